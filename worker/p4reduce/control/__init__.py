@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API between workers, operators and the controller: `control.proto` and its modules."""

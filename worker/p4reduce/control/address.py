@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the controller listens: one default for the daemon, its CLI and the workers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ENVIRONMENT = "P4REDUCE_CONTROLLER"
+
+
+def default_address() -> str:
+    """Return the controller's gRPC address when none is given.
+
+    `$P4REDUCE_CONTROLLER` if set, else a Unix socket in `$XDG_RUNTIME_DIR/p4reduce`, else one in a
+    directory of this user's own under /tmp.
+    """
+    if given := os.environ.get(ENVIRONMENT):
+        return given
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    directory = Path(runtime, "p4reduce") if runtime else Path("/tmp", f"p4reduce-{os.getuid()}")
+    return f"unix:{directory / 'controller.sock'}"
