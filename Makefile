@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# `make` lists the targets. Each sets up what it needs in .venv.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/bash
+
+VENV   := .venv
+PYTHON := $(VENV)/bin/python
+READY  := $(VENV)/.ready
+PACKAGES := worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab
+
+# `make run` takes these; see docs/ and `make help`.
+WORKERS ?= 4
+export WORKERS
+
+.PHONY: help
+help:
+	@sed -n 's/^\([a-z]*\): .*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+
+$(READY): pyproject.toml tools/setup-venv
+	tools/setup-venv $(VENV)
+	@touch $@
+
+.PHONY: setup
+setup: $(READY)  ## the virtual environment, as every other target makes it
+
+.PHONY: run
+run: $(READY)  ## train a classifier on WORKERS=4 workers, gradients summed by the switch
+	@$(PYTHON) -m p4reduce_lab run --workers $(WORKERS)
+
+.PHONY: test
+test: $(READY)  ## every test that this machine can run; says what it skips and why
+	$(PYTHON) -m pytest
+
+.PHONY: lint
+lint: $(READY)  ## ruff and mypy --strict
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy $(PACKAGES)
+
+.PHONY: format
+format: $(READY)  ## let ruff format the Python
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+.PHONY: bench
+bench: $(READY)  ## measure: switch, worker, all-reduce
+	$(PYTHON) bench/run.py
+
+.PHONY: p4
+p4: $(READY)  ## compile p4src/ with p4c into p4src/compiled/ (committed; only needed after a change)
+	$(PYTHON) tools/compile_p4.py
+
+.PHONY: clean
+clean:  ## remove build products and the virtual environment
+	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

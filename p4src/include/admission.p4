@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef P4REDUCE_ADMISSION
+#define P4REDUCE_ADMISSION
+
+// Decides whether a contribution may touch a slot at all, and which ones are its
+// job's. What a frame claims (job, rank) counts only on the port and from the
+// address that the controller bound to that rank when it attached.
+control Admission(inout headers_t hdr,
+                  inout metadata_t meta,
+                  inout standard_metadata_t standard_metadata,
+                  out bool admitted) {
+
+    // Bytes and frames that each rank sent up.
+    @name(".contributed")
+    direct_counter(CounterType.packets_and_bytes) contributed;
+
+    @name(".grant")
+    action grant(ranks_t worker_bit, ranks_t all_workers, bit<32> slot_base,
+                 slot_t slot_count, group_t group_full, group_t group_halves) {
+        meta.grant = { worker_bit, all_workers, slot_base, slot_count, group_full, group_halves };
+        contributed.count();
+    }
+
+    @name(".refuse")
+    action refuse() {
+        contributed.count();
+    }
+
+    @name(".admission")
+    table ranks {
+        key = {
+            standard_metadata.ingress_port : exact @name("ingress_port");
+            hdr.ipv4.src                   : exact @name("src_ip");
+            hdr.agg.job                    : exact @name("job");
+            hdr.agg.rank                   : exact @name("rank");
+        }
+        actions = { grant; @defaultonly refuse; }
+        const default_action = refuse();
+        counters = contributed;
+        size = ADMISSION_ENTRIES;
+    }
+
+    apply {
+        admitted = false;
+        if (hdr.agg.kind != KIND_CONTRIBUTE) {
+            meta.outcome = Outcome.UNKNOWN_KIND;
+        } else if (hdr.agg.format > FORMAT_INT8) {
+            meta.outcome = Outcome.UNKNOWN_FORMAT;
+        } else if (!ranks.apply().hit) {
+            meta.outcome = Outcome.NOT_ADMITTED;
+        } else if (hdr.agg.slot >= meta.grant.slot_count) {
+            meta.outcome = Outcome.SLOT_OUT_OF_RANGE;
+        } else {
+            admitted = true;
+        }
+    }
+}  // control Admission
+
+#endif  // P4REDUCE_ADMISSION

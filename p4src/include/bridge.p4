@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef P4REDUCE_BRIDGE
+#define P4REDUCE_BRIDGE
+
+// All traffic that is not for the switch: an ordinary layer-2 bridge.
+control Bridge(inout headers_t hdr,
+               inout metadata_t meta,
+               inout standard_metadata_t standard_metadata) {
+
+    @name(".forward")
+    action forward(port_t port) {
+        standard_metadata.egress_spec = port;
+        meta.outcome = Outcome.L2_FORWARDED;
+    }
+
+    // A group and broadcast address is never entered here, so it floods as well.
+    @name(".flood")
+    action flood() {
+        standard_metadata.mcast_grp = FLOOD_GROUP;
+        meta.delivery = Delivery.FLOOD;
+        meta.outcome = Outcome.L2_FLOODED;
+    }
+
+    @name(".bridge")
+    table stations {
+        key = { hdr.ethernet.dst : exact @name("dst_mac"); }
+        actions = { forward; @defaultonly flood; }
+        const default_action = flood();
+        size = MAC_ENTRIES;
+    }
+
+    apply {
+        if (stations.apply().hit
+                && standard_metadata.egress_spec == standard_metadata.ingress_port) {
+            mark_to_drop(standard_metadata);
+            meta.outcome = Outcome.L2_HAIRPIN;
+        }
+    }
+}  // control Bridge
+
+#endif  // P4REDUCE_BRIDGE

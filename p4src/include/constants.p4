@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every number of the program. docs/protocol.md is the reference for those on
+// the wire; worker/p4reduce/wire.py holds the same ones, and a test compares.
+#ifndef P4REDUCE_CONSTANTS
+#define P4REDUCE_CONSTANTS
+
+// -- Ethernet, IPv4, UDP ------------------------------------------------------
+
+const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<16> ETHERTYPE_ARP  = 0x0806;
+const bit<8>  PROTOCOL_ICMP  = 1;
+const bit<8>  PROTOCOL_UDP   = 17;
+const bit<16> ARP_REQUEST    = 1;
+const bit<16> ARP_REPLY      = 2;
+const bit<8>  ICMP_ECHO_REQUEST = 8;
+const bit<8>  ICMP_ECHO_REPLY   = 0;
+const bit<8>  REPLY_TTL      = 64;
+
+// -- Aggregation header -------------------------------------------------------
+
+const bit<16> AGGREGATION_PORT    = 0xBEE0;
+const bit<4>  AGGREGATION_VERSION = 1;
+
+const bit<4> KIND_CONTRIBUTE = 0;
+const bit<4> KIND_RESULT     = 1;
+const bit<4> KIND_STATUS     = 2;
+const bit<4> KIND_HELLO      = 8;
+
+const bit<8> FLAG_PAYLOAD        = 0x01;
+const bit<8> FLAG_OVERFLOW       = 0x02;
+const bit<8> FLAG_NONFINITE      = 0x04;
+const bit<8> FLAG_MISMATCH       = 0x08;
+const bit<8> FLAG_RETRANSMISSION = 0x10;
+const bit<8> FLAG_PADDED         = 0x20;
+const bit<8> FLAG_FIRST_HALF     = 0x40;
+const bit<8> FLAG_SECOND_HALF    = 0x80;
+// What a contribution can say that the round's result must repeat.
+const bit<8> FLAGS_STICKY = FLAG_PAYLOAD | FLAG_OVERFLOW | FLAG_NONFINITE | FLAG_MISMATCH;
+
+const bit<8> FORMAT_INT32 = 0;
+const bit<8> FORMAT_INT16 = 1;
+const bit<8> FORMAT_INT8  = 2;
+
+// -- Sizes, in bytes -----------------------------------------------------------
+
+const bit<32> ETHERNET_BYTES = 14;
+const bit<16> IPV4_BYTES     = 20;
+const bit<16> UDP_BYTES      = 8;
+const bit<16> AGG_BYTES      = 36;
+const bit<16> PAYLOAD_BYTES  = 1024;
+const bit<16> HALF_BYTES     = 512;
+
+const bit<16> EMPTY_UDP_LENGTH   = UDP_BYTES + AGG_BYTES;
+const bit<16> HALF_UDP_LENGTH    = EMPTY_UDP_LENGTH + HALF_BYTES;
+const bit<16> PAYLOAD_UDP_LENGTH = EMPTY_UDP_LENGTH + PAYLOAD_BYTES;
+
+// -- The switch ------------------------------------------------------------------
+
+// Given to the targets on their command line (--cpu-port).
+#define CPU_PORT 255
+// Made by the controller; its replicas are all the ports.
+const bit<16> FLOOD_GROUP = 1;
+
+const bit<32> SLOTS       = 1024;
+const bit<32> SLOT_STATES = 2 * SLOTS;   // two versions a slot
+#define ADMISSION_ENTRIES 2048
+#define REPLICA_ENTRIES   6144           // three for each admitted rank
+#define MAC_ENTRIES       4096
+#define OWN_ADDRESSES     16
+
+// What became of a frame: the index of its counter. Each frame that enters
+// ingress is counted under exactly one of these. The controller has the same names,
+// and a test compares them.
+enum bit<8> Outcome {
+    UNSET                 = 0,
+    // aggregation
+    ROUND_OPENED          = 1,    // first contribution of a round
+    ROUND_JOINED          = 2,    // a further one, the round still lacks some
+    ROUND_COMPLETED       = 3,    // the last one: RESULT multicast
+    ROUND_COMPLETED_HALVES = 4,   // the same, as two halves a rank
+    RESULT_REPEATED       = 5,    // heard before, complete: RESULT by unicast
+    STATUS_SENT           = 6,    // heard before, incomplete: STATUS by unicast
+    STALE                 = 7,
+    MALFORMED             = 8,
+    BAD_IPV4_CHECKSUM     = 9,
+    BAD_VERSION           = 10,
+    UNKNOWN_KIND          = 11,
+    UNKNOWN_FORMAT        = 12,
+    NOT_ADMITTED          = 13,
+    SLOT_OUT_OF_RANGE     = 14,
+    HELLO_PUNTED          = 15,
+    // the switch as a host
+    ARP_REPLIED           = 16,
+    ECHO_REPLIED          = 17,
+    HOST_UNHANDLED        = 18,
+    // the switch as a switch
+    L2_FORWARDED          = 19,
+    L2_FLOODED            = 20,
+    L2_HAIRPIN            = 21,
+    PACKET_OUT_SENT       = 22
+}
+#define OUTCOMES 32
+
+#endif  // P4REDUCE_CONSTANTS

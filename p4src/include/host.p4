@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef P4REDUCE_HOST
+#define P4REDUCE_HOST
+
+// Knows which addresses are the switch's own.
+control OwnAddress(inout metadata_t meta, out bool own) {
+
+    @name(".is_own")
+    action is_own(mac_t mac) {
+        meta.own_mac = mac;
+    }
+
+    @name(".own_address")
+    table addresses {
+        key = { meta.target_ip : exact @name("ip"); }
+        actions = { is_own; @defaultonly NoAction; }
+        const default_action = NoAction();
+        size = OWN_ADDRESSES;
+    }
+
+    apply {
+        own = addresses.apply().hit;
+    }
+}  // control OwnAddress
+
+// The switch as a host: answers ARP requests and pings, so that people can see
+// that it is there with the tools they have.
+control Host(inout headers_t hdr,
+             inout metadata_t meta,
+             inout standard_metadata_t standard_metadata) {
+
+    action reply_arp() {
+        ipv4_t own_ip = hdr.arp.target_ip;
+        hdr.arp.operation = ARP_REPLY;
+        hdr.arp.target_mac = hdr.arp.sender_mac;
+        hdr.arp.target_ip = hdr.arp.sender_ip;
+        hdr.arp.sender_mac = meta.own_mac;
+        hdr.arp.sender_ip = own_ip;
+    }
+
+    action reply_echo() {
+        ipv4_t own_ip = hdr.ipv4.dst;
+        hdr.ipv4.dst = hdr.ipv4.src;
+        hdr.ipv4.src = own_ip;
+        hdr.ipv4.ttl = REPLY_TTL;
+        meta.ipv4_rewritten = true;
+        hdr.icmp.type = ICMP_ECHO_REPLY;
+        // The type went down by 8, so the checksum goes up by that (RFC 1624), with
+        // the carry brought round.
+        bit<17> sum = (bit<17>)hdr.icmp.checksum + ((bit<17>)ICMP_ECHO_REQUEST << 8);
+        hdr.icmp.checksum = sum[15:0] + (bit<16>)sum[16:16];
+    }
+
+    action back_to_sender() {
+        standard_metadata.egress_spec = standard_metadata.ingress_port;
+        hdr.ethernet.dst = hdr.ethernet.src;
+        hdr.ethernet.src = meta.own_mac;
+    }
+
+    apply {
+        if (hdr.arp.isValid() && hdr.arp.operation == ARP_REQUEST) {
+            reply_arp();
+            back_to_sender();
+            meta.outcome = Outcome.ARP_REPLIED;
+        } else if (hdr.icmp.isValid() && hdr.icmp.type == ICMP_ECHO_REQUEST
+                   && hdr.icmp.code == 0) {
+            reply_echo();
+            back_to_sender();
+            meta.outcome = Outcome.ECHO_REPLIED;
+        } else {
+            mark_to_drop(standard_metadata);
+            meta.outcome = Outcome.HOST_UNHANDLED;
+        }
+    }
+}  // control Host
+
+#endif  // P4REDUCE_HOST

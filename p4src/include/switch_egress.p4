@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef P4REDUCE_SWITCH_EGRESS
+#define P4REDUCE_SWITCH_EGRESS
+
+control SwitchEgress(inout headers_t hdr,
+               inout metadata_t meta,
+               inout standard_metadata_t standard_metadata) {
+    ResultDelivery() delivery;
+    AnswerLengths()  lengths;
+
+    apply {
+        if (standard_metadata.egress_port == CPU_PORT) {
+            hdr.packet_in.setValid();
+            hdr.packet_in.ingress_port = standard_metadata.ingress_port;
+            hdr.packet_in._pad = 0;
+        } else if (meta.delivery == Delivery.FLOOD) {
+            if (standard_metadata.egress_port == standard_metadata.ingress_port) {
+                mark_to_drop(standard_metadata);
+            }
+        } else {
+            if (meta.delivery == Delivery.RESULT_TO_RANKS) {
+                delivery.apply(hdr, meta, standard_metadata);
+            }
+            if (hdr.agg.isValid() && meta.ipv4_rewritten) {
+                lengths.apply(hdr);
+            }
+        }
+    }
+}  // control SwitchEgress
+
+#endif  // P4REDUCE_SWITCH_EGRESS

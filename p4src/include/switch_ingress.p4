@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef P4REDUCE_SWITCH_INGRESS
+#define P4REDUCE_SWITCH_INGRESS
+
+control SwitchIngress(inout headers_t hdr,
+                inout metadata_t meta,
+                inout standard_metadata_t standard_metadata) {
+    @name(".outcomes")
+    counter<Outcome>(OUTCOMES, CounterType.packets_and_bytes) outcomes;
+
+    OwnAddress()  own_address;
+    Admission()   admission;
+    Aggregation() aggregation;
+    Host()        host;
+    Bridge()      bridge;
+
+    action refuse(Outcome reason) {
+        meta.outcome = reason;
+        mark_to_drop(standard_metadata);
+    }
+
+    action punt(Outcome reason) {
+        standard_metadata.egress_spec = CPU_PORT;
+        meta.outcome = reason;
+    }
+
+    apply {
+        bool own;
+        own_address.apply(meta, own);
+
+        if (hdr.packet_out.isValid()) {
+            standard_metadata.egress_spec = hdr.packet_out.egress_port;
+            hdr.packet_out.setInvalid();
+            meta.outcome = Outcome.PACKET_OUT_SENT;
+        } else if (!own) {
+            bridge.apply(hdr, meta, standard_metadata);
+        } else if (standard_metadata.checksum_error == 1) {
+            refuse(Outcome.BAD_IPV4_CHECKSUM);
+        } else if (hdr.udp.isValid() && hdr.udp.dst_port == AGGREGATION_PORT) {
+            // The lengths that the frame states must be those that it has, or bytes
+            // that nobody looked at would travel on in the answers.
+            if (standard_metadata.parser_error != error.NoError
+                    || hdr.udp.length != (hdr.word0.isValid() ? PAYLOAD_UDP_LENGTH
+                                                              : EMPTY_UDP_LENGTH)
+                    || hdr.ipv4.total_length != hdr.udp.length + IPV4_BYTES
+                    || standard_metadata.packet_length
+                        != ETHERNET_BYTES + (bit<32>)hdr.ipv4.total_length) {
+                refuse(Outcome.MALFORMED);
+            } else if (hdr.agg.version != AGGREGATION_VERSION) {
+                refuse(Outcome.BAD_VERSION);
+            } else if (hdr.agg.kind == KIND_HELLO) {
+                punt(Outcome.HELLO_PUNTED);
+            } else {
+                bool admitted;
+                admission.apply(hdr, meta, standard_metadata, admitted);
+                if (admitted) {
+                    aggregation.apply(hdr, meta, standard_metadata);
+                } else {
+                    mark_to_drop(standard_metadata);
+                }
+            }
+        } else {
+            host.apply(hdr, meta, standard_metadata);
+        }
+
+        outcomes.count(meta.outcome);
+    }
+}  // control SwitchIngress
+
+#endif  // P4REDUCE_SWITCH_INGRESS
