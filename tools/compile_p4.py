@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,13 @@ def fingerprint() -> str:
         digest.update(path.relative_to(SOURCE_DIR).as_posix().encode() + b"\0")
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
+
+
+def compiler_version(compiler: str) -> str:
+    """Return the version that p4c gives of itself, such as "1.2.5.15"."""
+    answer = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
+    found = re.search(r"Version\s+([0-9.]+)", answer.stdout + answer.stderr)
+    return found.group(1) if found else "unknown"
 
 
 def compile_program(target: Path) -> None:
@@ -71,6 +79,7 @@ def compile_program(target: Path) -> None:
         (target / json_path.name).write_text(json.dumps(program, indent=1) + "\n")
         shutil.copy(p4info_path, target / p4info_path.name)
         (target / "sources.sha256").write_text(fingerprint() + "\n")
+        (target / "p4c.version").write_text(compiler_version(compiler) + "\n")
 
 
 def main() -> None:

@@ -63,6 +63,12 @@ def test_p4c_compiles_the_sources_to_the_committed_program(
     compile_p4: ModuleType, tmp_path: Path
 ) -> None:
     compile_p4.compile_program(tmp_path)
+    versions = [
+        (folder / "p4c.version").read_text().strip()
+        for folder in (tmp_path, compile_p4.COMPILED_DIR)
+    ]
+    if versions[0] != versions[1]:
+        pytest.skip(f"p4c here is {versions[0]}, compiled/ was made by {versions[1]}")
     for name in ("p4reduce.json", "p4reduce.p4info.txtpb"):
         fresh = (tmp_path / name).read_text()
         committed = (compile_p4.COMPILED_DIR / name).read_text()
