@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unsigned integers as P4Runtime byte strings (P4Runtime 1.4.1, section "Bytestrings").
+
+On the wire an integer is big endian. The canonical form, which a server must send, is the shortest
+one; a receiver accepts any number of leading zero bytes and checks the *value* against the width in
+bits.
+"""
+
+from __future__ import annotations
+
+__all__ = ["BytestringError", "decode", "encode", "format_value"]
+
+_SHOWN_HEX_DIGITS = 32
+
+
+class BytestringError(ValueError):
+    """A byte string that stands for no value of the expected width."""
+
+
+def format_value(value: int) -> str:
+    """Hexadecimal text of `value` for messages; wide values are cut to their leading digits."""
+    digits = f"{value:x}"
+    if len(digits) <= _SHOWN_HEX_DIGITS:
+        return f"0x{digits}"
+    return f"0x{digits[:_SHOWN_HEX_DIGITS]}... ({value.bit_length()} bits)"
+
+
+def decode(data: bytes, width: int) -> int:
+    """The integer that `data` stands for, which must fit into `width` bits.
+
+    Raises:
+        BytestringError: `data` is empty, or its value needs more than `width` bits.
+    """
+    if not data:
+        raise BytestringError(
+            f"the byte string is empty; a {width}-bit value takes at least one byte (zero is '\\x00')"
+        )
+    value = int.from_bytes(data, "big")
+    if value >> width:
+        raise BytestringError(
+            f"value {format_value(value)} takes {value.bit_length()} bits, "
+            f"but only {width} are allowed (at most {format_value((1 << width) - 1)})"
+        )
+    return value
+
+
+def encode(value: int) -> bytes:
+    """The canonical (shortest) byte string of a non-negative integer; zero is one zero byte."""
+    return value.to_bytes((value.bit_length() + 7) // 8 or 1, "big")

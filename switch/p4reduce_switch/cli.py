@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce-switch`: the embedded switch as a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .addresses import GrpcAddress, parse_grpc_address
+from .ports import MAX_PORT, Port, PortError, PortSpec, parse_port
+
+if TYPE_CHECKING:
+    from .dataplane import DataPlane
+    from .server import P4RuntimeServer
+
+__all__ = ["main"]
+
+log = logging.getLogger(__name__)
+
+DEFAULT_GRPC_ADDRESS = "127.0.0.1:9559"  # the port that IANA gave P4Runtime
+DEFAULT_CPU_PORT = 255
+
+# While the P4Runtime server encodes or decodes, the data plane waits this long for the interpreter.
+_SWITCH_INTERVAL_S = 0.0005
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class _PortType(click.ParamType):
+    name = "NUMBER=WHERE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> PortSpec:
+        try:
+            return parse_port(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _AddressType(click.ParamType):
+    name = "ADDRESS"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> GrpcAddress:
+        if isinstance(value, GrpcAddress):
+            return value
+        try:
+            return parse_grpc_address(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _CpuPortType(click.ParamType):
+    name = "NUMBER|none"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | None:
+        if value is None or value == "none":
+            return None
+        if not str(value).isdigit() or int(value) > MAX_PORT:
+            self.fail(f"'{value}' is neither 'none' nor within 0 to {MAX_PORT}", param, ctx)
+        return int(value)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--grpc-addr",
+    "address",
+    type=_AddressType(),
+    default=DEFAULT_GRPC_ADDRESS,
+    show_default=True,
+    help="Where P4Runtime is served: HOST:PORT (port 0: any free one) or unix:PATH.",
+)
+@click.option(
+    "--port",
+    "-p",
+    "port_specs",
+    type=_PortType(),
+    multiple=True,
+    help="A port: 1=veth1 for an interface (takes root), 1=unix:PATH for a Unix socket of type "
+    "SEQPACKET, one message a frame. May be given many times.",
+)
+@click.option("--device-id", type=click.IntRange(1, (1 << 64) - 1), default=1, show_default=True)
+@click.option(
+    "--cpu-port",
+    type=_CpuPortType(),
+    default=str(DEFAULT_CPU_PORT),
+    show_default=True,
+    help="The port of packet-ins and packet-outs.",
+)
+@click.option(
+    "--pcap",
+    "capture_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write each port's frames, both directions, to DIR/portN.pcap.",
+)
+@click.option(
+    "--pipeline",
+    "pipeline_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="JSON",
+    help="Load this program (p4c's JSON for BMv2) at the start; needs --p4info.",
+)
+@click.option(
+    "--p4info",
+    "p4info_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The P4Info of --pipeline, as text.",
+)
+@click.option(
+    "--dump-python",
+    "dump_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the Python code generated from each program that is loaded to FILE.",
+)
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write FILE when ready: JSON with pid, grpc_addr, device_id and ports.",
+)
+@click.option(
+    "--ready-fd",
+    type=click.IntRange(min=3),
+    metavar="FD",
+    help="Write the same, one line, to this inherited file descriptor when ready, and close it.",
+)
+@click.option(
+    "--allow-remote-control",
+    is_flag=True,
+    help="Let --grpc-addr be reachable from other machines. P4Runtime is served without TLS and "
+    "without authentication: whoever reaches it owns the switch.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+)
+def main(
+    address: GrpcAddress,
+    port_specs: Sequence[PortSpec],
+    device_id: int,
+    cpu_port: int | None,
+    capture_dir: Path | None,
+    pipeline_file: Path | None,
+    p4info_file: Path | None,
+    dump_file: Path | None,
+    ready_file: Path | None,
+    ready_fd: int | None,
+    allow_remote_control: bool,
+    log_level: str,
+) -> None:
+    """A software switch that runs P4 programs for v1model (p4c's BMv2 JSON), controlled by P4Runtime.
+
+    It runs until SIGINT or SIGTERM. Exit codes: 0 after a signal, 1 if a port, the address or the
+    program cannot be used, 2 for wrong arguments.
+    """
+    _check_arguments(address, port_specs, cpu_port, allow_remote_control)
+    if (pipeline_file is None) != (p4info_file is None):
+        raise click.UsageError("--pipeline and --p4info only go together")
+    logging.basicConfig(
+        level=log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    stop = threading.Event()
+    for number in _STOP_SIGNALS:
+        signal.signal(number, lambda *_: stop.set())
+
+    # Below are the imports that take long: arguments are checked, and --help answers, without them.
+    from .dataplane import DataPlane
+    from .server import P4RuntimeServer
+
+    with contextlib.ExitStack() as cleanup:
+        ports = _open_ports(port_specs, capture_dir, cleanup)
+        dataplane = DataPlane(ports, cpu_port=cpu_port)
+        cleanup.pop_all()  # from here on the data plane closes the ports
+        server = P4RuntimeServer(
+            dataplane, device_id=device_id, on_pipeline=_source_writer(dump_file)
+        )
+        dataplane.start()
+        cleanup.callback(dataplane.stop)
+        if pipeline_file is not None and p4info_file is not None:
+            _preload(server, pipeline_file, p4info_file)
+        with _serving(server, address) as address_in_use:
+            _announce(dataplane, device_id, address_in_use, ready_file, ready_fd)
+            stop.wait()
+            for number in _STOP_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+            summary = dataplane.counts()
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+    click.echo(f"p4reduce-switch stopped: {_summary(summary)}")
+
+
+def _check_arguments(
+    address: GrpcAddress,
+    port_specs: Sequence[PortSpec],
+    cpu_port: int | None,
+    allow_remote_control: bool,
+) -> None:
+    if not address.is_local and not allow_remote_control:
+        raise click.UsageError(
+            f"--grpc-addr {address} is reachable from other machines, and P4Runtime is served "
+            "without authentication; use 127.0.0.1 or unix:PATH, or add --allow-remote-control"
+        )
+    seen: dict[object, PortSpec] = {}
+    for spec in port_specs:
+        if spec.number == cpu_port:
+            raise click.UsageError(f"--port {spec}: {cpu_port} is the CPU port (--cpu-port)")
+        for key in (spec.number, spec.interface or spec.socket_path):
+            if key in seen:
+                raise click.UsageError(f"--port {spec} and --port {seen[key]} collide")
+            seen[key] = spec
+
+
+def _open_ports(
+    specs: Sequence[PortSpec], capture_dir: Path | None, cleanup: contextlib.ExitStack
+) -> list[Port]:
+    from .ports_batch import FrameBatches
+    from .ports_packet import PacketPort
+    from .ports_pcap import CapturedPort
+    from .ports_unix import UnixPort
+
+    batches = FrameBatches()
+    ports: list[Port] = []
+    for spec in specs:
+        kind = PacketPort if spec.interface is not None else UnixPort
+        try:
+            port: Port = kind(spec, batches)
+            if capture_dir is not None:
+                port = CapturedPort(port, capture_dir)
+        except PortError as error:
+            raise click.ClickException(str(error)) from None
+        cleanup.callback(port.close)
+        ports.append(port)
+    return ports
+
+
+def _preload(server: P4RuntimeServer, pipeline_file: Path, p4info_file: Path) -> None:
+    from google.protobuf import text_format
+    from p4.v1 import p4runtime_pb2
+
+    from .server_errors import P4RuntimeError
+
+    config = p4runtime_pb2.ForwardingPipelineConfig()
+    try:
+        text_format.Parse(p4info_file.read_text(), config.p4info)
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{p4info_file} is not a P4Info in text form: {error}") from None
+    config.p4_device_config = pipeline_file.read_bytes()
+    try:
+        server.preload(config)
+    except P4RuntimeError as error:
+        raise click.ClickException(f"{pipeline_file}: {error.message}") from None
+
+
+def _source_writer(path: Path | None) -> Callable[[Any], None] | None:
+    if path is None:
+        return None
+
+    def write(config: Any) -> None:
+        try:
+            path.write_text(config.pipeline.source)
+        except OSError as error:
+            log.error("--dump-python %s: %s", path, error.strerror)
+
+    return write
+
+
+@contextlib.contextmanager
+def _serving(server: P4RuntimeServer, address: GrpcAddress) -> Iterator[GrpcAddress]:
+    """Serve P4Runtime; gives the address with the port that was taken."""
+    import socket
+
+    from .ports_unix import prepare_socket_path
+    from .server import BindError
+
+    try:
+        if address.path is not None:
+            prepare_socket_path(address.path, socket.SOCK_STREAM)
+        port = server.start(str(address))
+    except BindError as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot listen on {address}: {error.strerror or error}"
+        ) from None
+    try:
+        yield address.with_port(port)
+    finally:
+        server.stop()
+        if address.path is not None:
+            address.path.unlink(missing_ok=True)
+
+
+def _announce(
+    dataplane: DataPlane,
+    device_id: int,
+    address: GrpcAddress,
+    ready_file: Path | None,
+    ready_fd: int | None,
+) -> None:
+    ports = ", ".join(port.description for port in dataplane.ports.values()) or "none"
+    cpu = "none" if dataplane.cpu_port is None else dataplane.cpu_port
+    click.echo(
+        f"p4reduce-switch ready: P4Runtime on {address}, device {device_id}, ports {ports}, "
+        f"CPU port {cpu}"
+    )
+    state = json.dumps(
+        {
+            "pid": os.getpid(),
+            "grpc_addr": str(address),
+            "device_id": device_id,
+            "ports": {str(n): port.description for n, port in dataplane.ports.items()},
+        }
+    )
+    try:
+        if ready_file is not None:
+            # Renamed into place, so that nobody reads half of it.
+            partial = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
+            partial.write_text(state + "\n")
+            partial.replace(ready_file)
+        if ready_fd is not None:
+            with os.fdopen(ready_fd, "w") as stream:
+                stream.write(state + "\n")
+    except OSError as error:
+        raise click.ClickException(f"cannot tell that the switch is ready: {error}") from None
+
+
+def _summary(counts: dict[str, dict[str, int]]) -> str:
+    """The counts in one line; those of ports always, others where they are not zero."""
+    parts = []
+    for name, values in counts.items():
+        shown = [
+            f"{key}={value}"
+            for key, value in values.items()
+            if value or key in ("rx_frames", "tx_frames")
+        ]
+        if shown:
+            parts.append(f"{name}: {' '.join(shown)}")
+    return "; ".join(parts) or "no traffic"

@@ -1,0 +1,468 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Updates of a Write: from a P4Runtime message to an operation on the pipeline.
+
+`plan` checks all of an update that does not depend on the pipeline's state and returns what is left
+to do. That part is short, so that the data plane, which runs it between two packets, is not held up
+by protobuf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2
+
+from . import bytestrings
+from .bytestrings import format_value
+from .multicast import GroupExists, NoSuchGroup, Replica
+from .p4info import names
+from .server_config import ForwardingConfig, GroupForm
+from .server_entities import decode_action, decode_match, decode_priority, find_table, invalid
+from .server_errors import P4RuntimeError
+from .tables import Entry, EntryExists, ImmutableTable, NoSuchEntry, TableFull
+
+if TYPE_CHECKING:
+    from .p4info import TableSpec
+
+__all__ = ["MAX_GROUP_ID", "Operation", "plan"]
+
+Operation: TypeAlias = Callable[[], None]
+
+# BMv2's server keeps the upper half of the group ids for clone sessions.
+MAX_GROUP_ID = (1 << 15) - 1
+_MAX_INSTANCE = (1 << 16) - 1  # egress_rid is a bit<16> in v1model
+_PORT_WIDTH = 9  # bits of a port in v1model
+
+_Update = p4runtime_pb2.Update
+
+_UNSUPPORTED = {
+    "extern_entry": "externs are not supported",
+    "action_profile_member": "action profiles are not supported",
+    "action_profile_group": "action selectors are not supported",
+    "meter_entry": "meters are not supported",
+    "direct_meter_entry": "direct meters are not supported",
+    "value_set_entry": "parser value sets are not supported",
+    "register_entry": "registers are not accessible by P4Runtime, as in BMv2",
+    "digest_entry": "digests are not supported",
+}
+
+
+def plan(config: ForwardingConfig, update: Any) -> Operation:
+    """Check one `p4.v1.Update` and return the operation that carries it out.
+
+    Raises:
+        P4RuntimeError: the update is malformed. The operation raises the same for what the
+            pipeline's state refuses.
+    """
+    kind = update.entity.WhichOneof("entity")
+    if kind is None:
+        raise invalid("the update has no entity")
+    if kind in _UNSUPPORTED:
+        raise P4RuntimeError(code_pb2.UNIMPLEMENTED, _UNSUPPORTED[kind])
+    if update.type not in (_Update.INSERT, _Update.MODIFY, _Update.DELETE):
+        raise invalid(
+            f"update type {update.type} is not one of INSERT (1), MODIFY (2) and DELETE (3)"
+        )
+    entity = getattr(update.entity, kind)
+    if kind == "table_entry":
+        return _plan_table_entry(config, update.type, entity)
+    if kind == "counter_entry":
+        return _plan_counter(config, update.type, entity)
+    if kind == "direct_counter_entry":
+        return _plan_direct_counter(config, update.type, entity)
+    return _plan_replication(config, update.type, entity)
+
+
+# -- Table entries -------------------------------------------------------------------------------
+
+
+def _plan_table_entry(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
+    table = find_table(config.p4info, message.table_id)
+    if message.is_const:
+        raise invalid(
+            f"is_const is set in an update of table '{table.name}'; only the program can make "
+            "entries constant"
+        )
+    if message.is_default_action:
+        return _plan_default(config, table, update_type, message)
+    if update_type == _Update.DELETE:
+        # "All other fields must be ignored, even if they have nonsensical values."
+        return _plan_delete(config, table, message)
+    _check_volatile(table, message)
+    if update_type == _Update.INSERT:
+        return _plan_insert(config, table, message)
+    return _plan_modify(config, table, message)
+
+
+def _check_volatile(table: TableSpec, message: Any) -> None:
+    """Refuse what belongs to resources that the table has not."""
+    if message.HasField("time_since_last_hit"):
+        raise invalid(f"time_since_last_hit of table '{table.name}' can only be read")
+    if message.idle_timeout_ns:
+        if table.supports_idle_timeout:
+            raise P4RuntimeError(
+                code_pb2.UNIMPLEMENTED, f"idle timeouts of table '{table.name}' are not supported"
+            )
+        raise invalid(
+            f"idle_timeout_ns is {message.idle_timeout_ns}, but table '{table.name}' has no idle "
+            "timeout; it must be 0"
+        )
+    for field in ("meter_config", "meter_counter_data"):
+        if message.HasField(field):
+            raise invalid(f"{field} is set, but table '{table.name}' has no direct meter")
+    if message.HasField("counter_data"):
+        if not table.has_direct_counter:
+            raise invalid(f"counter_data is set, but table '{table.name}' has no direct counter")
+        _check_counter_data(message.counter_data)
+
+
+def _check_counter_data(data: Any) -> None:
+    for field in ("packet_count", "byte_count"):
+        value = getattr(data, field)
+        if value < 0:
+            raise invalid(f"{field} is {value}; it must not be negative")
+
+
+def _plan_insert(config: ForwardingConfig, table: TableSpec, message: Any) -> Operation:
+    _refuse_const(table, "an entry cannot be inserted")
+    if not table.fields:
+        raise invalid(
+            f"table '{table.name}' has no key, so it has no entries but the default; "
+            "use MODIFY with is_default_action"
+        )
+    match = decode_match(table, message.match)
+    priority = decode_priority(table, message.priority)
+    if not message.HasField("action"):
+        raise invalid(f"an INSERT into table '{table.name}' must give an action")
+    action, args = decode_action(table, message.action, as_default=False)
+    entry = Entry(
+        match=match,
+        priority=priority,
+        action=action,
+        args=args,
+        packets=message.counter_data.packet_count,
+        bytes=message.counter_data.byte_count,
+        controller_metadata=message.controller_metadata,
+        metadata=message.metadata,
+    )
+    target = config.pipeline.tables[table.name]
+
+    def insert() -> None:
+        try:
+            target.insert(entry)
+        except EntryExists:
+            raise P4RuntimeError(
+                code_pb2.ALREADY_EXISTS,
+                f"table '{table.name}' already has an entry {_key_text(table, match, priority)}; "
+                "use MODIFY to change it",
+            ) from None
+        except TableFull:
+            raise P4RuntimeError(
+                code_pb2.RESOURCE_EXHAUSTED,
+                f"table '{table.name}' is full: it holds {target.size} entries",
+            ) from None
+        except ImmutableTable as error:
+            raise P4RuntimeError(code_pb2.PERMISSION_DENIED, str(error)) from None
+
+    return insert
+
+
+def _plan_modify(config: ForwardingConfig, table: TableSpec, message: Any) -> Operation:
+    if message.HasField("action"):
+        _refuse_const(table, "the action of an entry cannot be modified")
+    match = decode_match(table, message.match)
+    priority = decode_priority(table, message.priority)
+    new_action = (
+        decode_action(table, message.action, as_default=False)
+        if message.HasField("action")
+        else None
+    )
+    target = config.pipeline.tables[table.name]
+
+    def modify() -> None:
+        entry = target.find(match, priority)
+        if entry is None:
+            raise _no_such_entry(table, match, priority)
+        if new_action is not None:
+            _refuse_const_entry(table, entry, "modified")
+            target.modify(match, priority, *new_action)
+            entry = target.find(match, priority)
+            assert entry is not None
+        if not entry.is_const:
+            entry.controller_metadata = message.controller_metadata
+            entry.metadata = message.metadata
+        if message.HasField("counter_data"):
+            entry.packets = message.counter_data.packet_count
+            entry.bytes = message.counter_data.byte_count
+
+    return modify
+
+
+def _plan_delete(config: ForwardingConfig, table: TableSpec, message: Any) -> Operation:
+    _refuse_const(table, "an entry cannot be deleted")
+    match = decode_match(table, message.match)
+    priority = decode_priority(table, message.priority)
+    target = config.pipeline.tables[table.name]
+
+    def delete() -> None:
+        entry = target.find(match, priority)
+        if entry is not None:
+            _refuse_const_entry(table, entry, "deleted")
+        try:
+            target.delete(match, priority)
+        except NoSuchEntry:
+            raise _no_such_entry(table, match, priority) from None
+
+    return delete
+
+
+def _plan_default(
+    config: ForwardingConfig, table: TableSpec, update_type: int, message: Any
+) -> Operation:
+    if update_type != _Update.MODIFY:
+        raise invalid(
+            f"{_Update.Type.Name(update_type)} of the default entry of table '{table.name}': "
+            "the default entry always exists, so it can only be MODIFYed"
+        )
+    _check_default_key(table, message)
+    _check_volatile(table, message)
+    if table.has_const_default_action:
+        raise P4RuntimeError(
+            code_pb2.PERMISSION_DENIED,
+            f"the default action of table '{table.name}' is constant in the program",
+        )
+    target = config.pipeline.tables[table.name]
+    if not message.HasField("action"):
+
+        def reset() -> None:
+            target.reset_default()
+            entry = target.default_entry
+            entry.packets = entry.bytes = 0
+            entry.controller_metadata = 0
+            entry.metadata = b""
+
+        return reset
+
+    action, args = decode_action(table, message.action, as_default=True)
+
+    def set_default() -> None:
+        target.set_default(action, args)
+        entry = target.default_entry
+        entry.controller_metadata = message.controller_metadata
+        entry.metadata = message.metadata
+        if message.HasField("counter_data"):
+            entry.packets = message.counter_data.packet_count
+            entry.bytes = message.counter_data.byte_count
+
+    return set_default
+
+
+def _check_default_key(table: TableSpec, message: Any) -> None:
+    if message.match or message.priority:
+        raise invalid(
+            f"the default entry of table '{table.name}' has no key: match must be empty and "
+            "priority 0"
+        )
+
+
+def _refuse_const(table: TableSpec, what: str) -> None:
+    if table.is_const:
+        raise P4RuntimeError(
+            code_pb2.PERMISSION_DENIED,
+            f"table '{table.name}' has constant entries in the program: {what}",
+        )
+
+
+def _refuse_const_entry(table: TableSpec, entry: Entry, what: str) -> None:
+    if entry.is_const:
+        raise P4RuntimeError(
+            code_pb2.PERMISSION_DENIED,
+            f"this entry of table '{table.name}' is constant in the program: it cannot be {what}",
+        )
+
+
+def _no_such_entry(table: TableSpec, match: tuple[Any, ...], priority: int) -> P4RuntimeError:
+    return P4RuntimeError(
+        code_pb2.NOT_FOUND,
+        f"table '{table.name}' has no entry {_key_text(table, match, priority)}",
+    )
+
+
+def _key_text(table: TableSpec, match: tuple[Any, ...], priority: int) -> str:
+    parts = []
+    for field, value in zip(table.fields, match, strict=True):
+        if value is None:
+            text = "*"
+        elif isinstance(value, tuple):
+            joint = {"lpm": "/", "ternary": " &&& ", "range": ".."}[field.kind]
+            second = str(value[1]) if field.kind == "lpm" else format_value(value[1])
+            text = f"{format_value(value[0])}{joint}{second}"
+        else:
+            text = format_value(value)
+        parts.append(f"{field.name}={text}")
+    if table.needs_priority:
+        parts.append(f"priority={priority}")
+    return "(" + ", ".join(parts) + ")"
+
+
+# -- Counters ------------------------------------------------------------------------------------
+
+
+def _only_modify(update_type: int, what: str) -> None:
+    if update_type != _Update.MODIFY:
+        raise invalid(f"{_Update.Type.Name(update_type)} of {what}: it can only be MODIFYed")
+
+
+def _plan_counter(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
+    spec = config.p4info.counters.get(message.counter_id)
+    if spec is None:
+        raise invalid(
+            f"counter_id {message.counter_id:#x} is not an indirect counter of this pipeline; "
+            f"its counters are {names(c.name for c in config.p4info.counters.values())}"
+        )
+    _only_modify(update_type, f"counter '{spec.name}'")
+    _check_counter_data(message.data)
+    if message.HasField("index"):
+        index = message.index.index
+        if index < 0:
+            raise invalid(f"index {index} of counter '{spec.name}' is negative")
+        if index >= spec.size:
+            raise P4RuntimeError(
+                code_pb2.OUT_OF_RANGE,
+                f"index {index} of counter '{spec.name}' is not within 0 to {spec.size - 1}",
+            )
+        indices = range(index, index + 1)
+    else:
+        indices = range(spec.size)
+    target = config.pipeline.counters[spec.name]
+    packets, size = message.data.packet_count, message.data.byte_count
+    has_data = message.HasField("data")
+
+    def write() -> None:
+        if has_data:
+            for i in indices:
+                target.write(i, packets, size)
+
+    return write
+
+
+def _plan_direct_counter(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
+    if not message.HasField("table_entry"):
+        raise invalid("a DirectCounterEntry must give the table_entry that it belongs to")
+    key = message.table_entry
+    table = find_table(config.p4info, key.table_id)
+    if not table.has_direct_counter:
+        raise invalid(f"table '{table.name}' has no direct counter")
+    _only_modify(update_type, f"a direct counter of table '{table.name}'")
+    _check_counter_data(message.data)
+    target = config.pipeline.tables[table.name]
+    has_data = message.HasField("data")
+    packets, size = message.data.packet_count, message.data.byte_count
+    if key.is_default_action:
+        _check_default_key(table, key)
+        find: Callable[[], Entry | None] = lambda: target.default_entry  # noqa: E731
+        match, priority = (), 0
+    else:
+        match = decode_match(table, key.match)
+        priority = decode_priority(table, key.priority)
+        find = lambda: target.find(match, priority)  # noqa: E731
+
+    def write() -> None:
+        entry = find()
+        if entry is None:
+            raise _no_such_entry(table, match, priority)
+        if has_data:
+            entry.packets, entry.bytes = packets, size
+
+    return write
+
+
+# -- Packet replication --------------------------------------------------------------------------
+
+
+def _plan_replication(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
+    kind = message.WhichOneof("type")
+    if kind is None:
+        raise invalid("the packet_replication_engine_entry is empty; give a multicast_group_entry")
+    if kind != "multicast_group_entry":
+        raise P4RuntimeError(code_pb2.UNIMPLEMENTED, "clone sessions are not supported")
+    group = message.multicast_group_entry
+    group_id = group.multicast_group_id
+    if group_id == 0:
+        raise invalid("multicast_group_id 0 means no group; use 1 or above")
+    if group_id > MAX_GROUP_ID:
+        raise P4RuntimeError(
+            code_pb2.OUT_OF_RANGE,
+            f"multicast_group_id {group_id} is above the maximum of {MAX_GROUP_ID}",
+        )
+    groups = config.pipeline.multicast
+    forms = config.group_forms
+
+    if update_type == _Update.DELETE:
+
+        def delete() -> None:
+            try:
+                groups.delete(group_id)
+            except NoSuchGroup:
+                raise _no_such_group(group_id) from None
+            forms.pop(group_id, None)
+
+        return delete
+
+    replicas, form = _decode_replicas(group)
+    if update_type == _Update.INSERT:
+
+        def insert() -> None:
+            try:
+                groups.insert(group_id, replicas)
+            except GroupExists:
+                raise P4RuntimeError(
+                    code_pb2.ALREADY_EXISTS,
+                    f"multicast group {group_id} already exists; use MODIFY to change it",
+                ) from None
+            forms[group_id] = form
+
+        return insert
+
+    def modify() -> None:
+        try:
+            groups.modify(group_id, replicas)
+        except NoSuchGroup:
+            raise _no_such_group(group_id) from None
+        forms[group_id] = form
+
+    return modify
+
+
+def _no_such_group(group_id: int) -> P4RuntimeError:
+    return P4RuntimeError(code_pb2.NOT_FOUND, f"multicast group {group_id} does not exist")
+
+
+def _decode_replicas(group: Any) -> tuple[tuple[Replica, ...], GroupForm]:
+    replicas: list[Replica] = []
+    as_bytes: set[Replica] = set()
+    for message in group.replicas:
+        where = f"replica {len(replicas)} of multicast group {group.multicast_group_id}"
+        kind = message.WhichOneof("port_kind")
+        if kind is None:
+            raise invalid(f"{where} has no port; set egress_port, or port")
+        if kind == "port":
+            try:
+                port = bytestrings.decode(message.port, _PORT_WIDTH)
+            except bytestrings.BytestringError as error:
+                raise invalid(f"{where}, port: {error}") from None
+        else:
+            port = message.egress_port
+        if port >> _PORT_WIDTH:
+            raise invalid(f"{where}: port {port} is not within 0 to {(1 << _PORT_WIDTH) - 1}")
+        if message.instance > _MAX_INSTANCE:
+            raise invalid(f"{where}: instance {message.instance} is above {_MAX_INSTANCE}")
+        replica = Replica(port, message.instance)
+        if replica in replicas:
+            raise invalid(f"{where}: port {port}, instance {message.instance} is already a replica")
+        replicas.append(replica)
+        if kind == "port":
+            as_bytes.add(replica)
+    return tuple(replicas), GroupForm(group.metadata, frozenset(as_bytes))
