@@ -33,7 +33,8 @@ def decode(data: bytes, width: int) -> int:
     """
     if not data:
         raise BytestringError(
-            f"the byte string is empty; a {width}-bit value takes at least one byte (zero is '\\x00')"
+            f"the byte string is empty; a {width}-bit value takes at least one byte, "
+            "zero is one zero byte"
         )
     value = int.from_bytes(data, "big")
     if value >> width:

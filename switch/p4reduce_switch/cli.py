@@ -35,50 +35,36 @@ _SWITCH_INTERVAL_S = 0.0005
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class _PortType(click.ParamType):
-    name = "NUMBER=WHERE"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> PortSpec:
-        try:
-            return parse_port(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def _read_ports(
+    ctx: click.Context, param: click.Parameter, values: Sequence[str]
+) -> list[PortSpec]:
+    try:
+        return [parse_port(value) for value in values]
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
-class _AddressType(click.ParamType):
-    name = "ADDRESS"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> GrpcAddress:
-        if isinstance(value, GrpcAddress):
-            return value
-        try:
-            return parse_grpc_address(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def _read_address(ctx: click.Context, param: click.Parameter, value: str) -> GrpcAddress:
+    try:
+        return parse_grpc_address(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
-class _CpuPortType(click.ParamType):
-    name = "NUMBER|none"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | None:
-        if value is None or value == "none":
-            return None
-        if not str(value).isdigit() or int(value) > MAX_PORT:
-            self.fail(f"'{value}' is neither 'none' nor within 0 to {MAX_PORT}", param, ctx)
-        return int(value)
+def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
+    if value == "none":
+        return None
+    if not (value.isascii() and value.isdigit()) or int(value) > MAX_PORT:
+        raise click.BadParameter(f"'{value}' is neither 'none' nor within 0 to {MAX_PORT}")
+    return int(value)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
     "--grpc-addr",
     "address",
-    type=_AddressType(),
+    callback=_read_address,
+    metavar="ADDRESS",
     default=DEFAULT_GRPC_ADDRESS,
     show_default=True,
     help="Where P4Runtime is served: HOST:PORT (port 0: any free one) or unix:PATH.",
@@ -87,7 +73,8 @@ class _CpuPortType(click.ParamType):
     "--port",
     "-p",
     "port_specs",
-    type=_PortType(),
+    callback=_read_ports,
+    metavar="NUMBER=WHERE",
     multiple=True,
     help="A port: 1=veth1 for an interface (takes root), 1=unix:PATH for a Unix socket of type "
     "SEQPACKET, one message a frame. May be given many times.",
@@ -95,7 +82,8 @@ class _CpuPortType(click.ParamType):
 @click.option("--device-id", type=click.IntRange(1, (1 << 64) - 1), default=1, show_default=True)
 @click.option(
     "--cpu-port",
-    type=_CpuPortType(),
+    callback=_read_cpu_port,
+    metavar="NUMBER|none",
     default=str(DEFAULT_CPU_PORT),
     show_default=True,
     help="The port of packet-ins and packet-outs.",
@@ -166,7 +154,7 @@ def main(
     allow_remote_control: bool,
     log_level: str,
 ) -> None:
-    """A software switch that runs P4 programs for v1model (p4c's BMv2 JSON), controlled by P4Runtime.
+    """A software switch: runs P4 programs for v1model (p4c's BMv2 JSON), controlled by P4Runtime.
 
     It runs until SIGINT or SIGTERM. Exit codes: 0 after a signal, 1 if a port, the address or the
     program cannot be used, 2 for wrong arguments.
@@ -189,14 +177,12 @@ def main(
     from .server import P4RuntimeServer
 
     with contextlib.ExitStack() as cleanup:
-        ports = _open_ports(port_specs, capture_dir, cleanup)
-        dataplane = DataPlane(ports, cpu_port=cpu_port)
-        cleanup.pop_all()  # from here on the data plane closes the ports
+        dataplane = DataPlane(_open_ports(port_specs, capture_dir), cpu_port=cpu_port)
+        cleanup.callback(dataplane.stop)
         server = P4RuntimeServer(
             dataplane, device_id=device_id, on_pipeline=_source_writer(dump_file)
         )
         dataplane.start()
-        cleanup.callback(dataplane.stop)
         if pipeline_file is not None and p4info_file is not None:
             _preload(server, pipeline_file, p4info_file)
         with _serving(server, address) as address_in_use:
@@ -231,9 +217,7 @@ def _check_arguments(
             seen[key] = spec
 
 
-def _open_ports(
-    specs: Sequence[PortSpec], capture_dir: Path | None, cleanup: contextlib.ExitStack
-) -> list[Port]:
+def _open_ports(specs: Sequence[PortSpec], capture_dir: Path | None) -> list[Port]:
     from .ports_batch import FrameBatches
     from .ports_packet import PacketPort
     from .ports_pcap import CapturedPort
@@ -241,16 +225,15 @@ def _open_ports(
 
     batches = FrameBatches()
     ports: list[Port] = []
-    for spec in specs:
-        kind = PacketPort if spec.interface is not None else UnixPort
-        try:
+    try:
+        for spec in specs:
+            kind = PacketPort if spec.interface is not None else UnixPort
             port: Port = kind(spec, batches)
-            if capture_dir is not None:
-                port = CapturedPort(port, capture_dir)
-        except PortError as error:
-            raise click.ClickException(str(error)) from None
-        cleanup.callback(port.close)
-        ports.append(port)
+            ports.append(port if capture_dir is None else CapturedPort(port, capture_dir))
+    except PortError as error:
+        for port in ports:
+            port.close()
+        raise click.ClickException(str(error)) from None
     return ports
 
 

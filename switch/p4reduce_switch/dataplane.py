@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data plane: one thread that takes frames from ports, runs the pipeline, and sends the outcome.
+"""The data plane: one thread that takes frames from ports, runs the pipeline, sends the outcome.
 
 Everything that touches ports, pipeline or tables happens in this thread; others ask for it with
 `run`. So the packet path has no locks, a change from outside falls between two packets, and neither
-side starves: each turn of the loop serves one batch of every port that has frames, and all requests.
+side starves: a turn of the loop serves one batch of every port that has frames, and all requests.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from google.rpc import code_pb2
@@ -78,7 +79,7 @@ class DataPlane:
         self._next_report = 0.0
         self._unreported = 0
 
-    # -- From any thread -----------------------------------------------------------------------------
+    # -- From any thread ---------------------------------------------------------------------------
 
     def on_packet_in(self, sink: Callable[[bytes], bool]) -> None:
         """Set what takes frames that leave by the CPU port; it must not wait. False: not taken."""
@@ -87,7 +88,7 @@ class DataPlane:
     def start(self) -> None:
         self._poller.watch(self._wake_fd, select.EPOLLIN, self._on_wake)
         for port in self.ports.values():
-            port.attach(self._poller, lambda port=port: self._on_frames(port))
+            port.attach(self._poller, partial(self._on_frames, port))
         self._running = True
         self._thread.start()
 
@@ -153,7 +154,7 @@ class DataPlane:
         """All counts by now: "switch", "port N" of each port, and "pipeline" if there is one."""
         return self.run(self._counts)
 
-    # -- In the data plane's thread --------------------------------------------------------------
+    # -- In the data plane's thread ----------------------------------------------------------------
 
     def _loop(self) -> None:
         poller = self._poller
@@ -164,7 +165,7 @@ class DataPlane:
                     next_flush = time.monotonic() + _FLUSH_INTERVAL_S
                     for port in self.ports.values():
                         port.flush()
-            except Exception:
+            except Exception:  # noqa: PERF203 - once a turn
                 # A port's own failure must not stop the others.
                 self._report("the data plane")
         self._serve_requests()
@@ -192,7 +193,7 @@ class DataPlane:
             try:
                 for egress_port, out in process(port_number, frame):
                     outgoing[egress_port].append(out)
-            except Exception:
+            except Exception:  # noqa: PERF203 - the next frame must not suffer
                 self.stats.failed += 1
                 self._report(f"a frame of {len(frame)} bytes from port {port_number}")
         for egress_port, batch in outgoing.items():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of a P4Info message that the server needs, indexed by id and by name.
 
-`P4Info.parse` reads the message once per pipeline; `P4Info.differences` compares it with the pipeline
-that was loaded from the BMv2 JSON, so that a P4Info of another program is refused before anything is
-written with it.
+`P4Info.parse` reads the message once per pipeline; `P4Info.differences` compares it with the
+pipeline that was loaded from the BMv2 JSON, so that a P4Info of another program is refused before
+anything is written with it.
 """
 
 from __future__ import annotations
@@ -162,10 +162,10 @@ class P4Info:
         )
 
     def differences(self, pipeline: Pipeline) -> list[str]:
-        """What this P4Info says and the loaded program does not; empty if the two belong together.
+        """What this P4Info says and the loaded program does not; empty if they belong together.
 
-        Objects that only the program has are no difference: p4c makes hidden tables and actions that
-        no P4Info shows.
+        Objects that only the program has are no difference: p4c makes hidden tables and actions
+        that no P4Info shows.
         """
         found: list[str] = []
         for spec in self.tables.values():
@@ -308,7 +308,10 @@ def _table_differences(spec: TableSpec, table: Table) -> Iterator[str]:
     said = [(f.name, f.kind, f.width) for f in spec.fields]
     loaded = [(k.name, k.kind, k.width) for k in table.key]
     if said != loaded:
-        yield f"the key of {where} is {_key_text(said)} in the P4Info and {_key_text(loaded)} in the program"
+        yield (
+            f"the key of {where} is {_key_text(said)} in the P4Info "
+            f"and {_key_text(loaded)} in the program"
+        )
     for use in spec.actions.values():
         action = table.actions.get(use.action.name)
         if action is None:

@@ -86,7 +86,7 @@ class Port(Protocol):
         """Start watching; `on_frames` is called whenever `receive` may have something."""
 
     def receive(self) -> Sequence[bytes]:
-        """Up to one batch of frames, without waiting. What is not a frame is counted and dropped."""
+        """Up to one batch of frames, without waiting; those of bad length are dropped."""
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Send without waiting. What cannot be sent is counted and dropped."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames in and out of a socket in batches: recvmmsg and sendmmsg.
 
-Besides saving system calls, this keeps the interpreter lock: `ctypes.PyDLL` does not release it, and
-on a non-blocking socket these calls never wait. A plain `recv` releases it each time, and whenever
-another thread computes (the P4Runtime server encoding a table, say) the data plane would have to win
-it back per frame, waiting a whole switch interval each time.
+Besides saving system calls, this keeps the interpreter lock: `ctypes.PyDLL` does not release it,
+and on a non-blocking socket these calls never wait. A plain `recv` releases it each time, and
+whenever another thread computes (the P4Runtime server encoding a table, say) the data plane would
+have to win it back per frame, waiting a whole switch interval each time.
 
 The buffers belong to one thread. One `FrameBatches` serves all ports of a data plane.
 """
@@ -111,19 +111,17 @@ class _Batch:
         self.statuses = _column(self.auxdata, _AuxData, "I", _AuxData.status.offset)
 
 
-def _column(
-    records: ctypes.Array[Any], record: type[ctypes.Structure], code: str, offset: int
-) -> memoryview:
-    """One field of all records, as a view of native type `code`."""
+def _column(records: Any, record: type[ctypes.Structure], code: str, offset: int) -> Any:
+    """One field of all records, as a view of the native type `code` ("I" or size_t's "N")."""
     size = struct.calcsize(code)
-    return memoryview(records).cast("B").cast(code)[  # type: ignore[call-overload, no-any-return]
-        offset // size :: ctypes.sizeof(record) // size
-    ]
+    words: Any = memoryview(records).cast("B")
+    return words.cast(code)[offset // size :: ctypes.sizeof(record) // size]
 
 
-def _sizes(values: Sequence[int]) -> memoryview:
+def _sizes(values: Sequence[int]) -> Any:
     """`values` as size_t, to be copied into a column."""
-    return memoryview(struct.pack(f"{len(values)}N", *values)).cast("N")
+    packed: Any = memoryview(struct.pack(f"{len(values)}N", *values))
+    return packed.cast("N")
 
 
 class FrameBatches:
@@ -215,6 +213,7 @@ def _checked(result: int) -> int:
 
 
 def _with_vlan_tag(frame: bytes, aux: _AuxData) -> bytes:
-    tpid = aux.vlan_tpid if aux.status & _TP_STATUS_VLAN_TPID_VALID else _ETHERTYPE_VLAN
-    tag = (tpid << 16 | aux.vlan_tci).to_bytes(_VLAN_TAG_BYTES, "big")
+    tpid: int = aux.vlan_tpid if aux.status & _TP_STATUS_VLAN_TPID_VALID else _ETHERTYPE_VLAN
+    tci: int = aux.vlan_tci
+    tag = (tpid << 16 | tci).to_bytes(_VLAN_TAG_BYTES, "big")
     return frame[:_MAC_PAIR_BYTES] + tag + frame[_MAC_PAIR_BYTES:]

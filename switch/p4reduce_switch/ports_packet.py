@@ -139,14 +139,7 @@ def _open(interface: str) -> socket.socket:
     try:
         index = socket.if_nametoindex(interface)
         sock.setblocking(False)
-        for force, plain in (
-            (_SO_RCVBUFFORCE, socket.SO_RCVBUF),
-            (_SO_SNDBUFFORCE, socket.SO_SNDBUF),
-        ):
-            try:
-                sock.setsockopt(socket.SOL_SOCKET, force, _BUFFER_BYTES)
-            except PermissionError:
-                sock.setsockopt(socket.SOL_SOCKET, plain, _BUFFER_BYTES)
+        _grow_buffers(sock)
         sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
         sock.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
         membership = struct.pack("iHH8s", index, _PACKET_MR_PROMISC, 0, b"")
@@ -156,6 +149,16 @@ def _open(interface: str) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def _grow_buffers(sock: socket.socket) -> None:
+    """Ask for large buffers, beyond the kernel's limits where that is allowed."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _BUFFER_BYTES)
+    except PermissionError:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
 
 
 def _interface_int(sock: socket.socket, interface: str, request: int) -> int:

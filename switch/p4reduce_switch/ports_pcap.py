@@ -44,9 +44,7 @@ class CapturedPort:
             port.close()
             raise PortError(f"port {port.description}: {path}: {error.strerror}") from None
         self._file.write(
-            _FILE_HEADER.pack(
-                _MAGIC_NANOSECONDS, 2, 4, 0, 0, MAX_FRAME_BYTES, _LINKTYPE_ETHERNET
-            )
+            _FILE_HEADER.pack(_MAGIC_NANOSECONDS, 2, 4, 0, 0, MAX_FRAME_BYTES, _LINKTYPE_ETHERNET)
         )
 
     @property

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A port on a Unix socket: needs no root and no interface.
 
-`SOCK_SEQPACKET` listening at a path, one message a frame, one peer at a time. A peer may come and go
-as a cable may be plugged; a second one is turned away.
+`SOCK_SEQPACKET` listening at a path, one message a frame, one peer at a time. A peer may come and
+go as a cable may be plugged; a second one is turned away.
 """
 
 from __future__ import annotations

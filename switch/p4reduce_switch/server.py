@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -45,6 +46,9 @@ _LOCK_TIMEOUT_S = 30.0
 
 _SetRequest = p4runtime_pb2.SetForwardingPipelineConfigRequest
 _GetRequest = p4runtime_pb2.GetForwardingPipelineConfigRequest
+_ACTIONS_WITH_CONFIG = frozenset(
+    {_SetRequest.VERIFY, _SetRequest.VERIFY_AND_SAVE, _SetRequest.VERIFY_AND_COMMIT}
+)
 
 
 class BindError(OSError):
@@ -80,7 +84,7 @@ class P4RuntimeServer:
         self._executor: futures.ThreadPoolExecutor | None = None
         dataplane.on_packet_in(self._packet_in)
 
-    # -- Life ----------------------------------------------------------------------------------------
+    # -- Life --------------------------------------------------------------------------------------
 
     def start(self, address: str) -> int:
         """Listen on `address` ("host:port" or "unix:path"); return the TCP port (0 for unix).
@@ -126,7 +130,7 @@ class P4RuntimeServer:
             self._executor.shutdown(wait=False)
         self._server = None
 
-    # -- Pipeline --------------------------------------------------------------------------------
+    # -- Pipeline ----------------------------------------------------------------------------------
 
     def preload(self, message: Any) -> None:
         """Commit a `ForwardingPipelineConfig` given at the start instead of by a controller.
@@ -145,7 +149,7 @@ class P4RuntimeServer:
             self._arbiter.check_primary(request.role, election_id)
         action = request.action
         config = None
-        if action in (_SetRequest.VERIFY, _SetRequest.VERIFY_AND_SAVE, _SetRequest.VERIFY_AND_COMMIT):
+        if action in _ACTIONS_WITH_CONFIG:
             if not request.HasField("config"):
                 raise invalid(f"{_SetRequest.Action.Name(action)} needs a config, which is missing")
             config = load_config(request.config, self._dataplane.cpu_port)
@@ -200,7 +204,7 @@ class P4RuntimeServer:
             response.config.p4_device_config = config.message.p4_device_config
         return response
 
-    # -- Entities --------------------------------------------------------------------------------
+    # -- Entities ----------------------------------------------------------------------------------
 
     def write(self, request: Any) -> list[P4RuntimeError | None]:
         """Carry out a batch; the result of each update, in order."""
@@ -214,11 +218,11 @@ class P4RuntimeServer:
                     code_pb2.UNIMPLEMENTED,
                     f"atomicity {request.atomicity} is not supported, only CONTINUE_ON_ERROR (0)",
                 )
-            plans = [_attempt(lambda u=u: server_write.plan(config, u)) for u in request.updates]
+            plans = [_attempt(partial(server_write.plan, config, u)) for u in request.updates]
             results: list[P4RuntimeError | None] = []
             for start in range(0, len(plans), _UPDATES_PER_TURN):
                 turn = plans[start : start + _UPDATES_PER_TURN]
-                results += self._dataplane.run(lambda turn=turn: [_carry_out(p) for p in turn])
+                results += self._dataplane.run(partial(_carry_out, turn))
             return results
 
     def read(self, request: Any) -> Iterator[Any]:
@@ -233,11 +237,11 @@ class P4RuntimeServer:
         with self._locked():
             config = self._configured()
             for entity in request.entities:
-                query = _attempt(lambda e=entity: server_read.plan(config, e))
+                query = _attempt(partial(server_read.plan, config, entity))
                 if isinstance(query, P4RuntimeError):
                     results.append(query)
                     continue
-                rows = self._dataplane.run(lambda q=query: _attempt(q.snapshot))
+                rows = self._dataplane.run(partial(_attempt, query.snapshot))
                 if isinstance(rows, P4RuntimeError):
                     results.append(rows)
                     continue
@@ -255,7 +259,7 @@ class P4RuntimeServer:
         if any(results):
             raise BatchError(results)
 
-    # -- Stream ----------------------------------------------------------------------------------
+    # -- Stream ------------------------------------------------------------------------------------
 
     def open_stream(self, peer: str) -> Controller:
         with self._locked():
@@ -318,7 +322,7 @@ class P4RuntimeServer:
         taken = [controller.send_packet_in(item) for controller in self._arbiter.primaries]
         return any(taken)
 
-    # -- Common ----------------------------------------------------------------------------------
+    # -- Common ------------------------------------------------------------------------------------
 
     def _check_device(self, device_id: int) -> None:
         if device_id != self.device_id:
@@ -441,9 +445,7 @@ def _packet_in_message(codec: PacketCodec, frame: bytes) -> Any | None:
     return response
 
 
-def _read_stream(
-    server: P4RuntimeServer, controller: Controller, requests: Iterator[Any]
-) -> None:
+def _read_stream(server: P4RuntimeServer, controller: Controller, requests: Iterator[Any]) -> None:
     """Thread of one stream: hands on what the client sends until it stops or hangs up."""
     try:
         for request in requests:
@@ -467,14 +469,11 @@ def _attempt(step: Callable[[], Any]) -> Any:
         return error
 
 
-def _carry_out(plan: server_write.Operation | P4RuntimeError) -> P4RuntimeError | None:
-    if isinstance(plan, P4RuntimeError):
-        return plan
-    try:
-        plan()
-    except P4RuntimeError as error:
-        return error
-    return None
+def _carry_out(
+    plans: Sequence[server_write.Operation | P4RuntimeError],
+) -> list[P4RuntimeError | None]:
+    """Run in the data plane: an operation gives None, like any function without a result."""
+    return [plan if isinstance(plan, P4RuntimeError) else _attempt(plan) for plan in plans]
 
 
 def _no_pipeline() -> P4RuntimeError:
@@ -485,7 +484,7 @@ def _no_pipeline() -> P4RuntimeError:
 
 
 def _stream_error(error: P4RuntimeError, kind: str | None, request: Any) -> Any:
-    """The `StreamError` that tells which message was wrong (P4Runtime, "Stream Error Reporting")."""
+    """The `StreamError` that tells which message was wrong (section "Stream Error Reporting")."""
     response = p4runtime_pb2.StreamMessageResponse()
     response.error.canonical_code = error.code
     response.error.message = error.message

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A forwarding pipeline config as the server holds it: the message, its P4Info, the loaded program."""
+"""A forwarding pipeline config as the server holds it: message, P4Info and loaded program."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def _range(message: Any, width: int, where: str) -> tuple[int, int]:
 
 
 def decode_priority(table: TableSpec, priority: int) -> int:
-    """The entry's priority, positive exactly where the key has ternary, range or optional fields."""
+    """The entry's priority: positive if the key has ternary, range or optional fields, else 0."""
     if table.needs_priority:
         if not 0 < priority <= _MAX_PRIORITY:
             raise invalid(
@@ -171,9 +171,7 @@ def decode_priority(table: TableSpec, priority: int) -> int:
     return priority
 
 
-def encode_key(
-    table: TableSpec, match: Iterable[MatchValue], priority: int, message: Any
-) -> None:
+def encode_key(table: TableSpec, match: Iterable[MatchValue], priority: int, message: Any) -> None:
     """Fill `match` and `priority` of a `TableEntry`; "don't care" fields are omitted."""
     for field, value in zip(table.fields, match, strict=True):
         if field.kind != "exact" and value == _dont_care(field):

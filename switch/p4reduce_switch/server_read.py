@@ -77,7 +77,8 @@ def plan(config: ForwardingConfig, entity: Any) -> Query:
     if kind in _NEVER_PRESENT:
         id_field, what = _NEVER_PRESENT[kind]
         if getattr(message, id_field):
-            raise invalid(f"{id_field} {getattr(message, id_field):#x}: this pipeline has no {what}")
+            given = getattr(message, id_field)
+            raise invalid(f"{id_field} {given:#x}: this pipeline has no {what}")
         return Query(list, lambda row: row)
     if kind == "table_entry":
         return _plan_table_entries(config, message)
@@ -100,8 +101,8 @@ class _EntryRow(NamedTuple):
     priority: int
     action: str
     args: tuple[int, ...]
-    packets: int
-    bytes: int
+    packet_count: int
+    byte_count: int
     controller_metadata: int
     metadata: bytes
     is_const: bool
@@ -144,7 +145,7 @@ def _plan_table_entries(config: ForwardingConfig, message: Any) -> Query:
         if row.is_const:
             out.is_const = True
         if with_counters and row.table.has_direct_counter:
-            _encode_counts(row.packets, row.bytes, out.counter_data)
+            _encode_counts(row.packet_count, row.byte_count, out.counter_data)
         return entity
 
     return Query(_table_snapshot(config, tables, message, keep), encode)
@@ -261,9 +262,9 @@ def _int64(value: int) -> int:
 
 class _CounterRow(NamedTuple):
     counter: CounterSpec
-    index: int
-    packets: int
-    bytes: int
+    cell: int
+    packet_count: int
+    byte_count: int
 
 
 def _plan_counter(config: ForwardingConfig, message: Any) -> Query:
@@ -281,8 +282,8 @@ def _plan_counter(config: ForwardingConfig, message: Any) -> Query:
         entity = p4runtime_pb2.Entity()
         out = entity.counter_entry
         out.counter_id = row.counter.id
-        out.index.index = row.index
-        _encode_counts(row.packets, row.bytes, out.data)
+        out.index.index = row.cell
+        _encode_counts(row.packet_count, row.byte_count, out.data)
         return entity
 
     return Query(snapshot, encode)
@@ -339,7 +340,7 @@ def _plan_direct_counters(config: ForwardingConfig, message: Any) -> Query:
         entity = p4runtime_pb2.Entity()
         out = entity.direct_counter_entry
         _encode_key(row, out.table_entry)
-        _encode_counts(row.packets, row.bytes, out.data)
+        _encode_counts(row.packet_count, row.byte_count, out.data)
         return entity
 
     return Query(snapshot, encode)
