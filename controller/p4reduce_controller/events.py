@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happened, for those who watch. Lives in the daemon's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+
+REMEMBERED = 1000
+WAITING = 1000  # events that a slow watcher may be behind
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened, to a job or (with an empty name) to all."""
+
+    time: float  # seconds since the epoch
+    job: str
+    incarnation: int
+    kind: str
+    text: str
+
+
+class TooSlowError(Exception):
+    """A watcher has not kept up."""
+
+
+@dataclass(frozen=True)
+class _End:
+    """Marks the end of a watcher's queue."""
+
+    too_slow: bool
+
+
+class EventLog:
+    """The latest events, and who watches."""
+
+    def __init__(self) -> None:
+        self._recent: deque[Event] = deque(maxlen=REMEMBERED)
+        self._watchers: set[asyncio.Queue[Event | _End]] = set()
+
+    def publish(self, event: Event) -> None:
+        """Remember an event and hand it to all who watch."""
+        self._recent.append(event)
+        for watcher in list(self._watchers):
+            # The last place is kept for the end.
+            if watcher.qsize() < WAITING:
+                watcher.put_nowait(event)
+            else:
+                self._stop(watcher, too_slow=True)
+
+    def close(self) -> None:
+        """End all watching."""
+        for watcher in list(self._watchers):
+            self._stop(watcher, too_slow=False)
+
+    def _stop(self, watcher: asyncio.Queue[Event | _End], *, too_slow: bool) -> None:
+        self._watchers.discard(watcher)
+        watcher.put_nowait(_End(too_slow))
+
+    @contextlib.contextmanager
+    def watch(self, job: str, recent: int) -> Iterator[AsyncIterator[Event]]:
+        """Give the events of `job` (or all, if empty): the `recent` latest ones, then each new one.
+
+        Ends when the log is closed; raises TooSlowError where events would be left out.
+        """
+        queue: asyncio.Queue[Event | _End] = asyncio.Queue(WAITING + 1)
+        past = [event for event in self._recent if job in ("", event.job)]
+        for event in past[max(0, len(past) - recent) :]:
+            queue.put_nowait(event)
+        self._watchers.add(queue)
+        try:
+            yield self._follow(queue, job)
+        finally:
+            self._watchers.discard(queue)
+
+    async def _follow(self, queue: asyncio.Queue[Event | _End], job: str) -> AsyncIterator[Event]:
+        while True:
+            event = await queue.get()
+            if isinstance(event, _End):
+                if event.too_slow:
+                    raise TooSlowError(f"more than {WAITING} events behind")
+                return
+            if job in ("", event.job):
+                yield event
+
+
+class RateLimit:
+    """Lets `burst` through at once and `rate` a second; counts what it holds back."""
+
+    def __init__(self, burst: int, rate: float, clock: Callable[[], float]) -> None:
+        self._burst = burst
+        self._rate = rate
+        self._clock = clock
+        self._tokens = float(burst)
+        self._last = clock()
+        self._held_back = 0
+
+    def passes(self) -> int | None:
+        """Return None to hold this one back, else how many were since the last that passed."""
+        now = self._clock()
+        self._tokens = min(self._burst, self._tokens + (now - self._last) * self._rate)
+        self._last = now
+        if self._tokens < 1:
+            self._held_back += 1
+            return None
+        self._tokens -= 1
+        held_back, self._held_back = self._held_back, 0
+        return held_back

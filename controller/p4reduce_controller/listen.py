@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the controller may listen: a Unix socket of this user's own, or loopback TCP."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc.aio
+
+
+class ListenError(Exception):
+    """The address cannot be listened at; the message says why."""
+
+
+def prepare(address: str) -> None:
+    """Check an address before anything else is done, and clear a dead socket away.
+
+    Raises ListenError if the address is no good, or another controller is there.
+    """
+    if address.startswith("unix:"):
+        _prepare_unix(unix_path(address))
+        return
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdecimal() or int(port) > 0xFFFF:
+        raise ListenError(f"{address!r} is neither unix:PATH nor HOST:PORT")
+    host = host.removeprefix("[").removesuffix("]")
+    if not _is_loopback(host):
+        raise ListenError(
+            f"refusing to listen at {address}: beyond loopback anybody could take a job over, "
+            "so TLS has to come first, which this version does not have. "
+            "Use unix:PATH or 127.0.0.1:PORT"
+        )
+
+
+def bind(server: grpc.aio.Server, address: str) -> str:
+    """Bind `server` and return the address with the port that it got. Raises ListenError."""
+    unix = address.startswith("unix:")
+    # gRPC makes the socket file by itself; from the first moment on it is this user's alone.
+    old = os.umask(0o177) if unix else None
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise ListenError(f"cannot listen at {address}: {error}") from None
+    finally:
+        if old is not None:
+            os.umask(old)
+    if unix:
+        return address
+    return f"{address.rpartition(':')[0]}:{port}"
+
+
+def unix_path(address: str) -> Path:
+    """Return the path of a unix:PATH address, in either of gRPC's spellings."""
+    return Path(address.removeprefix("unix:").removeprefix("//"))
+
+
+@contextlib.contextmanager
+def cleared_away(address: str) -> Iterator[None]:
+    """Remove the socket file at the end."""
+    try:
+        yield
+    finally:
+        if address.startswith("unix:"):
+            unix_path(address).unlink(missing_ok=True)
+
+
+def _prepare_unix(path: Path) -> None:
+    if len(os.fsencode(path)) > 107:
+        raise ListenError(f"{path} is longer than the 107 bytes that a Unix socket's path can have")
+    directory = path.parent
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_private(directory)
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ListenError(f"cannot listen at unix:{path}: {error}") from None
+    if not stat.S_ISSOCK(mode):
+        raise ListenError(f"{path} is there already, and is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(2.0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)  # nobody listens: its owner died
+            return
+        except OSError as error:
+            raise ListenError(f"{path} is there already, and does not answer: {error}") from None
+    raise ListenError(f"another controller listens at unix:{path}")
+
+
+def _check_private(directory: Path) -> None:
+    """Refuse a directory where another user could put a socket of his own in place of ours."""
+    status = directory.stat()
+    others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if status.st_uid not in (os.getuid(), 0) or (
+        others_write and not status.st_mode & stat.S_ISVTX
+    ):
+        raise ListenError(f"{directory} is open to other users; choose one of mode 0700")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What became of a frame: the index of the `outcomes` counter.
+
+The same enum is in p4src/include/constants.p4. p4c leaves its names out of the p4info file, so
+they stand here again; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Outcome(enum.IntEnum):
+    """Each frame that enters the switch is counted under exactly one of these."""
+
+    UNSET = 0
+    ROUND_OPENED = 1
+    ROUND_JOINED = 2
+    ROUND_COMPLETED = 3
+    ROUND_COMPLETED_HALVES = 4
+    RESULT_REPEATED = 5
+    STATUS_SENT = 6
+    STALE = 7
+    MALFORMED = 8
+    BAD_IPV4_CHECKSUM = 9
+    BAD_VERSION = 10
+    UNKNOWN_KIND = 11
+    UNKNOWN_FORMAT = 12
+    NOT_ADMITTED = 13
+    SLOT_OUT_OF_RANGE = 14
+    HELLO_PUNTED = 15
+    ARP_REPLIED = 16
+    ECHO_REPLIED = 17
+    HOST_UNHANDLED = 18
+    L2_FORWARDED = 19
+    L2_FLOODED = 20
+    L2_HAIRPIN = 21
+    PACKET_OUT_SENT = 22
+
+    @property
+    def label(self) -> str:
+        """The name as people and scripts see it, like `round-opened`."""
+        return self.name.lower().replace("_", "-")

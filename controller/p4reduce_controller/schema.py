@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A P4 program's names and P4Runtime's messages, one from the other by p4info.
+
+Section numbers are those of the P4Runtime specification 1.4.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2
+from p4runtime_sh.context import Context
+
+
+class SchemaError(ValueError):
+    """The program has no such table, field, action or parameter, or no room for the value."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a counter counted."""
+
+    frames: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """A table's entry. `action` is empty where the entry is only named, as for deletion."""
+
+    table: str
+    match: Mapping[str, int]
+    action: str = ""
+    params: Mapping[str, int] = field(default_factory=dict)
+    priority: int = 0
+    counts: Counts | None = None  # of the table's direct counter, when read
+
+    def __str__(self) -> str:
+        match = ", ".join(f"{name}={value:#x}" for name, value in self.match.items())
+        return f"{self.table}({match})" + (f" -> {self.action}" if self.action else "")
+
+
+@dataclass(frozen=True)
+class Group:
+    """A multicast group: copies to (port, replica id)."""
+
+    group: int
+    replicas: tuple[tuple[int, int], ...] = ()
+
+    def __str__(self) -> str:
+        return f"multicast group {self.group} of {len(self.replicas)} replicas"
+
+
+Entity = Row | Group
+
+
+class Op(enum.Enum):
+    """What to do with an entity."""
+
+    INSERT = p4runtime_pb2.Update.INSERT
+    MODIFY = p4runtime_pb2.Update.MODIFY
+    DELETE = p4runtime_pb2.Update.DELETE
+
+
+@dataclass(frozen=True)
+class Update:
+    """One part of a Write."""
+
+    op: Op
+    entity: Entity
+
+    def __str__(self) -> str:
+        return f"{self.op.name.lower()} {self.entity}"
+
+
+def encode(value: int, bits: int, what: str) -> bytes:
+    """Return the canonical bytestring of `value` (section 8.3): no zero bytes in front."""
+    if value < 0 or value.bit_length() > bits:
+        raise SchemaError(f"{what}: {value} does not fit {bits} bits")
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+def decode(value: bytes) -> int:
+    """Return the number that a bytestring holds."""
+    return int.from_bytes(value, "big")
+
+
+class Schema:
+    """Translates between names and the ids of one p4info. Exact matches only."""
+
+    def __init__(self, p4info: p4info_pb2.P4Info) -> None:
+        self._context = Context()
+        self._context.set_p4info(p4info)
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of all tables."""
+        return sorted(name for name, _ in self._context.get_tables())
+
+    def table(self, name: str) -> Any:
+        """Return a table's p4info. Raises SchemaError naming the tables there are."""
+        table = self._context.get_table(name)
+        if table is None:
+            raise SchemaError(f"no table {name!r}; there are {', '.join(self.tables)}")
+        return table
+
+    def direct_counter(self, table: str) -> str | None:
+        """Return the name of a table's direct counter, if it has one."""
+        table_id = self.table(table).preamble.id
+        for name, counter in self._context.get_direct_counters():
+            if counter.direct_table_id == table_id:
+                return str(name)
+        return None
+
+    def counter(self, name: str) -> Any:
+        """Return an indirect counter's p4info. Raises SchemaError."""
+        counter = self._context.get_counter(name)
+        if counter is None:
+            raise SchemaError(f"no counter {name!r}")
+        return counter
+
+    # -- Out ---------------------------------------------------------------------------
+
+    def update(self, update: Update) -> Any:
+        """Return a p4.v1.Update. Raises SchemaError."""
+        message = p4runtime_pb2.Update(type=update.op.value)
+        if isinstance(update.entity, Row):
+            self._fill_row(message.entity.table_entry, update.entity, update.op)
+        else:
+            fill_group(message.entity, update.entity)
+        return message
+
+    def _fill_row(self, entry: Any, row: Row, op: Op) -> None:
+        table = self.table(row.table)
+        entry.table_id = table.preamble.id
+        entry.priority = row.priority
+        expected = {field.name: field for field in table.match_fields}
+        if row.match.keys() != expected.keys():
+            raise SchemaError(
+                f"table {row.table} matches on {', '.join(expected)}, not {', '.join(row.match)}"
+            )
+        for name, field_ in expected.items():
+            where = f"{row.table}.{name}"
+            if field_.match_type != p4info_pb2.MatchField.EXACT:
+                raise SchemaError(f"{where} is no exact match, the only kind supported")
+            match = entry.match.add(field_id=field_.id)
+            match.exact.value = encode(row.match[name], field_.bitwidth, where)
+        if op is not Op.DELETE:
+            self._fill_action(entry.action.action, table, row)
+
+    def _fill_action(self, message: Any, table: Any, row: Row) -> None:
+        info = self._context.get_action(row.action)
+        if info is None or info.preamble.id not in [ref.id for ref in table.action_refs]:
+            raise SchemaError(f"table {row.table} has no action {row.action!r}")
+        expected = {param.name: param for param in info.params}
+        if row.params.keys() != expected.keys():
+            raise SchemaError(
+                f"action {row.action} takes {', '.join(expected)}, not {', '.join(row.params)}"
+            )
+        message.action_id = info.preamble.id
+        for name, param in expected.items():
+            value = encode(row.params[name], param.bitwidth, f"{row.action}.{name}")
+            message.params.add(param_id=param.id, value=value)
+
+    def packet_out(self, payload: bytes, metadata: Mapping[str, int]) -> Any:
+        """Return a p4.v1.PacketOut with the program's own metadata."""
+        info = self._context.get_controller_packet_metadata("packet_out")
+        if info is None:
+            raise SchemaError("the program takes no packets from the controller")
+        message = p4runtime_pb2.PacketOut(payload=payload)
+        for field_ in info.metadata:
+            value = encode(metadata.get(field_.name, 0), field_.bitwidth, field_.name)
+            message.metadata.add(metadata_id=field_.id, value=value)
+        return message
+
+    # -- In ----------------------------------------------------------------------------
+
+    def row(self, entry: Any) -> Row:
+        """Return what a p4.v1.TableEntry says."""
+        name = str(self._context.get_name_from_id(entry.table_id))
+        match = {
+            str(self._context.get_mf_name(name, match.field_id)): decode(match.exact.value)
+            for match in entry.match
+        }
+        action, params = "", {}
+        if entry.HasField("action"):
+            action = str(self._context.get_name_from_id(entry.action.action.action_id))
+            params = {
+                str(self._context.get_param_name(action, param.param_id)): decode(param.value)
+                for param in entry.action.action.params
+            }
+        counts = None
+        if entry.HasField("counter_data"):
+            counts = Counts(entry.counter_data.packet_count, entry.counter_data.byte_count)
+        return Row(name, match, action, params, entry.priority, counts)
+
+    def packet_in_metadata(self, packet: Any) -> dict[str, int]:
+        """Return the metadata of a p4.v1.PacketIn by name."""
+        return {
+            str(
+                self._context.get_packet_metadata_name_from_id("packet_in", field_.metadata_id)
+            ): decode(field_.value)
+            for field_ in packet.metadata
+        }
+
+
+def fill_group(entity: Any, group: Group) -> None:
+    """Write a multicast group into a p4.v1.Entity (section 9.5.1)."""
+    entry = entity.packet_replication_engine_entry.multicast_group_entry
+    entry.multicast_group_id = group.group
+    for port, instance in group.replicas:
+        entry.replicas.add(egress_port=port, instance=instance)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client of the controller, for workers and for the CLI: deadlines, and errors that people read.
+
+with ControlClient() as controller:
+    jobs = controller.call(controller.stub.ListJobs, pb.ListJobsRequest())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+import grpc
+
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.address import default_address
+from p4reduce.control.control_pb2_grpc import ControlStub
+
+_Request = TypeVar("_Request")
+_Reply = TypeVar("_Reply")
+
+# The controller marks its own errors with this; those without were made up by gRPC on this side.
+ANSWERED = (("p4reduce-answered", "1"),)
+_OPTIONS = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500)]
+
+
+class ControlError(Exception):
+    """The controller refused a call; `code` says what kind of refusal, the message why."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ControllerUnreachableError(ControlError):
+    """Nobody answers at the controller's address, or not in time."""
+
+
+class ControlClient:
+    """A connection to the controller at `address`, by default `default_address()`. Thread-safe."""
+
+    def __init__(self, address: str | None = None) -> None:
+        self.address = address or default_address()
+        self._channel = grpc.insecure_channel(self.address, options=_OPTIONS)
+        self.stub = ControlStub(self._channel)
+
+    def __enter__(self) -> ControlClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up; calls under way fail."""
+        self._channel.close()
+
+    def call(
+        self,
+        method: Callable[..., _Reply],
+        request: _Request,
+        *,
+        timeout: float = 10.0,
+        wait: bool = False,
+    ) -> _Reply:
+        """Call a method of `stub` and return the reply, within `timeout` seconds.
+
+        With `wait`, a controller that is not there yet is waited for. Raises ControlError, and
+        ControllerUnreachableError where no answer came.
+        """
+        try:
+            return method(request, timeout=timeout, wait_for_ready=wait)
+        except grpc.RpcError as error:
+            raise self._translated(error, timeout) from None
+
+    def watch(self, job: str = "", recent: int = 0) -> Iterator[pb.Event]:
+        """Yield events until the controller stops. Raises ControlError."""
+        request = pb.WatchEventsRequest(job=job, recent=recent)
+        try:
+            yield from self.stub.WatchEvents(request)
+        except grpc.RpcError as error:
+            raise self._translated(error, 0.0) from None
+
+    def _translated(self, error: grpc.RpcError, timeout: float) -> ControlError:
+        code, details = error.code(), error.details() or ""
+        metadata: Any = error.trailing_metadata()  # grpc-stubs has its type wrong
+        if ANSWERED[0] in {(key, value) for key, value in metadata or ()}:
+            return ControlError(code, details)
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+            return ControllerUnreachableError(
+                code, f"the controller at {self.address} did not answer within {timeout:g} s"
+            )
+        if code == grpc.StatusCode.UNAVAILABLE:
+            return ControllerUnreachableError(
+                code, f"no controller answers at {self.address} ({details})"
+            )
+        return ControlError(code, f"the controller at {self.address} failed: {code.name} {details}")
