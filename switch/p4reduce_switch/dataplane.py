@@ -74,6 +74,7 @@ class DataPlane:
         self._poller = _EpollPoller()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._running = False
+        self._closed = False
         self._stop_requested = False
         self._thread = threading.Thread(target=self._loop, name="dataplane", daemon=True)
         self._next_report = 0.0
@@ -93,7 +94,9 @@ class DataPlane:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, after the batches under way, and close the ports."""
+        """End the thread, after the batches under way, and close the ports. Once is enough."""
+        if self._closed:
+            return
         if self._running:
             self._stop_requested = True
             self._wake()
@@ -102,6 +105,7 @@ class DataPlane:
                 log.error("the data plane did not stop within %.0f s", _STOP_TIMEOUT_S)
                 return
             self._running = False
+        self._closed = True
         for port in self.ports.values():
             port.close()
         self._poller.close()
