@@ -7,8 +7,7 @@
 // address that the controller bound to that rank when it attached.
 control Admission(inout headers_t hdr,
                   inout metadata_t meta,
-                  inout standard_metadata_t standard_metadata,
-                  out bool admitted) {
+                  inout standard_metadata_t standard_metadata) {
 
     // Bytes and frames that each rank sent up.
     @name(".contributed")
@@ -41,18 +40,7 @@ control Admission(inout headers_t hdr,
     }
 
     apply {
-        admitted = false;
-        if (hdr.agg.kind != KIND_CONTRIBUTE) {
-            meta.outcome = Outcome.UNKNOWN_KIND;
-        } else if (hdr.agg.format > FORMAT_INT8) {
-            meta.outcome = Outcome.UNKNOWN_FORMAT;
-        } else if (!ranks.apply().hit) {
-            meta.outcome = Outcome.NOT_ADMITTED;
-        } else if (hdr.agg.slot >= meta.grant.slot_count) {
-            meta.outcome = Outcome.SLOT_OUT_OF_RANGE;
-        } else {
-            admitted = true;
-        }
+        ranks.apply();    // whoever is not admitted is granted no slot at all
     }
 }  // control Admission
 

@@ -2,18 +2,6 @@
 #ifndef P4REDUCE_AGGREGATION
 #define P4REDUCE_AGGREGATION
 
-// A slot's bookkeeping is one wide word, so that a packet costs one read and one
-// write of it. These are its fields.
-#define STATE_JOB           255:224
-#define STATE_ROUND         223:192
-#define STATE_CONTRIBUTORS  191:128
-#define STATE_BLOCK         127:96
-#define STATE_NEXT_BLOCK    95:64
-#define STATE_TAG           63:32
-#define STATE_NEXT_EXPONENT 31:24
-#define STATE_FLAGS         23:16
-#define STATE_FORMAT        15:8
-
 // The rounds of all slots. simple_switch runs ingress in one thread, and so does
 // the embedded switch: what is read here is still so when it is written.
 //
@@ -29,24 +17,124 @@
 //                                      |   read, and answer with the result.
 //  same   same        yes        no    | a retransmission while others are awaited:
 //                                      |   answer with who has been heard.
+//
+// The work is done in actions, with `if`s inside of them: to BMv2 that is a jump, whereas
+// an `if` between actions is two more tables to go through.
 control Aggregation(inout headers_t hdr,
                     inout metadata_t meta,
                     inout standard_metadata_t standard_metadata) {
-    register<state_t, bit<32>>(SLOT_STATES) states;
-    state_t state;
+    // What is known of the latest round in each version of each slot, a register a field:
+    // to BMv2 the shifts and masks that unpack one wide register cost more than its reads.
+    register<job_t,   bit<32>>(SLOT_STATES) jobs;
+    register<round_t, bit<32>>(SLOT_STATES) rounds;
+    register<ranks_t, bit<32>>(SLOT_STATES) heard_ranks;
+    register<bit<32>, bit<32>>(SLOT_STATES) tags;
+    register<block_t, bit<32>>(SLOT_STATES) blocks;
+    register<bit<8>,  bit<32>>(SLOT_STATES) formats;
+    register<block_t, bit<32>>(SLOT_STATES) next_blocks;
+    register<bit<8>,  bit<32>>(SLOT_STATES) next_exponents;
+    register<bit<8>,  bit<32>>(SLOT_STATES) all_flags;
     Lanes() lanes;
 
-    // The answer's header, but for what differs from rank to rank.
-    action set_header(bit<4> kind, bit<8> flags) {
-        hdr.agg.kind = kind;
-        hdr.agg.flags = flags;
-        hdr.agg.block = state[STATE_BLOCK];
-        hdr.agg.next_block = state[STATE_NEXT_BLOCK];
-        hdr.agg.tag = state[STATE_TAG];
-        hdr.agg.next_exponent = state[STATE_NEXT_EXPONENT];
-        hdr.agg.format = state[STATE_FORMAT];
-        hdr.agg.contributors = state[STATE_CONTRIBUTORS];
-        meta.ipv4_rewritten = true;
+    bit<32> index;
+
+    // Which case it is.
+    bool current;       // the registers are about this round
+    bool stale;
+    bool heard;         // and it has this rank in it
+    bool complete;      // with this contribution, all ranks are in it
+    bool answerable;    // by a result; else by a status
+
+    // The round with this contribution in it.
+    ranks_t contributors;
+    bit<32> tag;
+    block_t block;
+    bit<8>  format;
+    block_t next_block;
+    bit<8>  next_exponent;
+    bit<8>  flags;
+    bool    has_words;  // the frame has, whatever they mean
+    LaneOp  op;
+
+    action find_round() {
+        job_t job;
+        round_t round;
+        index = (meta.grant.slot_base + (bit<32>)hdr.agg.slot) << 1 | (hdr.agg.round & 1);
+        jobs.read(job, index);
+        rounds.read(round, index);
+        round_t ahead = hdr.agg.round - round;    // RFC 1982
+        current = job == hdr.agg.job && ahead == 0;
+        stale = job == hdr.agg.job && ahead >= 0x80000000;
+    }
+
+    action open_round() {
+        heard = false;
+        contributors = meta.grant.worker_bit;
+        tag = hdr.agg.tag;
+        block = hdr.agg.block;
+        format = hdr.agg.format;
+        next_block = hdr.agg.next_block;
+        next_exponent = hdr.agg.next_exponent;
+        flags = hdr.agg.flags & FLAGS_STICKY;
+        op = LaneOp.STORE;
+        jobs.write(index, hdr.agg.job);
+        rounds.write(index, hdr.agg.round);
+        tags.write(index, tag);
+        blocks.write(index, block);
+        formats.write(index, format);
+        next_blocks.write(index, next_block);
+        next_exponents.write(index, next_exponent);
+    }
+
+    action join_round() {
+        ranks_t before;
+        heard_ranks.read(before, index);
+        contributors = before | meta.grant.worker_bit;
+        heard = contributors == before;
+        // The round stays about what its first rank asked for.
+        tags.read(tag, index);
+        blocks.read(block, index);
+        formats.read(format, index);
+        next_blocks.read(next_block, index);
+        next_exponents.read(next_exponent, index);
+        all_flags.read(flags, index);
+        if (flags & FLAG_PAYLOAD == 0) {
+            op = LaneOp.STORE;
+        } else {
+            op = LaneOp.ADD;
+        }
+        if (!heard) {
+            flags = flags | (hdr.agg.flags & FLAGS_STICKY);
+            if (tag != hdr.agg.tag || block != hdr.agg.block || format != hdr.agg.format) {
+                flags = flags | FLAG_MISMATCH;
+            }
+            // The smaller next block; the larger exponent where both name the same one.
+            if (hdr.agg.next_block < next_block
+                    || hdr.agg.next_block == next_block
+                        && hdr.agg.next_exponent > next_exponent) {
+                next_block = hdr.agg.next_block;
+                next_exponent = hdr.agg.next_exponent;
+                next_blocks.write(index, next_block);
+                next_exponents.write(index, next_exponent);
+            }
+        }
+    }
+
+    action choose() {
+        has_words = hdr.word0.isValid();
+        if (flags & FLAG_MISMATCH != 0) {
+            flags = flags & ~FLAG_PAYLOAD;    // no sum for ranks that disagree about of what
+        }
+        complete = contributors == meta.grant.all_workers;
+        // Retransmissions are padded, so that their answer has room for words. A mere
+        // duplicate of a frame without any gets a status: its sender was answered before.
+        answerable = complete && (!heard || has_words || flags & FLAG_PAYLOAD == 0);
+        if (heard || hdr.agg.flags & flags & FLAG_PAYLOAD == 0) {
+            op = LaneOp.NOTHING;
+            if (answerable && flags & FLAG_PAYLOAD != 0) {
+                op = LaneOp.LOAD;
+            }
+        }
     }
 
     action without_words() {
@@ -56,12 +144,49 @@ control Aggregation(inout headers_t hdr,
         hdr.word3.setInvalid();
     }
 
-    action to_ranks(group_t group) {
-        standard_metadata.mcast_grp = group;
+    action await_others() {
+        mark_to_drop(standard_metadata);
+        if (current) {
+            meta.outcome = Outcome.ROUND_JOINED;
+        } else {
+            meta.outcome = Outcome.ROUND_OPENED;
+        }
+    }
+
+    // What all answers have in common.
+    action answer() {
+        hdr.agg.contributors = contributors;
+        hdr.agg.tag = tag;
+        hdr.agg.block = block;
+        hdr.agg.format = format;
+        hdr.agg.next_block = next_block;
+        hdr.agg.next_exponent = next_exponent;
+        hdr.agg.kind = KIND_RESULT;
+        if (!answerable) {
+            flags = flags & ~FLAG_PAYLOAD;
+            hdr.agg.kind = KIND_STATUS;
+        }
+        hdr.agg.flags = flags;
+        if (flags & FLAG_PAYLOAD == 0) {
+            without_words();
+        }
+        meta.ipv4_rewritten = true;
+    }
+
+    action to_ranks() {
+        answer();
         meta.delivery = Delivery.RESULT_TO_RANKS;
+        standard_metadata.mcast_grp = meta.grant.group_full;
+        meta.outcome = Outcome.ROUND_COMPLETED;
+        // A frame must not grow by more than 512 bytes.
+        if (!has_words && flags & FLAG_PAYLOAD != 0) {
+            standard_metadata.mcast_grp = meta.grant.group_halves;
+            meta.outcome = Outcome.ROUND_COMPLETED_HALVES;
+        }
     }
 
     action to_sender() {
+        answer();
         standard_metadata.egress_spec = standard_metadata.ingress_port;
         hdr.ethernet.dst = hdr.ethernet.src;
         hdr.ethernet.src = meta.own_mac;
@@ -70,115 +195,48 @@ control Aggregation(inout headers_t hdr,
         hdr.ipv4.src = own_ip;
         hdr.udp.dst_port = hdr.udp.src_port;
         hdr.udp.src_port = AGGREGATION_PORT;
+        meta.outcome = Outcome.STATUS_SENT;
+        if (answerable) {
+            meta.outcome = Outcome.RESULT_REPEATED;
+        }
+    }
+
+    action drop_stale() {
+        mark_to_drop(standard_metadata);
+        meta.outcome = Outcome.STALE;
+    }
+
+    action account() {
+        if (current) {
+            join_round();
+        } else {
+            open_round();
+        }
+        choose();
+    }
+
+    action conclude() {
+        if (heard) {
+            to_sender();
+        } else {
+            heard_ranks.write(index, contributors);
+            all_flags.write(index, flags);
+            if (complete) {
+                to_ranks();
+            } else {
+                await_others();
+            }
+        }
     }
 
     apply {
-        bit<32> index = (meta.grant.slot_base + (bit<32>)hdr.agg.slot) << 1 | (hdr.agg.round & 1);
-        states.read(state, index);
-
-        round_t ahead = hdr.agg.round - state[STATE_ROUND];    // RFC 1982
-        bool same_job = state[STATE_JOB] == hdr.agg.job;
-        bool current = same_job && ahead == 0;
-        bool heard = current && state[STATE_CONTRIBUTORS] & meta.grant.worker_bit != 0;
-
-        if (same_job && ahead >= 0x80000000) {
-            meta.outcome = Outcome.STALE;
-            mark_to_drop(standard_metadata);
+        find_round();
+        if (stale) {
+            drop_stale();
         } else {
-            bool has_words = hdr.word0.isValid();
-            LaneOp op = LaneOp.NOTHING;
-
-            if (!heard) {
-                // -- A contribution that counts: the round's bookkeeping with it -------
-                bit<8> flags = hdr.agg.flags & FLAGS_STICKY;
-                ranks_t contributors = meta.grant.worker_bit;
-                block_t next_block = hdr.agg.next_block;
-                bit<8> next_exponent = hdr.agg.next_exponent;
-                LaneOp with_payload = LaneOp.STORE;
-
-                if (current) {
-                    if (state[STATE_FLAGS] & FLAG_PAYLOAD != 0) {
-                        with_payload = LaneOp.ADD;
-                    }
-                    flags = flags | state[STATE_FLAGS];
-                    if (hdr.agg.tag != state[STATE_TAG] || hdr.agg.block != state[STATE_BLOCK]
-                            || hdr.agg.format != state[STATE_FORMAT]) {
-                        flags = flags | FLAG_MISMATCH;
-                        // The round stays about what its first rank asked for.
-                        hdr.agg.tag = state[STATE_TAG];
-                        hdr.agg.block = state[STATE_BLOCK];
-                        hdr.agg.format = state[STATE_FORMAT];
-                    }
-                    contributors = contributors | state[STATE_CONTRIBUTORS];
-                    // The smaller next block; the larger exponent where both name one.
-                    if (state[STATE_NEXT_BLOCK] < next_block
-                            || state[STATE_NEXT_BLOCK] == next_block
-                                && state[STATE_NEXT_EXPONENT] > next_exponent) {
-                        next_block = state[STATE_NEXT_BLOCK];
-                        next_exponent = state[STATE_NEXT_EXPONENT];
-                    }
-                }
-                if (flags & FLAG_MISMATCH != 0) {
-                    flags = flags & ~FLAG_PAYLOAD;   // no sum for ranks that disagree on what
-                }
-                if (hdr.agg.flags & flags & FLAG_PAYLOAD != 0) {
-                    op = with_payload;
-                }
-                state = hdr.agg.job ++ hdr.agg.round ++ contributors ++ hdr.agg.block
-                        ++ next_block ++ hdr.agg.tag ++ next_exponent ++ flags
-                        ++ hdr.agg.format ++ 8w0;
-            }
-
-            // -- The sums -------------------------------------------------------------
-            bool complete = state[STATE_CONTRIBUTORS] == meta.grant.all_workers;
-            bool owes_words = complete && state[STATE_FLAGS] & FLAG_PAYLOAD != 0;
-            // Retransmissions are padded, so that their answer has room for words. A mere
-            // duplicate of a frame without any gets a status: its sender was answered before.
-            bool no_room = heard && owes_words && !has_words;
-            if (owes_words && op == LaneOp.NOTHING && !no_room) {
-                op = LaneOp.LOAD;
-            }
-            if (op != LaneOp.NOTHING) {
-                bool overflow;
-                lanes.apply(hdr, index, op, overflow);
-                if (overflow) {
-                    state[STATE_FLAGS] = state[STATE_FLAGS] | FLAG_OVERFLOW;
-                }
-            }
-
-            // -- The answer -----------------------------------------------------------
-            if (!heard) {
-                states.write(index, state);
-            }
-            if (complete && !no_room) {
-                if (!owes_words) {
-                    without_words();
-                }
-                set_header(KIND_RESULT, state[STATE_FLAGS]);
-                if (heard) {
-                    to_sender();
-                    meta.outcome = Outcome.RESULT_REPEATED;
-                } else if (owes_words && !has_words) {
-                    // A frame must not grow by more than 512 bytes.
-                    to_ranks(meta.grant.group_halves);
-                    meta.outcome = Outcome.ROUND_COMPLETED_HALVES;
-                } else {
-                    to_ranks(meta.grant.group_full);
-                    meta.outcome = Outcome.ROUND_COMPLETED;
-                }
-            } else if (heard) {
-                without_words();
-                set_header(KIND_STATUS, state[STATE_FLAGS] & ~FLAG_PAYLOAD);
-                to_sender();
-                meta.outcome = Outcome.STATUS_SENT;
-            } else {
-                mark_to_drop(standard_metadata);
-                if (current) {
-                    meta.outcome = Outcome.ROUND_JOINED;
-                } else {
-                    meta.outcome = Outcome.ROUND_OPENED;
-                }
-            }
+            account();
+            lanes.apply(hdr, index, op, flags);
+            conclude();
         }
     }
 }  // control Aggregation

@@ -3,10 +3,11 @@
 #define P4REDUCE_HOST
 
 // Knows which addresses are the switch's own.
-control OwnAddress(inout metadata_t meta, out bool own) {
+control OwnAddress(inout metadata_t meta) {
 
     @name(".is_own")
     action is_own(mac_t mac) {
+        meta.own = true;
         meta.own_mac = mac;
     }
 
@@ -19,7 +20,7 @@ control OwnAddress(inout metadata_t meta, out bool own) {
     }
 
     apply {
-        own = addresses.apply().hit;
+        addresses.apply();
     }
 }  // control OwnAddress
 

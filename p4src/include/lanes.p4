@@ -10,60 +10,78 @@ enum bit<2> LaneOp {
     LOAD    = 3     // the sums become the packet's lanes
 }
 
-// One quarter of every slot. BMv2 interprets a primitive at a time, whatever its
-// width: 64 lanes in one word cost what a single lane would. So that no carry
-// leaks from lane to lane, the top bit of each is left out of the addition and
-// put back by exclusive or.
-control WordStore(inout word_h word, in bit<32> index, in LaneOp op, in word_t top,
-                  in word_t low, inout word_t overflowed) {
-    register<word_t, bit<32>>(SLOT_STATES) sums;
+// Adds one quarter of a block to its sums. No carry may leak from lane to lane, so
+// the top bit of each is left out of the addition and put back by exclusive or.
+// Two's complement has overflowed where the sum's sign is neither operand's; only the
+// top bits of that matter, and whoever reads `overflowed` masks them. (A macro, because
+// p4c turns parameters into copies, and each costs BMv2 as much as an addition.)
+#define ADD_WORD(SUMS, WORD) \
+    SUMS.read(old, index); \
+    sum = ((old & low) + (WORD.lanes & low)) ^ ((old ^ WORD.lanes) & top); \
+    overflowed = overflowed | ((old ^ sum) & (WORD.lanes ^ sum)); \
+    SUMS.write(index, sum); \
+    WORD.lanes = sum
+
+// The sums of all slots, a quarter of each block in each register. BMv2 interprets a
+// primitive at a time, whatever its width: 64 lanes in one word cost what one would.
+control Lanes(inout headers_t hdr, in bit<32> index, in LaneOp op, inout bit<8> flags) {
+    register<word_t, bit<32>>(SLOT_STATES) sums0;
+    register<word_t, bit<32>>(SLOT_STATES) sums1;
+    register<word_t, bit<32>>(SLOT_STATES) sums2;
+    register<word_t, bit<32>>(SLOT_STATES) sums3;
+
+    action add() {
+        word_t old;
+        word_t sum;
+        word_t overflowed = 0;
+        // The top bit of each lane, and the bits below it; nothing else depends on how
+        // wide lanes are.
+        word_t top = TOP_BITS_INT32;
+        word_t low = LOW_BITS_INT32;
+        if (hdr.agg.format != FORMAT_INT32) {
+            if (hdr.agg.format == FORMAT_INT16) {
+                top = TOP_BITS_INT16;
+                low = LOW_BITS_INT16;
+            } else {
+                top = TOP_BITS_INT8;
+                low = LOW_BITS_INT8;
+            }
+        }
+        ADD_WORD(sums0, hdr.word0);
+        ADD_WORD(sums1, hdr.word1);
+        ADD_WORD(sums2, hdr.word2);
+        ADD_WORD(sums3, hdr.word3);
+        if (overflowed & top != 0) {
+            flags = flags | FLAG_OVERFLOW;
+        }
+    }
+
+    action store() {
+        sums0.write(index, hdr.word0.lanes);
+        sums1.write(index, hdr.word1.lanes);
+        sums2.write(index, hdr.word2.lanes);
+        sums3.write(index, hdr.word3.lanes);
+    }
+
+    action load() {
+        hdr.word0.setValid();
+        hdr.word1.setValid();
+        hdr.word2.setValid();
+        hdr.word3.setValid();
+        sums0.read(hdr.word0.lanes, index);
+        sums1.read(hdr.word1.lanes, index);
+        sums2.read(hdr.word2.lanes, index);
+        sums3.read(hdr.word3.lanes, index);
+    }
 
     apply {
         if (op == LaneOp.ADD) {
-            word_t old;
-            sums.read(old, index);
-            word_t differ = old ^ word.lanes;
-            word_t sum = ((old & low) + (word.lanes & low)) ^ (differ & top);
-            // Two's complement overflows where both operands have one sign and
-            // the sum the other; only the top bits of this matter, and the
-            // reader of `overflowed` masks them.
-            overflowed = overflowed | (~differ & (old ^ sum));
-            sums.write(index, sum);
-            word.lanes = sum;
+            add();
         } else if (op == LaneOp.STORE) {
-            sums.write(index, word.lanes);
+            store();
         } else if (op == LaneOp.LOAD) {
-            word.setValid();
-            sums.read(word.lanes, index);
+            load();
         }
-    }
-}  // control WordStore
-
-// The lane sums of a block: four words.
-control Lanes(inout headers_t hdr, in bit<32> index, in LaneOp op, out bool overflow) {
-    WordStore() store0;
-    WordStore() store1;
-    WordStore() store2;
-    WordStore() store3;
-
-    apply {
-        // The top bit of each lane, and all the others; nothing else depends on how wide
-        // lanes are. (An inverted `top` would cost an operation in each word.)
-        word_t top = TOP_BITS_INT32;
-        word_t low = LOW_BITS_INT32;
-        if (hdr.agg.format == FORMAT_INT16) {
-            top = TOP_BITS_INT16;
-            low = LOW_BITS_INT16;
-        } else if (hdr.agg.format == FORMAT_INT8) {
-            top = TOP_BITS_INT8;
-            low = LOW_BITS_INT8;
-        }
-        word_t overflowed = 0;
-        store0.apply(hdr.word0, index, op, top, low, overflowed);
-        store1.apply(hdr.word1, index, op, top, low, overflowed);
-        store2.apply(hdr.word2, index, op, top, low, overflowed);
-        store3.apply(hdr.word3, index, op, top, low, overflowed);
-        overflow = (overflowed & top) != 0;
     }
 }  // control Lanes
 

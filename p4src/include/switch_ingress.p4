@@ -25,42 +25,44 @@ control SwitchIngress(inout headers_t hdr,
     }
 
     apply {
-        bool own;
-        own_address.apply(meta, own);
+        own_address.apply(meta);
 
         if (hdr.packet_out.isValid()) {
             standard_metadata.egress_spec = hdr.packet_out.egress_port;
             hdr.packet_out.setInvalid();
             meta.outcome = Outcome.PACKET_OUT_SENT;
-        } else if (!own) {
+        } else if (!meta.own) {
             bridge.apply(hdr, meta, standard_metadata);
         } else if (standard_metadata.checksum_error == 1) {
             refuse(Outcome.BAD_IPV4_CHECKSUM);
-        } else if (hdr.udp.isValid() && hdr.udp.dst_port == AGGREGATION_PORT) {
-            // The lengths that the frame states must be those that it has, or bytes
-            // that nobody looked at would travel on in the answers.
-            if (standard_metadata.parser_error != error.NoError
-                    || hdr.udp.length != (hdr.word0.isValid() ? PAYLOAD_UDP_LENGTH
-                                                              : EMPTY_UDP_LENGTH)
-                    || hdr.ipv4.total_length != hdr.udp.length + IPV4_BYTES
-                    || standard_metadata.packet_length
-                        != ETHERNET_BYTES + (bit<32>)hdr.ipv4.total_length) {
-                refuse(Outcome.MALFORMED);
-            } else if (hdr.agg.version != AGGREGATION_VERSION) {
-                refuse(Outcome.BAD_VERSION);
-            } else if (hdr.agg.kind == KIND_HELLO) {
-                punt(Outcome.HELLO_PUNTED);
-            } else {
-                bool admitted;
-                admission.apply(hdr, meta, standard_metadata, admitted);
-                if (admitted) {
-                    aggregation.apply(hdr, meta, standard_metadata);
-                } else {
-                    mark_to_drop(standard_metadata);
-                }
-            }
-        } else {
+        } else if (!hdr.udp.isValid() || hdr.udp.dst_port != AGGREGATION_PORT) {
             host.apply(hdr, meta, standard_metadata);
+        } else if (standard_metadata.parser_error != error.NoError
+                   || hdr.udp.length != (hdr.word0.isValid() ? PAYLOAD_UDP_LENGTH
+                                                             : EMPTY_UDP_LENGTH)
+                   || hdr.ipv4.total_length != hdr.udp.length + IPV4_BYTES
+                   || standard_metadata.packet_length
+                       != ETHERNET_BYTES + (bit<32>)hdr.ipv4.total_length) {
+            // The lengths that the frame states must be those that it has, or bytes that
+            // nobody looked at would travel on in the answers.
+            refuse(Outcome.MALFORMED);
+        } else if (hdr.agg.version != AGGREGATION_VERSION) {
+            refuse(Outcome.BAD_VERSION);
+        } else if (hdr.agg.kind == KIND_HELLO) {
+            punt(Outcome.HELLO_PUNTED);
+        } else if (hdr.agg.kind != KIND_CONTRIBUTE) {
+            refuse(Outcome.UNKNOWN_KIND);
+        } else if (hdr.agg.format > FORMAT_INT8) {
+            refuse(Outcome.UNKNOWN_FORMAT);
+        } else {
+            admission.apply(hdr, meta, standard_metadata);
+            if (hdr.agg.slot < meta.grant.slot_count) {
+                aggregation.apply(hdr, meta, standard_metadata);
+            } else if (meta.grant.worker_bit == 0) {
+                refuse(Outcome.NOT_ADMITTED);
+            } else {
+                refuse(Outcome.SLOT_OUT_OF_RANGE);
+            }
         }
 
         outcomes.count(meta.outcome);

@@ -13,7 +13,6 @@ typedef bit<16>   rank_t;
 typedef bit<64>   ranks_t;     // one bit a rank
 typedef bit<32>   round_t;
 typedef bit<32>   block_t;     // a block's number; all ones: none
-typedef bit<256>  state_t;     // a slot's bookkeeping, see round.p4
 typedef bit<2048> word_t;      // 64 lanes of 32 bits, 128 of 16 or 256 of 8
 
 // -- Headers ---------------------------------------------------------------------
@@ -137,7 +136,8 @@ struct metadata_t {
     Outcome  outcome;
     Delivery delivery;
     ipv4_t   target_ip;    // whom an IPv4 or ARP frame is for
-    mac_t    own_mac;      // the switch's, where target_ip is its own
+    bool     own;          // target_ip is the switch's own
+    mac_t    own_mac;      // its MAC then
     bool     ipv4_rewritten;
     grant_t  grant;
 }
