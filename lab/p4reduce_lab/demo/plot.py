@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The picture of a training: loss and test accuracy over the steps, beside the reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from p4reduce_lab.demo.curve import Curve
+
+INK = "#1f2933"
+FAINT = "#9aa5b1"
+GRID = "#e4e7eb"
+SWITCH_COLOUR = "#d1495b"
+REFERENCE_COLOUR = "#8fb8de"
+REFERENCE_LABEL = "reference: summed by numpy in one process"
+
+
+def plot(path: Path, switch: Curve, reference: Curve, *, title: str, caption: str) -> None:
+    """Writes ``path`` (PNG). The reference lies under the switch's curve, broad and pale, so that
+    both can be seen where they are the same."""
+    # Imported here: it takes a second, which only the launcher's end has.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.4), dpi=144, layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+
+    steps = range(1, len(switch.losses) + 1)
+    _curve(left, range(1, len(reference.losses) + 1), reference.losses, REFERENCE_LABEL, True)
+    _curve(left, steps, switch.losses, "summed by the switch", False)
+    left.set_yscale("log")
+    _style(left, "Training loss (cross-entropy)")
+
+    _curve(right, reference.accuracy_steps, _percent(reference), REFERENCE_LABEL, True)
+    _curve(right, switch.accuracy_steps, _percent(switch), "summed by the switch", False)
+    right.set_ylim(max(0, min(_percent(switch) + _percent(reference)) - 3), 101)
+    right.yaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
+    _style(right, "Accuracy on the test images")
+    # Drawn in this order for the sake of the overlap, but the switch is what it is about.
+    handles, labels = right.get_legend_handles_labels()
+    right.legend(
+        handles[::-1], labels[::-1], loc="lower right", frameon=False, labelcolor=INK, fontsize=9
+    )
+    right.annotate(
+        f"{100 * switch.accuracies[-1]:.1f} %",
+        (switch.accuracy_steps[-1], 100 * switch.accuracies[-1]),
+        xytext=(-2, -14),
+        textcoords="offset points",
+        ha="right",
+        color=SWITCH_COLOUR,
+        fontsize=10,
+        fontweight="bold",
+    )
+
+    figure.suptitle(title, x=0.012, ha="left", color=INK, fontsize=13, fontweight="bold")
+    figure.supxlabel(caption, x=0.012, ha="left", color=INK, fontsize=8.5)
+    figure.savefig(path)
+
+
+def _curve(axes: Any, x: Any, y: list[float], label: str, reference: bool) -> None:
+    style: dict[str, Any] = (
+        {"color": REFERENCE_COLOUR, "linewidth": 6, "alpha": 0.8}
+        if reference
+        else {"color": SWITCH_COLOUR, "linewidth": 1.3}
+    )
+    axes.plot(list(x), y, label=label, solid_capstyle="round", solid_joinstyle="round", **style)
+
+
+def _percent(curve: Curve) -> list[float]:
+    return [100 * accuracy for accuracy in curve.accuracies]
+
+
+def _style(axes: Any, title: str) -> None:
+    axes.set_title(title, loc="left", color=INK, fontsize=10.5)
+    axes.set_xlabel("optimiser step", color=INK, fontsize=9)
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=INK, labelsize=9, length=0)
+    axes.margins(x=0.01)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(FAINT)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each rank gave to the all-reduce and what came out, kept to be checked after the run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from p4reduce_lab.demo.model import Floats
+
+RECORDED_STEPS = 400  # at most; a longer training is sampled evenly
+BLOCK_LANES = 256  # int32 lanes of 1,024 bytes: what shares one exponent (docs/protocol.md)
+
+
+def recorded_every(steps: int) -> int:
+    """The distance of the recorded steps: 1 for a training of up to RECORDED_STEPS."""
+    return -(-steps // RECORDED_STEPS)
+
+
+class Recorder:
+    """Writes a rank's tensors of the recorded steps to memory-mapped files in ``directory``.
+
+    All ranks' results must be the same, so only rank 0 keeps them; every rank hashes its own.
+    """
+
+    def __init__(self, directory: Path, rank: int, steps: int, size: int) -> None:
+        self._every = recorded_every(steps)
+        shape = (-(-steps // self._every), size)
+        self._contributions = _create(contributions_path(directory, rank), shape)
+        self._results = _create(results_path(directory), shape) if rank == 0 else None
+        self._hash = hashlib.sha256()
+
+    def contribution(self, step: int, start: int, tensor: Floats) -> None:
+        """Keeps what this rank gives to the all-reduce of the elements from ``start`` on."""
+        if step % self._every == 0:
+            row = self._contributions[step // self._every]
+            row[start : start + len(tensor)] = tensor
+
+    def result(self, step: int, start: int, tensor: Floats) -> None:
+        """Keeps what came out of it. To be called in the same order on all ranks."""
+        self._hash.update(tensor.data)
+        if self._results is not None and step % self._every == 0:
+            self._results[step // self._every][start : start + len(tensor)] = tensor
+
+    def digest(self) -> str:
+        """SHA-256 of all results of all steps."""
+        return self._hash.hexdigest()
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How far the switch's sums are from exact ones.
+
+    Attributes:
+        maximum: The largest error of an element, relative to the largest magnitude among the
+            exact sums of its block.
+        elements: How many elements were compared.
+    """
+
+    maximum: float
+    elements: int
+
+
+def measure(directory: Path, workers: int, tensors: Sequence[slice]) -> Accuracy:
+    """Compares rank 0's recorded results with the float64 sums of all ranks' contributions.
+
+    Args:
+        directory: Where the recorders wrote.
+        workers: How many there were.
+        tensors: Where each all-reduced tensor is in a recorded row; blocks start anew in each.
+    """
+    results = np.load(results_path(directory), mmap_mode="r")
+    contributions = [
+        np.load(contributions_path(directory, rank), mmap_mode="r") for rank in range(workers)
+    ]
+    exact = np.zeros(results.shape, np.float64)
+    for rows in contributions:
+        exact += rows
+    errors = np.abs(results - exact)
+    magnitudes = np.abs(exact)
+    maximum = 0.0
+    for tensor in tensors:
+        starts = np.arange(0, tensor.stop - tensor.start, BLOCK_LANES)
+        worst = np.maximum.reduceat(errors[:, tensor], starts, axis=1)
+        largest = np.maximum.reduceat(magnitudes[:, tensor], starts, axis=1)
+        # A block whose sums are all zero has to come out as zero: any error there is infinite.
+        relative = np.divide(
+            worst, largest, out=np.where(worst > 0, np.inf, 0.0), where=largest > 0
+        )
+        # Not max(): it would lose a NaN.
+        maximum = float(np.max([maximum, relative.max()]))
+    return Accuracy(maximum, results.size)
+
+
+def contributions_path(directory: Path, rank: int) -> Path:
+    """The file of a rank's contributions, float32 (recorded steps, elements)."""
+    return directory / f"contributions-{rank}.npy"
+
+
+def results_path(directory: Path) -> Path:
+    """The file of the results, float32 (recorded steps, elements)."""
+    return directory / "results.npy"
+
+
+def _create(path: Path, shape: tuple[int, int]) -> Floats:
+    return np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)

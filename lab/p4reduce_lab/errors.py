@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors that end a lab command with a message and an exit code instead of a traceback."""
+
+from __future__ import annotations
+
+import signal
+
+
+class LabError(Exception):
+    """Something the user can act on; the command prints it and exits with ``exit_code``."""
+
+    exit_code = 1
+
+
+class UnavailableError(LabError):
+    """What was asked for is not there on this machine; the message says what to install."""
+
+    exit_code = 2
+
+
+class Interrupted(BaseException):  # noqa: N818 - like KeyboardInterrupt, not an Exception
+    """A signal asks the command to end. Not an Exception, so that no handler swallows it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Removes what a run has left when the run ends, however it ends.
+
+Used as a script: ``python -I -S janitor.py DIRECTORY…`` with standard input a pipe whose other end
+only the run holds. When the run closes the pipe, or the kernel does so because the run was
+killed, the directories are removed. So there is one way of cleaning up, and SIGKILL takes it too.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+ATTEMPTS = 20
+PAUSE = 0.1  # seconds
+
+
+def main() -> None:
+    """Waits for the end of standard input, then removes the directories named."""
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    sys.stdin.buffer.read()
+    for directory in map(Path, sys.argv[1:]):
+        # Tethered processes are dying at the same moment and may still be writing.
+        for _ in range(ATTEMPTS):
+            shutil.rmtree(directory, ignore_errors=True)
+            if not directory.exists():
+                break
+            time.sleep(PAUSE)
+
+
+if __name__ == "__main__":
+    main()
