@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counters and registers: the state that outlives a packet.
+
+The generated code works on the lists below directly (`packets`, `bytes`, `cells`). Their identity
+never changes during the life of a pipeline, and every change from outside is one assignment of a
+list item, which the interpreter lock makes atomic. So the packet path takes no lock.
+"""
+
+from __future__ import annotations
+
+
+class Counter:
+    """An indirect counter array, or the name of a table's direct counter.
+
+    Counts both packets and bytes, as BMv2 does whatever the P4 program asked for. Bytes are those
+    of the frame as it came in, Ethernet header included.
+
+    A direct counter has no cells of its own: its counts are in the table's entries
+    (`Entry.packets`, `Entry.bytes`), and `size` is the table's.
+    """
+
+    __slots__ = ("bytes", "is_direct", "name", "packets", "size", "table")
+
+    def __init__(self, name: str, size: int, *, table: str | None = None) -> None:
+        self.name = name
+        self.size = size
+        self.is_direct = table is not None
+        self.table = table
+        cells = 0 if self.is_direct else size
+        self.packets = [0] * cells
+        self.bytes = [0] * cells
+
+    def read(self, index: int) -> tuple[int, int]:
+        """Packets and bytes counted in cell `index`; IndexError if there is no such cell."""
+        self._check(index)
+        return self.packets[index], self.bytes[index]
+
+    def write(self, index: int, packets: int, bytes: int) -> None:
+        """Set cell `index`; IndexError if there is no such cell."""
+        self._check(index)
+        self.packets[index] = packets
+        self.bytes[index] = bytes
+
+    def clear(self) -> None:
+        """Set all cells to zero."""
+        for index in range(len(self.packets)):
+            self.packets[index] = 0
+            self.bytes[index] = 0
+
+    def _check(self, index: int) -> None:
+        if self.is_direct:
+            raise IndexError(
+                f"counter {self.name} is direct: its counts are in the entries of {self.table}"
+            )
+        if not 0 <= index < self.size:
+            raise IndexError(f"counter {self.name} has cells 0..{self.size - 1}, not {index}")
+
+
+class Register:
+    """A register array: `size` cells of `width` bits, unsigned, all zero at the start."""
+
+    __slots__ = ("cells", "name", "size", "width")
+
+    def __init__(self, name: str, width: int, size: int) -> None:
+        self.name = name
+        self.width = width
+        self.size = size
+        self.cells = [0] * size
+
+    def read(self, index: int) -> int:
+        """The value of cell `index`; IndexError if there is no such cell."""
+        self._check(index)
+        return self.cells[index]
+
+    def write(self, index: int, value: int) -> None:
+        """Set cell `index`; IndexError or ValueError if the cell or the value is out of range."""
+        self._check(index)
+        if not 0 <= value < 1 << self.width:
+            raise ValueError(f"register {self.name} has {self.width} bits a cell, not {value:#x}")
+        self.cells[index] = value
+
+    def _check(self, index: int) -> None:
+        if not 0 <= index < self.size:
+            raise IndexError(f"register {self.name} has cells 0..{self.size - 1}, not {index}")
