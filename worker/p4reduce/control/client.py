@@ -96,7 +96,8 @@ class ControlClient:
                 code, f"the controller at {self.address} did not answer within {timeout:g} s"
             )
         if code == grpc.StatusCode.UNAVAILABLE:
+            why = details.rpartition("error: ")[2]  # gRPC's own text says the address three times
             return ControllerUnreachableError(
-                code, f"no controller answers at {self.address} ({details})"
+                code, f"no controller answers at {self.address} ({why})"
             )
         return ControlError(code, f"the controller at {self.address} failed: {code.name} {details}")

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people see: the control API's messages as rich renderables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from p4reduce.control import control_pb2 as pb
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+_STATE_STYLES = {
+    "forming": "yellow",
+    "running": "green",
+    "failed": "bold red",
+    "ended": "dim",
+    "joined": "yellow",
+    "attached": "green",
+    "left": "dim",
+    "lost": "bold red",
+}
+_EVENT_STYLES = {
+    "hello-refused": "yellow",
+    "rank-lost": "red",
+    "job-failed": "bold red",
+    "switch-lost": "bold red",
+    "job-running": "green",
+}
+
+
+def state_of(job: pb.Job) -> str:
+    """Return a job's state in lower case."""
+    return pb.JobState.Name(job.state).lower()
+
+
+def quantity(number: float, unit: str = "") -> str:
+    """Write a number in at most four digits, with a decimal SI prefix."""
+    for prefix in ("", "k", "M", "G", "T"):
+        if abs(number) < 9999.5 or prefix == "T":
+            break
+        number /= 1000
+    exact = not prefix and float(number).is_integer()
+    return f"{number:.0f} {prefix}{unit}".rstrip() if exact else f"{number:.4g} {prefix}{unit}"
+
+
+def clock(seconds: float) -> str:
+    """Write a time of day."""
+    return time.strftime("%H:%M:%S", time.localtime(seconds))
+
+
+def age(seconds: float) -> str:
+    """Write how long something takes."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def port_ranges(ports: Iterable[int]) -> str:
+    """Write ports as `1-4, 7`."""
+    runs: list[list[int]] = []
+    for port in sorted(ports):
+        if runs and runs[-1][1] == port - 1:
+            runs[-1][1] = port
+        else:
+            runs.append([port, port])
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def columns(*names: str, right: Sequence[str] = ()) -> Table:
+    """Return an empty table; the columns in `right` are numbers."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
+    for name in names:
+        # The last one holds sentences and may wrap; a number or name that wraps cannot be read.
+        table.add_column(
+            name,
+            justify="right" if name in right else "left",
+            no_wrap=name != names[-1],
+            overflow="fold",
+        )
+    return table
+
+
+def _state(name: str) -> Text:
+    return Text(name, style=_STATE_STYLES.get(name, ""))
+
+
+def jobs_table(jobs: Iterable[pb.Job]) -> RenderableType:
+    """List jobs, a line each."""
+    table = columns("job", "id", "state", "ranks", "slots", "created", "reason", right=["id"])
+    for job in jobs:
+        attached = sum(member.state == "attached" for member in job.members)
+        table.add_row(
+            job.name,
+            str(job.incarnation),
+            _state(state_of(job)),
+            f"{attached} of {job.world_size}",
+            f"{job.slot_base}-{job.slot_base + job.slot_count - 1}",
+            clock(job.created),
+            job.reason,
+        )
+    return table if table.row_count else Text("no jobs", style="dim")
+
+
+def job_details(job: pb.Job, ranks: Mapping[int, pb.RankStatistics]) -> RenderableType:
+    """Show one job with its ranks."""
+    facts: dict[str, str | Text] = {
+        "job": Text(f"{job.name} (incarnation {job.incarnation})", style="bold"),
+        "state": _state(state_of(job)),
+        "reason": job.reason,
+        "ranks": str(job.world_size),
+        "slots": f"{job.slot_base}-{job.slot_base + job.slot_count - 1} ({job.slot_count})",
+        "created": f"{clock(job.created)} ({age(time.time() - job.created)} ago)",
+    }
+    table = columns(
+        "rank", "state", "host", "pid", "port", "mac", "address", "frames up", "frames down",
+        right=["rank", "pid", "port", "frames up", "frames down"],
+    )  # fmt: skip
+    members = {member.rank: member for member in job.members}
+    for rank in range(job.world_size):
+        member = members.get(rank, pb.Member(rank=rank, state="missing"))
+        counts = ranks.get(rank, pb.RankStatistics())
+        attached = bool(member.mac)
+        table.add_row(
+            str(rank),
+            _state(member.state),
+            member.host,
+            str(member.pid or ""),
+            str(member.port) if attached else "",
+            member.mac,
+            f"{member.ip}:{member.udp_port}" if attached else "",
+            quantity(counts.frames_up),
+            quantity(counts.frames_down),
+        )
+    return Group(_facts(facts), Text(), table)
+
+
+def switch_details(switch: pb.Switch) -> RenderableType:
+    """Show the switch as the controller sees it."""
+    state = (
+        Text(f"connected for {age(time.time() - switch.connected_since)}", style="green")
+        if switch.connected
+        else Text(f"lost: {switch.reason}", style="bold red")
+    )
+    return _facts(
+        {
+            "switch": Text(f"{switch.address} (device {switch.device_id})", style="bold"),
+            "state": state,
+            "election id": switch.election_id + (" (primary)" if switch.primary else ""),
+            "program": switch.program,
+            "slots free": f"{switch.slots_free} of {switch.slots}",
+            "own address": f"{switch.ip}, {switch.mac}",
+            "ports": port_ranges(switch.ports),
+            "HELLOs refused": str(switch.hellos_refused),
+        }
+    )
+
+
+def _facts(facts: Mapping[str, str | Text]) -> RenderableType:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, fact in facts.items():
+        if fact:
+            table.add_row(name, fact)
+    return table
+
+
+def counters_table(counts: Iterable[pb.Count], *, zeros: bool) -> RenderableType:
+    """List what became of the frames."""
+    table = columns("outcome", "frames", "bytes", right=["frames", "bytes"])
+    for count in counts:
+        if zeros or count.frames:
+            table.add_row(count.name, str(count.frames), str(count.bytes))
+    return table if table.row_count else Text("no frames so far", style="dim")
+
+
+def entries_table(entries: Sequence[pb.TableEntry]) -> RenderableType:
+    """List a table's entries: the match fields, the action with its parameters, the counts."""
+    if not entries:
+        return Text("no entries", style="dim")
+    fields = sorted({name for entry in entries for name in entry.match})
+    table = columns(*fields, "frames", "bytes", "action", right=["frames", "bytes"])
+    for entry in sorted(entries, key=lambda entry: [_natural(entry.match[f]) for f in fields]):
+        params = ", ".join(f"{name}={value}" for name, value in sorted(entry.params.items()))
+        table.add_row(
+            *(entry.match[name] for name in fields),
+            quantity(entry.frames),
+            quantity(entry.bytes),
+            f"{entry.action}({params})",
+        )
+    return table
+
+
+def _natural(text: str) -> tuple[int, str]:
+    return (int(text), "") if text.isdecimal() else (0, text)
+
+
+def event_line(event: pb.Event) -> Text:
+    """Write an event in one line."""
+    line = Text(f"{clock(event.time)}  ", style="dim")
+    line.append(f"{event.kind:<14}", style=_EVENT_STYLES.get(event.kind, "cyan"))
+    if event.job:
+        line.append(f" {event.job}", style="bold")
+    line.append(f" {event.text}", style="not dim")
+    return line

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process around the daemon: signals, the ready line, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+from pathlib import Path
+
+import click
+
+from p4reduce_controller.controller import Settings
+from p4reduce_controller.daemon import Daemon
+from p4reduce_controller.exit_codes import Exit, Failure
+from p4reduce_controller.listen import ListenError
+from p4reduce_controller.p4client import NotPrimaryError, SwitchError, SwitchUnreachableError
+from p4reduce_controller.render import port_ranges
+
+
+def serve(settings: Settings, ready_file: Path | None) -> None:
+    """Serve until SIGINT or SIGTERM. Raises Failure with the exit code that fits."""
+    # p4runtime-shell logs with the root logger itself what comes as an exception anyway.
+    logging.getLogger().addFilter(lambda record: record.module != "p4runtime")
+    try:
+        daemon = Daemon(settings)
+        asyncio.run(_run(daemon, settings, ready_file))
+    except NotPrimaryError as error:
+        raise Failure(str(error), Exit.BACKUP) from None
+    except SwitchUnreachableError as error:
+        raise Failure(str(error), Exit.NO_SWITCH) from None
+    except ListenError as error:
+        raise Failure(str(error), Exit.NO_LISTEN) from None
+    except (SwitchError, OSError, ValueError) as error:
+        raise Failure(str(error), Exit.REFUSED) from None
+
+
+async def _run(daemon: Daemon, settings: Settings, ready_file: Path | None) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+    def ready(address: str) -> None:
+        click.echo(
+            f"ready at {address}: switch {settings.switch} (device {settings.device_id}), "
+            f"ports {port_ranges(settings.ports)}"
+        )
+        if ready_file is not None:
+            beside = ready_file.with_name(ready_file.name + ".new")
+            beside.write_text(json.dumps({"pid": os.getpid(), "address": address}) + "\n")
+            beside.replace(ready_file)
+
+    try:
+        await daemon.run(stop, ready)
+    finally:
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
