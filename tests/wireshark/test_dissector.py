@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wireshark shows what scapy says: one definition of the header, two readers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from p4reduce import wire
+from scapy.layers.l2 import Ether
+from scapy.utils import wrpcap
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "wireshark" / "p4reduce.lua"
+WORKER = wire.Endpoint("02:00:00:00:00:01", "10.77.0.1", 49152)
+SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
+LANES = np.arange(-128, 128).astype(">i4").tobytes()
+
+needs_tshark = pytest.mark.skipif(
+    shutil.which("tshark") is None, reason="tshark is not installed (apt-get install tshark)"
+)
+
+
+def dissect(tmp_path: Path, *frames: bytes) -> list[dict[str, Any]]:
+    """Return the fields that tshark shows of each frame."""
+    capture = tmp_path / "capture.pcap"
+    wrpcap(str(capture), [Ether(frame) for frame in frames])
+    answer = subprocess.run(
+        [
+            "tshark",
+            "-X",
+            f"lua_script:{SCRIPT}",
+            "-r",
+            str(capture),
+            "-T",
+            "json",
+            "--no-duplicate-keys",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert "Lua Error" not in answer.stderr + answer.stdout
+    layers: list[dict[str, Any]] = [
+        packet["_source"]["layers"] for packet in json.loads(answer.stdout)
+    ]
+    return layers
+
+
+def test_committed_dissector_is_what_the_scapy_layer_gives() -> None:
+    spec = importlib.util.spec_from_file_location("tool", ROOT / "tools" / "make_dissector.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    assert SCRIPT.read_text() == tool.dissector(), "run tools/make_dissector.py"
+
+
+@needs_tshark
+@pytest.mark.parametrize(
+    ("header", "payload"),
+    [
+        (
+            wire.Aggregation(kind=wire.Kind.HELLO, job=7, rank=1, contributors=0x1122334455667788),
+            b"",
+        ),
+        (
+            wire.Aggregation(
+                kind=wire.Kind.CONTRIBUTE,
+                flags=int(wire.Flag.PAYLOAD),
+                rank=63,
+                job=0xFFFFFFFE,
+                slot=1023,
+                next_exponent=254,
+                round=17,
+                block=5,
+                next_block=8,
+                tag=0xDEADBEEF,
+            ),
+            LANES,
+        ),
+        (
+            wire.Aggregation(
+                kind=wire.Kind.RESULT,
+                flags=int(wire.Flag.PAYLOAD | wire.Flag.SECOND_HALF | wire.Flag.OVERFLOW),
+                format=wire.Format.INT16,
+                contributors=3,
+            ),
+            LANES[:512],
+        ),
+        (wire.Aggregation(kind=wire.Kind.STATUS, flags=int(wire.Flag.MISMATCH), block=5), b""),
+        (
+            wire.Aggregation(flags=int(wire.Flag.RETRANSMISSION | wire.Flag.PADDED), block=5),
+            bytes(1024),
+        ),
+    ],
+    ids=["hello", "contribute", "half", "status", "padded"],
+)
+def test_tshark_shows_each_field_as_scapy_does(
+    header: wire.Aggregation, payload: bytes, tmp_path: Path
+) -> None:
+    up = header.kind in (wire.Kind.HELLO, wire.Kind.CONTRIBUTE)
+    source, destination = (WORKER, SWITCH) if up else (SWITCH, WORKER)
+    frame = wire.template(source, destination, header, payload)
+    (layers,) = dissect(tmp_path, frame)
+    shown = layers["p4reduce"]
+    expected = Ether(frame)[wire.Aggregation]
+    for field in wire.Aggregation.fields_desc:
+        assert int(shown[f"p4reduce.{field.name}"], 0) == int(getattr(expected, field.name))
+    flags = shown["p4reduce.flags_tree"]
+    for flag in wire.Flag:
+        is_set = flags[f"p4reduce.flags.{str(flag.name).lower()}"] in ("1", "True", True)
+        assert is_set == bool(expected.flags.value & flag)
+    assert "length" not in json.dumps(shown), "the length was found not to fit the flags"
+
+
+@needs_tshark
+def test_tshark_shows_the_lanes_in_their_format(tmp_path: Path) -> None:
+    frames = [
+        wire.template(
+            WORKER, SWITCH, wire.Aggregation(flags=int(wire.Flag.PAYLOAD), format=lanes), LANES
+        )
+        for lanes in wire.Format
+    ]
+    for lanes, layers in zip(wire.Format, dissect(tmp_path, *frames), strict=True):
+        shown = layers["p4reduce"]["p4reduce.payload_tree"]["p4reduce.lane"]
+        expected = np.frombuffer(LANES, f">i{lanes.lane_bytes}")
+        assert [int(value) for value in shown] == expected.tolist()
+
+
+@needs_tshark
+def test_a_length_that_does_not_fit_the_flags_is_pointed_out(tmp_path: Path) -> None:
+    frame = wire.template(
+        WORKER, SWITCH, wire.Aggregation(flags=int(wire.Flag.PAYLOAD)), LANES[:100]
+    )
+    (layers,) = dissect(tmp_path, frame)
+    assert "100 bytes after the header, the flags say 1024" in json.dumps(layers)
