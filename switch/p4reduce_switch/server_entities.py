@@ -58,7 +58,8 @@ def find_table(p4info: P4Info, table_id: int) -> TableSpec:
 def decode_match(table: TableSpec, fields: Iterable[Any]) -> tuple[MatchValue, ...]:
     """The key of an entry, in the order of the table's key.
 
-    Omitted fields are "don't care": LPM and ternary (0, 0), range the full range, optional None.
+    Omitted fields are "don't care": range the full range, all other kinds (0, 0). p4c makes an
+    optional field a ternary one whose mask is all or nothing, so that is what it becomes here.
     """
     given: dict[int, Any] = {}
     known = {field.id: field for field in table.fields}
@@ -95,12 +96,10 @@ def _match_value(table: TableSpec, field: MatchField, message: Any | None) -> Ma
         return _ternary(value, field.width, where)
     if kind == "range":
         return _range(value, field.width, where)
-    return _integer(value.value, field.width, where)
+    return _integer(value.value, field.width, where), (1 << field.width) - 1
 
 
 def _dont_care(field: MatchField) -> MatchValue:
-    if field.kind == "optional":
-        return None
     if field.kind == "range":
         return (0, (1 << field.width) - 1)
     return (0, 0)
@@ -190,8 +189,10 @@ def encode_key(table: TableSpec, match: Iterable[MatchValue], priority: int, mes
             low, high = _pair(value)
             out.range.low = bytestrings.encode(low)
             out.range.high = bytestrings.encode(high)
+        elif field.kind == "optional":
+            out.optional.value = bytestrings.encode(_pair(value)[0])
         else:
-            getattr(out, field.kind).value = bytestrings.encode(_single(value))
+            out.exact.value = bytestrings.encode(_single(value))
     if table.needs_priority:
         message.priority = priority
 

@@ -293,14 +293,14 @@ def _no_such_entry(table: TableSpec, match: tuple[Any, ...], priority: int) -> P
 def _key_text(table: TableSpec, match: tuple[Any, ...], priority: int) -> str:
     parts = []
     for field, value in zip(table.fields, match, strict=True):
-        if value is None:
-            text = "*"
-        elif isinstance(value, tuple):
-            joint = {"lpm": "/", "ternary": " &&& ", "range": ".."}[field.kind]
-            second = str(value[1]) if field.kind == "lpm" else format_value(value[1])
-            text = f"{format_value(value[0])}{joint}{second}"
-        else:
+        if not isinstance(value, tuple):
             text = format_value(value)
+        elif field.kind == "lpm":
+            text = f"{format_value(value[0])}/{value[1]}"
+        elif field.kind == "range":
+            text = f"{format_value(value[0])}..{format_value(value[1])}"
+        else:
+            text = f"{format_value(value[0])} &&& {format_value(value[1])}"
         parts.append(f"{field.name}={text}")
     if table.needs_priority:
         parts.append(f"priority={priority}")

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A P4Runtime server in this process, with two ports on Unix sockets and clients at will."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from p4reduce_switch.dataplane import DataPlane
+from p4reduce_switch.ports import PortSpec
+from p4reduce_switch.ports_batch import FrameBatches
+from p4reduce_switch.ports_unix import UnixPort
+from p4reduce_switch.server import P4RuntimeServer
+from p4rt_client import Builder, Client, config
+from switch_peer import Peer, eventually
+
+CPU_PORT = 255
+
+
+class Target:
+    """The server under test."""
+
+    def __init__(self, directory: Path) -> None:
+        batches = FrameBatches()
+        self._paths = {n: directory / f"p{n}.sock" for n in (1, 2)}
+        ports = [UnixPort(PortSpec(n, socket_path=p), batches) for n, p in self._paths.items()]
+        self.dataplane = DataPlane(ports, cpu_port=CPU_PORT)
+        self.server = P4RuntimeServer(self.dataplane)
+        self.dataplane.start()
+        self.address = f"127.0.0.1:{self.server.start('127.0.0.1:0')}"
+        self._open: list[Any] = []
+
+    def client(self, **options: Any) -> Client:
+        client = Client(self.address, **options)
+        self._open.append(client)
+        return client
+
+    def plug(self, number: int) -> Peer:
+        peer = Peer(self._paths[number])
+        self._open.append(peer)
+        eventually(lambda: self.dataplane.ports[number].is_up, f"port {number} up")
+        return peer
+
+    def close(self) -> None:
+        for item in self._open:
+            item.close()
+        self.server.stop()
+        self.dataplane.stop()
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[Target]:
+    made = Target(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def primary(target: Target) -> Client:
+    """The primary controller of a switch without a pipeline."""
+    client = target.client()
+    client.become_primary()
+    return client
+
+
+@pytest.fixture
+def features(primary: Client) -> Client:
+    """The primary controller of a switch that runs p4rt_features."""
+    primary.set_config(config("p4rt_features"))
+    return primary
+
+
+@pytest.fixture
+def build() -> Builder:
+    return Builder("p4rt_features")
