@@ -257,7 +257,7 @@ class Controller:
         """
         if not 0 < timeout < math.inf:
             raise RefusedError(Cause.INVALID, f"timeout {timeout} is no number of seconds")
-        why = "its connection to the controller broke"
+        why = "lost its connection to the controller while it waited"
         self.jobs.begin_waiting(member)
         try:
             settled = self._settled_event(job)

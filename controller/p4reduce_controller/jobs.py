@@ -492,10 +492,13 @@ class Jobs:
         self._remove_if_deserted(job)
 
     def give_up(self, job: Job, member: Member, reason: str) -> None:
-        """A rank no longer waits for the job to run: its place is free again."""
+        """A rank no longer waits for the job to run: its place is free again.
+
+        `reason` says what the rank did, like "gave up after 30 s".
+        """
         if job.state is JobState.FORMING and job.members.get(member.rank) is member:
-            self._listener.event("rank-left", job, f"{member}: {reason}")
-            self._take_off(job, member, f"{member} gave up: {reason}")
+            self._listener.event("rank-left", job, f"{member} {reason}")
+            self._take_off(job, member, f"{member} {reason}")
 
     def _take_off(self, job: Job, member: Member, reason: str) -> None:
         """Free a place in a job that is still forming."""

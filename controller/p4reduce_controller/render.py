@@ -185,15 +185,14 @@ def entries_table(entries: Sequence[pb.TableEntry]) -> RenderableType:
     if not entries:
         return Text("no entries", style="dim")
     fields = sorted({name for entry in entries for name in entry.match})
-    table = columns(*fields, "frames", "bytes", "action", right=["frames", "bytes"])
+    counts = ["frames", "bytes"] if any(entry.counted for entry in entries) else []
+    table = columns(*fields, *counts, "action", right=counts)
     for entry in sorted(entries, key=lambda entry: [_natural(entry.match[f]) for f in fields]):
         params = ", ".join(f"{name}={value}" for name, value in sorted(entry.params.items()))
-        table.add_row(
-            *(entry.match[name] for name in fields),
-            quantity(entry.frames),
-            quantity(entry.bytes),
-            f"{entry.action}({params})",
-        )
+        cells = [entry.match[name] for name in fields]
+        if counts:
+            cells += [quantity(entry.frames), quantity(entry.bytes)]
+        table.add_row(*cells, f"{entry.action}({params})")
     return table
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
-from p4runtime_sh.context import Context
+from p4runtime_sh.context import Context, P4Type
 
 
 class SchemaError(ValueError):
@@ -168,7 +168,7 @@ class Schema:
 
     def packet_out(self, payload: bytes, metadata: Mapping[str, int]) -> Any:
         """Return a p4.v1.PacketOut with the program's own metadata."""
-        info = self._context.get_controller_packet_metadata("packet_out")
+        info = self._packet_metadata("packet_out")
         if info is None:
             raise SchemaError("the program takes no packets from the controller")
         message = p4runtime_pb2.PacketOut(payload=payload)
@@ -200,12 +200,17 @@ class Schema:
 
     def packet_in_metadata(self, packet: Any) -> dict[str, int]:
         """Return the metadata of a p4.v1.PacketIn by name."""
+        info = self._packet_metadata("packet_in")
+        names = {field_.id: field_.name for field_ in info.metadata} if info else {}
         return {
-            str(
-                self._context.get_packet_metadata_name_from_id("packet_in", field_.metadata_id)
-            ): decode(field_.value)
+            names[field_.metadata_id]: decode(field_.value)
             for field_ in packet.metadata
+            if field_.metadata_id in names
         }
+
+    def _packet_metadata(self, name: str) -> Any:
+        # Context's own getter for these is hidden by one for several that has the same name.
+        return self._context.get_obj(P4Type.controller_packet_metadata, name)
 
 
 def fill_group(entity: Any, group: Group) -> None:

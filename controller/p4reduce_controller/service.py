@@ -285,6 +285,7 @@ def _table_entry(row: Row) -> pb.TableEntry:
         action=row.action,
         params={name: _FORMATS.get(name, str)(value) for name, value in row.params.items()},
         priority=row.priority,
+        counted=counts is not None,
         frames=counts.frames if counts else 0,
         bytes=counts.bytes if counts else 0,
     )

@@ -696,12 +696,14 @@ class TableEntry(google.protobuf.message.Message):
     ACTION_FIELD_NUMBER: builtins.int
     PARAMS_FIELD_NUMBER: builtins.int
     PRIORITY_FIELD_NUMBER: builtins.int
+    COUNTED_FIELD_NUMBER: builtins.int
     FRAMES_FIELD_NUMBER: builtins.int
     BYTES_FIELD_NUMBER: builtins.int
     action: builtins.str
     priority: builtins.int
+    counted: builtins.bool
+    """whether the table has a direct counter, which says:"""
     frames: builtins.int
-    """of the table's direct counter, where it has one"""
     bytes: builtins.int
     @property
     def match(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
@@ -714,10 +716,11 @@ class TableEntry(google.protobuf.message.Message):
         action: builtins.str = ...,
         params: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         priority: builtins.int = ...,
+        counted: builtins.bool = ...,
         frames: builtins.int = ...,
         bytes: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["action", b"action", "bytes", b"bytes", "frames", b"frames", "match", b"match", "params", b"params", "priority", b"priority"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["action", b"action", "bytes", b"bytes", "counted", b"counted", "frames", b"frames", "match", b"match", "params", b"params", "priority", b"priority"]) -> None: ...
 
 global___TableEntry = TableEntry
 

@@ -1,0 +1,585 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs without a switch and without a network; time passes when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from p4reduce_controller.addresses import parse_ip, parse_mac
+from p4reduce_controller.jobs import (
+    MAX_WORLD_SIZE,
+    SLOTS,
+    Attachment,
+    Cause,
+    Job,
+    Jobs,
+    JobState,
+    Member,
+    MemberState,
+    RefusedError,
+)
+from p4reduce_controller.layout import lay_out
+
+LEASE = 10.0
+SWITCH_MAC = parse_mac("02:70:34:72:65:64")
+SWITCH_IP = parse_ip("10.77.255.254")
+
+
+@dataclass
+class World:
+    """Stands where the daemon is: remembers what the jobs ask for, does it when told to."""
+
+    now: float = 1000.0
+    kinds: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    to_configure: list[Job] = field(default_factory=list)
+    to_remove: list[Job] = field(default_factory=list)
+    has_settled: list[Job] = field(default_factory=list)
+    incarnation: int = 0
+
+    def event(self, kind: str, job: Job | None, text: str) -> None:
+        self.kinds.append(kind)
+        self.texts.append(text)
+
+    def configure(self, job: Job) -> None:
+        self.to_configure.append(job)
+
+    def settled(self, job: Job) -> None:
+        self.has_settled.append(job)
+
+    def remove(self, job: Job) -> None:
+        self.to_remove.append(job)
+
+    def next_incarnation(self) -> int:
+        self.incarnation += 1
+        return self.incarnation
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def jobs(world: World) -> Jobs:
+    return make_jobs(world)
+
+
+def make_jobs(world: World) -> Jobs:
+    return Jobs(
+        world,
+        lease=LEASE,
+        ports=range(1, 9),
+        switch_mac=SWITCH_MAC,
+        switch_ip=SWITCH_IP,
+        next_incarnation=world.next_incarnation,
+        clock=lambda: world.now,
+        wall_clock=lambda: 1e9 + world.now,
+    )
+
+
+def place(rank: int, *, port: int | None = None) -> Attachment:
+    return Attachment(port or rank % 8 + 1, 0x020000000000 + rank, 0x0A4D0001 + rank, 40000 + rank)
+
+
+def join(jobs: Jobs, name: str, rank: int, size: int, slots: int = 0) -> tuple[Job, Member]:
+    return jobs.join(name, rank, size, slots, f"host{rank}", 100 + rank)
+
+
+def attach(jobs: Jobs, job: Job, member: Member, at: Attachment | None = None) -> None:
+    jobs.hello(job.incarnation, member.rank, member.nonce, at or place(member.rank))
+
+
+def running(jobs: Jobs, name: str = "train", size: int = 3, slots: int = 0) -> Job:
+    job = None
+    for rank in range(size):
+        job, member = join(jobs, name, rank, size, slots)
+        attach(jobs, job, member)
+    assert job is not None
+    jobs.configured(job)
+    assert job.state is JobState.RUNNING
+    return job
+
+
+def leave(jobs: Jobs, job: Job, rank: int) -> None:
+    jobs.leave(job.incarnation, rank, job.members[rank].nonce)
+
+
+def refused(cause: Cause, call: Callable[[], object]) -> str:
+    with pytest.raises(RefusedError) as caught:
+        call()
+    assert caught.value.cause is cause
+    return str(caught.value)
+
+
+# -- From the first to join to the last to leave --------------------------------------------
+
+
+def test_a_whole_life(jobs: Jobs, world: World) -> None:
+    job = running(jobs)
+    assert world.to_configure == [job]
+    assert world.has_settled == [job]
+    for rank in range(3):
+        assert job.state is JobState.RUNNING
+        assert world.to_remove == []
+        leave(jobs, job, rank)
+    assert job.state is JobState.ENDED
+    assert world.to_remove == [job]
+    assert jobs.slots_free == SLOTS - 32  # nobody else gets them while the switch has the job
+    jobs.release(job)
+    assert jobs.slots_free == SLOTS
+    assert world.kinds == [
+        "job-created", "rank-joined", "rank-attached",
+        "rank-joined", "rank-attached", "rank-joined", "rank-attached",
+        "job-running", "rank-left", "rank-left", "rank-left", "job-ended",
+    ]  # fmt: skip
+
+
+def test_a_name_lives_again_with_another_incarnation(jobs: Jobs) -> None:
+    first = running(jobs)
+    for rank in range(3):
+        leave(jobs, first, rank)
+    second, _ = join(jobs, "train", 0, 2)
+    assert second.incarnation != first.incarnation
+    assert jobs.named("train") is second
+
+
+def test_jobs_side_by_side_share_nothing(jobs: Jobs) -> None:
+    made = [running(jobs, f"job{index}", size=4, slots=100) for index in range(10)]
+    slots = [slot for job in made for slot in job.slots]
+    ids = [id_ for job in made for id_ in job.replica_ids]
+    groups = [group for job in made for group in job.groups]
+    assert len(set(slots)) == len(slots) == 1000
+    assert len(set(ids)) == len(ids) == 10 * 4 * 3
+    assert len(set(groups)) == len(groups) == 20
+    assert min(groups) > 1  # group 1 floods
+    assert min(ids) > 0
+    message = refused(Cause.EXHAUSTED, lambda: join(jobs, "more", 0, 1, 25))
+    assert message == (
+        "no 25 slots in a row for job 'more': 24 of 1024 are free, at most 24 in a row"
+    )
+
+
+# -- What cannot be ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "rank", "slots", "complaint"),
+    [
+        (0, 0, 0, "world size 0 is not within 1 and 64"),
+        (65, 0, 0, "world size 65 is not within 1 and 64"),
+        (4, 4, 0, "rank 4 is not below the world size 4"),
+        (4, 0, 1025, "number of slots 1025 is not within 0 and 1024"),
+    ],
+)
+def test_numbers_out_of_range(jobs: Jobs, size: int, rank: int, slots: int, complaint: str) -> None:
+    message = refused(Cause.INVALID, lambda: join(jobs, "train", rank, size, slots))
+    assert message == complaint
+    assert jobs.all == []
+
+
+@pytest.mark.parametrize("name", ["", " a", "a ", "a\nb", "\0", "x" * 101])
+def test_bad_names(jobs: Jobs, name: str) -> None:
+    assert "is no job name" in refused(Cause.INVALID, lambda: join(jobs, name, 0, 1))
+
+
+def test_names_are_anything_printable(jobs: Jobs) -> None:
+    for name in ("x", "x" * 100, "größe 7/ü", "a b"):
+        join(jobs, name, 0, 1)
+
+
+def test_ranks_that_do_not_agree(jobs: Jobs) -> None:
+    join(jobs, "train", 0, 4, 16)
+    message = refused(Cause.INVALID, lambda: join(jobs, "train", 1, 5))
+    assert message == "world size 5 does not fit job 'train', which has 4"
+    message = refused(Cause.INVALID, lambda: join(jobs, "train", 1, 4, 17))
+    assert message == "17 slots do not fit job 'train', which has 16"
+    join(jobs, "train", 1, 4, 0)  # whatever the job has
+
+
+def test_a_taken_rank_names_its_owner(jobs: Jobs) -> None:
+    join(jobs, "train", 1, 4)
+    message = refused(Cause.TAKEN, lambda: join(jobs, "train", 1, 4))
+    assert message == "rank 1 (host host1, pid 101) is in job 'train' already"
+
+
+def test_a_running_job_takes_nobody_new(jobs: Jobs) -> None:
+    job = running(jobs)
+    leave(jobs, job, 1)
+    message = refused(Cause.WRONG_STATE, lambda: join(jobs, "train", 1, 3))
+    assert "ranks 0, 2 did not yet" in message
+
+
+def test_nobody_speaks_for_another(jobs: Jobs) -> None:
+    job, member = join(jobs, "train", 0, 2)
+    key = (job.incarnation, 0, member.nonce ^ 1)
+    for call in (jobs.heartbeat, jobs.leave, jobs.member):
+        assert "not the nonce" in refused(Cause.WRONG_NONCE, lambda call=call: call(*key))
+    refused(Cause.UNKNOWN, lambda: jobs.heartbeat(job.incarnation + 1, 0, member.nonce))
+    refused(Cause.UNKNOWN, lambda: jobs.heartbeat(job.incarnation, 1, member.nonce))
+
+
+def test_an_operators_job_waits_for_its_ranks(jobs: Jobs, world: World) -> None:
+    job = jobs.create("train", 2, 8)
+    refused(Cause.TAKEN, lambda: jobs.create("train", 2, 8))
+    joined, member = join(jobs, "train", 0, 2)
+    assert joined is job
+    jobs.give_up(job, member, "tired")
+    assert job.state is JobState.FORMING  # one that ranks made would be over
+    jobs.delete("train")
+    assert job.state is JobState.ENDED
+    refused(Cause.UNKNOWN, lambda: jobs.delete("train"))
+    refused(Cause.UNKNOWN, lambda: jobs.delete("nobody"))
+    assert world.to_remove == [job]
+
+
+# -- HELLO ------------------------------------------------------------------------------------
+
+
+def test_the_same_hello_again_is_fine(jobs: Jobs, world: World) -> None:
+    job, member = join(jobs, "train", 0, 2)
+    for _ in range(3):
+        attach(jobs, job, member)
+    assert world.kinds.count("rank-attached") == 1
+    assert jobs.hellos_refused == 0
+
+
+BAD_HELLOS = {
+    "unknown incarnation": lambda job, nonce: (job + 1, 0, nonce, place(0)),
+    "rank that did not join": lambda job, nonce: (job, 1, nonce, place(0)),
+    "wrong nonce": lambda job, nonce: (job, 0, nonce ^ 1, place(0)),
+    "port not in use": lambda job, nonce: (job, 0, nonce, place(0, port=9)),
+    "group MAC": lambda job, nonce: (job, 0, nonce, Attachment(1, 1 << 40, 0x0A000001, 9)),
+    "zero MAC": lambda job, nonce: (job, 0, nonce, Attachment(1, 0, 0x0A000001, 9)),
+    "the switch's MAC": lambda job, nonce: (job, 0, nonce, Attachment(1, SWITCH_MAC, 1 << 25, 9)),
+    "the switch's address": lambda job, nonce: (
+        job,
+        0,
+        nonce,
+        Attachment(1, 2 << 40, SWITCH_IP, 9),
+    ),
+    "broadcast": lambda job, nonce: (job, 0, nonce, Attachment(1, 2 << 40, 0xFFFFFFFF, 9)),
+    "no address": lambda job, nonce: (job, 0, nonce, Attachment(1, 2 << 40, 0, 9)),
+    "UDP port 0": lambda job, nonce: (job, 0, nonce, Attachment(1, 2 << 40, 0x0A000001, 0)),
+}
+
+
+@pytest.mark.parametrize("case", BAD_HELLOS)
+def test_a_wrong_hello_is_counted_and_changes_nothing(jobs: Jobs, world: World, case: str) -> None:
+    job, member = join(jobs, "train", 0, 2)
+    jobs.hello(*BAD_HELLOS[case](job.incarnation, member.nonce))
+    assert jobs.hellos_refused == 1
+    assert world.kinds[-1] == "hello-refused"
+    assert member.state is MemberState.JOINED
+    assert member.attachment is None
+    attach(jobs, job, member)
+    assert member.state is MemberState.ATTACHED
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Attachment(2, place(0).mac, place(0).ip, place(0).udp_port),
+        Attachment(1, place(0).mac, place(0).ip + 1, place(0).udp_port),
+        Attachment(1, place(0).mac, place(0).ip, place(0).udp_port + 1),
+        Attachment(1, place(0).mac + 1, place(0).ip, place(0).udp_port),
+    ],
+)
+def test_a_used_nonce_from_elsewhere_is_refused(
+    jobs: Jobs, world: World, other: Attachment
+) -> None:
+    job, member = join(jobs, "train", 0, 2)
+    attach(jobs, job, member, place(0))
+    attach(jobs, job, member, other)
+    assert member.attachment == place(0)
+    assert jobs.hellos_refused == 1
+    assert "attached from port 1" in world.texts[-1]
+
+
+def test_one_mac_cannot_be_on_two_ports(jobs: Jobs, world: World) -> None:
+    job, first = join(jobs, "train", 0, 3)
+    _, second = join(jobs, "train", 1, 3)
+    attach(jobs, job, first, Attachment(1, 2 << 40, 0x0A000001, 5))
+    attach(jobs, job, second, Attachment(2, 2 << 40, 0x0A000001, 6))
+    assert second.attachment is None
+    assert "02:00:00:00:00:00 is on port 1 already, as rank 0 of job 'train'" in world.texts[-1]
+    attach(jobs, job, second, Attachment(1, 2 << 40, 0x0A000001, 6))  # two processes of one host
+    assert second.state is MemberState.ATTACHED
+
+
+def test_ranks_on_one_port_differ_in_replica_and_admission(jobs: Jobs) -> None:
+    job, first = join(jobs, "train", 0, 2)
+    _, second = join(jobs, "train", 1, 2)
+    attach(jobs, job, first, Attachment(1, 2 << 40, 0x0A000001, 5))
+    attach(jobs, job, second, Attachment(1, 2 << 40, 0x0A000001, 6))
+    layout = lay_out(job)
+    for group in layout.groups:
+        assert len(set(group.replicas)) == len(group.replicas)
+    assert len({tuple(row.match.items()) for row in layout.admissions}) == 2
+    assert layout.stations == ((2 << 40, 1),)
+
+
+def test_layout(jobs: Jobs) -> None:
+    running(jobs, "other", size=2, slots=7)
+    job = running(jobs, "train", size=2, slots=5)
+    layout = lay_out(job)
+    full, halves = layout.groups
+    actions = {row.match["replica"]: (row.action, row.params["rank"]) for row in layout.deliveries}
+    assert [actions[replica] for _, replica in full.replicas] == [("whole", 0), ("whole", 1)]
+    assert [actions[replica] for _, replica in halves.replicas] == [
+        ("first_half", 0), ("second_half", 0), ("first_half", 1), ("second_half", 1),
+    ]  # fmt: skip
+    assert [port for port, _ in full.replicas] == [1, 2]
+    assert [port for port, _ in halves.replicas] == [1, 1, 2, 2]
+    assert layout.admissions[1].match == {
+        "ingress_port": 2, "src_ip": place(1).ip, "job": job.incarnation, "rank": 1,
+    }  # fmt: skip
+    assert layout.admissions[1].params == {
+        "worker_bit": 2, "all_workers": 3, "slot_base": 7, "slot_count": 5,
+        "group_full": full.group, "group_halves": halves.group,
+    }  # fmt: skip
+
+
+# -- Waiting and leases -----------------------------------------------------------------------
+
+
+def test_what_is_missing_is_said_rank_by_rank(jobs: Jobs) -> None:
+    job, _ = join(jobs, "train", 2, 8)
+    _, attached = join(jobs, "train", 4, 8)
+    attach(jobs, job, attached)
+    _, refused_one = join(jobs, "train", 5, 8)
+    attach(jobs, job, refused_one, place(5, port=9))
+    _, gone = join(jobs, "train", 6, 8)
+    jobs.give_up(job, gone, "gave up after 3 s")
+    assert job.missing().split("; ") == [
+        "ranks 0-1, 3, 7 have not joined",
+        "rank 6 (host host6, pid 106) gave up after 3 s",
+        "rank 2 (host host2, pid 102) joined but its HELLO has not come through the switch: "
+        "is its interface connected to a port of the switch?",
+        "rank 5 (host host5, pid 105) joined but its HELLO was refused: "
+        "port 9 is not one of the switch's ports in use",
+    ]
+
+
+def test_a_lease_that_runs_out_fails_the_job(jobs: Jobs, world: World) -> None:
+    job = running(jobs)
+    for _ in range(5):
+        world.now += LEASE * 0.9
+        jobs.expire()
+        for rank in (0, 2):
+            jobs.heartbeat(job.incarnation, rank, job.members[rank].nonce)
+    assert job.state is JobState.FAILED
+    assert job.ranks(MemberState.LOST) == [1]
+    assert job.reason == "rank 1 (host host1, pid 101) was lost: no heartbeat for 10 s"
+    assert world.to_remove == []  # the others are still there
+    leave(jobs, job, 0)
+    assert world.to_remove == []
+    world.now += LEASE
+    jobs.expire()
+    assert job.ranks(MemberState.LOST) == [1, 2]
+    assert world.to_remove == [job]
+    assert world.kinds.count("job-failed") == 1
+    again = jobs.heartbeat(job.incarnation, 1, job.members[1].nonce)  # back, but too late
+    assert again.state is JobState.FAILED
+
+
+def test_a_lost_job_can_be_deleted(jobs: Jobs, world: World) -> None:
+    job = running(jobs)
+    world.now += LEASE
+    jobs.heartbeat(job.incarnation, 0, job.members[0].nonce)
+    jobs.expire()
+    jobs.delete("train")
+    assert job.state is JobState.FAILED
+    assert world.to_remove == [job]
+
+
+def test_the_name_of_a_failed_job_is_free_at_once(jobs: Jobs, world: World) -> None:
+    failed = running(jobs)
+    world.now += LEASE
+    jobs.heartbeat(failed.incarnation, 0, failed.members[0].nonce)
+    jobs.expire()
+    assert failed.state is JobState.FAILED
+    assert not failed.over
+    fresh = running(jobs)
+    assert not set(fresh.slots) & set(failed.slots)
+    assert not set(fresh.replica_ids) & set(failed.replica_ids)
+
+
+def test_a_rank_that_dies_before_the_job_runs_makes_room(jobs: Jobs, world: World) -> None:
+    job, _ = join(jobs, "train", 0, 2)
+    _, waiting = join(jobs, "train", 1, 2)
+    jobs.begin_waiting(waiting)
+    world.now += LEASE
+    jobs.expire()
+    assert set(job.members) == {1}  # who waits holds a connection and needs no heartbeat
+    _, again = join(jobs, "train", 0, 2)
+    attach(jobs, job, again)
+    attach(jobs, job, waiting)
+    jobs.configured(job)
+    jobs.end_waiting(waiting)
+    assert job.state is JobState.RUNNING
+
+
+def test_a_job_that_nobody_waits_for_any_more_is_over(jobs: Jobs, world: World) -> None:
+    job, member = join(jobs, "train", 0, 2)
+    jobs.give_up(job, member, "gave up after 1 s")
+    assert job.state is JobState.ENDED
+    assert world.to_remove == [job]
+    jobs.release(job)
+    assert jobs.slots_free == SLOTS
+
+
+# -- When the switch does not play along --------------------------------------------------------
+
+
+def test_a_job_that_the_switch_refuses(jobs: Jobs, world: World) -> None:
+    job, member = join(jobs, "train", 0, 1)
+    attach(jobs, job, member)
+    jobs.fail(job, Cause.EXHAUSTED, "table full")
+    assert job.state is JobState.FAILED
+    assert job.reason == "table full"
+    assert world.has_settled == [job]
+    assert world.to_remove == [job]
+
+
+def test_a_rank_that_goes_while_the_switch_is_configured(jobs: Jobs, world: World) -> None:
+    job, first = join(jobs, "train", 0, 2)
+    _, second = join(jobs, "train", 1, 2)
+    attach(jobs, job, first)
+    attach(jobs, job, second)
+    jobs.give_up(job, second, "its connection broke")
+    assert job.state is JobState.FAILED
+    jobs.configured(job)  # too late
+    assert job.state is JobState.FAILED
+    assert world.to_remove == [job]
+    jobs.release(job)
+    assert jobs.slots_free == SLOTS
+
+
+def test_a_job_deleted_while_the_switch_is_configured(jobs: Jobs, world: World) -> None:
+    job, member = join(jobs, "train", 0, 1)
+    attach(jobs, job, member)
+    jobs.delete("train")
+    jobs.configured(job)
+    assert job.state is JobState.ENDED
+    assert world.to_remove == [job]
+
+
+def test_a_lost_switch_fails_everything(jobs: Jobs, world: World) -> None:
+    runs = running(jobs, "a")
+    forms, _ = join(jobs, "b", 0, 2)
+    jobs.close(Cause.SWITCH_LOST, "the switch was lost")
+    assert runs.state is forms.state is JobState.FAILED
+    assert world.to_remove == [runs, forms]
+    message = refused(Cause.SWITCH_LOST, lambda: join(jobs, "c", 0, 2))
+    assert message == "the switch was lost"
+    assert jobs.heartbeat(runs.incarnation, 0, runs.members[0].nonce).state is JobState.FAILED
+
+
+def test_the_past_is_forgotten_in_the_end(jobs: Jobs, world: World) -> None:
+    for number in range(300):
+        jobs.release(jobs.delete(jobs.create(f"job{number}", 1, 1).name))
+    assert len(jobs.all) <= 201
+    refused(Cause.UNKNOWN, lambda: jobs.named("job0"))
+    assert jobs.named("job299").state is JobState.ENDED
+
+
+def test_suggested_addresses_are_unique_and_proper(jobs: Jobs) -> None:
+    seen: set[int] = set()
+    for name in ("a", "b"):
+        for rank in range(MAX_WORLD_SIZE):
+            job, member = join(jobs, name, rank, MAX_WORLD_SIZE)
+            mac, ip = jobs.suggested_addresses(job, member)
+            assert ip >> 16 == SWITCH_IP >> 16
+            assert {mac, ip}.isdisjoint(seen | {SWITCH_MAC, SWITCH_IP})
+            seen |= {mac, ip}
+            attach(jobs, job, member, Attachment(1, mac, ip, 1))
+    assert jobs.hellos_refused == 0
+
+
+# -- Anything in any order ----------------------------------------------------------------------
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Whatever happens in whatever order, what is handed out is owned once and comes back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.jobs = make_jobs(self.world)
+        self.known: list[tuple[Job, Member]] = []
+
+    @rule(name=st.sampled_from("ab"), rank=st.integers(0, 2), size=st.integers(1, 3))
+    def join(self, name: str, rank: int, size: int) -> None:
+        try:
+            self.known.append(join(self.jobs, name, rank, size, 400))
+        except RefusedError as error:
+            if not str(error):
+                raise
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data(), what=st.sampled_from(["attach", "leave", "give up", "heartbeat"]))
+    def act(self, data: st.DataObject, what: str) -> None:
+        job, member = data.draw(st.sampled_from(self.known))
+        try:
+            if what == "attach":
+                attach(self.jobs, job, member)
+            elif what == "leave":
+                self.jobs.leave(job.incarnation, member.rank, member.nonce)
+            elif what == "heartbeat":
+                self.jobs.heartbeat(job.incarnation, member.rank, member.nonce)
+            else:
+                self.jobs.give_up(job, member, "tired")
+        except RefusedError as error:
+            if error.cause not in (Cause.UNKNOWN, Cause.WRONG_NONCE):
+                raise
+
+    @precondition(lambda self: self.world.to_configure)
+    @rule(works=st.booleans())
+    def configure(self, works: bool) -> None:
+        job = self.world.to_configure.pop(0)
+        if works:
+            self.jobs.configured(job)
+        else:
+            self.jobs.fail(job, Cause.SWITCH_REFUSED, "no")
+
+    @precondition(lambda self: self.world.to_remove)
+    @rule()
+    def remove(self) -> None:
+        job = self.world.to_remove.pop(0)
+        assert job.over
+        self.jobs.release(job)
+
+    @rule(name=st.sampled_from("ab"))
+    def delete(self, name: str) -> None:
+        try:
+            self.jobs.delete(name)
+        except RefusedError as error:
+            if error.cause is not Cause.UNKNOWN:
+                raise
+
+    @rule(seconds=st.floats(0, LEASE * 1.5))
+    def wait(self, seconds: float) -> None:
+        self.world.now += seconds
+        self.jobs.expire()
+
+    @invariant()
+    def owned_once(self) -> None:
+        held = [job for job in self.jobs.all if not job.over or job in self.world.to_remove]
+        slots = [slot for job in held for slot in job.slots]
+        assert len(slots) == len(set(slots)) == SLOTS - self.jobs.slots_free
+        ids = [id_ for job in held for id_ in job.replica_ids]
+        assert len(ids) == len(set(ids))
+        for job in held:
+            if job.state is JobState.RUNNING:
+                assert len(job.members) == job.world_size
+                assert any(member.active for member in job.members.values())
+
+
+TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
