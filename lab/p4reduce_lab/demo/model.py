@@ -40,6 +40,11 @@ class Layer:
         return part[:split].reshape(self.inputs, self.outputs), part[split:]
 
 
+def tensor_sizes(inputs: int, hidden: int, classes: int = CLASSES) -> dict[str, int]:
+    """Names and sizes of what :meth:`Perceptron.backward` yields, in its order."""
+    return {"loss": 1, "output": (hidden + 1) * classes, "hidden": (inputs + 1) * hidden}
+
+
 class Perceptron:
     """inputs → hidden (ReLU) → classes (softmax, cross-entropy)."""
 

@@ -65,13 +65,14 @@ class Accuracy:
     elements: int
 
 
-def measure(directory: Path, workers: int, tensors: Sequence[slice]) -> Accuracy:
+def measure(directory: Path, workers: int, sizes: Sequence[int]) -> Accuracy:
     """Compares rank 0's recorded results with the float64 sums of all ranks' contributions.
 
     Args:
         directory: Where the recorders wrote.
         workers: How many there were.
-        tensors: Where each all-reduced tensor is in a recorded row; blocks start anew in each.
+        sizes: Of the all-reduced tensors that follow each other in a recorded row; blocks start
+            anew in each.
     """
     results = np.load(results_path(directory), mmap_mode="r")
     contributions = [
@@ -83,8 +84,9 @@ def measure(directory: Path, workers: int, tensors: Sequence[slice]) -> Accuracy
     errors = np.abs(results - exact)
     magnitudes = np.abs(exact)
     maximum = 0.0
-    for tensor in tensors:
-        starts = np.arange(0, tensor.stop - tensor.start, BLOCK_LANES)
+    for start, size in zip(np.cumsum([0, *sizes]), sizes, strict=False):
+        tensor = slice(start, start + size)
+        starts = np.arange(0, size, BLOCK_LANES)
         worst = np.maximum.reduceat(errors[:, tensor], starts, axis=1)
         largest = np.maximum.reduceat(magnitudes[:, tensor], starts, axis=1)
         # A block whose sums are all zero has to come out as zero: any error there is infinite.

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The progress of a training on the terminal, or as plain lines where there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+PLAIN_LINES = 10  # about; without a terminal
+
+
+@dataclass(frozen=True)
+class Status:
+    """What is shown: rank 0's view of the training, and the rate of all ranks together."""
+
+    step: int
+    steps: int
+    loss: float
+    accuracy: float | None
+    contributions_per_second: float
+
+    def text(self) -> str:
+        """In one line, without the step."""
+        accuracy = "   –  " if self.accuracy is None else f"{self.accuracy:6.2%}"
+        return (
+            f"loss {self.loss:6.4f}  accuracy {accuracy}  "
+            f"{self.contributions_per_second:7,.0f} contributions/s"
+        )
+
+
+class Display(Protocol):
+    """Something that shows a status; a context manager, as a live display has an end."""
+
+    def __enter__(self) -> Display: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def show(self, status: Status) -> None:
+        """Shows the latest status."""
+
+
+def display(console: Console) -> Display:
+    """A bar on a terminal, lines otherwise."""
+    return _Bar(console) if console.is_terminal else _Lines(console)
+
+
+class _Bar:
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("training"),
+            BarColumn(bar_width=24),
+            TextColumn("step {task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=console,
+        )
+        self._task = self._progress.add_task("workers are starting", total=1)
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, status: Status) -> None:
+        self._progress.update(
+            self._task, completed=status.step, total=status.steps, description=status.text()
+        )
+
+
+class _Lines:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._next = 0
+
+    def __enter__(self) -> _Lines:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    def show(self, status: Status) -> None:
+        if status.step < min(self._next, status.steps):
+            return
+        self._next = status.step + max(1, status.steps // PLAIN_LINES)
+        self._console.print(
+            f"  step {status.step:4d}/{status.steps}  {status.text()}", highlight=False
+        )

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``p4reduce-lab run``: switch, controller and workers, a training, and the verdict on it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from p4reduce.control import control_pb2 as pb
+from p4reduce_controller.outcome import Outcome
+from rich.console import Console
+
+from p4reduce_lab.demo.config import TrainingConfig
+from p4reduce_lab.demo.curve import Curve
+from p4reduce_lab.demo.data import Digits, load_digits
+from p4reduce_lab.demo.display import Status, display
+from p4reduce_lab.demo.model import tensor_sizes
+from p4reduce_lab.demo.plot import plot
+from p4reduce_lab.demo.record import measure
+from p4reduce_lab.demo.reference import Reference, train_reference
+from p4reduce_lab.demo.report import ProgressReader, RankReport
+from p4reduce_lab.demo.summary import Summary
+from p4reduce_lab.demo.worker import CONFIG_FILE, CURVE_FILE, DATA_FILE
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.processes import POLL, Child, Processes
+from p4reduce_lab.rundir import results_directory, run_directory
+from p4reduce_lab.system import Choice, System
+
+SUMMARY_FILE = "summary.json"
+PICTURE_FILE = "training.png"
+REPLACED = (SUMMARY_FILE, PICTURE_FILE, "*.log")
+TRAINING_TIMEOUT = 600.0  # seconds; far above any sane training, so that nothing waits for ever
+SMOOTHING = 1.0  # seconds over which the rate of contributions is shown
+
+ADDED = (
+    Outcome.ROUND_OPENED,
+    Outcome.ROUND_JOINED,
+    Outcome.ROUND_COMPLETED,
+    Outcome.ROUND_COMPLETED_HALVES,
+)
+COMPLETED = (Outcome.ROUND_COMPLETED, Outcome.ROUND_COMPLETED_HALVES)
+
+
+def run_demo(config: TrainingConfig, choice: Choice, output: Path, console: Console) -> Summary:
+    """Runs the demo and returns its summary, which is also in ``output``.
+
+    Raises:
+        LabError: something failed; the message says what, with the end of the log.
+    """
+    started = time.monotonic()
+    with (
+        results_directory(output, replace=REPLACED) as results,
+        run_directory() as directory,
+        Processes() as processes,
+    ):
+        system = System(choice, processes, directory, results, ports=config.workers)
+        system.start()
+        # While switch and controller start, what needs neither.
+        digits = load_digits(config.seed)
+        config.save(directory / CONFIG_FILE)
+        digits.save(directory / DATA_FILE)
+        workers = _start_workers(config, system, processes, directory, results)
+        reference = train_reference(config, digits)
+        system.wait_ready()
+        _watch(config, workers, processes, directory, console)
+        outcomes = _outcomes(system)
+        processes.end()
+
+        summary = _summarise(config, choice, digits, reference, directory, outcomes, started)
+        curve = Curve.load(directory / CURVE_FILE)
+    summary.write(results / SUMMARY_FILE)
+    _plot(results / PICTURE_FILE, summary, curve, reference)
+    return summary
+
+
+def _start_workers(
+    config: TrainingConfig,
+    system: System,
+    processes: Processes,
+    directory: Path,
+    results: Path,
+) -> list[Child]:
+    return [
+        processes.start(
+            f"worker of rank {rank}",
+            [sys.executable, "-m", "p4reduce_lab", "worker", str(directory)],
+            log=results / f"worker-{rank}.log",
+            environment=system.environment(rank, config.workers),
+        )
+        for rank in range(config.workers)
+    ]
+
+
+def _watch(
+    config: TrainingConfig,
+    workers: list[Child],
+    processes: Processes,
+    directory: Path,
+    console: Console,
+) -> None:
+    """Shows the progress until all workers are through."""
+    readers = [ProgressReader(directory, rank) for rank in range(config.workers)]
+    rate = _Rate()
+    deadline = time.monotonic() + TRAINING_TIMEOUT
+    with display(console) as shown:
+        while any(worker.returncode is None for worker in workers):
+            processes.check(may_finish=workers)
+            samples = [reader.poll() for reader in readers]
+            if (first := samples[0]) is not None:
+                sent = sum(sample.contributions for sample in samples if sample is not None)
+                shown.show(
+                    Status(first.step, config.steps, first.loss, first.accuracy, rate.of(sent))
+                )
+            if time.monotonic() > deadline:
+                late = [worker.name for worker in workers if worker.returncode is None]
+                raise LabError(f"{', '.join(late)}: not through after {TRAINING_TIMEOUT:.0f} s")
+            time.sleep(POLL)
+    processes.check(may_finish=workers)
+
+
+class _Rate:
+    """Contributions per second over the last SMOOTHING seconds."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[float, int]] = []
+
+    def of(self, count: int) -> float:
+        now = time.monotonic()
+        self._points.append((now, count))
+        while len(self._points) > 2 and now - self._points[1][0] > SMOOTHING:
+            del self._points[0]
+        (then, before) = self._points[0]
+        return (count - before) / (now - then) if now > then else 0.0
+
+
+@dataclass(frozen=True)
+class _Outcomes:
+    counts: dict[str, int]
+
+    def total(self, outcomes: tuple[Outcome, ...]) -> int:
+        return sum(self.counts.get(outcome.label, 0) for outcome in outcomes)
+
+
+def _outcomes(system: System) -> _Outcomes:
+    counters = system.control.call(system.control.stub.GetCounters, pb.GetCountersRequest())
+    return _Outcomes({count.name: count.frames for count in counters.counts if count.frames})
+
+
+def _summarise(
+    config: TrainingConfig,
+    choice: Choice,
+    digits: Digits,
+    reference: Reference,
+    directory: Path,
+    outcomes: _Outcomes,
+    started: float,
+) -> Summary:
+    reports = [RankReport.load(directory, rank) for rank in range(config.workers)]
+    sizes = tensor_sizes(digits.train_images.shape[1], config.hidden)
+    accuracy = measure(directory, config.workers, list(sizes.values()))
+    seconds = max(report.seconds for report in reports)
+    contributions = outcomes.total(ADDED)
+    return Summary(
+        switch=choice.switch,
+        network=choice.network,
+        workers=config.workers,
+        steps=config.steps,
+        batch=config.batch,
+        parameters=sum(sizes.values()) - sizes["loss"],
+        test_accuracy=reports[0].accuracy,
+        reference_accuracy=reference.accuracy,
+        final_loss=Curve.load(directory / CURVE_FILE).losses[-1],
+        identical_on_all_ranks=len({report.weights for report in reports}) == 1,
+        identical_results_on_all_ranks=len({report.results for report in reports}) == 1,
+        max_relative_error=accuracy.maximum,
+        compared_elements=accuracy.elements,
+        contributions=contributions,
+        results=outcomes.total(COMPLETED),
+        retransmissions=sum(report.retransmissions for report in reports),
+        round_trip_us=sum(report.round_trip_us for report in reports) / len(reports),
+        contributions_per_second=contributions / seconds,
+        training_seconds=seconds,
+        seconds=time.monotonic() - started,
+        outcomes=outcomes.counts,
+    )
+
+
+def _plot(path: Path, summary: Summary, curve: Curve, reference: Reference) -> None:
+    ranks = "1 worker" if summary.workers == 1 else f"{summary.workers} workers"
+    same = "bit-identical" if summary.identical_on_all_ranks else "different"
+    plot(
+        path,
+        curve,
+        reference.curve,
+        title=f"{ranks}, gradients summed by the P4 program",
+        caption=(
+            f"{summary.switch} switch, {summary.steps} steps of {summary.batch} images. "
+            f"Sums within {summary.max_relative_error:.1e} of exact ones; "
+            f"final weights {same} on all ranks; {summary.contributions:,} contributions."
+        ),
+    )
