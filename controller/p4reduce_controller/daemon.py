@@ -36,13 +36,13 @@ class Daemon:
         self._settings = settings
         self._program = program or load_program()
         listen.prepare(settings.listen)
-        self._client = SwitchClient.connect(
+        self.client = SwitchClient.connect(
             settings.switch,
             settings.device_id,
             settings.election_id,
             timeout=settings.connect_timeout,
         )
-        self._fabric = Fabric(self._client)
+        self._fabric = Fabric(self.client)
         try:
             self._fabric.prepare(
                 self._program,
@@ -51,18 +51,18 @@ class Daemon:
                 settings.ports,
             )
         except BaseException:
-            self._client.close()
+            self.client.close()
             raise
 
     async def run(self, stop: asyncio.Event, ready: Callable[[str], None]) -> None:
         """Serve until `stop` is set; `ready` is called with the address when all is up."""
         try:
-            controller = Controller(self._settings, self._client, self._fabric, self._program)
+            controller = Controller(self._settings, self.client, self._fabric, self._program)
             server = grpc.aio.server(options=_OPTIONS)
             add_ControlServicer_to_server(Service(controller), server)
             address = listen.bind(server, self._settings.listen)
         except BaseException:
-            self._client.close()
+            self.client.close()
             raise
         with listen.cleared_away(address):
             await server.start()

@@ -36,6 +36,7 @@ def prepare(address: str) -> None:
             "so TLS has to come first, which this version does not have. "
             "Use unix:PATH or 127.0.0.1:PORT"
         )
+    _check_free(host, int(port))
 
 
 def bind(server: grpc.aio.Server, address: str) -> str:
@@ -104,6 +105,18 @@ def _check_private(directory: Path) -> None:
         others_write and not status.st_mode & stat.S_ISVTX
     ):
         raise ListenError(f"{directory} is open to other users; choose one of mode 0700")
+
+
+def _check_free(host: str, port: int) -> None:
+    """Refuse a port that is taken now, and not only once the switch is ours."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen()
+    except OSError as error:
+        raise ListenError(f"cannot listen at {host}:{port}: {error}") from None
 
 
 def _is_loopback(host: str) -> bool:

@@ -42,8 +42,7 @@ def quantity(number: float, unit: str = "") -> str:
         if abs(number) < 9999.5 or prefix == "T":
             break
         number /= 1000
-    exact = not prefix and float(number).is_integer()
-    return f"{number:.0f} {prefix}{unit}".rstrip() if exact else f"{number:.4g} {prefix}{unit}"
+    return f"{number:.4g} {prefix}{unit}".rstrip()
 
 
 def clock(seconds: float) -> str:

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from controller_harness import RunningController, SwitchProcess
+
+
+@pytest.fixture(scope="session")
+def shared_switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwitchProcess]:
+    switch = SwitchProcess(tmp_path_factory.mktemp("switch"))
+    yield switch
+    switch.close()
+
+
+@pytest.fixture
+def switch(shared_switch: SwitchProcess) -> SwitchProcess:
+    """A switch that is there for all tests: each controller begins with wiping it."""
+    assert shared_switch.process.poll() is None, "an earlier test brought the switch down"
+    shared_switch.drain()
+    return shared_switch
+
+
+@pytest.fixture
+def mortal_switch(tmp_path: Path) -> Iterator[SwitchProcess]:
+    """A switch of this test's own."""
+    (tmp_path / "switch").mkdir()
+    switch = SwitchProcess(tmp_path / "switch")
+    yield switch
+    switch.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., RunningController]]:
+    """Starts controllers, and stops them after the test."""
+    started: list[RunningController] = []
+
+    def start(switch: SwitchProcess, **changes: Any) -> RunningController:
+        controller = RunningController(switch.address, tmp_path, **changes)
+        started.append(controller)
+        return controller
+
+    yield start
+    for controller in started:
+        controller.stop()
+
+
+@pytest.fixture
+def controller(start: Callable[..., RunningController], switch: SwitchProcess) -> RunningController:
+    return start(switch)

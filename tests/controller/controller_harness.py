@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch process, a controller in a thread, and ranks that attach through real ports."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from p4reduce import wire
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlClient
+from p4reduce_controller.controller import Settings
+from p4reduce_controller.daemon import Daemon
+
+_T = TypeVar("_T")
+
+DEADLINE = 20.0  # seconds; how long anything may take before a test fails
+PORTS = (1, 2, 3, 4)
+SWITCH_IP = "10.77.255.254"
+SWITCH_MAC = "02:70:34:72:65:64"
+
+
+def eventually(get: Callable[[], _T], what: str) -> _T:
+    """Return the first true answer; fail when there is none in time."""
+    end = time.monotonic() + DEADLINE
+    while True:
+        answer = get()
+        if answer:
+            return answer
+        if time.monotonic() > end:
+            raise AssertionError(f"still not so after {DEADLINE} s: {what}")
+        time.sleep(0.01)
+
+
+class SwitchProcess:
+    """`p4reduce-switch` with four ports on Unix sockets."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.address = f"unix:{directory}/p4runtime.sock"
+        ready = directory / "ready"
+        self._log = (directory / "switch.log").open("wb")
+        command = [sys.executable, "-c", "from p4reduce_switch.cli import main; main()"]
+        command += ["--grpc-addr", self.address, "--ready-file", str(ready)]
+        for port in PORTS:
+            command += ["--port", f"{port}=unix:{self.port_path(port)}"]
+        self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
+        self._plugged: dict[int, socket.socket] = {}
+        eventually(lambda: ready.exists() or self.process.poll() is not None, "the switch is up")
+        if self.process.poll() is not None:
+            raise AssertionError((directory / "switch.log").read_text())
+
+    def port_path(self, port: int) -> Path:
+        """Where a port's socket is."""
+        return self.directory / f"port{port}.sock"
+
+    def plug(self, port: int) -> socket.socket:
+        """Return the one connection to a port."""
+        if port not in self._plugged:
+            plugged = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            plugged.settimeout(DEADLINE)
+            plugged.connect(str(self.port_path(port)))
+            self._plugged[port] = plugged
+        return self._plugged[port]
+
+    def drain(self) -> None:
+        """Throw away what waits at the ports."""
+        for plugged in self._plugged.values():
+            plugged.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while plugged.recv(2048):
+                    pass
+            plugged.settimeout(DEADLINE)
+
+    def close(self) -> None:
+        """End the process."""
+        for plugged in self._plugged.values():
+            plugged.close()
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=DEADLINE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self._log.close()
+
+
+class RunningController:
+    """A controller in a thread, as `serve` runs it in a process."""
+
+    def __init__(self, switch: str, directory: Path, **changes: Any) -> None:
+        settings = {
+            "switch": switch,
+            "device_id": 1,
+            "election_id": 1,
+            "listen": f"unix:{directory}/controller/controller.sock",
+            "ports": PORTS,
+            "switch_ip": SWITCH_IP,
+            "switch_mac": SWITCH_MAC,
+            "lease": 30.0,
+            "state_directory": directory / "state",
+            "connect_timeout": DEADLINE,
+        } | changes
+        self.daemon = Daemon(Settings(**settings))
+        self.address = ""
+        self._started = threading.Event()
+        self._stop: Callable[[], None] | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="controller")
+        self._thread.start()
+        assert self._started.wait(DEADLINE)
+        if self._error is not None:
+            raise self._error
+        self.client = ControlClient(self.address)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:  # reported by the test's thread
+            self._error = error
+            self._started.set()
+
+    async def _serve(self) -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        self._stop = lambda: loop.call_soon_threadsafe(stop.set)  # type: ignore[assignment]
+
+        def ready(address: str) -> None:
+            self.address = address
+            self._started.set()
+
+        await self.daemon.run(stop, ready)
+
+    def stop(self) -> None:
+        """Stop as for SIGTERM."""
+        self.client.close()
+        if self._stop is not None and self._thread.is_alive():
+            self._stop()
+        self._thread.join(timeout=DEADLINE)
+        assert not self._thread.is_alive(), "the controller does not stop"
+        if self._error is not None:
+            raise self._error
+
+    # -- Shorthands for calls ------------------------------------------------------------
+
+    def call(self, method: str, request: Any = None, **fields: Any) -> Any:
+        """Call a method of the control API by name."""
+        message = request or getattr(pb, f"{method}Request")(**fields)
+        return self.client.call(getattr(self.client.stub, method), message, timeout=DEADLINE)
+
+    def table(self, name: str) -> list[pb.TableEntry]:
+        """Return a table's entries."""
+        return list(self.call("GetTable", name=name).entries)
+
+    def count(self, outcome: str) -> int:
+        """Return how many frames had an outcome."""
+        counts = self.call("GetCounters").counts
+        return next(int(count.frames) for count in counts if count.name == outcome)
+
+    def job(self, name: str) -> pb.Job:
+        """Return a job."""
+        return self.call("GetJob", name=name)  # type: ignore[no-any-return]
+
+    def rank(self, switch: SwitchProcess, rank: int, size: int, **options: Any) -> Rank:
+        """Join a job."""
+        return Rank(self, switch, rank, size, **options)
+
+    def running(self, switch: SwitchProcess, size: int, **options: Any) -> list[Rank]:
+        """Join and attach all ranks of a job, and wait until it runs."""
+        ranks = [self.rank(switch, rank, size, **options) for rank in range(size)]
+        for rank in ranks:
+            rank.hello()
+        for rank in ranks:
+            rank.await_ready()
+        return ranks
+
+
+@dataclass
+class Rank:
+    """A worker, as far as the controller knows one."""
+
+    controller: RunningController
+    switch: SwitchProcess
+    rank: int
+    size: int
+    job: str = "train"
+    slots: int = 0
+    port: int = 0
+    joined: pb.JoinReply = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.port = self.port or self.rank % len(PORTS) + 1
+        self.joined = self.controller.call(
+            "Join",
+            job=self.job,
+            rank=self.rank,
+            world_size=self.size,
+            slots=self.slots,
+            host=f"host{self.rank}",
+            pid=100 + self.rank,
+        )
+
+    @property
+    def key(self) -> dict[str, int]:
+        """What proves who this is."""
+        return {
+            "incarnation": self.joined.incarnation,
+            "rank": self.rank,
+            "nonce": self.joined.nonce,
+        }
+
+    def frame(self, payload: bytes = b"", **fields: Any) -> bytes:
+        """Build a frame from this rank to the switch."""
+        fields = {"job": self.joined.incarnation, "rank": self.rank} | fields
+        source = wire.Endpoint(
+            self.joined.suggested_mac, self.joined.suggested_ip, 40000 + self.rank
+        )
+        switch = wire.Endpoint(SWITCH_MAC, SWITCH_IP, wire.AGGREGATION_PORT)
+        return wire.template(source, switch, wire.Aggregation(**fields), payload)
+
+    def hello_frame(self, nonce: int | None = None) -> bytes:
+        """Build a HELLO."""
+        return self.frame(
+            kind=wire.Kind.HELLO,
+            contributors=self.joined.nonce if nonce is None else nonce,
+            block=0,
+            next_block=0,
+        )
+
+    def send(self, frame: bytes, port: int | None = None) -> None:
+        """Send a frame into the rank's port, or another one."""
+        self.switch.plug(port or self.port).send(frame)
+
+    def receive(self) -> bytes:
+        """Receive a frame from the rank's port."""
+        return self.switch.plug(self.port).recv(2048)
+
+    def hello(self, **options: Any) -> None:
+        """Attach."""
+        self.send(self.hello_frame(), **options)
+
+    def await_ready(self, timeout: float = DEADLINE) -> pb.Ready:
+        """Wait until the job runs."""
+        return self.controller.call(  # type: ignore[no-any-return]
+            "AwaitReady", pb.AwaitReadyRequest(timeout=timeout, **self.key)
+        )
+
+    def begin_await_ready(self, timeout: float = DEADLINE) -> Any:
+        """Begin to wait; returns gRPC's future."""
+        stub = self.controller.client.stub
+        request = pb.AwaitReadyRequest(timeout=timeout, **self.key)
+        return stub.AwaitReady.future(request, timeout=timeout + DEADLINE)
+
+    def heartbeat(self) -> pb.HeartbeatReply:
+        """Renew the lease."""
+        return self.controller.call("Heartbeat", **self.key)  # type: ignore[no-any-return]
+
+    def leave(self) -> None:
+        """Leave."""
+        self.controller.call("Leave", **self.key)
+
+
+@contextlib.contextmanager
+def cli_process(*arguments: str, log: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run `p4reduce-controller`, and end it if it is still there."""
+    command = [sys.executable, "-m", "p4reduce_controller", *arguments]
+    with log.open("a") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `p4reduce-controller` to its end."""
+    command = [sys.executable, "-m", "p4reduce_controller", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def cli_json(*arguments: str) -> Any:
+    """Run `p4reduce-controller` and return what it printed."""
+    done = cli(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

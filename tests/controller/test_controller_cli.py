@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce-controller` as a process: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from controller_harness import (
+    DEADLINE,
+    RunningController,
+    SwitchProcess,
+    cli,
+    cli_json,
+    cli_process,
+    eventually,
+)
+from p4reduce.control import control_pb2 as pb
+from p4reduce_controller import render
+from p4reduce_controller.cli import cli as command
+from p4reduce_controller.exit_codes import Exit
+from p4reduce_controller.plain import plain
+from p4reduce_controller.watch import Snapshot, show
+from rich.console import Console
+
+# -- Without a controller -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["job", "list"], ["job", "show", "x"], ["switch", "status"], ["watch"], ["switch", "tables"]],
+)
+def test_no_controller(tmp_path: Path, arguments: list[str]) -> None:
+    done = CliRunner().invoke(command, ["--controller", f"unix:{tmp_path}/none", *arguments])
+    assert done.exit_code == Exit.UNREACHABLE == 3
+    assert f"no controller answers at unix:{tmp_path}/none" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["job", "create", "x"], "--world-size"),
+        (["job", "create", "x", "-n", "two"], "two"),
+        (["job", "create", "x", "-n", "-2"], "world size -2 is negative"),
+        (["serve", "--ports", "1"], "--switch"),
+        (["serve", "--switch", "x:1", "--ports", "4-1"], "'4-1' is no range of ports"),
+        (["serve", "--switch", "x:1", "--ports", "1,x"], "'x' is no port"),
+        (["serve", "--switch", "x:1", "--ports", "500-511"], "within 0 and 510"),
+        (["serve", "--switch", "x:1", "--ports", "250-260"], "255 is the controller's own"),
+        (["serve", "--switch", "x:1", "--ports", "1", "--switch-ip", "10.0.0"], "'10.0.0' is no"),
+        (["serve", "--switch", "x:1", "--ports", "1", "--switch-ip", "224.0.0.1"], "a switch can"),
+        (["serve", "--switch", "x:1", "--ports", "1", "--switch-mac", "1:2"], "'1:2' is no MAC"),
+        (
+            ["serve", "--switch", "x:1", "--ports", "1", "--switch-mac", "01:00:00:00:00:01"],
+            "a switch can have",
+        ),
+        (["serve", "--switch", "x:1", "--ports", "1", "--lease", "0"], "0"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_wrong_arguments(arguments: list[str], complaint: str) -> None:
+    done = CliRunner().invoke(command, arguments)
+    assert done.exit_code == Exit.USAGE == 2
+    assert complaint in done.output
+
+
+def test_help_documents_every_exit_code() -> None:
+    text = CliRunner().invoke(command, ["--help"]).output
+    for code in Exit:
+        assert f"{code.value}  {code.meaning}" in text
+
+
+def test_no_switch(tmp_path: Path) -> None:
+    done = cli(
+        "serve", "--switch", f"unix:{tmp_path}/none", "--ports", "1", "--connect-timeout", "0.2",
+        "--listen", f"unix:{tmp_path}/c.sock",
+    )  # fmt: skip
+    assert done.returncode == Exit.NO_SWITCH == 7
+    assert "no P4Runtime server answers" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_server_that_never_answers(tmp_path: Path) -> None:
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        done = cli(
+            "serve", "--switch", address, "--ports", "1", "--connect-timeout", "0.5",
+            "--listen", f"unix:{tmp_path}/c.sock",
+        )  # fmt: skip
+    assert done.returncode == Exit.NO_SWITCH
+    assert address in done.stderr
+
+
+def test_cannot_listen(tmp_path: Path) -> None:
+    done = cli(
+        "serve", "--switch", f"unix:{tmp_path}/none", "--ports", "1", "--listen", "0.0.0.0:1"
+    )
+    assert done.returncode == Exit.NO_LISTEN == 8
+    assert "TLS" in done.stderr
+
+
+# -- With one -----------------------------------------------------------------------------------
+
+
+def test_serve_from_start_to_end(switch: SwitchProcess, tmp_path: Path) -> None:
+    listen, ready = f"unix:{tmp_path}/run/c.sock", tmp_path / "ready"
+    log = tmp_path / "log"
+    serve = ["--controller", listen, "serve", "--switch", switch.address, "--ports", "1-4"]
+    serve += ["--state-dir", str(tmp_path / "state")]
+    with cli_process(*serve, "--ready-file", str(ready), log=log) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line == f"ready at {listen}: switch {switch.address} (device 1), ports 1-4\n"
+        eventually(ready.exists, "the ready file is there")
+        assert json.loads(ready.read_text()) == {"pid": process.pid, "address": listen}
+        assert cli_json("--controller", listen, "job", "create", "a", "-n", "2")["name"] == "a"
+
+        second = cli(*serve[2:], "--listen", f"unix:{tmp_path}/second.sock")
+        assert second.returncode == Exit.BACKUP == 4
+        assert "a backup: another controller of" in second.stderr
+        assert cli(*serve).returncode == Exit.NO_LISTEN  # the same address
+
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=DEADLINE) == 0
+        assert process.stdout.read() == ""
+    assert not ready.exists()
+    assert not (tmp_path / "run" / "c.sock").exists()
+    text = log.read_text()
+    assert "job-ended 'a'" in text
+    assert "CRITICAL" not in text
+    assert "Traceback" not in text
+
+
+def test_interrupt_is_clean(switch: SwitchProcess, tmp_path: Path) -> None:
+    arguments = ["serve", "--switch", switch.address, "--ports", "1-4", "--listen", "127.0.0.1:0"]
+    with cli_process(
+        *arguments, "--state-dir", str(tmp_path / "state"), log=tmp_path / "log"
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready at 127.0.0.1:")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=DEADLINE) == 0
+
+
+def test_jobs(controller: RunningController, switch: SwitchProcess) -> None:
+    at = ["--controller", controller.address]
+    made = cli_json(*at, "job", "create", "train", "--world-size", "3", "--slots", "10")
+    assert made["state"] == "forming"
+    assert (made["slot_base"], made["slot_count"], made["world_size"]) == (0, 10, 3)
+    again = cli(*at, "job", "create", "train", "-n", "3")
+    assert again.returncode == Exit.REFUSED == 1
+    assert again.stderr == "Error: there is a job 'train' already\n"
+    assert [job["name"] for job in cli_json(*at, "job", "list")["jobs"]] == ["train"]
+    controller.running(switch, 3)
+    shown = cli_json(*at, "job", "show", "train")
+    assert shown["job"]["state"] == "running"
+    assert [member["state"] for member in shown["job"]["members"]] == ["attached"] * 3
+    assert [rank["frames_up"] for rank in shown["ranks"]] == [0, 0, 0]
+    assert cli_json(*at, "job", "delete", "train")["reason"] == "deleted by an operator"
+    assert cli_json(*at, "job", "list") == {"jobs": []}
+    assert len(cli_json(*at, "job", "list", "--all")["jobs"]) == 1
+    for arguments in (["job", "show", "nobody"], ["job", "delete", "nobody"]):
+        missing = cli(*at, *arguments)
+        assert missing.returncode == Exit.NOT_FOUND == 5
+        assert "there is no job 'nobody'" in missing.stderr
+
+
+def test_the_switch(controller: RunningController, switch: SwitchProcess) -> None:
+    at = ["--controller", controller.address]
+    status = cli_json(*at, "switch", "status")
+    assert status["connected"] is True
+    assert status["ports"] == [1, 2, 3, 4]
+    assert status["slots_free"] == 1024
+    controller.running(switch, 2)
+    counts = {
+        each["name"]: each["frames"] for each in cli_json(*at, "switch", "counters")["counts"]
+    }
+    assert counts["hello-punted"] == 2
+    assert counts["round-opened"] == 0
+    assert cli(*at, "switch", "counters").stdout.splitlines()[2].split()[:2] == [
+        "hello-punted",
+        "2",
+    ]
+    assert cli(*at, "switch", "tables").stdout.split() == [
+        "admission", "bridge", "delivery", "own_address",
+    ]  # fmt: skip
+    [row] = cli_json(*at, "switch", "tables", "own_address")["entries"]
+    assert row["match"] == {"ip": "10.77.255.254"}
+    assert row["params"] == {"mac": "02:70:34:72:65:64"}
+    assert not row["counted"]
+    assert cli(*at, "switch", "tables", "nothing").returncode == Exit.NOT_FOUND
+
+
+def test_watch_in_a_pipe(controller: RunningController, tmp_path: Path) -> None:
+    at = ["--controller", controller.address]
+    with (
+        cli_process(*at, "watch", log=tmp_path / "log") as people,
+        cli_process(*at, "watch", "--json", log=tmp_path / "log") as scripts,
+    ):
+        assert people.stdout is not None
+        assert scripts.stdout is not None
+        lines: dict[str, str] = {}
+        for name, process in (("people", people), ("scripts", scripts)):
+            os.set_blocking(process.stdout.fileno(), False)  # type: ignore[union-attr]
+
+            def line(name: str = name, process: subprocess.Popen[str] = process) -> bool:
+                controller.call("CreateJob", name="x", world_size=2, slots=1)
+                controller.call("DeleteJob", name="x")
+                lines[name] = lines.get(name, "") + (process.stdout.read() or "")  # type: ignore[union-attr]
+                return "\n" in lines[name]
+
+            eventually(line, f"an event for {name}")
+        first = json.loads(lines["scripts"].splitlines()[0])
+        assert set(first) == {"time", "job", "incarnation", "kind", "text"}
+        assert first["job"] == "x"
+        assert "job-created    x 2 ranks, slots 0-0" in lines["people"]
+        scripts.send_signal(signal.SIGINT)
+        assert scripts.wait(timeout=DEADLINE) == 0
+        controller.stop()
+        # The end of the controller is the end of the stream.
+        assert people.wait(timeout=DEADLINE) in (Exit.OK, Exit.UNREACHABLE)
+
+
+# -- What people see ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"), (7, "7"), (9999, "9999"), (10000, "10 k"), (123456, "123.5 k"),
+        (2.5, "2.5"), (12_345_678, "12.35 M"), (9.9e15, "9900 T"),
+    ],
+)  # fmt: skip
+def test_quantities(number: float, text: str) -> None:
+    assert render.quantity(number) == text
+    assert render.quantity(number, "bit/s").endswith("bit/s")
+
+
+def text_of(view: Callable[[Console], None], width: int) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
+    view(console)
+    return console.export_text()
+
+
+def a_job(name: str = "train") -> pb.Job:
+    members = [pb.Member(rank=rank, state="attached", mac="02::", port=1) for rank in range(2)]
+    return pb.Job(
+        name=name, incarnation=7, state=pb.RUNNING, world_size=2, slot_count=32, members=members
+    )
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_the_live_view_fits_and_shows_rates(width: int) -> None:
+    switch = pb.Switch(address="unix:/x", connected=True, slots=1024, slots_free=992)
+
+    def at(time: float, frames: int) -> Snapshot:
+        ranks = [
+            pb.RankStatistics(rank=rank, frames_up=frames, bytes_up=frames * 1102)
+            for rank in range(2)
+        ]
+        outcomes = {"round-opened": pb.Count(name="round-opened", frames=frames)}
+        return Snapshot(time, switch, [a_job()], outcomes, {7: ranks})
+
+    events = [pb.Event(time=1.0, job="train", kind="job-running", text="2 ranks " + "x" * 300)]
+    view = show(at(12.0, 50_100), at(10.0, 100), events, "")
+    text = text_of(lambda console: console.print(view), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "32 of 1024 slots in use" in text
+    assert "25 k" in text  # contributions a second
+    assert "220.4 Mbit/s" in text
+    assert "round-opened 50.1 k (25 k/s)" in text
+    assert "job-running" in text
+    assert text_of(lambda console: console.print(show(at(1, 0), None, [], "other")), width)
+
+
+def test_plain_data_has_every_field_and_numbers_stay_numbers() -> None:
+    data = plain(pb.Statistics(job=a_job(), ranks=[pb.RankStatistics(frames_up=2**63)]))
+    assert data["job"]["state"] == "running"
+    assert data["job"]["reason"] == ""
+    assert data["ranks"][0]["frames_up"] == 2**63
+    assert plain(pb.TableEntry(match={"ip": "1.2.3.4"}))["match"] == {"ip": "1.2.3.4"}
