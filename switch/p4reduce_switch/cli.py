@@ -245,7 +245,8 @@ def _preload(server: P4RuntimeServer, pipeline_file: Path, p4info_file: Path) ->
 
     config = p4runtime_pb2.ForwardingPipelineConfig()
     try:
-        text_format.Parse(p4info_file.read_text(), config.p4info)
+        # A p4c newer than the protos here may know more fields.
+        text_format.Parse(p4info_file.read_text(), config.p4info, allow_unknown_field=True)
     except (text_format.ParseError, UnicodeDecodeError) as error:
         raise click.ClickException(f"{p4info_file} is not a P4Info in text form: {error}") from None
     config.p4_device_config = pipeline_file.read_bytes()

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .tables import MatchValue
 
 __all__ = [
+    "ABSENT",
+    "UNSUPPORTED",
     "decode_action",
     "decode_match",
     "decode_priority",
@@ -35,6 +37,22 @@ __all__ = [
 ]
 
 _MAX_PRIORITY = (1 << 31) - 1
+
+ABSENT = {
+    "action_profile_member": "action profile",
+    "action_profile_group": "action selector",
+    "meter_entry": "meter",
+    "direct_meter_entry": "direct meter",
+}
+"""Kinds of entities that no pipeline here has any of, as programs with them are not loaded."""
+
+UNSUPPORTED = {
+    "extern_entry": "externs are not supported",
+    "value_set_entry": "parser value sets are not supported",
+    "register_entry": "registers are not accessible by P4Runtime, as in BMv2",
+    "digest_entry": "digests are not supported",
+}
+"""Kinds of entities that P4Runtime knows and this server does not."""
 
 
 def invalid(message: str) -> P4RuntimeError:

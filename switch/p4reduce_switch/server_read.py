@@ -17,6 +17,8 @@ from p4.v1 import p4runtime_pb2
 from . import bytestrings
 from .p4info import names
 from .server_entities import (
+    ABSENT,
+    UNSUPPORTED,
     decode_match,
     encode_action,
     encode_key,
@@ -33,20 +35,6 @@ if TYPE_CHECKING:
     from .tables import MatchValue
 
 __all__ = ["Query", "plan"]
-
-# Kinds that the pipeline cannot hold any of: reading all of them gives nothing.
-_NEVER_PRESENT = {
-    "action_profile_member": ("action_profile_id", "action profile"),
-    "action_profile_group": ("action_profile_id", "action profile"),
-    "meter_entry": ("meter_id", "meter"),
-}
-_UNSUPPORTED = {
-    "extern_entry": "externs are not supported",
-    "direct_meter_entry": "direct meters are not supported",
-    "value_set_entry": "parser value sets are not supported",
-    "register_entry": "registers are not accessible by P4Runtime, as in BMv2",
-    "digest_entry": "digests are not supported",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +59,13 @@ def plan(config: ForwardingConfig, entity: Any) -> Query:
     kind = entity.WhichOneof("entity")
     if kind is None:
         raise invalid("the entity is empty; set the kind of entity to read")
-    if kind in _UNSUPPORTED:
-        raise P4RuntimeError(code_pb2.UNIMPLEMENTED, _UNSUPPORTED[kind])
     message = getattr(entity, kind)
-    if kind in _NEVER_PRESENT:
-        id_field, what = _NEVER_PRESENT[kind]
-        if getattr(message, id_field):
-            given = getattr(message, id_field)
-            raise invalid(f"{id_field} {given:#x}: this pipeline has no {what}")
-        return Query(list, lambda row: row)
+    if kind in ABSENT:
+        if message != type(message)():
+            raise invalid(f"this pipeline has no {ABSENT[kind]}")
+        return Query(list, lambda row: row)  # all of them: there are none
+    if kind in UNSUPPORTED:
+        raise P4RuntimeError(code_pb2.UNIMPLEMENTED, UNSUPPORTED[kind])
     if kind == "table_entry":
         return _plan_table_entries(config, message)
     if kind == "counter_entry":

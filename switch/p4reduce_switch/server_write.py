@@ -19,7 +19,15 @@ from .bytestrings import format_value
 from .multicast import GroupExists, NoSuchGroup, Replica
 from .p4info import names
 from .server_config import ForwardingConfig, GroupForm
-from .server_entities import decode_action, decode_match, decode_priority, find_table, invalid
+from .server_entities import (
+    ABSENT,
+    UNSUPPORTED,
+    decode_action,
+    decode_match,
+    decode_priority,
+    find_table,
+    invalid,
+)
 from .server_errors import P4RuntimeError
 from .tables import Entry, EntryExists, ImmutableTable, NoSuchEntry, TableFull
 
@@ -37,17 +45,6 @@ _PORT_WIDTH = 9  # bits of a port in v1model
 
 _Update = p4runtime_pb2.Update
 
-_UNSUPPORTED = {
-    "extern_entry": "externs are not supported",
-    "action_profile_member": "action profiles are not supported",
-    "action_profile_group": "action selectors are not supported",
-    "meter_entry": "meters are not supported",
-    "direct_meter_entry": "direct meters are not supported",
-    "value_set_entry": "parser value sets are not supported",
-    "register_entry": "registers are not accessible by P4Runtime, as in BMv2",
-    "digest_entry": "digests are not supported",
-}
-
 
 def plan(config: ForwardingConfig, update: Any) -> Operation:
     """Check one `p4.v1.Update` and return the operation that carries it out.
@@ -59,8 +56,10 @@ def plan(config: ForwardingConfig, update: Any) -> Operation:
     kind = update.entity.WhichOneof("entity")
     if kind is None:
         raise invalid("the update has no entity")
-    if kind in _UNSUPPORTED:
-        raise P4RuntimeError(code_pb2.UNIMPLEMENTED, _UNSUPPORTED[kind])
+    if kind in ABSENT:
+        raise invalid(f"this pipeline has no {ABSENT[kind]}")
+    if kind in UNSUPPORTED:
+        raise P4RuntimeError(code_pb2.UNIMPLEMENTED, UNSUPPORTED[kind])
     if update.type not in (_Update.INSERT, _Update.MODIFY, _Update.DELETE):
         raise invalid(
             f"update type {update.type} is not one of INSERT (1), MODIFY (2) and DELETE (3)"

@@ -124,7 +124,7 @@ def test_life_of_a_switch(start: Any, tmp_path: Path) -> None:
         left.send(frame)
         try:
             received = right.receive()
-        except TimeoutError:  # noqa: PERF203
+        except TimeoutError:
             continue
         break
     assert received == frame
