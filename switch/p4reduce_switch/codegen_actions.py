@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Actions as Python source: one emitter for each primitive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from . import program as ir
+from .codegen_checksums import emit_hash
+from .codegen_context import Context, Stage
+from .codegen_expressions import ATOM, OR, SUM, Code
+from .codegen_usage import ASSIGNING
+from .program import FieldRef
+
+__all__ = ["ActionEmitter"]
+
+
+class ActionEmitter:
+    """Writes the bodies of actions, in one stage of the pipeline."""
+
+    def __init__(self, context: Context, stage: Stage) -> None:
+        self._context = context
+        self._stage = stage
+        self._writer = context.writer
+        self._names = context.names
+        self._expressions = context.expressions
+
+    def action(self, action: ir.Action, arguments: Sequence[Code]) -> None:
+        """The body of an action with its parameters in place."""
+        self._expressions.params = dict(enumerate(arguments))
+        self.statements(action.body)
+        self._expressions.params = {}
+
+    def statements(self, body: Iterable[ir.Statement]) -> None:
+        for statement in body:
+            if isinstance(statement, ir.If):
+                self._if(statement)
+            elif not self._is_dead(statement):
+                _EMITTERS[statement.op](self, *statement.args)
+
+    def _if(self, statement: ir.If) -> None:
+        condition, _ = self._expressions.condition(statement.condition)
+        with self._writer.block(f"if {condition}:"):
+            self.statements(statement.then)
+        if statement.otherwise:
+            with self._writer.block("else:"):
+                self.statements(statement.otherwise)
+
+    def _is_dead(self, primitive: ir.Primitive) -> bool:
+        return (
+            primitive.op in ASSIGNING
+            and isinstance(primitive.args[0], FieldRef)
+            and not self._context.is_live(primitive.args[0])
+        )
+
+    def _set(self, field: FieldRef, code: Code) -> None:
+        value = self._expressions.fit(code, field.width, field.signed)
+        self._writer.line(f"{self._names.field(field)} = {value.text}")
+
+    # -- Primitives --------------------------------------------------------------------------------
+
+    def _assign(self, field: FieldRef, value: ir.Expr) -> None:
+        self._set(field, self._expressions.data(value))
+
+    def _assign_header(self, target: ir.HeaderValue, origin: ir.HeaderValue) -> None:
+        headers = self._context.program.headers
+        with self._writer.block(f"if {self._names.valid(origin.header)}:"):
+            self._writer.line(f"{self._names.valid(target.header)} = True")
+            pairs = zip(headers[target.header].fields, headers[origin.header].fields, strict=True)
+            for to, from_ in pairs:
+                if self._context.is_live(to):
+                    self._set(to, self._expressions.field(from_))
+        with self._writer.block("else:"):
+            self._writer.line(f"{self._names.valid(target.header)} = False")
+
+    def _add_header(self, target: ir.HeaderValue) -> None:
+        header = self._context.program.headers[target.header]
+        valid = self._names.valid(header.name)
+        with self._writer.block(f"if not {valid}:"):
+            self._writer.line(f"{valid} = True")
+            fields = [self._names.field(f) for f in header.fields if self._context.is_live(f)]
+            if fields:
+                self._writer.line(f"{' = '.join(fields)} = 0")
+            if self._context.tracks_length and self._stage != "egress":
+                self._writer.line(f"_length += {header.size}")
+
+    def _remove_header(self, target: ir.HeaderValue) -> None:
+        header = self._context.program.headers[target.header]
+        valid = self._names.valid(header.name)
+        if self._context.tracks_length and self._stage != "egress":
+            with self._writer.block(f"if {valid}:"):
+                self._writer.line(f"_length -= {header.size}")
+        self._writer.line(f"{valid} = False")
+        packed_before = not self._context.packed_in_egress(header.name)
+        if self._stage == "egress" and header.name in self._context.wire and packed_before:
+            self._writer.line(f'{self._names.serialised(header.name)} = b""')
+
+    def _mark_to_drop(self, *_: ir.HeaderValue) -> None:
+        self._writer.line(f"{self._context.intrinsic('egress_spec')} = {self._context.drop_port}")
+        group = self._context.program.intrinsic.get("mcast_grp")
+        if group is not None:
+            reads = self._context.usage.egress.reads
+            if self._stage != "egress" or group in reads:
+                self._writer.line(f"{self._names.field(group)} = 0")
+
+    def _exit(self) -> None:
+        # Each control that can exit is the body of a loop that runs once.
+        self._writer.line("break")
+
+    def _no_op(self) -> None:
+        pass
+
+    def _count(self, counter: ir.ObjectRef, index: ir.Expr) -> None:
+        array = self._context.program.counters[counter.name]
+        if array.table is not None:
+            return  # a direct counter counts with the table's hits
+        packets = self._context.bind("packets", array.name)
+        octets = self._context.bind("octets", array.name)
+
+        def body(at: str) -> None:
+            self._writer.line(f"{packets}[{at}] += 1")
+            self._writer.line(f"{octets}[{at}] += _size")
+
+        self._indexed(index, array.size, body)
+
+    def _register_read(self, field: FieldRef, register: ir.ObjectRef, index: ir.Expr) -> None:
+        array = self._context.program.registers[register.name]
+        cells = self._context.bind("cells", array.name)
+        full = (1 << array.width) - 1
+
+        def body(at: str) -> None:
+            self._set(field, Code(f"{cells}[{at}]", ATOM, 0, full, full))
+
+        self._indexed(index, array.size, body)
+
+    def _register_write(self, register: ir.ObjectRef, index: ir.Expr, value: ir.Expr) -> None:
+        array = self._context.program.registers[register.name]
+        cells = self._context.bind("cells", array.name)
+
+        def body(at: str) -> None:
+            text = self._expressions.assigned(value, array.width).text
+            self._writer.line(f"{cells}[{at}] = {text}")
+
+        self._indexed(index, array.size, body)
+
+    def _indexed(self, index: ir.Expr, size: int, body: Callable[[str], None]) -> None:
+        """Code for a cell of an array; a cell that is not there is neither read nor written."""
+        code = self._expressions.data(index)
+        if code.low >= 0 and code.high < size:
+            if not code.is_name and not code.text.isdigit():
+                self._writer.line(f"_index = {code.text}")
+                body("_index")
+            else:
+                body(code.text)
+            return
+        at = code.text
+        if not code.is_name:
+            self._writer.line(f"_index = {code.text}")
+            at = "_index"
+        test = f"{at} < {size}" if code.low >= 0 else f"0 <= {at} < {size}"
+        with self._writer.block(f"if {test}:"):
+            body(at)
+
+    def _hash(
+        self, field: FieldRef, base: ir.Expr, calculation: ir.ObjectRef, size: ir.Expr
+    ) -> None:
+        what = self._context.program.calculations[calculation.name]
+        value = emit_hash(
+            self._context, what, "_payload" if self._stage == "egress" else "_frame[_at:]"
+        )
+        base_code, size_code = self._expressions.data(base), self._expressions.data(size)
+        # As in BMv2: an empty range counts as one of a single value.
+        text = f"{value} % ({size_code.at(OR)} or 1) + ({base_code.text})"
+        high = max(size_code.high, 1) + base_code.high
+        self._set(field, Code(text, SUM, min(base_code.low, 0), high, (1 << high.bit_length()) - 1))
+
+    def _random(self, field: FieldRef, low: ir.Expr, high: ir.Expr) -> None:
+        low_code, high_code = self._expressions.data(low), self._expressions.data(high)
+        self._writer.line(f"_low = {low_code.text}")
+        self._writer.line(f"_high = {high_code.text}")
+        with self._writer.block("if _low <= _high:"):
+            least, most = min(low_code.low, 0), max(high_code.high, 0)
+            text = f"{self._context.bind('random')}(_low, _high)"
+            self._set(field, Code(text, ATOM, least, most, (1 << most.bit_length()) - 1))
+
+
+# The arguments were checked against `program.PRIMITIVES` when the program was loaded.
+_EMITTERS: Mapping[str, Callable[..., None]] = {
+    "assign": ActionEmitter._assign,
+    "assign_header": ActionEmitter._assign_header,
+    "add_header": ActionEmitter._add_header,
+    "remove_header": ActionEmitter._remove_header,
+    "mark_to_drop": ActionEmitter._mark_to_drop,
+    "drop": ActionEmitter._mark_to_drop,
+    "exit": ActionEmitter._exit,
+    "no_op": ActionEmitter._no_op,
+    "count": ActionEmitter._count,
+    "register_read": ActionEmitter._register_read,
+    "register_write": ActionEmitter._register_write,
+    "modify_field_with_hash_based_offset": ActionEmitter._hash,
+    "modify_field_rng_uniform": ActionEmitter._random,
+}

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the parts of the code generator share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .codegen_expressions import Expressions
+from .codegen_layout import HeaderLayout
+from .codegen_text import Names, Writer
+from .codegen_usage import Usage
+from .program import FieldRef, Program
+
+__all__ = ["Binding", "Context", "ObjectKind", "Stage"]
+
+Stage = Literal["parser", "ingress", "egress"]
+ObjectKind = Literal[
+    "lookup", "default", "packets", "octets", "cells", "hash", "groups", "stats", "now", "random"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A global of the generated code that whoever runs it must provide.
+
+    kind and name: "lookup" and "default" of a table, "packets" and "octets" of a counter, "cells"
+    of a register, a "hash" function; without a name the multicast "groups", the "stats", the clock
+    "now" (microseconds since the start) and "random" (low, high) -> int.
+    """
+
+    kind: ObjectKind
+    name: str = ""
+
+
+class Context:
+    """One program on its way to becoming Python."""
+
+    def __init__(self, program: Program, drop_port: int) -> None:
+        self.program = program
+        self.drop_port = drop_port
+        self.usage = Usage(program)
+        self.names = Names()
+        self.expressions = Expressions(self.names, program.headers)
+        self.writer = Writer()
+        self.bindings: dict[str, Binding] = {}
+        usage = self.usage
+        self.wire = {name: program.headers[name] for name in program.deparser}
+        self.layouts = {
+            name: HeaderLayout(
+                self.names,
+                header,
+                lambda f: f in usage.reads or f in usage.writes,
+                rebuilt=name in self.wire and usage.touched(name),
+            )
+            for name, header in program.headers.items()
+            if not header.is_metadata
+        }
+        length = program.intrinsic.get("packet_length")
+        self.tracks_length = length in usage.egress.reads
+        """Whether egress can see that ingress added or removed headers."""
+
+    # -- Names -------------------------------------------------------------------------------------
+
+    def bind(self, kind: ObjectKind, name: str = "") -> str:
+        """The name of a global that the pipeline provides."""
+        variable = self.names.bound(kind, name) if name else f"_{kind}"
+        self.bindings[variable] = Binding(kind, name)
+        return variable
+
+    def intrinsic(self, name: str) -> str | None:
+        """The variable of one of the target's own fields, None if nobody looks at it."""
+        field = self.program.intrinsic.get(name)
+        if field is None or field not in self.usage.live:
+            return None
+        return self.names.field(field)
+
+    def is_live(self, field: FieldRef) -> bool:
+        return field in self.usage.live
+
+    # -- How headers go out ------------------------------------------------------------------------
+
+    def is_raw(self, header: str) -> bool:
+        """The header goes out as the bytes that came in."""
+        return not self.usage.touched(header)
+
+    def packed_in_egress(self, header: str) -> bool:
+        """The header differs from copy to copy, so egress puts it together."""
+        egress = self.usage.egress
+        return header in egress.added or any(f.header == header for f in egress.writes)
+
+    def needs_offset(self, header: str) -> bool:
+        """Something looks at the bytes of the header in the frame."""
+        return (header in self.wire and self.is_raw(header)) or any(
+            checksum.target.header == header and self.usage.is_raw_verified(checksum)
+            for checksum in self.program.verify
+        )

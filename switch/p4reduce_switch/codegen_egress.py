@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the end of ingress to the bytes of each copy: egress, checksum update, deparser.
+
+Egress is a function of its own that is called once for each copy of the packet. What it needs of
+the packet's state comes as arguments, so every copy starts from the same state and none sees
+another's changes. A header that egress does not change is turned into bytes once, before.
+"""
+
+from __future__ import annotations
+
+from .codegen_checksums import emit_update
+from .codegen_context import Context
+from .codegen_controls import emit_control
+from .program import FieldRef
+
+__all__ = ["EgressState", "emit_egress", "emit_serialisation", "max_header_growth"]
+
+# BMv2 keeps this much room in front of a packet and dies if more headers are added.
+max_header_growth = 512
+
+# Fields that the target sets when a copy enters egress.
+_ENTRY = (
+    "egress_port",
+    "egress_spec",
+    "egress_rid",
+    "packet_length",
+    "egress_global_timestamp",
+    "deq_timedelta",
+    "deq_qdepth",
+    "enq_qdepth",
+)
+
+
+class EgressState:
+    """What egress gets from ingress, and what it starts out with.
+
+    Attributes:
+        arguments: variables that are passed, in order.
+        zeros: variables that start at zero, because nothing before egress has touched them.
+    """
+
+    def __init__(self, context: Context) -> None:
+        usage, names = context.usage, context.names
+        at_entry = {context.program.intrinsic.get(name) for name in _ENTRY}
+        fields: list[FieldRef] = []
+        self.arguments: list[str] = ["_size"]
+        if context.tracks_length:
+            self.arguments.append("_length")
+        for name, header in context.wire.items():
+            if context.packed_in_egress(name):
+                fields += context.layouts[name].ints
+                self.arguments += context.layouts[name].chunks
+                self.arguments.append(names.valid(name))
+            else:
+                self.arguments.append(names.serialised(name))
+                if name in usage.egress.tests:
+                    self.arguments.append(names.valid(name))
+            assert not header.is_metadata
+        for name, header in context.program.headers.items():
+            seen = name in usage.egress.tests or name in usage.egress.added
+            if not header.is_metadata and name not in context.wire and seen:
+                self.arguments.append(names.valid(name))
+        before = (
+            usage.parser.reads | usage.ingress.reads | usage.parser.writes | usage.ingress.writes
+        )
+        given = set(context.program.intrinsic.values())
+        self.zeros: list[str] = []
+        for header in context.program.headers.values():
+            for field in header.fields:
+                if field not in usage.egress.reads or field in fields or field in at_entry:
+                    continue
+                fresh = header.is_metadata and field not in before and field not in given
+                (self.zeros if fresh else self.arguments).append(names.field(field))
+        self.arguments += [names.field(field) for field in fields]
+        self.arguments.append("_payload")
+
+
+def emit_serialisation(context: Context) -> None:
+    """At the end of ingress: the bytes of the headers that egress does not change."""
+    writer, names = context.writer, context.names
+    writer.line("_payload = _frame[_at:]")
+    for name, header in context.wire.items():
+        if context.packed_in_egress(name):
+            continue
+        if context.is_raw(name):
+            offset = names.offset(name)
+            packed = f"_frame[{offset}:{offset} + {header.size}]"
+        else:
+            packed = context.layouts[name].pack()
+        writer.line(f'{names.serialised(name)} = {packed} if {names.valid(name)} else b""')
+
+
+def emit_egress(context: Context, state: EgressState) -> None:
+    """The function for one copy; it returns the frame, or None if the copy is dropped."""
+    writer = context.writer
+    arguments = ", ".join(["_port", "_instance", *state.arguments])
+    with writer.block(f"def egress({arguments}):"):
+        _emit_entry(context, state)
+        emit_control(context, context.program.egress)
+        spec = context.program.intrinsic["egress_spec"]
+        if spec in context.usage.egress.writes:
+            with writer.block(f"if {context.names.field(spec)} == {context.drop_port}:"):
+                writer.line(f"{context.bind('stats')}.dropped_egress += 1")
+                writer.line("return None")
+        emit_update(context)
+        _emit_deparser(context)
+
+
+def _emit_entry(context: Context, state: EgressState) -> None:
+    """What the target sets at the start of egress."""
+    writer = context.writer
+    clock = f"{context.bind('now')}()"
+    spec = context.program.intrinsic["egress_spec"]
+    values = {
+        "egress_port": "_port",
+        "egress_rid": "_instance",
+        # simple_switch starts egress with any value but the drop port.
+        "egress_spec": str((context.drop_port + 1) % (1 << spec.width)),
+        "packet_length": "_length" if context.tracks_length else "_size",
+        "egress_global_timestamp": clock,
+        "deq_timedelta": "0",
+        "deq_qdepth": "0",
+        "enq_qdepth": "0",
+    }
+    wanted = context.usage.egress.reads | ({spec} if spec in context.usage.egress.writes else set())
+    for name in _ENTRY:
+        field = context.program.intrinsic.get(name)
+        if field in wanted:
+            writer.line(f"{context.names.field(field)} = {values[name]}")
+    if state.zeros:
+        writer.line(f"{' = '.join(state.zeros)} = 0")
+
+
+def _emit_deparser(context: Context) -> None:
+    writer, names = context.writer, context.names
+    parts = []
+    for name in context.wire:
+        if context.packed_in_egress(name):
+            parts.append(f'{context.layouts[name].pack()} if {names.valid(name)} else b""')
+        else:
+            parts.append(names.serialised(name))
+    parts.append("_payload")
+    most = sum(header.size for header in context.wire.values())
+    with writer.block('_out = b"".join(('):
+        for part in parts:
+            writer.line(f"{part},")
+    writer.line("))")
+    if most > max_header_growth:
+        with writer.block(f"if len(_out) > _size + {max_header_growth}:"):
+            writer.line(f"{context.bind('stats')}.dropped_growth += 1")
+            writer.line("return None")
+    writer.line("return _out")

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parser as Python source.
+
+Two forms. A parser whose paths are few becomes a tree of `if`s, in which the offset of every header
+is a number. Otherwise (loops, many paths that join) its states are the branches of a loop.
+Both leave `_at`, the number of bytes taken, and `parser_error`; both end with `break` out of a
+`while True`, which is also how an error leaves, with all that was extracted until then in place.
+"""
+
+from __future__ import annotations
+
+from . import program as ir
+from .codegen_actions import ActionEmitter
+from .codegen_context import Context
+
+__all__ = ["emit_parser"]
+
+_MOST_COPIES = 128  # of states, in a tree
+_DEEPEST = 60  # blocks; Python's limit is 100
+
+
+class _TooLargeError(Exception):
+    """The parser cannot be a tree."""
+
+
+def emit_parser(context: Context) -> None:
+    """Write the parser."""
+    mark = context.writer.mark()
+    try:
+        _Tree(context).emit()
+    except _TooLargeError:
+        context.writer.rewind(mark)
+        _Loop(context).emit()
+
+
+class _Emitter:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._writer = context.writer
+        self._names = context.names
+        self._expressions = context.expressions
+        self._actions = ActionEmitter(context, "parser")
+        self._error = context.intrinsic("parser_error")
+
+    def _fail(self, error: str, at: int | None) -> None:
+        """Stop parsing with a core error; `at` is the offset where it is known beforehand."""
+        self._stop(str(self._context.program.errors.get(error, 1)), at)
+
+    def _stop(self, error: str | None, at: int | None) -> None:
+        if error is not None and self._error is not None:
+            self._writer.line(f"{self._error} = {error}")
+        if at is not None:
+            self._writer.line(f"_at = {at}")
+        self._writer.line("break")
+
+    def _op(self, op: ir.ParserOp, at: int | None) -> int | None:
+        """Write one operation; gives the offset after it, None if that is `_at`."""
+        if isinstance(op, ir.Extract):
+            return self._extract(op.header, at)
+        if isinstance(op, ir.Advance):
+            return self._advance(op.bits, at)
+        if isinstance(op, ir.Verify):
+            condition, _ = self._expressions.condition(op.condition)
+            with self._writer.block(f"if not ({condition}):"):
+                self._stop(self._expressions.data(op.error).text, at)
+        else:
+            self._actions.statements((op.statement,))
+        return at
+
+    def _extract(self, name: str, at: int | None) -> int | None:
+        header = self._context.program.headers[name]
+        offset = "_at" if at is None else str(at)
+        end = f"_at + {header.size}" if at is None else str(at + header.size)
+        with self._writer.block(f"if _size < {end}:"):
+            self._fail("PacketTooShort", at)
+        for line in self._context.layouts[name].unpack("_frame", offset):
+            self._writer.line(line)
+        self._writer.line(f"{self._names.valid(name)} = True")
+        if self._context.needs_offset(name):
+            self._writer.line(f"{self._names.offset(name)} = {offset}")
+        if at is None:
+            self._writer.line(f"_at += {header.size}")
+            return None
+        return at + header.size
+
+    def _advance(self, bits: ir.Expr, at: int | None) -> int | None:
+        if isinstance(bits, ir.Const) and bits.value % 8 == 0 and at is not None:
+            with self._writer.block(f"if _size < {at + bits.value // 8}:"):
+                self._fail("PacketTooShort", at)
+            return at + bits.value // 8
+        if at is not None:
+            self._writer.line(f"_at = {at}")
+        code = self._expressions.data(bits)
+        self._writer.line(f"_skip = {code.text}")
+        with self._writer.block("if _skip & 7:" if code.low >= 0 else "if _skip & 7 or _skip < 0:"):
+            self._fail("ParserInvalidArgument", None)
+        with self._writer.block("if _size < _at + (_skip >> 3):"):
+            self._fail("PacketTooShort", None)
+        self._writer.line("_at += _skip >> 3")
+        return None
+
+    def _test(self, state: ir.ParserState, case: ir.Case) -> str:
+        """The condition of a case; empty if it always holds."""
+        tests = []
+        for field, value, mask in zip(state.key, case.values, case.masks, strict=True):
+            name = self._names.field(field)
+            if field.signed:
+                name = f"({name} & {self._names.constant((1 << field.width) - 1)})"
+            if mask == 0:
+                continue
+            if mask == (1 << field.width) - 1:
+                tests.append(f"{name} == {self._names.constant(value)}")
+            else:
+                masked = f"{name} & {self._names.constant(mask)}"
+                tests.append(f"{masked} == {self._names.constant(value)}")
+        return " and ".join(tests)
+
+
+class _Tree(_Emitter):
+    """Each state is written once for each path that leads to it."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._copies = 0
+
+    def emit(self) -> None:
+        with self._writer.block("while True:"):
+            self._state(self._context.program.parser.start, 0, frozenset())
+
+    def _state(self, name: str | None, at: int | None, path: frozenset[str]) -> None:
+        if name is None:
+            self._stop(None, at)
+            return
+        self._copies += 1
+        too_deep = self._writer.depth > _DEEPEST
+        if name in path or self._copies > _MOST_COPIES or too_deep:
+            raise _TooLargeError
+        state = self._context.program.parser.states[name]
+        for op in state.ops:
+            at = self._op(op, at)
+        path |= {name}
+        for case in state.cases:
+            test = self._test(state, case)
+            if not test:
+                self._state(case.next_state, at, path)
+                return
+            # Every branch ends with `break`, so there is no need for an `else`.
+            with self._writer.block(f"if {test}:"):
+                self._state(case.next_state, at, path)
+        self._state(state.default, at, path)
+
+
+class _Loop(_Emitter):
+    """Each state is written once, as a branch of a loop."""
+
+    def emit(self) -> None:
+        states = self._context.program.parser.states
+        numbers = {name: number for number, name in enumerate(states)}
+        self._writer.line("_at = 0")
+        self._writer.line(f"_state = {numbers[self._context.program.parser.start]}")
+        # A loop that takes nothing from the packet would never end; BMv2 hangs in it.
+        self._writer.line(f"_steps = {len(states)} * (_size + 2)")
+        with self._writer.block("while True:"):
+            self._writer.line("_steps -= 1")
+            with self._writer.block("if not _steps:"):
+                self._fail("ParserTimeout", None)
+            for number, state in enumerate(states.values()):
+                with self._writer.block(f"{'elif' if number else 'if'} _state == {number}:"):
+                    self._state(state, numbers)
+
+    def _state(self, state: ir.ParserState, numbers: dict[str, int]) -> None:
+        for op in state.ops:
+            self._op(op, None)
+        for case in state.cases:
+            test = self._test(state, case)
+            if not test:
+                self._goto(case.next_state, numbers)
+                return
+            with self._writer.block(f"if {test}:"):
+                self._goto(case.next_state, numbers)
+        self._goto(state.default, numbers)
+
+    def _goto(self, name: str | None, numbers: dict[str, int]) -> None:
+        if name is None:
+            self._writer.line("break")
+        else:
+            self._writer.line(f"_state = {numbers[name]}")
+            self._writer.line("continue")

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python source text: indented lines, local names, named constants."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .program import FieldRef, Header
+
+_LONGEST_LITERAL = 1 << 64
+
+
+class Writer:
+    """Lines of Python with their indentation."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._depth = 0
+
+    def line(self, text: str) -> None:
+        self._lines.append("    " * self._depth + text)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """`head` and, indented, what is written meanwhile; `pass` if that is nothing."""
+        self.line(head)
+        before = len(self._lines)
+        with self.indented():
+            yield
+            if len(self._lines) == before:
+                self.line("pass")
+
+    @contextmanager
+    def indented(self) -> Iterator[None]:
+        """What is written meanwhile is indented."""
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    @property
+    def depth(self) -> int:
+        return self._depth
+
+    def mark(self) -> tuple[int, int]:
+        """A position to go back to."""
+        return len(self._lines), self._depth
+
+    def rewind(self, mark: tuple[int, int]) -> None:
+        """Drop what was written since the mark."""
+        length, self._depth = mark
+        del self._lines[length:]
+
+    def text(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+
+class Names:
+    """Names of the local variables and constants of the generated code.
+
+    A field's variable is called `header_field`; the target's own variables start with an
+    underscore, which no field's does.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[object, str] = {}
+        self._taken: set[str] = set()
+        self.constants: dict[int, str] = {}
+
+    def field(self, field: FieldRef) -> str:
+        return self._name((field.header, field.name), f"{field.header}_{field.name}")
+
+    def valid(self, header: str) -> str:
+        return self._name(("valid", header), f"_valid_{_plain(header)}")
+
+    def offset(self, header: str) -> str:
+        """Where in the frame the header was found."""
+        return self._name(("offset", header), f"_offset_{_plain(header)}")
+
+    def serialised(self, header: str) -> str:
+        """The header's bytes as they go out, b"" if it is not valid."""
+        return self._name(("bytes", header), f"_bytes_{_plain(header)}")
+
+    def chunk(self, header: Header, index: int) -> str:
+        """Bytes of the header that nobody looks at."""
+        return self._name(("chunk", header.name, index), f"_chunk_{_plain(header.name)}_{index}")
+
+    def bound(self, kind: str, name: str) -> str:
+        """A table, counter, register, … that the pipeline binds."""
+        return self._name((kind, name), f"_{kind}_{_plain(name)}")
+
+    def constant(self, value: int) -> str:
+        """A literal, or the name of a constant where a literal would be unreadable."""
+        if -_LONGEST_LITERAL < value < _LONGEST_LITERAL:
+            return str(value) if -1024 < value < 1024 else hex(value)
+        if value not in self.constants:
+            ones = value > 0 and value & (value + 1) == 0
+            name = f"_ONES_{value.bit_length()}" if ones else f"_CONSTANT_{len(self.constants)}"
+            self.constants[value] = name
+        return self.constants[value]
+
+    def _name(self, key: object, wanted: str) -> str:
+        if key not in self._names:
+            name = base = _plain(wanted)
+            number = 1
+            while name in self._taken:
+                number += 1
+                name = f"{base}_{number}"
+            self._taken.add(name)
+            self._names[key] = name
+        return self._names[key]
+
+
+def _plain(name: str) -> str:
+    plain = re.sub(r"\W", "_", name)
+    return f"p4_{plain}" if keyword.iskeyword(plain) or plain[0].isdigit() else plain

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program does with its fields, stage by stage.
+
+The generator leaves out what nobody can see: a field that is never read is not taken out of the
+packet, an assignment to a field that nobody reads is not made, and a header that no one changes
+goes out as the bytes that came in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from . import program as ir
+from .program import Expr, FieldRef, Program
+
+__all__ = ["ASSIGNING", "StageUsage", "Usage", "reads_of", "statements"]
+
+# Primitives that do nothing but assign to their first argument; left out if nobody reads that.
+ASSIGNING = frozenset({"assign", "register_read", "modify_field_with_hash_based_offset"})
+_ASSIGNS = ASSIGNING | {"modify_field_rng_uniform"}
+
+
+@dataclass(slots=True)
+class StageUsage:
+    """What one stage (parser, ingress, egress) does."""
+
+    reads: set[FieldRef] = field(default_factory=set)
+    writes: set[FieldRef] = field(default_factory=set)
+    tests: set[str] = field(default_factory=set)
+    """Headers whose validity matters."""
+    added: set[str] = field(default_factory=set)
+    removed: set[str] = field(default_factory=set)
+    exits: bool = False
+
+
+class Usage:
+    """Usage of a whole program.
+
+    Attributes:
+        parser, ingress, egress: by stage. Verification of checksums counts as ingress, their
+            update and the deparser's need to know which headers are valid as egress.
+        live: fields that somebody reads, or that go out.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        wire = set(program.deparser)
+        self.live: set[FieldRef] = {
+            field_ for name in wire for field_ in program.headers[name].fields
+        }
+        self.live.update(
+            program.intrinsic[name]
+            for name in ("egress_spec", "mcast_grp")
+            if name in program.intrinsic
+        )
+        while True:
+            self.parser, self.ingress, self.egress = StageUsage(), StageUsage(), StageUsage()
+            self._parser()
+            self._control(program.ingress, self.ingress)
+            self._control(program.egress, self.egress)
+            for checksum in program.verify:
+                self._checksum(
+                    checksum, self.ingress, updates=False, raw=self.is_raw_verified(checksum)
+                )
+            for checksum in program.update:
+                self._checksum(checksum, self.egress, updates=True, raw=False)
+            grown = self.live | self.parser.reads | self.ingress.reads | self.egress.reads
+            if grown == self.live:
+                break
+            self.live = grown
+        self.reads = self.parser.reads | self.ingress.reads | self.egress.reads
+        self.writes = self.parser.writes | self.ingress.writes | self.egress.writes
+        self.added = self.parser.added | self.ingress.added | self.egress.added
+        self.removed = self.parser.removed | self.ingress.removed | self.egress.removed
+        self._touched = {field_.header for field_ in self.writes} | self.added
+
+    def is_raw_verified(self, checksum: ir.Checksum) -> bool:
+        """Whether the checksum can be verified on the bytes of its header, as they came in."""
+        written = {field_.header for field_ in self._parser_writes()}
+        return checksum.target.header not in written and _is_whole_header(self._program, checksum)
+
+    def touched(self, header: str) -> bool:
+        """Whether the header may go out different from how it came in."""
+        return header in self._touched
+
+    def goes_stale(self, header: str) -> bool:
+        """Whether fields may be non-zero while the header is not valid."""
+        return header in self._touched or header in self.removed
+
+    # -- Collecting --------------------------------------------------------------------------------
+
+    def _parser_writes(self) -> Iterator[FieldRef]:
+        for state in self._program.parser.states.values():
+            for op in state.ops:
+                if isinstance(op, ir.Execute):
+                    for primitive in _primitives((op.statement,)):
+                        yield from _written(self._program, primitive)
+
+    def _parser(self) -> None:
+        usage = self.parser
+        for state in self._program.parser.states.values():
+            usage.reads.update(state.key)
+            for op in state.ops:
+                if isinstance(op, ir.Verify):
+                    self._expr(op.condition, usage)
+                    self._expr(op.error, usage)
+                elif isinstance(op, ir.Advance):
+                    self._expr(op.bits, usage)
+                elif isinstance(op, ir.Execute):
+                    self._statements((op.statement,), usage)
+
+    def _control(self, control: ir.Control, usage: StageUsage) -> None:
+        for node in control.nodes.values():
+            if isinstance(node, ir.Branch):
+                self._expr(node.condition, usage)
+            elif isinstance(node, ir.Call):
+                self._statements(self._program.actions[node.action].body, usage)
+            else:
+                for key in node.key:
+                    self._expr(key.field, usage)
+                    if isinstance(key.field, FieldRef):
+                        usage.tests.add(key.field.header)
+                for action in node.actions:
+                    self._statements(self._program.actions[action].body, usage)
+
+    def _checksum(
+        self, checksum: ir.Checksum, usage: StageUsage, *, updates: bool, raw: bool
+    ) -> None:
+        if checksum.condition is not None:
+            self._expr(checksum.condition, usage)
+        usage.tests.add(checksum.target.header)
+        if not raw:
+            self._calculation(checksum.calculation, usage)
+        if updates:
+            usage.writes.add(checksum.target)
+        elif not raw:
+            usage.reads.add(checksum.target)
+
+    def _calculation(self, calculation: ir.Calculation, usage: StageUsage) -> None:
+        fields = [part for part in calculation.inputs if isinstance(part, FieldRef)]
+        usage.reads.update(fields)
+        usage.tests.update(part.header for part in fields)
+
+    def _statements(self, body: Iterable[ir.Statement], usage: StageUsage) -> None:
+        for statement in statements(body):
+            if isinstance(statement, ir.If):
+                self._expr(statement.condition, usage)
+            else:
+                self._primitive(statement, usage)
+
+    def _primitive(self, primitive: ir.Primitive, usage: StageUsage) -> None:
+        op, args = primitive.op, primitive.args
+        if op == "exit":
+            usage.exits = True
+        if op == "add_header":
+            usage.added.add(_header(args[0]))
+        if op == "remove_header":
+            usage.removed.add(_header(args[0]))
+        if op == "assign_header":
+            target, origin = _header(args[0]), _header(args[1])
+            usage.added.add(target)
+            usage.removed.add(target)
+            usage.tests.add(origin)
+            usage.reads.update(self._program.headers[origin].fields)
+        usage.writes.update(_written(self._program, primitive))
+        rest = args
+        if op in _ASSIGNS:
+            if op in ASSIGNING and args[0] not in self.live:
+                return
+            rest = args[1:]
+        for argument in rest:
+            if isinstance(argument, ir.ObjectRef):
+                if argument.kind == "calculation":
+                    self._calculation(self._program.calculations[argument.name], usage)
+            elif not isinstance(argument, ir.HeaderValue):
+                self._expr(argument, usage)
+
+    def _expr(self, expr: Expr, usage: StageUsage) -> None:
+        usage.reads.update(reads_of(expr, self._program))
+        for part in ir.walk(expr):
+            if isinstance(part, (ir.Valid, ir.HeaderValue)):
+                usage.tests.add(part.header)
+
+
+def reads_of(expr: Expr, program: Program) -> Iterator[FieldRef]:
+    """The fields that an expression reads."""
+    for part in ir.walk(expr):
+        if isinstance(part, FieldRef):
+            yield part
+        elif isinstance(part, ir.HeaderValue):
+            yield from program.headers[part.header].fields
+
+
+def statements(body: Iterable[ir.Statement]) -> Iterator[ir.Statement]:
+    """All statements, also those within conditionals."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, ir.If):
+            yield from statements(statement.then)
+            yield from statements(statement.otherwise)
+
+
+def _primitives(body: Iterable[ir.Statement]) -> Iterator[ir.Primitive]:
+    return (s for s in statements(body) if isinstance(s, ir.Primitive))
+
+
+def _header(argument: ir.Argument) -> str:
+    assert isinstance(argument, ir.HeaderValue)
+    return argument.header
+
+
+def _written(program: Program, primitive: ir.Primitive) -> Iterator[FieldRef]:
+    """The fields that a primitive may change."""
+    op, args = primitive.op, primitive.args
+    if op in _ASSIGNS:
+        assert isinstance(args[0], FieldRef)
+        yield args[0]
+    elif op in ("assign_header", "add_header"):
+        yield from program.headers[_header(args[0])].fields
+    elif op in ("mark_to_drop", "drop"):
+        for name in ("egress_spec", "mcast_grp"):
+            if name in program.intrinsic:
+                yield program.intrinsic[name]
+
+
+def _is_whole_header(program: Program, checksum: ir.Checksum) -> bool:
+    """Whether a csum16 covers one header but for the checksum itself, all 16-bit aligned."""
+    calculation, target = checksum.calculation, checksum.target
+    header = program.headers[target.header]
+    before = 0
+    for field_ in header.fields:
+        if field_ == target:
+            break
+        before += field_.width
+    return (
+        calculation.algorithm == "csum16"
+        and not calculation.with_payload
+        and calculation.inputs == tuple(f for f in header.fields if f != target)
+        and target.width == 16
+        and before % 16 == 0
+        and header.bits % 16 == 0
+    )

@@ -1,0 +1,626 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From p4c's BMv2 JSON to a checked `Program`.
+
+The format is behavioral-model's docs/JSON_format.md, version 2. Whatever is not supported is
+refused here, with its name and source line, so that a program that loads also runs as written.
+"""
+
+from __future__ import annotations
+
+import graphlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from . import program as ir
+from .program import FieldRef, Source
+from .tables import MatchKind
+
+__all__ = ["HASH_ALGORITHMS", "LoadError", "load"]
+
+HASH_ALGORITHMS = frozenset({"csum16", "crc16", "crc32", "crcCCITT", "identity", "xor16"})
+
+_T = TypeVar("_T")
+_Json = Mapping[str, Any]
+
+
+class LoadError(Exception):
+    """The program cannot be loaded; the message names the construct and the source line."""
+
+
+def load(config: bytes | str) -> ir.Program:
+    """Load a program.
+
+    Raises:
+        LoadError: `config` is not BMv2 JSON, or needs what this switch does not support.
+    """
+    try:
+        root = json.loads(config)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise LoadError(f"not JSON: {error}") from None
+    if not isinstance(root, dict):
+        raise LoadError("the JSON is not an object; p4c's output for BMv2 is")
+    try:
+        return _Loader(root).program()
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        # The checks below are for what p4c can produce; damaged JSON ends up here.
+        raise LoadError(f"not the BMv2 JSON format: {type(error).__name__}: {error}") from error
+
+
+# Top-level lists of objects that are not supported, and how the language calls them.
+_UNSUPPORTED_LISTS = {
+    "header_stacks": "header stack",
+    "header_unions": "header union",
+    "header_union_stacks": "stack of header unions",
+    "parse_vsets": "parser value set",
+    "meter_arrays": "meter",
+    "extern_instances": "extern instance",
+    "learn_lists": "digest",
+}
+_UNSUPPORTED_VALUES = {
+    "lookahead": "lookahead",
+    "stack_field": "field of a header stack (.last)",
+    "union_stack_field": "field of a stack of header unions",
+    "header_stack": "header stack",
+    "header_union": "header union",
+    "header_union_stack": "stack of header unions",
+    "register": "register as an expression",
+    "meter_array": "meter",
+    "extern": "extern instance",
+    "parameters_vector": "log_msg",
+    "string": "string argument",
+}
+
+
+def _refuse(construct: str, source: Source) -> NoReturn:
+    raise LoadError(f"{source}: {construct} is not supported")
+
+
+def _source(json_object: _Json, default: Source = ir.NOWHERE) -> Source:
+    info = json_object.get("source_info")
+    if not info:
+        return default
+    return Source(info.get("filename", ""), info.get("line", 0), info.get("source_fragment", ""))
+
+
+def _find(items: Mapping[Any, _T], key: Any, what: str, source: Source) -> _T:
+    try:
+        return items[key]
+    except KeyError:
+        raise LoadError(f"{source}: there is no {what} {key!r}") from None
+
+
+class _Loader:
+    def __init__(self, root: _Json) -> None:
+        self._root = root
+        self._headers: dict[str, ir.Header] = {}
+        self._fields: dict[tuple[str, str], FieldRef] = {}
+        self._counters: dict[str, ir.CounterArray] = {}
+        self._registers: dict[str, ir.RegisterArray] = {}
+        self._calculations: dict[str, ir.Calculation] = {}
+        self._actions: dict[int, ir.Action] = {}
+
+    def program(self) -> ir.Program:
+        root = self._root
+        version = root.get("__meta__", {}).get("version", [2, 0])
+        if version[0] != 2:
+            raise LoadError(f"BMv2 JSON version {version[0]}.{version[1]}; version 2 is needed")
+        for key, construct in _UNSUPPORTED_LISTS.items():
+            for item in root.get(key, ()):
+                _refuse(f"{construct} '{item['name']}'", _source(item))
+        self._load_headers()
+        self._load_state()
+        for item in root["calculations"]:
+            self._calculations[item["name"]] = self._calculation(item)
+        for item in root["actions"]:
+            self._actions[item["id"]] = self._action(item)
+        verify, update = self._checksums()
+        controls = {item["name"]: self._control(item) for item in root["pipelines"]}
+        for name in controls.keys() - {"ingress", "egress"}:
+            raise LoadError(f"pipeline '{name}' is not of the v1model architecture")
+        empty = {name: ir.Control(name, None, {}) for name in ("ingress", "egress")}
+        return ir.Program(
+            headers=self._headers,
+            errors=dict(root.get("errors", ())),
+            intrinsic=self._intrinsic(),
+            parser=self._parser(),
+            verify=verify,
+            ingress=controls.get("ingress", empty["ingress"]),
+            egress=controls.get("egress", empty["egress"]),
+            update=update,
+            deparser=self._deparser(),
+            actions=self._actions,
+            calculations=self._calculations,
+            counters=self._counters,
+            registers=self._registers,
+        )
+
+    # -- Headers, state ----------------------------------------------------------------------------
+
+    def _load_headers(self) -> None:
+        types = {item["name"]: item for item in self._root["header_types"]}
+        for item in self._root["headers"]:
+            name = item["name"]
+            type_ = _find(types, item["header_type"], "header type", _source(item))
+            fields = []
+            for field_name, width, *signed in type_["fields"]:
+                if width == "*":
+                    _refuse(f"varbit field '{name}.{field_name}'", _source(type_, _source(item)))
+                fields.append(FieldRef(name, field_name, width, bool(signed and signed[0])))
+            header = ir.Header(name, tuple(fields), bool(item["metadata"]))
+            if not header.is_metadata and header.bits % 8:
+                raise LoadError(f"header '{name}' has {header.bits} bits, not a multiple of 8")
+            self._headers[name] = header
+            self._fields.update(((name, field.name), field) for field in fields)
+
+    def _load_state(self) -> None:
+        sizes = {
+            table["name"]: table["max_size"]
+            for pipeline in self._root["pipelines"]
+            for table in pipeline["tables"]
+        }
+        for item in self._root.get("counter_arrays", ()):
+            name = item["name"]
+            table = item["binding"] if item["is_direct"] else None
+            size = item["size"] if table is None else _find(sizes, table, "table", _source(item))
+            self._counters[name] = ir.CounterArray(name, size, table)
+        for item in self._root.get("register_arrays", ()):
+            name = item["name"]
+            self._registers[name] = ir.RegisterArray(name, item["bitwidth"], item["size"])
+
+    def _intrinsic(self) -> dict[str, FieldRef]:
+        found = {
+            field.name: field
+            for (header, _), field in self._fields.items()
+            if header == "standard_metadata"
+        }
+        for alias, (header, name) in self._root.get("field_aliases", ()):
+            found[alias.split(".", 1)[1]] = self._field(header, name, ir.NOWHERE)
+        for name in ("ingress_port", "packet_length", "instance_type", "egress_spec"):
+            if name not in found:
+                raise LoadError(f"there is no field standard_metadata.{name}, which v1model needs")
+        return found
+
+    def _field(self, header: str, name: str, source: Source) -> FieldRef:
+        return _find(self._fields, (header, name), "field", source)
+
+    def _header(self, name: str, source: Source) -> str:
+        return _find(self._headers, name, "header", source).name
+
+    # -- Expressions -------------------------------------------------------------------------------
+
+    def _value(self, item: _Json, params: Sequence[ir.Param], source: Source) -> ir.Expr:
+        kind = item["type"]
+        value = item["value"]
+        if kind == "hexstr":
+            return ir.Const(int(value, 16))
+        if kind == "bool":
+            return ir.BoolConst(bool(value))
+        if kind == "field":
+            header, name = value
+            if name == "$valid$":
+                return ir.Valid(self._header(header, source), is_bool=False)
+            return self._field(header, name, source)
+        if kind in ("runtime_data", "local"):
+            return params[value]
+        if kind == "header":
+            return ir.HeaderValue(self._header(value, source))
+        if kind == "expression":
+            # p4c wraps an expression into another object of the same type now and then.
+            return (
+                self._operation(value, params, source)
+                if "op" in value
+                else self._value(value, params, source)
+            )
+        _refuse(_UNSUPPORTED_VALUES.get(kind, f"value of type '{kind}'"), source)
+
+    def _operation(self, item: _Json, params: Sequence[ir.Param], source: Source) -> ir.Expr:
+        op = item["op"]
+        if op == "?":
+            choice = ir.Choice(
+                self._typed("bool", self._value(item["cond"], params, source), op, source),
+                self._value(item["left"], params, source),
+                self._value(item["right"], params, source),
+            )
+            self._typed(ir.type_of(choice.left), choice.right, op, source)
+            return choice
+        if op == "valid":
+            return ir.Valid(self._header(item["right"]["value"], source), is_bool=True)
+        known = op in ir.BINARY_OPERATORS or op in ir.UNARY_OPERATORS
+        if not known:
+            _refuse(f"operator '{op}'", source)
+        right = self._value(item["right"], params, source)
+        if op in ir.UNARY_OPERATORS:
+            self._typed(ir.UNARY_OPERATORS[op][0], right, op, source)
+            return ir.Unary(op, right)
+        left = self._value(item["left"], params, source)
+        if op in ("==", "!="):
+            op += {"data": "", "bool": "b", "header": "h"}[ir.type_of(left)]
+        for operand in (left, right):
+            self._typed(ir.BINARY_OPERATORS[op][0], operand, op, source)
+        if op in ("two_comp_mod", "sat_cast", "usat_cast") and not isinstance(right, ir.Const):
+            _refuse(f"operator '{op}' with a width that is not constant", source)
+        return ir.Binary(op, left, right)
+
+    def _typed(self, wanted: ir.ExprType, expr: ir.Expr, op: str, source: Source) -> ir.Expr:
+        if ir.type_of(expr) != wanted:
+            raise LoadError(
+                f"{source}: an operand of '{op}' is of type {ir.type_of(expr)}, not {wanted}"
+            )
+        return expr
+
+    def _data(self, item: _Json, params: Sequence[ir.Param], source: Source) -> ir.Expr:
+        expr = self._value(item, params, source)
+        if isinstance(expr, ir.BoolConst):
+            return ir.Const(int(expr.value))
+        return self._typed("data", expr, "assign", source)
+
+    def _condition(self, item: _Json, params: Sequence[ir.Param], source: Source) -> ir.Expr:
+        expr = self._value(item, params, source)
+        if ir.type_of(expr) == "data":
+            return ir.Unary("d2b", expr)
+        return self._typed("bool", expr, "condition", source)
+
+    # -- Actions -----------------------------------------------------------------------------------
+
+    def _action(self, item: _Json) -> ir.Action:
+        source = _source(item)
+        params = tuple(
+            ir.Param(index, param["name"], param["bitwidth"])
+            for index, param in enumerate(item["runtime_data"])
+        )
+        primitives = item["primitives"]
+        if not item.get("source_info") and primitives:
+            source = _source(primitives[0])
+        body = self._block(primitives, 0, len(primitives), params, source)
+        return ir.Action(item["id"], item["name"], params, body, source)
+
+    def _block(
+        self,
+        primitives: Sequence[_Json],
+        start: int,
+        end: int,
+        params: Sequence[ir.Param],
+        source: Source,
+    ) -> tuple[ir.Statement, ...]:
+        """Primitives start..end-1, with p4c's forward jumps turned into conditionals again."""
+        statements: list[ir.Statement] = []
+        index = start
+        while index < end:
+            item = primitives[index]
+            where = _source(item, source)
+            if item["op"] == "_jump_if_zero":
+                condition = self._condition(item["parameters"][0], params, where)
+                target = self._jump_target(item["parameters"][1], index, end, where)
+                then_end, after = target, target
+                last = primitives[target - 1]
+                if target - 1 > index and last["op"] == "_jump":
+                    then_end = target - 1
+                    after = self._jump_target(last["parameters"][0], target - 1, end, where)
+                then = self._block(primitives, index + 1, then_end, params, where)
+                otherwise = self._block(primitives, target, after, params, where)
+                statements.append(ir.If(condition, then, otherwise))
+                index = after
+            else:
+                statements.append(self._primitive(item, params, where))
+                index += 1
+        return tuple(statements)
+
+    def _jump_target(self, item: _Json, index: int, end: int, source: Source) -> int:
+        target = int(item["value"], 16) if item["type"] == "hexstr" else -1
+        if not index < target <= end:
+            _refuse("jump that is no plain conditional (a loop in an action?)", source)
+        return target
+
+    def _primitive(
+        self, item: _Json, params: Sequence[ir.Param], default: Source = ir.NOWHERE
+    ) -> ir.Primitive:
+        op = item["op"]
+        source = _source(item, default)
+        signature = ir.PRIMITIVES.get(op)
+        if signature is None:
+            _refuse(f"primitive '{op}'", source)
+        arguments = item["parameters"]
+        if len(arguments) != len(signature):
+            raise LoadError(
+                f"{source}: primitive '{op}' takes {len(signature)} arguments, not {len(arguments)}"
+            )
+        args = tuple(
+            self._argument(kind, argument, params, source)
+            for kind, argument in zip(signature, arguments, strict=True)
+        )
+        return ir.Primitive(op, args, source)
+
+    def _argument(
+        self, kind: ir.ArgumentKind, item: _Json, params: Sequence[ir.Param], source: Source
+    ) -> ir.Argument:
+        if kind == "value":
+            return self._data(item, params, source)
+        if kind == "field":
+            field = self._value(item, params, source)
+            if not isinstance(field, FieldRef):
+                _refuse("assignment to something else than a field", source)
+            return field
+        if item["type"] != kind:
+            _refuse(_UNSUPPORTED_VALUES.get(item["type"], f"a {item['type']}"), source)
+        if kind == "header":
+            return ir.HeaderValue(self._header(item["value"], source))
+        objects: Mapping[str, Mapping[str, object]] = {
+            "counter_array": self._counters,
+            "register_array": self._registers,
+            "calculation": self._calculations,
+        }
+        _find(objects[kind], item["value"], kind, source)
+        return ir.ObjectRef(kind, item["value"])
+
+    # -- Parser ------------------------------------------------------------------------------------
+
+    def _parser(self) -> ir.Parser:
+        parsers = self._root["parsers"]
+        if len(parsers) != 1:
+            raise LoadError(f"there are {len(parsers)} parsers; v1model has one")
+        states = {item["name"]: self._state(item) for item in parsers[0]["parse_states"]}
+        for state in states.values():
+            for next_state in (*(case.next_state for case in state.cases), state.default):
+                if next_state is not None:
+                    _find(states, next_state, "parser state", ir.NOWHERE)
+        start = parsers[0]["init_state"]
+        _find(states, start, "parser state", ir.NOWHERE)
+        return ir.Parser(start, states)
+
+    def _state(self, item: _Json) -> ir.ParserState:
+        name = item["name"]
+        source = _source(item, Source("parser state", 0, name))
+        ops = tuple(self._parser_op(op, name, _source(op, source)) for op in item["parser_ops"])
+        key = []
+        for part in item["transition_key"]:
+            field = self._value(part, (), _named(source, name))
+            if not isinstance(field, FieldRef):
+                _refuse(f"select on something else than a field in parser state '{name}'", source)
+            key.append(field)
+        cases = []
+        default: str | None = None
+        for transition in item["transitions"]:
+            kind = transition["type"]
+            if kind == "default":
+                default = transition["next_state"]
+            elif kind == "hexstr":
+                cases.append(self._case(transition, key))
+            else:
+                _refuse(f"parser value set in parser state '{name}'", source)
+        return ir.ParserState(name, ops, tuple(key), tuple(cases), default)
+
+    def _case(self, item: _Json, key: Sequence[FieldRef]) -> ir.Case:
+        widths = [field.width for field in key]
+        values = _unpack(int(item["value"], 16), widths)
+        full = [(1 << width) - 1 for width in widths]
+        masks = _unpack(int(item["mask"], 16), widths) if item["mask"] is not None else full
+        return ir.Case(
+            tuple(value & mask for value, mask in zip(values, masks, strict=True)),
+            tuple(mask & all_ for mask, all_ in zip(masks, full, strict=True)),
+            item["next_state"],
+        )
+
+    def _parser_op(self, item: _Json, state: str, source: Source) -> ir.ParserOp:
+        op = item["op"]
+        source = _named(source, state)
+        args = item["parameters"]
+        if op == "extract":
+            if args[0]["type"] != "regular":
+                _refuse(f"extract into a {args[0]['type']} in parser state '{state}'", source)
+            return ir.Extract(self._header(args[0]["value"], source))
+        if op == "set":
+            field = self._argument("field", args[0], (), source)
+            return ir.Execute(
+                ir.Primitive("assign", (field, self._data(args[1], (), source)), source)
+            )
+        if op == "verify":
+            return ir.Verify(self._condition(args[0], (), source), self._data(args[1], (), source))
+        if op == "advance":
+            return ir.Advance(self._data(args[0], (), source))
+        if op == "shift":
+            return ir.Advance(ir.Const(8 * int(args[0])))
+        if op == "primitive":
+            return ir.Execute(self._primitive(args[0], (), source))
+        if op == "extract_VL":
+            _refuse(f"extract of a varbit header in parser state '{state}'", source)
+        _refuse(f"parser operation '{op}' in parser state '{state}'", source)
+
+    # -- Controls ----------------------------------------------------------------------------------
+
+    def _control(self, item: _Json) -> ir.Control:
+        for profile in item.get("action_profiles", ()):
+            kind = "action selector" if "selector" in profile else "action profile"
+            _refuse(f"{kind} '{profile['name']}'", _source(profile))
+        nodes: dict[str, ir.Node] = {}
+        for table in item["tables"]:
+            nodes[table["name"]] = self._table(table)
+        for branch in item["conditionals"]:
+            source = _source(branch)
+            nodes[branch["name"]] = ir.Branch(
+                branch["name"],
+                self._condition(branch["expression"], (), source),
+                branch["true_next"],
+                branch["false_next"],
+                source,
+            )
+        for call in item.get("action_calls", ()):
+            source = _source(call)
+            action = _find(self._actions, call["action_id"], "action", source)
+            if action.params:
+                raise LoadError(f"{source}: action '{action.name}' called without its arguments")
+            nodes[call["name"]] = ir.Call(call["name"], action.id, call["next_node"], source)
+        for node in nodes.values():
+            for successor in node.successors:
+                if successor is not None:
+                    _find(nodes, successor, "control flow node", node.source)
+        start = item["init_table"]
+        if start is not None:
+            _find(nodes, start, "control flow node", ir.NOWHERE)
+        _check_acyclic(item["name"], nodes)
+        return ir.Control(item["name"], start, nodes)
+
+    def _table(self, item: _Json) -> ir.ApplyTable:
+        name = item["name"]
+        source = _source(item)
+        if item["type"] != "simple":
+            kind = "action selector" if item["type"] == "indirect_ws" else "action profile"
+            _refuse(f"{kind} of table '{name}'", source)
+        if item.get("direct_meters"):
+            _refuse(f"direct meter of table '{name}'", source)
+        if item.get("support_timeout"):
+            _refuse(f"idle timeout of table '{name}'", source)
+        key = tuple(self._key_field(field, name, source) for field in item["key"])
+        actions = tuple(item["action_ids"])
+        for action in actions:
+            _find(self._actions, action, "action", source)
+        default = item.get("default_entry")
+        if default is None:
+            raise LoadError(f"{source}: table '{name}' has no default action")
+        entries = self._const_entries(item.get("entries", ()), key, name, source)
+        if default["action_id"] not in actions:
+            actions += (default["action_id"],)
+        next_tables = item["next_tables"]
+        by_action: dict[int, str | None] | None = None
+        if "__HIT__" not in next_tables and "__MISS__" not in next_tables:
+            base = item.get("base_default_next")
+            by_action = {
+                action: next_tables.get(self._actions[action].name, base) for action in actions
+            }
+        return ir.ApplyTable(
+            name=name,
+            key=key,
+            size=max(item["max_size"], len(entries)),
+            actions=actions,
+            default_action=default["action_id"],
+            default_args=tuple(int(value, 16) for value in default["action_data"]),
+            const_default_action=bool(default.get("action_const")),
+            const_default_entry=bool(default.get("action_entry_const")),
+            has_direct_counter=bool(item["with_counters"]),
+            const_entries=entries,
+            next_hit=next_tables.get("__HIT__", item.get("base_default_next")),
+            next_miss=next_tables.get("__MISS__", item.get("base_default_next")),
+            next_by_action=by_action,
+            source=source,
+        )
+
+    def _key_field(self, item: _Json, table: str, source: Source) -> ir.KeyField:
+        kind = item["match_type"]
+        if kind == "valid":
+            valid = ir.Valid(self._header(item["target"], source), is_bool=False)
+            return ir.KeyField(item.get("name", valid.header), "exact", valid, 1, None)
+        if kind not in ("exact", "lpm", "ternary", "range", "optional"):
+            _refuse(f"match kind '{kind}' of table '{table}'", source)
+        field = self._value({"type": "field", "value": item["target"]}, (), source)
+        if not isinstance(field, (FieldRef, ir.Valid)):
+            _refuse(f"key of table '{table}'", source)
+        width = field.width if isinstance(field, FieldRef) else 1
+        if isinstance(field, FieldRef) and field.signed:
+            _refuse(f"signed key field {field} of table '{table}'", source)
+        mask = int(item["mask"], 16) if item.get("mask") is not None else None
+        return ir.KeyField(item.get("name", ".".join(item["target"])), kind, field, width, mask)
+
+    def _const_entries(
+        self, items: Sequence[_Json], key: Sequence[ir.KeyField], table: str, source: Source
+    ) -> tuple[ir.ConstEntry, ...]:
+        # In BMv2 the smaller number wins, in P4Runtime the larger. p4c numbers 1..n by default;
+        # turned over that is n..1, which is also what its P4Info has.
+        highest = max((item.get("priority", 0) for item in items), default=0)
+        entries = []
+        for item in items:
+            where = _source(item, source)
+            if len(item["match_key"]) != len(key):
+                raise LoadError(f"{where}: a const entry of table '{table}' has another key")
+            match = tuple(
+                _const_match(field.kind, value)
+                for field, value in zip(key, item["match_key"], strict=True)
+            )
+            action = _find(self._actions, item["action_entry"]["action_id"], "action", where)
+            args = tuple(int(value, 16) for value in item["action_entry"]["action_data"])
+            priority = highest + 1 - item.get("priority", 0)
+            entries.append(ir.ConstEntry(match, priority, action.id, args))
+        return tuple(entries)
+
+    # -- Checksums, deparser -----------------------------------------------------------------------
+
+    def _calculation(self, item: _Json) -> ir.Calculation:
+        source = _source(item)
+        algorithm = item["algo"]
+        if algorithm not in HASH_ALGORITHMS:
+            _refuse(f"hash algorithm '{algorithm}'", source)
+        inputs: list[FieldRef | ir.ConstBits] = []
+        with_payload = False
+        for part in item["input"]:
+            kind = part["type"]
+            if kind == "payload":
+                with_payload = True
+            elif kind == "hexstr":
+                inputs.append(ir.ConstBits(int(part["value"], 16), part["bitwidth"]))
+            elif kind == "header":
+                inputs.extend(self._headers[self._header(part["value"], source)].fields)
+            else:
+                field = self._value(part, (), source)
+                if not isinstance(field, FieldRef):
+                    _refuse("input of a calculation that is neither a field nor a constant", source)
+                inputs.append(field)
+        return ir.Calculation(item["name"], algorithm, tuple(inputs), with_payload, source)
+
+    def _checksums(self) -> tuple[tuple[ir.Checksum, ...], tuple[ir.Checksum, ...]]:
+        verify, update = [], []
+        for item in self._root["checksums"]:
+            source = _source(item)
+            if item["type"] != "generic":
+                _refuse(f"checksum of type '{item['type']}'", source)
+            condition = item.get("if_cond")
+            checksum = ir.Checksum(
+                self._field(item["target"][0], item["target"][1], source),
+                _find(self._calculations, item["calculation"], "calculation", source),
+                None if condition is None else self._condition(condition, (), source),
+            )
+            if item.get("verify", True):
+                verify.append(checksum)
+            if item.get("update", True):
+                update.append(checksum)
+        return tuple(verify), tuple(update)
+
+    def _deparser(self) -> tuple[str, ...]:
+        deparsers = self._root["deparsers"]
+        if len(deparsers) != 1:
+            raise LoadError(f"there are {len(deparsers)} deparsers; v1model has one")
+        for primitive in deparsers[0].get("primitives", ()):
+            _refuse(f"'{primitive['op']}' in the deparser", _source(primitive))
+        source = _source(deparsers[0])
+        return tuple(self._header(name, source) for name in deparsers[0]["order"])
+
+
+def _named(source: Source, state: str) -> Source:
+    """p4c gives parser states no source line: name the state instead."""
+    return source if source.line else Source(f"parser state {state}", 0)
+
+
+def _unpack(value: int, widths: Iterable[int]) -> list[int]:
+    """Split a concatenation of fields, each padded to whole bytes."""
+    parts = []
+    for width in reversed(list(widths)):
+        bits = (width + 7) // 8 * 8
+        parts.append(value & ((1 << bits) - 1))
+        value >>= bits
+    return parts[::-1]
+
+
+def _const_match(kind: MatchKind, item: _Json) -> int | tuple[int, int] | None:
+    read: Callable[[str], int] = lambda name: int(item[name], 16)  # noqa: E731
+    if kind == "exact":
+        return int(item["key"]) if isinstance(item["key"], bool) else read("key")
+    if kind == "lpm":
+        return read("key"), item["prefix_length"]
+    if kind == "range":
+        return read("start"), read("end")
+    return read("key"), read("mask")
+
+
+def _check_acyclic(control: str, nodes: Mapping[str, ir.Node]) -> None:
+    try:
+        graphlib.TopologicalSorter({n: node.successors for n, node in nodes.items()}).prepare()
+    except graphlib.CycleError as error:
+        raise LoadError(f"pipeline '{control}' has a loop: {', '.join(error.args[1])}") from None

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loaded P4 program that runs packets.
+
+One thread calls `process`. Tables, counters, registers and multicast groups may be changed by
+another one meanwhile, without a lock: see `tables.py`, `state.py` and `multicast.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import hashes
+from .codegen import Binding, generate
+from .loader import LoadError, load
+from .multicast import MulticastGroups
+from .program import ApplyTable, Program
+from .state import Counter, Register
+from .tables import ActionInfo, Entry, EntryExists, MatchKey, Table
+
+__all__ = ["LoadError", "Pipeline", "PipelineStats"]
+
+_numbers = itertools.count(1)
+
+
+@dataclass(slots=True)
+class PipelineStats:
+    """What became of the frames.
+
+    Attributes:
+        frames_in, frames_out: how many came in and went out, multicast copies each.
+        dropped_ingress, dropped_egress: sent to the drop port by the program.
+        dropped_no_replica: multicast to a group that has no replicas, or does not exist.
+        dropped_growth: more than 512 bytes of headers added; BMv2 dies of these.
+    """
+
+    frames_in: int = 0
+    frames_out: int = 0
+    dropped_ingress: int = 0
+    dropped_egress: int = 0
+    dropped_no_replica: int = 0
+    dropped_growth: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+class Pipeline:
+    """A P4 program (v1model, compiled for BMv2) that runs packets.
+
+    Args:
+        config: p4c's JSON.
+        cpu_port: the port of packet-in and packet-out; only kept for whoever asks.
+        drop_port: what `mark_to_drop` writes to `egress_spec`.
+
+    Attributes:
+        tables, counters, registers: by name, as in p4info; also the tables that p4c made up.
+        multicast: the multicast groups.
+        stats: what became of the frames.
+        source: the generated Python.
+
+    Raises:
+        LoadError: the program cannot be loaded, with construct and source line.
+    """
+
+    def __init__(
+        self, config: bytes | str, *, cpu_port: int | None = None, drop_port: int = 511
+    ) -> None:
+        program = load(config)
+        self.cpu_port = cpu_port
+        self.drop_port = drop_port
+        self.tables: Mapping[str, Table] = _tables(program)
+        self.counters: Mapping[str, Counter] = {
+            c.name: Counter(c.name, c.size, table=c.table) for c in program.counters.values()
+        }
+        self.registers: Mapping[str, Register] = {
+            r.name: Register(r.name, r.width, r.size) for r in program.registers.values()
+        }
+        self.multicast = MulticastGroups()
+        self.stats = PipelineStats()
+        self._start = time.monotonic_ns()
+        generated = generate(program, drop_port)
+        self.source = generated.source
+        self.process: Callable[[int, bytes], list[tuple[int, bytes]]] = self._compile(
+            generated.source, generated.bindings
+        )
+        """Run a frame that came in at a port (0..511). Gives (port, frame) of each copy to send, in
+        the order of the replicas; empty if the frame is dropped. Never raises, whatever the bytes
+        are. (An attribute, not a method: the generated function itself, which saves a call.)"""
+
+    def _compile(
+        self, source: str, bindings: Mapping[str, Binding]
+    ) -> Callable[[int, bytes], list[tuple[int, bytes]]]:
+        namespace: dict[str, Any] = {
+            name: self._bound(binding) for name, binding in bindings.items()
+        }
+        filename = f"<p4 pipeline {next(_numbers)}>"
+        # So that a traceback through the generated code shows its lines.
+        linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+        exec(compile(source, filename, "exec"), namespace)
+        process: Callable[[int, bytes], list[tuple[int, bytes]]] = namespace["process"]
+        return process
+
+    def _bound(self, binding: Binding) -> object:
+        """The object behind a global of the generated code."""
+        kind, name = binding.kind, binding.name
+        if kind == "lookup":
+            return self.tables[name].lookup
+        if kind == "default":
+            return self.tables[name].default_slot
+        if kind == "packets":
+            return self.counters[name].packets
+        if kind == "octets":
+            return self.counters[name].bytes
+        if kind == "cells":
+            return self.registers[name].cells
+        if kind == "hash":
+            return hashes.ALGORITHMS[name]
+        if kind == "groups":
+            return self.multicast.destinations.get
+        if kind == "stats":
+            return self.stats
+        if kind == "random":
+            return random.randint
+        return self._now
+
+    def _now(self) -> int:
+        """Microseconds since the program was loaded."""
+        return (time.monotonic_ns() - self._start) // 1000
+
+
+def _tables(program: Program) -> dict[str, Table]:
+    return {
+        node.name: _table(program, node)
+        for control in (program.ingress, program.egress)
+        for node in control.nodes.values()
+        if isinstance(node, ApplyTable)
+    }
+
+
+def _table(program: Program, node: ApplyTable) -> Table:
+    actions = [
+        ActionInfo(action.name, tuple((param.name, param.width) for param in action.params))
+        for action in (program.actions[number] for number in node.actions)
+    ]
+    entries = [
+        Entry(entry.match, entry.priority, program.actions[entry.action].name, entry.args)
+        for entry in node.const_entries
+    ]
+    try:
+        return Table(
+            node.name,
+            [MatchKey(field.name, field.width, field.kind) for field in node.key],
+            node.size,
+            actions,
+            (program.actions[node.default_action].name, node.default_args),
+            const_default_action=node.const_default_action,
+            has_direct_counter=node.has_direct_counter,
+            const_entries=entries,
+        )
+    except (ValueError, EntryExists) as error:
+        raise LoadError(f"{node.source}: {error}") from None
