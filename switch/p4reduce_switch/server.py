@@ -466,11 +466,14 @@ def _read_stream(server: P4RuntimeServer, controller: Controller, requests: Iter
 
 
 def _attempt(step: Callable[[], Any]) -> Any:
-    """What `step` returns, or the `P4RuntimeError` that it raised."""
+    """What `step` returns, or the error that it raised: one element must not cost the others."""
     try:
         return step()
     except P4RuntimeError as error:
         return error
+    except Exception:
+        log.exception("an element of a request failed")
+        return P4RuntimeError(code_pb2.INTERNAL, "the switch failed; see its log")
 
 
 def _carry_out(

@@ -171,8 +171,7 @@ def _plan_insert(config: ForwardingConfig, table: TableSpec, message: Any) -> Op
 def _plan_modify(config: ForwardingConfig, table: TableSpec, message: Any) -> Operation:
     if message.HasField("action"):
         _refuse_const(table, "the action of an entry cannot be modified")
-    match = decode_match(table, message.match)
-    priority = decode_priority(table, message.priority)
+    find = _finder(config, table, message)
     new_action = (
         decode_action(table, message.action, as_default=False)
         if message.HasField("action")
@@ -181,14 +180,10 @@ def _plan_modify(config: ForwardingConfig, table: TableSpec, message: Any) -> Op
     target = config.pipeline.tables[table.name]
 
     def modify() -> None:
-        entry = target.find(match, priority)
-        if entry is None:
-            raise _no_such_entry(table, match, priority)
+        entry = find()
         if new_action is not None:
             _refuse_const_entry(table, entry, "modified")
-            target.modify(match, priority, *new_action)
-            entry = target.find(match, priority)
-            assert entry is not None
+            target.modify(entry.match, entry.priority, *new_action)
         if not entry.is_const:
             entry.controller_metadata = message.controller_metadata
             entry.metadata = message.metadata
@@ -356,26 +351,34 @@ def _plan_direct_counter(config: ForwardingConfig, update_type: int, message: An
         raise invalid(f"table '{table.name}' has no direct counter")
     _only_modify(update_type, f"a direct counter of table '{table.name}'")
     _check_counter_data(message.data)
-    target = config.pipeline.tables[table.name]
+    find = _finder(config, table, key)
     has_data = message.HasField("data")
     packets, size = message.data.packet_count, message.data.byte_count
-    if key.is_default_action:
-        _check_default_key(table, key)
-        find: Callable[[], Entry | None] = lambda: target.default_entry  # noqa: E731
-        match, priority = (), 0
-    else:
-        match = decode_match(table, key.match)
-        priority = decode_priority(table, key.priority)
-        find = lambda: target.find(match, priority)  # noqa: E731
 
     def write() -> None:
         entry = find()
-        if entry is None:
-            raise _no_such_entry(table, match, priority)
         if has_data:
             entry.packets, entry.bytes = packets, size
 
     return write
+
+
+def _finder(config: ForwardingConfig, table: TableSpec, key: Any) -> Callable[[], Entry]:
+    """What finds the entry of a `TableEntry`'s key, or raises NOT_FOUND."""
+    target = config.pipeline.tables[table.name]
+    if key.is_default_action:
+        _check_default_key(table, key)
+        return lambda: target.default_entry
+    match = decode_match(table, key.match)
+    priority = decode_priority(table, key.priority)
+
+    def find() -> Entry:
+        entry = target.find(match, priority)
+        if entry is None:
+            raise _no_such_entry(table, match, priority)
+        return entry
+
+    return find
 
 
 # -- Packet replication --------------------------------------------------------------------------

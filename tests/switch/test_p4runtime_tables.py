@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from google.protobuf.message import DecodeError
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4rt_client import (
     DELETE,
@@ -16,6 +18,7 @@ from p4rt_client import (
     Builder,
     Client,
     config,
+    entity,
     exact,
     lpm,
     optional,
@@ -573,6 +576,43 @@ def test_an_empty_entity_is_refused(features: Client) -> None:
         features.stub.Write(request, timeout=5)
     assert caught.value.code() == grpc.StatusCode.UNKNOWN
     assert "has no entity" in caught.value.details()
+
+
+def test_mangled_updates_are_refused_cleanly(features: Client, build: Builder) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    samples = [
+        build.entry(EXACT, [exact(1, DST), exact(2, 1)], (PUNT, 5, 6), counter_data={}),
+        build.entry(TERNARY, [ternary(1, 1, 3), exact(2, 1)], (FORWARD, 1), priority=1),
+        build.entry(LPM, [lpm(1, SRC, 48)], (NOTE, 1), controller_metadata=1),
+        build.entry(TERNARY, action=(NOTE, 3), is_default_action=True),
+        p4rt.CounterEntry(counter_id=build.id("ingress.by_port"), index={"index": 3}, data={}),
+        p4rt.MulticastGroupEntry(
+            multicast_group_id=3, replicas=[{"egress_port": 1, "instance": 1}]
+        ),
+    ]
+    mangled = []
+    while len(mangled) < 1000:
+        data = bytearray(entity(rng.choice(samples)).SerializeToString())
+        for _ in range(rng.randrange(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        try:
+            mangled.append(p4rt.Entity.FromString(bytes(data)))
+        except DecodeError:
+            continue
+    codes: set[str] = set()
+    for start in range(0, len(mangled), 50):
+        request = p4rt.WriteRequest(device_id=1, election_id={"low": 1})
+        for item in mangled[start : start + 50]:
+            request.updates.add(type=rng.choice([INSERT, MODIFY, DELETE]), entity=item)
+        try:
+            features.stub.Write(request, timeout=5)
+        except grpc.RpcError as error:
+            codes.update(BatchError(error).codes)
+    assert {"INVALID_ARGUMENT", "NOT_FOUND"} <= codes
+    assert not codes & {"INTERNAL", "UNKNOWN"}
+    features.read(p4rt.TableEntry(), p4rt.CounterEntry(), p4rt.MulticastGroupEntry())
 
 
 # -- Reading -------------------------------------------------------------------------------------
