@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pairs of virtual Ethernet interfaces: one end is a switch's port, the other a worker's.
+
+They belong to the kernel, not to a process, so a run that is killed would leave them behind. Used
+as a script, this module is the run's janitor: ``python -I -S veth.py INTERFACE…`` with standard
+input a pipe whose other end only the run holds, removes the pairs when that end closes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
+COMMAND_TIMEOUT = 10.0  # seconds
+_LETTERS = "ghijklmnopqrstuvwxyz"  # not hexadecimal digits
+_numbers = itertools.count()
+
+
+class VethError(Exception):
+    """A pair could not be made; the message says what the tool said."""
+
+
+def unavailable() -> str | None:
+    """Say what keeps this process from making pairs; None: nothing does."""
+    if os.geteuid() != 0:
+        return "veth interfaces take root"
+    for tool, package in (("ip", "iproute2"), ("ethtool", "ethtool")):
+        if shutil.which(tool) is None:
+            return f"{tool} is not installed: apt-get install {package}"
+    return None
+
+
+class VethPorts:
+    """Pairs for the ports 1 to `count`, in this process's network namespace, up.
+
+    Offloads are off, since a switch that reads the interface would get frames with unfinished
+    checksums or several merged into one, and BMv2 loses some of them; IPv6 is off, since
+    the kernel would send router solicitations of its own.
+
+    Raises:
+        VethError: see there; what had been made is removed.
+    """
+
+    def __init__(self, count: int) -> None:
+        # Interface names have at most 15 bytes: 3 + 6 (of a pid) + 1 + 1 + 3 of a port.
+        prefix = f"p4r{os.getpid():x}{_LETTERS[next(_numbers) % len(_LETTERS)]}"
+        numbers = range(1, count + 1)
+        self.switch_side: Mapping[int, str] = {port: f"{prefix}s{port}" for port in numbers}
+        self.worker_side: Mapping[int, str] = {port: f"{prefix}w{port}" for port in numbers}
+        self.interface = f"{prefix}w{{port}}"
+        self._janitor = _start_janitor(self.switch_side.values())
+        try:
+            for port in numbers:
+                _make_pair(self.switch_side[port], self.worker_side[port])
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Remove the pairs."""
+        if self._janitor.stdin is not None:
+            self._janitor.stdin.close()
+        self._janitor.wait(COMMAND_TIMEOUT * 2)
+
+    def __enter__(self) -> VethPorts:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _start_janitor(interfaces: Iterable[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", __file__, *interfaces],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C in a terminal is not for it
+    )
+
+
+def _make_pair(ours: str, theirs: str) -> None:
+    _run("ip", "link", "add", ours, "type", "veth", "peer", "name", theirs)
+    for name in (ours, theirs):
+        with contextlib.suppress(FileNotFoundError):  # a kernel without IPv6
+            Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
+        options = [word for offload in OFFLOADS for word in (offload, "off")]
+        _run("ethtool", "-K", name, *options)
+        _run("ip", "link", "set", name, "up")
+
+
+def _run(*command: str) -> None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise VethError(f"{' '.join(command)}: {error}") from None
+    if done.returncode != 0:
+        raise VethError(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
+
+
+def open_interface(name: str) -> socket.socket:
+    """Open a packet socket on an interface: whole frames, both ways, only of others' making.
+
+    Raises:
+        OSError: there is no such interface, or no right to it.
+    """
+    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    try:
+        # What this end sends itself (PACKET_OUTGOING) must not come back in.
+        opened.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 8 << 20)
+        opened.bind((name, _ETH_P_ALL))
+    except OSError as error:
+        opened.close()
+        if error.errno == errno.ENODEV:
+            raise OSError(errno.ENODEV, f"there is no interface {name}") from None
+        raise
+    return opened
+
+
+_SOL_PACKET = 263
+_PACKET_IGNORE_OUTGOING = 23
+_SO_RCVBUFFORCE = 33
+_ETH_P_ALL = 3
+
+
+def _main() -> None:
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    sys.stdin.buffer.read()
+    for interface in sys.argv[1:]:
+        # One end takes the other with it. Some may never have been made.
+        subprocess.run(["ip", "link", "delete", interface], stderr=subprocess.DEVNULL, check=False)
+
+
+if __name__ == "__main__":
+    _main()
