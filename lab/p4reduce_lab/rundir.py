@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,13 +27,15 @@ def run_directory() -> Iterator[Path]:
     It is gone when the block is left, and also when this process is killed: a janitor process
     of its own session removes it.
     """
-    directory = Path(tempfile.mkdtemp(prefix="p4reduce-", dir=SOCKET_ROOT))
+    directory = SOCKET_ROOT / f"p4reduce-{secrets.token_hex(6)}"
     command = [sys.executable, "-I", "-S", janitor.__file__, str(directory)]
+    # The janitor first: from the moment the directory exists there is somebody to remove it.
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
     ) as process:
         assert process.stdin is not None
         try:
+            directory.mkdir(mode=0o700)
             yield directory
         finally:
             process.stdin.close()

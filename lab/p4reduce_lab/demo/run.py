@@ -26,7 +26,8 @@ from p4reduce_lab.demo.worker import CONFIG_FILE, CURVE_FILE, DATA_FILE
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes import POLL, Child, Processes
 from p4reduce_lab.rundir import results_directory, run_directory
-from p4reduce_lab.system import Choice, System
+from p4reduce_lab.choice import Choice
+from p4reduce_lab.system import System, rank_variables
 
 SUMMARY_FILE = "summary.json"
 PICTURE_FILE = "training.png"
@@ -87,7 +88,7 @@ def _start_workers(
             f"worker of rank {rank}",
             [sys.executable, "-m", "p4reduce_lab", "worker", str(directory)],
             log=results / f"worker-{rank}.log",
-            environment=system.environment(rank, config.workers),
+            environment={**rank_variables(rank, config.workers), **system.variables()},
         )
         for rank in range(config.workers)
     ]

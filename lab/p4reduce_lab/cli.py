@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``p4reduce-lab``: the demo, own scripts over a switch of their own, and a switch to leave up."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from p4reduce_lab.errors import Interrupted, LabError
+
+# What a command needs is imported in it: `worker` starts many times a run and needs little.
+
+MAX_WORKERS = 64
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+WORKERS = click.IntRange(1, MAX_WORKERS)
+
+switch_option = click.option(
+    "--switch",
+    type=click.Choice(["auto", "embedded", "bmv2"]),
+    default="auto",
+    envvar="SWITCH",
+    show_default=True,
+    help="Which switch runs the P4 program. [environment: SWITCH]",
+)
+network_option = click.option(
+    "--net",
+    type=click.Choice(["auto", "local", "mininet"]),
+    default="auto",
+    envvar="NET",
+    show_default=True,
+    help="What connects workers and switch. [environment: NET]",
+)
+
+
+@click.group(context_settings=CONTEXT)
+def commands() -> None:
+    """Runs a P4 switch, its controller and workers on this machine."""
+
+
+@commands.command()
+@click.option("--workers", "-n", type=WORKERS, default=4, show_default=True, help="How many.")
+@click.option("--steps", type=click.IntRange(1), help="Optimiser steps.")
+@click.option("--seed", type=click.IntRange(0), help="Of data split, weights and batches.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("build/run"),
+    show_default=True,
+    help="Where summary.json, training.png and the logs go.",
+)
+@switch_option
+@network_option
+def run(
+    workers: int, steps: int | None, seed: int | None, output: Path, switch: str, net: str
+) -> None:
+    """Train a classifier on real data, its gradients summed by the switch.
+
+    Ends with exit code 1 if the result is not the one that numpy gets in a single process.
+    """
+    from rich.console import Console
+
+    from p4reduce_lab.choice import choose
+    from p4reduce_lab.demo.config import TrainingConfig
+    from p4reduce_lab.demo.run import PICTURE_FILE, SUMMARY_FILE, run_demo
+
+    given = {"steps": steps, "seed": seed}
+    config = TrainingConfig(
+        workers=workers, **{name: value for name, value in given.items() if value is not None}
+    )
+    choice = choose(switch, net)
+    console = Console(highlight=False)
+    console.print(f"Switch: {choice.text}")
+    summary = run_demo(config, choice, output, console)
+    console.print()
+    for line in summary.lines():
+        console.print(f"  {line}", soft_wrap=True)
+    console.print(f"\n  {output / SUMMARY_FILE}  {output / PICTURE_FILE}", soft_wrap=True)
+    if problems := summary.problems():
+        raise LabError("; ".join(problems))
+
+
+@commands.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--rank", type=click.IntRange(0), help="[default: from the environment]")
+@click.option("--controller", metavar="ADDRESS", help="[default: from the environment]")
+def worker(directory: Path, rank: int | None, controller: str | None) -> None:
+    """Be one rank of the demo whose launcher has prepared DIRECTORY. `run` starts these."""
+    from p4reduce_lab.demo.worker import run_worker
+
+    run_worker(directory, rank, controller)
+
+
+@commands.command("exec", context_settings={**CONTEXT, "ignore_unknown_options": True})
+@click.option("--workers", "-n", type=WORKERS, default=4, show_default=True, help="How many.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@switch_option
+@network_option
+def execute(workers: int, command: tuple[str, ...], switch: str, net: str) -> None:
+    """Start COMMAND once for each rank, like mpirun or torchrun.
+
+    Each process finds RANK, WORLD_SIZE, LOCAL_RANK and what p4reduce.init() needs in its
+    environment; its output is prefixed by its rank. When one fails, all are ended, and its exit
+    code is this command's. Where P4REDUCE_CONTROLLER is set (see `p4reduce-lab up`) the processes
+    join that controller; otherwise a switch and a controller run for as long as they do.
+
+    \b
+    p4reduce-lab exec -n 4 -- python examples/allreduce.py
+    """
+    from p4reduce_lab.choice import choose
+    from p4reduce_lab.execute import execute as run_processes
+    from p4reduce_lab.execute import running_system
+
+    running = running_system()
+    sys.exit(run_processes(list(command), workers, running or choose(switch, net)))
+
+
+@commands.command()
+@click.option(
+    "--ports", type=WORKERS, default=8, show_default=True, help="Ports of the switch: ranks at most."
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("build/up"),
+    show_default=True,
+    help="Where the logs go.",
+)
+@switch_option
+@network_option
+def up(ports: int, output: Path, switch: str, net: str) -> None:
+    """Leave a switch and a controller running until Ctrl-C, for workers of your own."""
+    from p4reduce_lab.choice import choose
+    from p4reduce_lab.up import stay_up
+
+    stay_up(choose(switch, net), ports, output)
+
+
+def main() -> None:
+    """Runs the command line; ends the process with an exit code: 0, 1 (it failed; the message
+    says why), 2 (wrong or impossible arguments), or 128 + the signal that ended it."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        code = commands(standalone_mode=False, prog_name="p4reduce-lab")
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except LabError as error:
+        click.echo(f"p4reduce-lab: {error}", err=True)
+        sys.exit(error.exit_code)
+    except Interrupted as interruption:
+        click.echo(f"p4reduce-lab: ended by {interruption}", err=True)
+        sys.exit(interruption.exit_code)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    # Once only: what follows is cleaning up, which has its own deadlines.
+    for other in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(other, signal.SIG_IGN)
+    raise Interrupted(number)

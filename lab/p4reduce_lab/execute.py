@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``p4reduce-lab exec``: a command once for each rank, its output prefixed, all ended together."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import BinaryIO
+
+from p4reduce_lab.choice import Choice
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.processes import POLL, Child, Processes, ending
+from p4reduce_lab.rundir import run_directory
+from p4reduce_lab.system import CONTROLLER_VARIABLE, INTERFACE_VARIABLE, System, rank_variables
+
+DRAIN = 2.0  # seconds for the rest of the output of processes that have ended
+COLOURS = (36, 33, 35, 32, 34, 31)  # of the prefixes: ANSI's cyan, yellow, magenta, …
+
+
+def running_system() -> Mapping[str, str] | None:
+    """The variables of a controller that the environment names; None where it names none.
+
+    Raises:
+        LabError: it names a controller but not where the switch's ports are.
+    """
+    controller = os.environ.get(CONTROLLER_VARIABLE)
+    if controller is None:
+        return None
+    interface = os.environ.get(INTERFACE_VARIABLE)
+    if interface is None:
+        raise LabError(
+            f"{CONTROLLER_VARIABLE} is set ({controller}) but {INTERFACE_VARIABLE} is not: "
+            f"set both, as `p4reduce-lab up` prints them, or neither"
+        )
+    return {CONTROLLER_VARIABLE: controller, INTERFACE_VARIABLE: interface}
+
+
+def execute(command: list[str], workers: int, system: Choice | Mapping[str, str]) -> int:
+    """Runs ``command`` for ranks 0 to ``workers`` - 1 and returns the exit code for the shell:
+    0, or that of the first process that failed.
+
+    Args:
+        command: The program with its arguments.
+        workers: The world size.
+        system: A switch to start, or the variables of one that runs.
+    """
+    with run_directory() as directory, Processes() as services, Processes() as ranks:
+        if isinstance(system, Choice):
+            started = System(system, services, directory, directory, ports=workers)
+            started.start()
+            started.wait_ready()
+            variables: Mapping[str, str] = started.variables()
+        else:
+            variables = system
+        outputs = []
+        for rank in range(workers):
+            child = ranks.start(
+                f"rank {rank}",
+                command,
+                environment={**rank_variables(rank, workers), **variables},
+                stdout=subprocess.PIPE,
+            )
+            assert child.process.stdout is not None
+            outputs.append(_Output(child.process.stdout, _prefix(rank, workers)))
+        try:
+            failed = _wait(ranks, services)
+        finally:
+            ranks.end()
+            for output in outputs:
+                output.finish()
+    if failed is None:
+        return 0
+    code = failed.returncode or 0
+    print(f"p4reduce-lab: {failed.name}: {ending(code)}; the others were ended", file=sys.stderr)
+    return code if code > 0 else 128 - code
+
+
+def _wait(ranks: Processes, services: Processes) -> Child | None:
+    """Waits until all ranks are through, or one has failed, which it returns."""
+    while True:
+        codes = [child.returncode for child in ranks.children]
+        for child, code in zip(ranks.children, codes, strict=True):
+            if code:
+                return child
+        if None not in codes:
+            return None
+        services.check()
+        time.sleep(POLL)
+
+
+def _prefix(rank: int, workers: int) -> bytes:
+    text = f"[{rank:>{len(str(workers - 1))}}] "
+    if sys.stdout.isatty():
+        text = f"\x1b[{COLOURS[rank % len(COLOURS)]}m{text}\x1b[0m"
+    return text.encode()
+
+
+class _Output:
+    """Copies a process's output to ours, each line behind a prefix and in one piece."""
+
+    def __init__(self, pipe: BinaryIO, prefix: bytes) -> None:
+        self._pipe = pipe
+        self._prefix = prefix
+        self._thread = threading.Thread(target=self._copy, daemon=True)
+        self._thread.start()
+
+    def _copy(self) -> None:
+        for line in self._pipe:
+            whole = line if line.endswith(b"\n") else line + b"\n"
+            sys.stdout.buffer.write(self._prefix + whole)
+            sys.stdout.buffer.flush()
+
+    def finish(self) -> None:
+        """Waits for the rest of the output."""
+        self._thread.join(DRAIN)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch and its controller, running: what the demo, ``exec`` and ``up`` have in common."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlClient, ControllerUnreachableError
+
+from p4reduce_lab.choice import Choice
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.processes import Processes
+
+READY_TIMEOUT = 30.0  # seconds
+PROBE = 0.25  # seconds; the children are looked at between two probes
+CONTROLLER_VARIABLE = "P4REDUCE_CONTROLLER"
+INTERFACE_VARIABLE = "P4REDUCE_INTERFACE"
+
+
+class System:
+    """Starts a switch with ``ports`` ports and a controller that owns it.
+
+    Args:
+        choice: Which switch.
+        processes: Where the processes are added; whoever made it ends them.
+        directory: A short path, for the sockets and the controller's state.
+        logs: Where switch.log and controller.log go.
+        ports: How many; a worker of rank r uses port r + 1.
+    """
+
+    def __init__(
+        self, choice: Choice, processes: Processes, directory: Path, logs: Path, ports: int
+    ) -> None:
+        self._processes = processes
+        self._directory = directory
+        self._logs = logs
+        self._ports = ports
+        self._choice = choice
+        self.controller_address = f"unix:{directory / 'controller.sock'}"
+        self.control = ControlClient(self.controller_address)
+        self.interface = ""
+
+    def start(self) -> None:
+        """Starts both processes and does not wait for them."""
+        switch = self._choice.launcher(self._directory, self._ports)
+        switch.start(self._processes, self._logs / "switch.log")
+        self.interface = switch.interface
+        command = [sys.executable, "-m", "p4reduce_controller", "serve"]
+        command += ["--switch", switch.address, "--listen", self.controller_address]
+        command += ["--ports", f"1-{self._ports}", "--state-dir", str(self._directory / "state")]
+        command += ["--connect-timeout", f"{READY_TIMEOUT:g}"]
+        self._processes.start("controller", command, log=self._logs / "controller.log")
+
+    def wait_ready(self, timeout: float = READY_TIMEOUT) -> pb.Switch:
+        """Waits until the controller serves, and returns what it says of its switch.
+
+        Raises:
+            LabError: a process ended, or the time is up.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            self._processes.check()
+            try:
+                return self.control.call(
+                    self.control.stub.GetSwitch, pb.GetSwitchRequest(), timeout=PROBE, wait=True
+                )
+            except ControllerUnreachableError as error:
+                if time.monotonic() > deadline:
+                    raise LabError(
+                        f"the controller was not ready within {timeout:g} s: {error}\n"
+                        f"See {self._logs / 'controller.log'} and {self._logs / 'switch.log'}."
+                    ) from None
+
+    def variables(self) -> dict[str, str]:
+        """The environment by which :func:`p4reduce.init` finds switch and controller."""
+        return {
+            CONTROLLER_VARIABLE: self.controller_address,
+            INTERFACE_VARIABLE: self.interface,
+        }
+
+
+def rank_variables(rank: int, workers: int) -> dict[str, str]:
+    """The environment of a rank, by torchrun's names, with BLAS held to one thread as torchrun
+    does: several workers on one machine would otherwise fight for its cores."""
+    variables = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(workers),
+        "LOCAL_WORLD_SIZE": str(workers),
+        "PYTHONUNBUFFERED": "1",
+    }
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        variables[name] = os.environ.get(name, "1")
+    return variables

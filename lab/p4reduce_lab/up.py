@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``p4reduce-lab up``: a switch and its controller, for workers that the user starts."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+
+from p4reduce_lab.choice import Choice
+from p4reduce_lab.processes import POLL, Processes
+from p4reduce_lab.rundir import results_directory, run_directory
+from p4reduce_lab.system import System
+
+
+def stay_up(choice: Choice, ports: int, output: Path) -> None:
+    """Starts both, says how to join, and stays until a signal or until one of them ends.
+
+    Raises:
+        LabError: one of them ended, or did not start.
+    """
+    with (
+        results_directory(output, replace=("*.log",)) as logs,
+        run_directory() as directory,
+        Processes() as processes,
+    ):
+        system = System(choice, processes, directory, logs, ports)
+        system.start()
+        switch = system.wait_ready()
+        print(f"Switch: {choice.text}")
+        print(f"Ports 1 to {ports}, {switch.slots_free} free slots; logs in {output}")
+        print("\nIn another shell, workers find it with")
+        for name, value in system.variables().items():
+            print(f"  export {name}={shlex.quote(value)}")
+        example = min(4, ports)
+        print(f"\nfor example\n  p4reduce-lab exec -n {example} -- python examples/allreduce.py")
+        print("  p4reduce-controller watch\n\nCtrl-C ends it.", flush=True)
+        while True:
+            processes.check()
+            time.sleep(POLL)

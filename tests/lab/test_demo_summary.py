@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verdict on a run, its picture, and its progress."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from p4reduce_lab.demo.curve import Curve
+from p4reduce_lab.demo.display import Status, display
+from p4reduce_lab.demo.plot import plot
+from p4reduce_lab.demo.report import ProgressReader, ProgressWriter, progress_path
+from p4reduce_lab.demo.summary import Summary
+from p4reduce_lab.demo.training import Progress
+from rich.console import Console
+
+GOOD = Summary(
+    switch="embedded",
+    network="local",
+    workers=4,
+    steps=10,
+    batch=128,
+    parameters=9610,
+    test_accuracy=0.97,
+    reference_accuracy=0.972,
+    final_loss=0.1,
+    identical_on_all_ranks=True,
+    identical_results_on_all_ranks=True,
+    max_relative_error=3e-8,
+    compared_elements=96110,
+    contributions=4000,
+    results=1000,
+    retransmissions=2,
+    round_trip_us=900.0,
+    contributions_per_second=20000.0,
+    training_seconds=0.2,
+    seconds=5.0,
+    outcomes={"round-opened": 1000},
+)
+
+
+def test_a_good_run_has_no_problems() -> None:
+    assert GOOD.problems() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"test_accuracy": 0.966}, "test accuracy 0.9660 differs from the reference's 0.9720"),
+        ({"test_accuracy": float("nan")}, "test accuracy nan"),
+        ({"identical_on_all_ranks": False}, "different weights"),
+        ({"identical_results_on_all_ranks": False}, "different results"),
+        ({"max_relative_error": 1.1e-6}, "off by 1.10e-06"),
+        ({"max_relative_error": float("nan")}, "off by nan"),
+        ({"contributions": 4001}, "4001 contributions for 1000 rounds"),
+    ],
+)
+def test_each_problem_is_named(change: dict[str, Any], message: str) -> None:
+    (problem,) = replace(GOOD, **change).problems()
+    assert message in problem
+
+
+def test_summary_json_has_the_keys_that_others_rely_on(tmp_path: Path) -> None:
+    GOOD.write(tmp_path / "summary.json")
+    keys = json.loads((tmp_path / "summary.json").read_text()).keys()
+    assert keys >= {
+        "switch",
+        "workers",
+        "steps",
+        "test_accuracy",
+        "reference_accuracy",
+        "identical_on_all_ranks",
+        "max_relative_error",
+        "contributions",
+        "results",
+        "retransmissions",
+        "seconds",
+    }
+
+
+def test_the_printed_summary_does_not_hide_a_difference() -> None:
+    assert any("bit-identical on 4 ranks" in line for line in GOOD.lines())
+    bad = replace(GOOD, identical_on_all_ranks=False)
+    assert any("DIFFERENT" in line for line in bad.lines())
+
+
+def test_the_picture_is_a_png(tmp_path: Path) -> None:
+    curve = Curve([2.3, 1.0, 0.5], [1, 3], [0.4, 0.9])
+    plot(tmp_path / "p.png", curve, curve, title="t", caption="c")
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_progress_is_followed_line_by_line(tmp_path: Path) -> None:
+    reader = ProgressReader(tmp_path, rank=2)
+    assert reader.poll() is None, "there is no file yet"
+    writer = ProgressWriter(tmp_path, rank=2, steps=9)
+    writer.write(Progress(1, 2.5, None), contributions=10)
+    sample = reader.poll()
+    assert sample is not None
+    assert (sample.step, sample.loss, sample.accuracy, sample.contributions) == (1, 2.5, None, 10)
+    writer.write(Progress(2, 2.0, 0.5), contributions=20)
+    writer.close()
+    with progress_path(tmp_path, 2).open("a") as file:
+        file.write('{"step": 3, "lo')  # a line that is being written
+    sample = reader.poll()
+    assert sample is not None
+    assert (sample.step, sample.accuracy) == (2, 0.5)
+    assert reader.poll() == sample
+
+
+def test_the_last_step_is_always_due(tmp_path: Path) -> None:
+    writer = ProgressWriter(tmp_path, rank=0, steps=9)
+    writer.write(Progress(8, 1.0, None), contributions=1)
+    assert not writer.due(Progress(8, 1.0, None))
+    assert writer.due(Progress(9, 1.0, None))
+    writer.close()
+
+
+def test_without_a_terminal_progress_is_about_ten_plain_lines() -> None:
+    stream = io.StringIO()
+    with display(Console(file=stream, width=200)) as shown:
+        for step in range(1, 101):
+            shown.show(Status(step, 100, 0.5, 0.9, 12345.0))
+    lines = stream.getvalue().splitlines()
+    assert 8 <= len(lines) <= 13
+    assert "100/100" in lines[-1]
+    assert "12,345 contributions/s" in lines[-1]
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_on_a_terminal_progress_is_a_bar() -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=160)
+    with display(console) as shown:
+        shown.show(Status(40, 100, 0.5, None, 7.0))
+    assert "step 40/100" in stream.getvalue()
