@@ -65,6 +65,7 @@ class Cause(enum.Enum):
     RANK_LOST = enum.auto()
     DELETED = enum.auto()
     SHUTDOWN = enum.auto()
+    NO_INCARNATION = enum.auto()
 
 
 class RefusedError(Exception):
@@ -282,9 +283,11 @@ class Jobs:
             ) from None
         try:
             incarnation = self._next_incarnation()
-        except BaseException:
+        except (OSError, ValueError, OverflowError) as error:
             self._slots.free(range_)
-            raise
+            raise RefusedError(
+                Cause.NO_INCARNATION, f"no incarnation id for job {name!r}: {error}"
+            ) from error
         job = Job(name, incarnation, world_size, range_, self._wall_clock(), by_operator)
         self._by_incarnation[job.incarnation] = job
         self._by_name[name] = job
@@ -316,6 +319,7 @@ class Jobs:
         except BaseException:
             self._host_numbers.free([host_number])
             raise
+        host = "".join(filter(str.isprintable, host))[:MAX_NAME]  # it ends up in terminals
         member = Member(
             rank, secrets.randbits(64), host, pid, host_number, self._clock() + self.lease
         )

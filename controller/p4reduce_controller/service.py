@@ -37,6 +37,7 @@ _CODES = {
     Cause.RANK_LOST: grpc.StatusCode.ABORTED,
     Cause.DELETED: grpc.StatusCode.ABORTED,
     Cause.SHUTDOWN: grpc.StatusCode.UNAVAILABLE,
+    Cause.NO_INCARNATION: grpc.StatusCode.INTERNAL,
 }
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,17 @@ import pytest
 from controller_harness import RunningController, SwitchProcess
 
 
+def make_switch(directory: Path) -> SwitchProcess:
+    if os.environ.get("P4REDUCE_TEST_SWITCH") == "bmv2":
+        from bmv2_switch import Bmv2Switch
+
+        return Bmv2Switch(directory)  # type: ignore[return-value]  # the same to the tests
+    return SwitchProcess(directory)
+
+
 @pytest.fixture(scope="session")
 def shared_switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwitchProcess]:
-    switch = SwitchProcess(tmp_path_factory.mktemp("switch"))
+    switch = make_switch(tmp_path_factory.mktemp("switch"))
     yield switch
     switch.close()
 
@@ -28,7 +37,7 @@ def switch(shared_switch: SwitchProcess) -> SwitchProcess:
 def mortal_switch(tmp_path: Path) -> Iterator[SwitchProcess]:
     """A switch of this test's own."""
     (tmp_path / "switch").mkdir()
-    switch = SwitchProcess(tmp_path / "switch")
+    switch = make_switch(tmp_path / "switch")
     yield switch
     switch.close()
 

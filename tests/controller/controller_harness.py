@@ -45,6 +45,8 @@ def eventually(get: Callable[[], _T], what: str) -> _T:
 class SwitchProcess:
     """`p4reduce-switch` with four ports on Unix sockets."""
 
+    names_full_tables = True
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.address = f"unix:{directory}/p4runtime.sock"

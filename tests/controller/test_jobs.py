@@ -193,6 +193,18 @@ def test_names_are_anything_printable(jobs: Jobs) -> None:
         join(jobs, name, 0, 1)
 
 
+def test_a_full_disk_costs_a_job_and_no_slots(world: World) -> None:
+    def fail() -> int:
+        raise OSError("no space left")
+
+    world.next_incarnation = fail  # type: ignore[method-assign]
+    jobs = make_jobs(world)
+    message = refused(Cause.NO_INCARNATION, lambda: join(jobs, "train", 0, 1))
+    assert message == "no incarnation id for job 'train': no space left"
+    assert jobs.slots_free == SLOTS
+    assert jobs.all == []
+
+
 def test_ranks_that_do_not_agree(jobs: Jobs) -> None:
     join(jobs, "train", 0, 4, 16)
     message = refused(Cause.INVALID, lambda: join(jobs, "train", 1, 5))

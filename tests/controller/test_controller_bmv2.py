@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's tests once more, with BMv2 in place of the embedded switch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOLS = ("simple_switch_grpc", "unshare", "ip", "ethtool", "sysctl")
+
+
+@pytest.mark.bmv2
+@pytest.mark.root
+@pytest.mark.timeout(300)
+def test_the_daemon_with_bmv2() -> None:
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    if os.geteuid() != 0:
+        pytest.skip("needs root for veth pairs")
+    if subprocess.run(["unshare", "-n", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no network namespaces")
+    # A namespace of its own, gone with the process: nothing of it is left on the machine.
+    command = ["unshare", "-n", sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, str(Path(__file__).with_name("test_controller_daemon.py"))],
+        env={**os.environ, "P4REDUCE_TEST_SWITCH": "bmv2"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-20000:]
