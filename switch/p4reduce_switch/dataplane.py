@@ -234,6 +234,8 @@ class DataPlane:
         for number, port in self.ports.items():
             port.poll_stats()
             counts[f"port {number}"] = port.stats.as_dict()
+        if self._pipeline is not None:
+            counts["pipeline"] = self._pipeline.stats.as_dict()
         return counts
 
     def _wake(self) -> None:
