@@ -6,28 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
+from p4reduce_lab.bmv2 import Bmv2Switch
+from p4reduce_lab.embedded import EmbeddedSwitch
 from p4reduce_lab.errors import UnavailableError
-from p4reduce_lab.processes import Processes
-
-
-class SwitchLauncher(Protocol):
-    """A switch that is about to run.
-
-    Attributes:
-        address: Where it serves P4Runtime, for gRPC.
-        interface: Where workers attach, with {port} in it, as :func:`p4reduce.init` takes it.
-    """
-
-    @property
-    def address(self) -> str: ...
-
-    @property
-    def interface(self) -> str: ...
-
-    def start(self, processes: Processes, log: Path) -> None:
-        """Starts it as one of ``processes``, and does not wait for it."""
+from p4reduce_lab.launch import SwitchLauncher
 
 
 @dataclass(frozen=True)
@@ -68,13 +51,8 @@ def choose(switch: str, network: str) -> Choice:
     if network == "mininet":
         raise UnavailableError("NET=mininet is not available in this version: use NET=local")
     if switch == "bmv2":
-        from p4reduce_lab import bmv2
-
-        if reason := bmv2.unavailable():
+        if reason := Bmv2Switch.unavailable():
             raise UnavailableError(f"SWITCH=bmv2 cannot run here: {reason}")
-        return Choice("bmv2", "local", "as asked; its ports are veth pairs", bmv2.Bmv2Switch)
-
-    from p4reduce_lab.embedded import EmbeddedSwitch
-
+        return Choice("bmv2", "local", "as asked; its ports are veth pairs", Bmv2Switch)
     why = "as asked" if switch == "embedded" else "the default: runs everywhere, without root"
     return Choice("embedded", "local", f"{why}; its ports are Unix sockets", EmbeddedSwitch)

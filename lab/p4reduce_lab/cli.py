@@ -122,7 +122,11 @@ def execute(workers: int, command: tuple[str, ...], switch: str, net: str) -> No
 
 @commands.command()
 @click.option(
-    "--ports", type=WORKERS, default=8, show_default=True, help="Ports of the switch: ranks at most."
+    "--ports",
+    type=WORKERS,
+    default=8,
+    show_default=True,
+    help="Of the switch; one a rank.",
 )
 @click.option(
     "--output",

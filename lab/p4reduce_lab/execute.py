@@ -9,7 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from typing import BinaryIO
+from contextlib import ExitStack
+from typing import IO
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
@@ -48,14 +49,18 @@ def execute(command: list[str], workers: int, system: Choice | Mapping[str, str]
         workers: The world size.
         system: A switch to start, or the variables of one that runs.
     """
-    with run_directory() as directory, Processes() as services, Processes() as ranks:
+    with ExitStack() as stack:
+        services: Processes | None = None
         if isinstance(system, Choice):
-            started = System(system, services, directory, directory, ports=workers)
+            directory = stack.enter_context(run_directory())
+            started = stack.enter_context(System(system, directory, directory, workers))
+            services = started.processes
             started.start()
             started.wait_ready()
             variables: Mapping[str, str] = started.variables()
         else:
             variables = system
+        ranks = stack.enter_context(Processes())
         outputs = []
         for rank in range(workers):
             child = ranks.start(
@@ -79,7 +84,7 @@ def execute(command: list[str], workers: int, system: Choice | Mapping[str, str]
     return code if code > 0 else 128 - code
 
 
-def _wait(ranks: Processes, services: Processes) -> Child | None:
+def _wait(ranks: Processes, services: Processes | None) -> Child | None:
     """Waits until all ranks are through, or one has failed, which it returns."""
     while True:
         codes = [child.returncode for child in ranks.children]
@@ -88,7 +93,8 @@ def _wait(ranks: Processes, services: Processes) -> Child | None:
                 return child
         if None not in codes:
             return None
-        services.check()
+        if services is not None:
+            services.check()
         time.sleep(POLL)
 
 
@@ -102,7 +108,7 @@ def _prefix(rank: int, workers: int) -> bytes:
 class _Output:
     """Copies a process's output to ours, each line behind a prefix and in one piece."""
 
-    def __init__(self, pipe: BinaryIO, prefix: bytes) -> None:
+    def __init__(self, pipe: IO[bytes], prefix: bytes) -> None:
         self._pipe = pipe
         self._prefix = prefix
         self._thread = threading.Thread(target=self._copy, daemon=True)

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from types import TracebackType
 
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControllerUnreachableError
@@ -14,6 +15,7 @@ from p4reduce.control.client import ControlClient, ControllerUnreachableError
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes import Processes
+from p4reduce_lab.veth import VethError
 
 READY_TIMEOUT = 30.0  # seconds
 PROBE = 0.25  # seconds; the children are looked at between two probes
@@ -22,38 +24,43 @@ INTERFACE_VARIABLE = "P4REDUCE_INTERFACE"
 
 
 class System:
-    """Starts a switch with ``ports`` ports and a controller that owns it.
+    """A switch with ``ports`` ports, and a controller that owns it.
+
+    Leaving the ``with`` block ends whatever is in :attr:`processes`, last started first.
 
     Args:
         choice: Which switch.
-        processes: Where the processes are added; whoever made it ends them.
         directory: A short path, for the sockets and the controller's state.
         logs: Where switch.log and controller.log go.
         ports: How many; a worker of rank r uses port r + 1.
     """
 
-    def __init__(
-        self, choice: Choice, processes: Processes, directory: Path, logs: Path, ports: int
-    ) -> None:
-        self._processes = processes
+    def __init__(self, choice: Choice, directory: Path, logs: Path, ports: int) -> None:
+        self.processes = Processes()
         self._directory = directory
         self._logs = logs
         self._ports = ports
-        self._choice = choice
+        switch_directory = directory / "switch"
+        switch_directory.mkdir()
+        self._switch = choice.launcher(switch_directory, ports)
         self.controller_address = f"unix:{directory / 'controller.sock'}"
         self.control = ControlClient(self.controller_address)
-        self.interface = ""
 
     def start(self) -> None:
-        """Starts both processes and does not wait for them."""
-        switch = self._choice.launcher(self._directory, self._ports)
-        switch.start(self._processes, self._logs / "switch.log")
-        self.interface = switch.interface
+        """Starts both processes and does not wait for them.
+
+        Raises:
+            LabError: something that the switch needs cannot be had.
+        """
+        try:
+            self._switch.start(self.processes, self._logs / "switch.log")
+        except VethError as error:
+            raise LabError(f"cannot make the switch's ports: {error}") from error
         command = [sys.executable, "-m", "p4reduce_controller", "serve"]
-        command += ["--switch", switch.address, "--listen", self.controller_address]
+        command += ["--switch", self._switch.address, "--listen", self.controller_address]
         command += ["--ports", f"1-{self._ports}", "--state-dir", str(self._directory / "state")]
         command += ["--connect-timeout", f"{READY_TIMEOUT:g}"]
-        self._processes.start("controller", command, log=self._logs / "controller.log")
+        self.processes.start("controller", command, log=self._logs / "controller.log")
 
     def wait_ready(self, timeout: float = READY_TIMEOUT) -> pb.Switch:
         """Waits until the controller serves, and returns what it says of its switch.
@@ -62,8 +69,9 @@ class System:
             LabError: a process ended, or the time is up.
         """
         deadline = time.monotonic() + timeout
+        self._switch.wait_ready(timeout)
         while True:
-            self._processes.check()
+            self.processes.check()
             try:
                 return self.control.call(
                     self.control.stub.GetSwitch, pb.GetSwitchRequest(), timeout=PROBE, wait=True
@@ -79,8 +87,21 @@ class System:
         """The environment by which :func:`p4reduce.init` finds switch and controller."""
         return {
             CONTROLLER_VARIABLE: self.controller_address,
-            INTERFACE_VARIABLE: self.interface,
+            INTERFACE_VARIABLE: self._switch.interface,
         }
+
+    def __enter__(self) -> System:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.control.close()
+        self.processes.end()
+        self._switch.stop()
 
 
 def rank_variables(rank: int, workers: int) -> dict[str, str]:

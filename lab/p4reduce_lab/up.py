@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from p4reduce_lab.choice import Choice
-from p4reduce_lab.processes import POLL, Processes
+from p4reduce_lab.processes import POLL
 from p4reduce_lab.rundir import results_directory, run_directory
 from p4reduce_lab.system import System
 
@@ -22,9 +22,8 @@ def stay_up(choice: Choice, ports: int, output: Path) -> None:
     with (
         results_directory(output, replace=("*.log",)) as logs,
         run_directory() as directory,
-        Processes() as processes,
+        System(choice, directory, logs, ports) as system,
     ):
-        system = System(choice, processes, directory, logs, ports)
         system.start()
         switch = system.wait_ready()
         print(f"Switch: {choice.text}")
@@ -36,5 +35,5 @@ def stay_up(choice: Choice, ports: int, output: Path) -> None:
         print(f"\nfor example\n  p4reduce-lab exec -n {example} -- python examples/allreduce.py")
         print("  p4reduce-controller watch\n\nCtrl-C ends it.", flush=True)
         while True:
-            processes.check()
+            system.processes.check()
             time.sleep(POLL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scikit-learn's digits (1,797 real images of 8 × 8 pixels), split, batched and sharded."""
+"""scikit-learn's digits (1,797 real images of 8 x 8 pixels), split, batched and sharded."""
 
 from __future__ import annotations
 

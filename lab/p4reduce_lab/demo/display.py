@@ -25,7 +25,7 @@ class Status:
 
     def text(self) -> str:
         """In one line, without the step."""
-        accuracy = "   –  " if self.accuracy is None else f"{self.accuracy:6.2%}"
+        accuracy = "   -  " if self.accuracy is None else f"{self.accuracy:6.2%}"
         return (
             f"loss {self.loss:6.4f}  accuracy {accuracy}  "
             f"{self.contributions_per_second:7,.0f} contributions/s"

@@ -115,7 +115,7 @@ class Perceptron:
 
 
 class Momentum:
-    """Heavy-ball SGD: v ← μ·v + g, θ ← θ − η·v."""
+    """Heavy-ball SGD: v <- momentum * v + g, parameters <- parameters - learning_rate * v."""
 
     def __init__(self, parameters: Floats, learning_rate: float, momentum: float) -> None:
         self._parameters = parameters

@@ -12,6 +12,7 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce_controller.outcome import Outcome
 from rich.console import Console
 
+from p4reduce_lab.choice import Choice
 from p4reduce_lab.demo.config import TrainingConfig
 from p4reduce_lab.demo.curve import Curve
 from p4reduce_lab.demo.data import Digits, load_digits
@@ -26,7 +27,6 @@ from p4reduce_lab.demo.worker import CONFIG_FILE, CURVE_FILE, DATA_FILE
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes import POLL, Child, Processes
 from p4reduce_lab.rundir import results_directory, run_directory
-from p4reduce_lab.choice import Choice
 from p4reduce_lab.system import System, rank_variables
 
 SUMMARY_FILE = "summary.json"
@@ -54,21 +54,19 @@ def run_demo(config: TrainingConfig, choice: Choice, output: Path, console: Cons
     with (
         results_directory(output, replace=REPLACED) as results,
         run_directory() as directory,
-        Processes() as processes,
+        System(choice, directory, results, ports=config.workers) as system,
     ):
-        system = System(choice, processes, directory, results, ports=config.workers)
         system.start()
         # While switch and controller start, what needs neither.
         digits = load_digits(config.seed)
         config.save(directory / CONFIG_FILE)
         digits.save(directory / DATA_FILE)
-        workers = _start_workers(config, system, processes, directory, results)
+        workers = _start_workers(config, system, directory, results)
         reference = train_reference(config, digits)
         system.wait_ready()
-        _watch(config, workers, processes, directory, console)
+        _watch(config, workers, system.processes, directory, console)
         outcomes = _outcomes(system)
-        processes.end()
-
+        system.processes.end()
         summary = _summarise(config, choice, digits, reference, directory, outcomes, started)
         curve = Curve.load(directory / CURVE_FILE)
     summary.write(results / SUMMARY_FILE)
@@ -79,12 +77,11 @@ def run_demo(config: TrainingConfig, choice: Choice, output: Path, console: Cons
 def _start_workers(
     config: TrainingConfig,
     system: System,
-    processes: Processes,
     directory: Path,
     results: Path,
 ) -> list[Child]:
     return [
-        processes.start(
+        system.processes.start(
             f"worker of rank {rank}",
             [sys.executable, "-m", "p4reduce_lab", "worker", str(directory)],
             log=results / f"worker-{rank}.log",
