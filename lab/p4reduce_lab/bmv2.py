@@ -27,6 +27,13 @@ HELP_TIMEOUT = 20.0  # seconds
 _PORT_FAILED = "Add port operation failed"
 
 
+def unavailable() -> str | None:
+    """Say why BMv2 cannot run here, and what to do; None: it can."""
+    if shutil.which(PROGRAM) is None:
+        return f"{PROGRAM} is not on PATH: install p4lang-bmv2 (docs/bmv2.md)"
+    return veth.unavailable()
+
+
 class Bmv2Switch(SwitchLauncher):
     """simple_switch_grpc as a process. Takes root for its interfaces.
 
@@ -47,12 +54,6 @@ class Bmv2Switch(SwitchLauncher):
         self._ports = {} if isinstance(ports, int) else dict(ports)
         self._veths: veth.VethPorts | None = None
 
-    @staticmethod
-    def unavailable() -> str | None:
-        if shutil.which(PROGRAM) is None:
-            return f"{PROGRAM} is not on PATH: install p4lang-bmv2 (docs/bmv2.md)"
-        return veth.unavailable()
-
     @property
     def ports(self) -> Mapping[int, str]:
         return self._ports
@@ -62,7 +63,7 @@ class Bmv2Switch(SwitchLauncher):
         return "" if self._veths is None else self._veths.interface
 
     def start(self, processes: Processes, log: Path | None = None) -> None:
-        reason = self.unavailable()
+        reason = unavailable()
         if reason is not None:
             raise UnavailableError(reason)
         if self._count:

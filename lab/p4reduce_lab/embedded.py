@@ -33,10 +33,6 @@ class EmbeddedSwitch(SwitchLauncher):
             ports = {port: self._interface.format(port=port) for port in range(1, ports + 1)}
         self._ports = dict(ports)
 
-    @staticmethod
-    def unavailable() -> str | None:
-        return None
-
     @property
     def ports(self) -> Mapping[int, str]:
         return self._ports

@@ -54,11 +54,6 @@ class SwitchLauncher(ABC):
         self._child: Child | None = None
         self._processes: Processes | None = None
 
-    @staticmethod
-    @abstractmethod
-    def unavailable() -> str | None:
-        """Say why this switch cannot run on this machine, and what to do; None: it can."""
-
     @property
     @abstractmethod
     def ports(self) -> Mapping[int, str]:
