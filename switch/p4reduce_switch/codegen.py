@@ -80,6 +80,7 @@ def _emit_start(context: Context) -> None:
         given[name] = f"{context.bind('now')}()"
     set_here = {context.program.intrinsic.get(name) for name in given}
     touched = usage.reads | usage.writes
+    touched.update(field for layout in context.layouts.values() for field in layout.ints)
     zeros = [
         names.field(field)
         for header in context.program.headers.values()
@@ -102,10 +103,9 @@ def _emit_forwarding(context: Context, state: EgressState) -> None:
     """After ingress: multicast goes before unicast, unicast to the drop port is a drop."""
     writer = context.writer
     stats = context.bind("stats")
-    spec = context.names.field(context.program.intrinsic["egress_spec"])
+    spec = context.written_intrinsic("egress_spec") or "0"
+    group = context.written_intrinsic("mcast_grp")
     arguments = ", ".join(["_port", "_instance", *state.arguments])
-    group = context.intrinsic("mcast_grp")
-    groups = context.bind("groups")
     instance_type = context.intrinsic("instance_type")
 
     def unicast() -> None:
@@ -118,7 +118,7 @@ def _emit_forwarding(context: Context, state: EgressState) -> None:
         unicast()
     else:
         with writer.block(f"if {group}:"):
-            writer.line(f"_copies = {groups}({group}, ())")
+            writer.line(f"_copies = {context.bind('groups')}({group}, ())")
             with writer.block("if not _copies:"):
                 writer.line(f"{stats}.dropped_no_replica += 1")
                 writer.line("return []")

@@ -170,7 +170,10 @@ class ActionEmitter:
         )
         base_code, size_code = self._expressions.data(base), self._expressions.data(size)
         # As in BMv2: an empty range counts as one of a single value.
-        text = f"{value} % ({size_code.at(OR)} or 1) + ({base_code.text})"
+        modulus = size_code.at(ATOM) if size_code.low > 0 else f"({size_code.at(OR)} or 1)"
+        text = f"{value} % {modulus}"
+        if base_code.low or base_code.high:
+            text += f" + {base_code.at(ATOM)}"
         high = max(size_code.high, 1) + base_code.high
         self._set(field, Code(text, SUM, min(base_code.low, 0), high, (1 << high.bit_length()) - 1))
 

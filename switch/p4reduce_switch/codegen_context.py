@@ -75,6 +75,11 @@ class Context:
             return None
         return self.names.field(field)
 
+    def written_intrinsic(self, name: str) -> str | None:
+        """The variable of one of the target's own fields, None if the program never sets it."""
+        field = self.program.intrinsic.get(name)
+        return self.names.field(field) if field in self.usage.writes else None
+
     def is_live(self, field: FieldRef) -> bool:
         return field in self.usage.live
 

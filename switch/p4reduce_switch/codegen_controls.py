@@ -143,10 +143,15 @@ class _Emitter:
                 self._after(table, proceed, table.default_action, hit=False)
                 return
             self._writer.line(f"_slot = {self._lookup(table)}")
-            with self._writer.block("if _slot is None:"):
-                self._const_default(table)
-                self._go_inside(table, proceed, table.default_action, hit=False)
-            with self._writer.block("else:"):
+            misses_matter = (
+                len(table.successors) > 1
+                or self._context.program.actions[table.default_action].body != ()
+            )
+            if misses_matter:
+                with self._writer.block("if _slot is None:"):
+                    self._const_default(table)
+                    self._go_inside(table, proceed, table.default_action, hit=False)
+            with self._writer.block("else:" if misses_matter else "if _slot is not None:"):
                 self._run_slot(table, proceed)
                 if table.next_by_action is None:
                     self._go_inside(table, proceed, None, hit=True)
