@@ -18,7 +18,7 @@ class UnavailableError(LabError):
     exit_code = 2
 
 
-class Interrupted(BaseException):  # noqa: N818 - like KeyboardInterrupt, not an Exception
+class Interrupted(BaseException):
     """A signal asks the command to end. Not an Exception, so that no handler swallows it."""
 
     def __init__(self, number: int) -> None:

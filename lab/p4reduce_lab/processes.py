@@ -165,4 +165,3 @@ class Processes:
         trace: TracebackType | None,
     ) -> None:
         self.end()
-
