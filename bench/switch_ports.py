@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames per second through the ports of a real `p4reduce-switch` process.
 
-Two loads over Unix-socket ports, both closed loops (so many frames are under way, never more):
+Two loads, both closed loops (so many frames are under way, never more), over Unix-socket ports and,
+as root, over interfaces (veth pairs):
 
 - forward: frames of a host that the bridge table knows, from port 1 to port 2;
 - contribute: ranks that sum blocks of 256 int32 lanes, each sending the next round of a slot when
@@ -27,8 +28,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +69,72 @@ class Result:
     switch_load: float
 
 
-class Switch:
-    """A switch process with Unix-socket ports, and the controller of it."""
+class UnixWires:
+    """Unix-socket ports."""
+
+    name = "unix"
 
     def __init__(self, directory: Path, ports: int) -> None:
         self._paths = [directory / f"port{n}.sock" for n in range(1, ports + 1)]
+        self.ports = [f"unix:{path}" for path in self._paths]
+
+    def plug(self) -> list[socket.socket]:
+        """A peer on each port."""
+        peers = []
+        for path in self._paths:
+            peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+            peer.connect(str(path))
+            peers.append(peer)
+        return peers
+
+    def close(self) -> None:
+        """The switch removes the sockets."""
+
+
+class VethWires:
+    """Interface ports: the near ends of veth pairs, which take root to make."""
+
+    name = "veth"
+
+    def __init__(self, directory: Path, ports: int) -> None:
+        self._pairs = [(f"p4b{os.getpid()}n{n}", f"p4b{os.getpid()}f{n}") for n in range(ports)]
+        self.ports = [near for near, _ in self._pairs]
+        for near, far in self._pairs:
+            _ip("link", "add", near, "type", "veth", "peer", "name", far)
+            for name in (near, far):
+                Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
+                _ip("link", "set", name, "up")
+
+    def plug(self) -> list[socket.socket]:
+        peers = []
+        for _, far in self._pairs:
+            peer = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+            peer.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
+            peer.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
+            peer.bind((far, 3))  # ETH_P_ALL
+            peers.append(peer)
+        return peers
+
+    def close(self) -> None:
+        for near, _ in self._pairs:
+            _ip("link", "del", near)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, timeout=DEADLINE_S)
+
+
+Wires = UnixWires | VethWires
+
+
+class Switch:
+    """A switch process, and the controller of it."""
+
+    def __init__(self, wires: Wires) -> None:
+        self._wires = wires
         ready_read, ready_write = os.pipe()
-        arguments = [f"--port={n}=unix:{path}" for n, path in enumerate(self._paths, start=1)]
+        arguments = [f"--port={n}={where}" for n, where in enumerate(wires.ports, start=1)]
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "p4reduce_switch", "--grpc-addr", "127.0.0.1:0"),
@@ -138,14 +199,10 @@ class Switch:
         self._stub.Write(request, timeout=DEADLINE_S)
 
     def plug(self) -> list[socket.socket]:
-        """A peer on each port."""
-        peers = []
-        for path in self._paths:
-            peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
-            peer.connect(str(path))
+        """A peer on each port, which does not block."""
+        peers = self._wires.plug()
+        for peer in peers:
             peer.setblocking(False)
-            peers.append(peer)
         time.sleep(0.1)  # for the switch to take them in
         return peers
 
@@ -165,13 +222,13 @@ def _bytes(value: int) -> bytes:
 
 
 @contextmanager
-def running(ports: int) -> Iterator[Switch]:
-    with tempfile.TemporaryDirectory() as directory:
-        switch = Switch(Path(directory), ports)
-        try:
-            yield switch
-        finally:
-            switch.close()
+def running(kind: type[Wires], ports: int) -> Iterator[Switch]:
+    with tempfile.TemporaryDirectory() as directory, ExitStack() as cleanup:
+        wires = kind(Path(directory), ports)
+        cleanup.callback(wires.close)
+        switch = Switch(wires)
+        cleanup.callback(switch.close)
+        yield switch
 
 
 class Load:
@@ -182,9 +239,8 @@ class Load:
         self._batches = FrameBatches()
         self._stats = PortStats()
         self._epoll = select.epoll()
-        for i, peer in enumerate(peers):
+        for peer in peers:
             self._epoll.register(peer, select.EPOLLIN)
-            assert peer.fileno() >= 0, i
         self._index = {peer.fileno(): i for i, peer in enumerate(peers)}
 
     def send(self, peer: int, frames: list[bytes]) -> None:
@@ -217,9 +273,9 @@ def measure(
     return Result(name, frame_bytes, frames / elapsed, used / frames * 1e6, used / elapsed)
 
 
-def bench_forward(frame_bytes: int, window: int, seconds: float) -> Result:
+def bench_forward(kind: type[Wires], frame_bytes: int, window: int, seconds: float) -> Result:
     """Frames from port 1 to port 2, by the bridge table."""
-    with running(2) as switch:
+    with running(kind, 2) as switch:
         switch.insert("bridge", [0x020000000002], "forward", 2)
         load = Load(switch.plug())
         frame = bytes.fromhex("020000000002 020000000001 88b5").ljust(frame_bytes, b"\x5a")
@@ -230,12 +286,14 @@ def bench_forward(frame_bytes: int, window: int, seconds: float) -> Result:
             load.send(0, [frame] * count)
             return count
 
-        return measure(switch, f"forward, {window} under way", frame_bytes, seconds, turn)
+        return measure(
+            switch, f"{kind.name}: forward, {window} under way", frame_bytes, seconds, turn
+        )
 
 
-def bench_contribute(ranks: int, slots: int, seconds: float) -> Result:
+def bench_contribute(kind: type[Wires], ranks: int, slots: int, seconds: float) -> Result:
     """All ranks contribute whole blocks to all slots; results are multicast."""
-    with running(ranks) as switch:
+    with running(kind, ranks) as switch:
         _admit(switch, ranks, slots)
         load = Load(switch.plug())
         contributions = [
@@ -260,7 +318,7 @@ def bench_contribute(ranks: int, slots: int, seconds: float) -> Result:
                 count += len(following)
             return count
 
-        name = f"contribute, {ranks} ranks, {slots} slots"
+        name = f"{kind.name}: contribute, {ranks} ranks, {slots} slots"
         return measure(switch, name, wire.PAYLOAD_FRAME_BYTES, seconds, turn)
 
 
@@ -285,13 +343,13 @@ def _contribution(rank: int, slot: int) -> bytes:
 
 
 def _admit(switch: Switch, ranks: int, slots: int) -> None:
-    switch.insert("own_address", [_ip(SWITCH.ip)], "is_own", _mac(SWITCH.mac))
+    switch.insert("own_address", [_address(SWITCH.ip)], "is_own", _mac(SWITCH.mac))
     everybody = (1 << ranks) - 1
     for rank in range(ranks):
         worker = _worker(rank)
         switch.insert(
             "admission",
-            [rank + 1, _ip(worker.ip), JOB, rank],
+            [rank + 1, _address(worker.ip), JOB, rank],
             "grant",
             *(1 << rank, everybody, 0, slots, GROUP, GROUP),
         )
@@ -299,12 +357,12 @@ def _admit(switch: Switch, ranks: int, slots: int) -> None:
             "delivery",
             [rank + 1],
             "whole",
-            *(_mac(worker.mac), _ip(worker.ip), worker.udp_port, rank),
+            *(_mac(worker.mac), _address(worker.ip), worker.udp_port, rank),
         )
     switch.insert_group(GROUP, [(rank + 1, rank + 1) for rank in range(ranks)])
 
 
-def _ip(text: str) -> int:
+def _address(text: str) -> int:
     return int.from_bytes(socket.inet_aton(text), "big")
 
 
@@ -333,21 +391,24 @@ def main() -> None:
     options = parser.parse_args()
     host = machine()
     print(f"{host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, Python {host['python']}")
-    print(f"{'':32} {'bytes':>6} {'frames/s':>10} {'us/frame':>9} {'core':>6}")
+    print(f"{'':38} {'bytes':>6} {'frames/s':>10} {'us/frame':>9} {'core':>6}")
     results = []
-    runs: list[Callable[[], Result]] = [
-        lambda: bench_forward(wire.EMPTY_FRAME_BYTES, 64, options.seconds),
-        lambda: bench_forward(wire.EMPTY_FRAME_BYTES, 256, options.seconds),
-        lambda: bench_forward(wire.PAYLOAD_FRAME_BYTES, 256, options.seconds),
-        lambda: bench_contribute(2, 32, options.seconds),
-        lambda: bench_contribute(4, 32, options.seconds),
-        lambda: bench_contribute(4, 128, options.seconds),
-    ]
+    empty, full = wire.EMPTY_FRAME_BYTES, wire.PAYLOAD_FRAME_BYTES
+    runs: list[Callable[[], Result]] = []
+    for kind in (UnixWires, VethWires) if os.geteuid() == 0 else (UnixWires,):
+        runs += [
+            partial(bench_forward, kind, empty, 1, options.seconds),
+            partial(bench_forward, kind, empty, 256, options.seconds),
+            partial(bench_forward, kind, full, 256, options.seconds),
+            partial(bench_contribute, kind, 2, 32, options.seconds),
+            partial(bench_contribute, kind, 4, 32, options.seconds),
+            partial(bench_contribute, kind, 4, 128, options.seconds),
+        ]
     for run in runs:
         result = run()
         results.append(result)
         print(
-            f"{result.name:32} {result.frame_bytes:6d} {result.frames_per_second:10,.0f} "
+            f"{result.name:38} {result.frame_bytes:6d} {result.frames_per_second:10,.0f} "
             f"{result.switch_us:9.2f} {result.switch_load:6.0%}",
             flush=True,
         )

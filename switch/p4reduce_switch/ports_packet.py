@@ -102,7 +102,7 @@ class PacketPort:
         try:
             self._egress.send(self._socket.fileno(), frames)
         except OSError:
-            self._egress.clear()  # counted as tx_down; the kernel reports the interface on receive
+            self._egress.clear()  # logged when the kernel reports it to `receive`
 
     def poll_stats(self) -> None:
         raw = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)  # resets the kernel's
@@ -123,7 +123,7 @@ class PacketPort:
             try:
                 self._egress.drain(self._socket.fileno())
             except OSError:
-                self.stats.tx_down += self._egress.clear()
+                self._egress.clear()
                 self._set_events(select.EPOLLIN)
         if events & (select.EPOLLIN | select.EPOLLERR) and self._on_frames is not None:
             self._on_frames()

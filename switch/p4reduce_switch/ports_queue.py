@@ -54,9 +54,12 @@ class EgressQueue:
         """Send, or queue behind what waits already.
 
         Raises:
-            OSError: the socket is of no use any more (no peer, interface down); nothing waits then.
+            OSError: the socket is of no use any more (no peer, interface down). The frames are
+                counted as `tx_down`, and what waited still waits.
         """
-        if max(map(len, frames), default=0) > self._max_bytes:
+        if not frames:
+            return
+        if max(map(len, frames)) > self._max_bytes:
             kept = [frame for frame in frames if len(frame) <= self._max_bytes]
             self._stats.tx_too_long += len(frames) - len(kept)
             frames = kept
@@ -68,19 +71,17 @@ class EgressQueue:
     def drain(self, fd: int) -> None:
         """Send what waits, as far as there is room. Raises OSError as `send` does."""
         while self._waiting:
-            turn = [self._waiting[i] for i in range(min(BATCH, len(self._waiting)))]
+            turn = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
             sent = self._push(fd, turn)
-            for _ in range(sent):
-                self._waiting.popleft()
             if sent < len(turn):
+                self._waiting.extendleft(reversed(turn[sent:]))
                 return
         self._set_events(select.EPOLLIN)
 
-    def clear(self) -> int:
-        """Forget what waits; return how many frames that were."""
-        count = len(self._waiting)
+    def clear(self) -> None:
+        """Forget what waits, and count it as `tx_down`."""
+        self._stats.tx_down += len(self._waiting)
         self._waiting.clear()
-        return count
 
     def _queue(self, frames: Sequence[bytes]) -> None:
         if not frames:

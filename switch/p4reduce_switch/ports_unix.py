@@ -180,7 +180,7 @@ class UnixPort:
         peer, self._peer = self._peer, None
         if peer is None:
             return
-        self.stats.tx_down += self._egress.clear()
+        self._egress.clear()
         if self._poller is not None:
             self._poller.unwatch(peer.fileno())
         peer.close()

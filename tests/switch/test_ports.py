@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from google.rpc import code_pb2
 from p4reduce_switch.dataplane import DataPlane
+from p4reduce_switch.pipeline import PipelineStats
 from p4reduce_switch.ports import MAX_FRAME_BYTES, Port, PortError, PortSpec, parse_port
 from p4reduce_switch.ports_batch import FrameBatches
 from p4reduce_switch.ports_packet import PacketPort
@@ -35,6 +36,7 @@ class Program:
 
     def __init__(self, process: Process) -> None:
         self.process = process
+        self.stats = PipelineStats()
 
 
 def cable(port: int, frame: bytes) -> list[tuple[int, bytes]]:
@@ -261,6 +263,25 @@ def test_a_peer_that_does_not_read_loses_frames_and_stops_nobody(
     assert sent - dropped > QUEUE_FRAMES
     left.send(ethernet(b"and on"))
     assert right.receive() == ethernet(b"and on")
+
+
+def test_every_frame_to_a_peer_that_leaves_is_accounted_for(
+    make_switch: Callable[..., Switch],
+) -> None:
+    switch = make_switch()
+    left, right = switch.plug(1), switch.plug(2)
+    sent = 0
+    while not switch.counts("port 2")["tx_queue_full"]:
+        for _ in range(256):
+            left.send(ethernet(bytes(1400)))
+        sent += 256
+    eventually(lambda: switch.counts("port 1")["rx_frames"] == sent, "all frames taken in")
+    assert not switch.counts("port 2")["tx_down"]
+    right.close()
+    eventually(lambda: not switch.ports[2].is_up, "port 2 down")
+    counts = switch.counts("port 2")
+    assert counts["tx_down"] == QUEUE_FRAMES
+    assert counts["tx_frames"] + counts["tx_queue_full"] + counts["tx_down"] == sent
 
 
 def test_socket_files_appear_private_and_disappear(tmp_path: Path) -> None:
