@@ -422,7 +422,6 @@ def watch(options: Options, name: str | None, interval: float) -> None:
                 click.echo(json.dumps(plain(event)))
             else:
                 click.echo(render.event_line(event).plain)
-            sys.stdout.flush()
 
 
 def _not_negative(what: str, number: int) -> None:

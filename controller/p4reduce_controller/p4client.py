@@ -24,7 +24,7 @@ from p4reduce_controller.schema import Counts, Group, Op, Row, Schema, Update
 
 _T = TypeVar("_T")
 
-CALL_TIMEOUT = 10.0  # seconds
+CALL_TIMEOUT = 5.0  # seconds; below that of the CLI, so that its users see why
 PIPELINE_TIMEOUT = 30.0  # BMv2 takes its time over a program of this size
 PACKETS_QUEUED = 4096  # of those to the controller; more are dropped, as a network would
 UPDATES_A_WRITE = 256  # keeps a request well below gRPC's 4 MiB
@@ -390,8 +390,8 @@ def _check_primary(session: _Session, address: str, timeout: float) -> None:
     primary = _election_id(arbitration)
     if arbitration.status.code == code_pb2.NOT_FOUND:
         raise NotPrimaryError(
-            f"a backup: there is no primary, but election id {primary} was there before; "
-            f"ours is {ours} and must not be lower"
+            f"a backup: there is no primary now, but one with election id {primary} was there "
+            f"before, and the switch takes none lower; ours is {ours}"
         )
     raise NotPrimaryError(f"a backup: the primary has election id {primary}, ours is {ours}")
 

@@ -90,9 +90,10 @@ class SwitchProcess:
             plugged.close()
         self.process.terminate()
         try:
-            self.process.wait(timeout=DEADLINE)
+            self.process.wait(timeout=5.0)
         except subprocess.TimeoutExpired:
             self.process.kill()
+            self.process.wait()
         self._log.close()
 
 
@@ -271,19 +272,23 @@ class Rank:
 
 
 @contextlib.contextmanager
-def cli_process(*arguments: str, log: Path) -> Iterator[subprocess.Popen[str]]:
+def cli_process(
+    *arguments: str, log: Path, output: Path | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """Run `p4reduce-controller`, and end it if it is still there."""
     command = [sys.executable, "-m", "p4reduce_controller", *arguments]
-    with log.open("a") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+    with contextlib.ExitStack() as files:
+        errors = files.enter_context(log.open("a"))
+        to = files.enter_context(output.open("w")) if output else subprocess.PIPE
+        process = subprocess.Popen(command, stdout=to, stderr=errors, text=True)
         try:
             yield process
         finally:
             if process.poll() is None:
                 process.kill()
             process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 def cli(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -337,13 +338,13 @@ def test_wrong_device_id(switch: SwitchProcess, tmp_path: Path) -> None:
     ],
 )
 def test_a_second_controller_takes_over_nothing(
-    start: Start, switch: SwitchProcess, tmp_path: Path, election_id: int, message: str
+    start: Start, mortal_switch: SwitchProcess, tmp_path: Path, election_id: int, message: str
 ) -> None:
-    first = start(switch, election_id=5)
-    ranks = first.running(switch, 2)
+    first = start(mortal_switch, election_id=5)
+    ranks = first.running(mortal_switch, 2)
     with pytest.raises(NotPrimaryError, match=message):
         RunningController(
-            switch.address,
+            mortal_switch.address,
             tmp_path,
             election_id=election_id,
             listen=f"unix:{tmp_path}/second.sock",
@@ -355,18 +356,18 @@ def test_a_second_controller_takes_over_nothing(
 
 
 def test_a_better_controller_takes_over(
-    start: Start, switch: SwitchProcess, tmp_path: Path
+    start: Start, mortal_switch: SwitchProcess, tmp_path: Path
 ) -> None:
-    first = start(switch, election_id=10)
-    [rank] = first.running(switch, 1)
-    second = start(switch, election_id=11, listen=f"unix:{tmp_path}/second.sock")
+    first = start(mortal_switch, election_id=10)
+    [rank] = first.running(mortal_switch, 1)
+    second = start(mortal_switch, election_id=11, listen=f"unix:{tmp_path}/second.sock")
     eventually(lambda: not first.call("GetSwitch").connected, "the first one knows")
     assert "election id 11; ours is 10" in first.call("GetSwitch").reason
     reply = rank.heartbeat()
     assert reply.state == pb.FAILED
     assert "the switch was lost" in reply.reason
     assert second.table("admission") == []
-    assert second.running(switch, 1)
+    assert second.running(mortal_switch, 1)
 
 
 def test_the_switch_dies(start: Start, mortal_switch: SwitchProcess) -> None:
@@ -392,6 +393,19 @@ def test_the_switch_dies(start: Start, mortal_switch: SwitchProcess) -> None:
     )
     assert "the switch was lost" in message
     rank.leave()
+
+
+def test_the_switch_hangs(start: Start, mortal_switch: SwitchProcess) -> None:
+    controller = start(mortal_switch)
+    [rank] = controller.running(mortal_switch, 1)
+    mortal_switch.process.send_signal(signal.SIGSTOP)
+    try:
+        message = refused(grpc.StatusCode.UNAVAILABLE, lambda: controller.call("GetCounters"))
+        assert "does not answer: DEADLINE_EXCEEDED" in message
+        assert rank.heartbeat().state == pb.RUNNING
+        controller.stop()
+    finally:
+        mortal_switch.process.send_signal(signal.SIGCONT)
 
 
 def test_a_switch_without_room_refuses_the_job_as_a_whole(
@@ -476,7 +490,7 @@ def test_two_controllers_cannot_have_one_address(
     controller: RunningController, switch: SwitchProcess, tmp_path: Path
 ) -> None:
     with pytest.raises(ListenError, match="another controller listens at"):
-        RunningController(switch.address, tmp_path, election_id=9)
+        RunningController(switch.address, tmp_path)
     assert controller.call("GetSwitch").connected  # the switch was not touched
 
 
@@ -486,7 +500,7 @@ def test_loopback_tcp(start: Start, switch: SwitchProcess, tmp_path: Path) -> No
     assert port > 0
     assert controller.call("GetSwitch").connected
     with pytest.raises(ListenError, match=f"127.0.0.1:{port}"):
-        RunningController(switch.address, tmp_path, listen=controller.address, election_id=9)
+        RunningController(switch.address, tmp_path, listen=controller.address)
 
 
 def test_no_controller_there(tmp_path: Path) -> None:
