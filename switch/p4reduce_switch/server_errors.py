@@ -20,9 +20,10 @@ __all__ = ["P4RuntimeError", "abort", "abort_batch", "batch_status", "status_cod
 _STATUS_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 # gRPC clients refuse trailing metadata above 8 KiB unless told otherwise (P4Runtime 1.4.1, "gRPC
-# Metadata Maximum Size"), and the metadata is all they get. The codes of a batch matter more than
-# its texts, so texts are left out once this many bytes of them were written.
-_MESSAGE_BUDGET_BYTES = 4096
+# Metadata Maximum Size"), and then get nothing at all. The codes of a batch matter more than its
+# texts, so texts are left out beyond this size. (Codes alone reach it at about 160 elements.)
+_DETAILS_BUDGET_BYTES = 7000
+_ELEMENT_BYTES = 46  # of a detail without text: its type's URL, a code, and lengths
 # The summary travels twice: as the status message and inside the details.
 _SUMMARY_CHARACTERS = 300
 
@@ -64,7 +65,7 @@ def batch_status(results: Sequence[P4RuntimeError | None], what: str) -> status_
         message=f"{len(failed)} of {len(results)} {what} failed, the first at index {index}: "
         f"{code_pb2.Code.Name(first.code)}: {first.message[:_SUMMARY_CHARACTERS]}",
     )
-    budget = _MESSAGE_BUDGET_BYTES
+    budget = _DETAILS_BUDGET_BYTES - status.ByteSize() - _ELEMENT_BYTES * len(results)
     for result in results:
         error = p4runtime_pb2.Error(canonical_code=code_pb2.OK)
         if result is not None:

@@ -131,8 +131,9 @@ class BatchError(Exception):
     """What a Write or Read said about each element of its batch."""
 
     def __init__(self, error: grpc.RpcError) -> None:
-        metadata = dict(error.trailing_metadata())
-        status = status_pb2.Status.FromString(metadata["grpc-status-details-bin"])
+        details = dict(error.trailing_metadata())["grpc-status-details-bin"]
+        self.size = len(details)
+        status = status_pb2.Status.FromString(details)
         assert status.code == code_pb2.UNKNOWN
         assert status.message == error.details()
         self.errors = []

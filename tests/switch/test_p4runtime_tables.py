@@ -545,11 +545,14 @@ def test_each_update_of_a_batch_has_its_own_outcome(features: Client, build: Bui
 
 def test_a_large_failing_batch_still_tells_every_code(features: Client, build: Builder) -> None:
     # gRPC clients take 8 KiB of trailing metadata; texts must not cost the codes.
-    wrong = [exact_entry(build, port=0x200 + i) for i in range(100)]
-    with pytest.raises(BatchError) as caught:
-        features.write(*((INSERT, entry) for entry in wrong))
-    assert caught.value.codes == ["INVALID_ARGUMENT"] * 100
-    assert caught.value.errors[0].message
+    for size in (20, 100, 150):
+        wrong = [exact_entry(build, port=0x200 + i) for i in range(size)]
+        with pytest.raises(BatchError) as caught:
+            features.write(*((INSERT, entry) for entry in wrong))
+        assert caught.value.codes == ["INVALID_ARGUMENT"] * size
+        assert "takes 10 bits" in str(caught.value)
+        assert caught.value.size < 7200
+    assert [bool(error.message) for error in caught.value.errors].count(True) < 150
 
 
 def test_a_large_batch(features: Client, build: Builder) -> None:
