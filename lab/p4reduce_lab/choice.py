@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce_lab.bmv2 import Bmv2Switch
+from p4reduce_lab import bmv2
 from p4reduce_lab.embedded import EmbeddedSwitch
 from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.launch import SwitchLauncher
@@ -51,8 +51,8 @@ def choose(switch: str, network: str) -> Choice:
     if network == "mininet":
         raise UnavailableError("NET=mininet is not available in this version: use NET=local")
     if switch == "bmv2":
-        if reason := Bmv2Switch.unavailable():
+        if reason := bmv2.unavailable():
             raise UnavailableError(f"SWITCH=bmv2 cannot run here: {reason}")
-        return Choice("bmv2", "local", "as asked; its ports are veth pairs", Bmv2Switch)
+        return Choice("bmv2", "local", "as asked; its ports are veth pairs", bmv2.Bmv2Switch)
     why = "as asked" if switch == "embedded" else "the default: runs everywhere, without root"
     return Choice("embedded", "local", f"{why}; its ports are Unix sockets", EmbeddedSwitch)

@@ -65,7 +65,7 @@ def run_worker(directory: Path, rank: int | None = None, controller: str | None 
 
         def on_step(progress: Progress) -> None:
             if writer.due(progress):
-                writer.write(progress, comm.stats().contributions)
+                writer.write(progress, comm.stats().frames_sent)
 
         start = time.monotonic()
         model, curve = train(config, digits, SwitchAggregator(comm, recorder), on_step)
@@ -78,8 +78,8 @@ def run_worker(directory: Path, rank: int | None = None, controller: str | None 
             weights=hashlib.sha256(np.ascontiguousarray(model.parameters).data).hexdigest(),
             results=recorder.digest(),
             accuracy=model.accuracy(digits.test_images, digits.test_labels),
-            sent=stats.contributions,
+            sent=stats.frames_sent,
             retransmissions=stats.retransmissions,
-            round_trip_us=stats.round_trip_us,
+            round_trip_us=1e6 * stats.round_trip_p50,
             seconds=seconds,
         ).save(directory, comm.rank)
