@@ -47,9 +47,6 @@ class EgressQueue:
         self._set_events = set_events
         self._waiting: deque[bytes] = deque()
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
     def send(self, fd: int, frames: Sequence[bytes]) -> None:
         """Send, or queue behind what waits already.
 

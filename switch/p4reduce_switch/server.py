@@ -4,6 +4,14 @@
 Implements P4Runtime 1.4.1. Requests of all clients are serialised by one lock; what touches tables
 runs in the data plane's thread between two packets (`DataPlane.run`), so neither needs locks of its
 own and every update is atomic for packets.
+
+Where the specification leaves a choice this does as BMv2's server (registers are out of reach, group
+ids end at 32767, the default entry of all tables can be read at once, 16 streams). Where BMv2's
+differs from the specification this does not follow it: a full table is RESOURCE_EXHAUSTED and not
+UNKNOWN; nobody becomes primary without asking; filters of a Read are applied; errors of a Read come
+for each entity; empty byte strings, doubled fields and missing packet-out metadata are refused;
+a MODIFY may leave out the action; the entries of a constant table have priorities N to 1, and
+`is_const`.
 """
 
 from __future__ import annotations
@@ -124,11 +132,12 @@ class P4RuntimeServer:
         if self._server is None:
             return
         done = self._server.stop(grace)
-        with self._locked():
-            for controller in self._arbiter.controllers():
-                controller.close(
-                    P4RuntimeError(code_pb2.UNAVAILABLE, "the switch is shutting down")
-                )
+        if self._lock.acquire(timeout=grace):  # else gRPC cuts the streams off, without the reason
+            try:
+                for controller in self._arbiter.controllers():
+                    controller.close(_stopping())
+            finally:
+                self._lock.release()
         done.wait(grace + 0.5)
         if self._executor is not None:
             self._executor.shutdown(wait=False)
@@ -151,32 +160,16 @@ class P4RuntimeServer:
         election_id = election_id_of(request)
         with self._locked():
             self._arbiter.check_primary(request.role, election_id)
-        action = request.action
-        config = None
-        if action in _ACTIONS_WITH_CONFIG:
-            if not request.HasField("config"):
-                raise invalid(f"{_SetRequest.Action.Name(action)} needs a config, which is missing")
-            config = load_config(request.config, self._dataplane.cpu_port)
-        elif action == _SetRequest.COMMIT:
-            if request.HasField("config"):
-                raise invalid("COMMIT commits the config that was saved; it takes none itself")
-        elif action == _SetRequest.RECONCILE_AND_COMMIT:
-            raise P4RuntimeError(
-                code_pb2.UNIMPLEMENTED,
-                "RECONCILE_AND_COMMIT is not supported; use VERIFY_AND_COMMIT and write the "
-                "entries again",
-            )
-        else:
-            raise invalid(f"action {action} is not an action of SetForwardingPipelineConfig")
+        config = self._verify(request)
         with self._locked():
             # Loading takes long enough for the primary to have changed.
             self._arbiter.check_primary(request.role, election_id)
-            if action == _SetRequest.VERIFY_AND_SAVE:
+            if request.action == _SetRequest.VERIFY_AND_SAVE:
                 self._control = config
-            elif action == _SetRequest.VERIFY_AND_COMMIT:
+            elif request.action == _SetRequest.VERIFY_AND_COMMIT:
                 assert config is not None
                 self._commit(config)
-            elif action == _SetRequest.COMMIT:
+            elif request.action == _SetRequest.COMMIT:
                 if self._control is None or self._control is self._active:
                     raise P4RuntimeError(
                         code_pb2.NOT_FOUND,
@@ -184,9 +177,33 @@ class P4RuntimeServer:
                     )
                 self._commit(self._control)
 
+    def _verify(self, request: Any) -> ForwardingConfig | None:
+        """The loaded config of a request, if its action takes one."""
+        action = request.action
+        if action in _ACTIONS_WITH_CONFIG:
+            if not request.HasField("config"):
+                raise invalid(f"{_SetRequest.Action.Name(action)} needs a config, which is missing")
+            return load_config(request.config, self._dataplane.cpu_port)
+        if action == _SetRequest.RECONCILE_AND_COMMIT:
+            raise P4RuntimeError(
+                code_pb2.UNIMPLEMENTED,
+                "RECONCILE_AND_COMMIT is not supported; use VERIFY_AND_COMMIT and write the "
+                "entries again",
+            )
+        if action != _SetRequest.COMMIT:
+            raise invalid(f"action {action} is not an action of SetForwardingPipelineConfig")
+        if request.HasField("config"):
+            raise invalid("COMMIT commits the config that was saved; it takes none itself")
+        return None
+
     def _commit(self, config: ForwardingConfig) -> None:
-        self._dataplane.run(lambda: self._dataplane.install(config.pipeline))
-        self._control = self._active = config
+        def switch_over() -> None:
+            # Together, so that a packet-in is read by the P4Info of the program that sent it.
+            self._dataplane.install(config.pipeline)
+            self._active = config
+
+        self._dataplane.run(switch_over)
+        self._control = config
         if self._on_pipeline is not None:
             self._on_pipeline(config)
 
@@ -268,7 +285,7 @@ class P4RuntimeServer:
     def open_stream(self, peer: str) -> Controller:
         with self._locked():
             if self._stopping:
-                raise P4RuntimeError(code_pb2.UNAVAILABLE, "the switch is shutting down")
+                raise _stopping()
             if self._streams >= MAX_STREAMS:
                 raise P4RuntimeError(
                     code_pb2.RESOURCE_EXHAUSTED,
@@ -481,6 +498,10 @@ def _carry_out(
 ) -> list[P4RuntimeError | None]:
     """Run in the data plane: an operation gives None, like any function without a result."""
     return [plan if isinstance(plan, P4RuntimeError) else _attempt(plan) for plan in plans]
+
+
+def _stopping() -> P4RuntimeError:
+    return P4RuntimeError(code_pb2.UNAVAILABLE, "the switch is shutting down")
 
 
 def _no_pipeline() -> P4RuntimeError:

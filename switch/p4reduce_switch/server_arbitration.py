@@ -47,9 +47,8 @@ class Controller:
     def __init__(self, peer: str) -> None:
         self.peer = peer
         self.role: str | None = None  # None until the first arbitration message
+        self.is_gone = False
         self.election_id: int | None = None
-        self.packet_ins = 0
-        self.packet_ins_dropped = 0
         self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def send(self, message: Any) -> None:
@@ -59,9 +58,7 @@ class Controller:
     def send_packet_in(self, message: Any) -> bool:
         """Queue a packet-in (anything `outgoing` yields), unless too much waits already."""
         if self._outgoing.qsize() >= PACKET_IN_QUEUE:
-            self.packet_ins_dropped += 1
             return False
-        self.packet_ins += 1
         self._outgoing.put(message)
         return True
 
@@ -113,6 +110,8 @@ class Arbiter:
         Raises:
             P4RuntimeError: the stream must be ended with this status.
         """
+        if controller.is_gone:
+            return  # its last message was still on the way when the stream ended
         name = message.role.name
         self._check(controller, message, name)
         role = self._roles.setdefault(name, _Role())
@@ -133,6 +132,7 @@ class Arbiter:
 
     def leave(self, controller: Controller) -> None:
         """Forget a controller whose stream ended; the others are told if it was the primary."""
+        controller.is_gone = True
         if controller.role is None:
             return
         role = self._roles[controller.role]

@@ -9,6 +9,7 @@ import grpc
 import pytest
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
+from p4reduce_switch.server_arbitration import Arbiter, Controller
 from p4rt_client import INSERT, Builder, Client, config, exact, uint128
 
 if TYPE_CHECKING:
@@ -237,6 +238,16 @@ def test_roles_arbitrate_separately(target: Target) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         watchman.write(role="stranger")
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+def test_a_message_that_arrives_after_the_end_makes_no_primary() -> None:
+    # A stream is read and written by two threads, so its end may overtake its last message.
+    arbiter = Arbiter(1)
+    controller = Controller("here")
+    arbiter.leave(controller)
+    arbiter.update(controller, p4rt.MasterArbitrationUpdate(device_id=1, election_id={"low": 1}))
+    assert arbiter.primaries == ()
+    assert arbiter.controllers() == []
 
 
 def test_a_role_config_is_refused(target: Target) -> None:
