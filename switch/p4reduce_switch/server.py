@@ -5,13 +5,13 @@ Implements P4Runtime 1.4.1. Requests of all clients are serialised by one lock; 
 runs in the data plane's thread between two packets (`DataPlane.run`), so neither needs locks of its
 own and every update is atomic for packets.
 
-Where the specification leaves a choice this does as BMv2's server (registers are out of reach, group
-ids end at 32767, the default entry of all tables can be read at once, 16 streams). Where BMv2's
-differs from the specification this does not follow it: a full table is RESOURCE_EXHAUSTED and not
-UNKNOWN; nobody becomes primary without asking; filters of a Read are applied; errors of a Read come
-for each entity; empty byte strings, doubled fields and missing packet-out metadata are refused;
-a MODIFY may leave out the action; the entries of a constant table have priorities N to 1, and
-`is_const`.
+Where the specification leaves a choice this does as BMv2's server: registers are out of reach, ids
+of multicast groups end at 32767, the default entries of all tables can be read at once, a device
+has 16 streams. Where BMv2's differs from the specification this follows the specification: a full
+table is RESOURCE_EXHAUSTED and not UNKNOWN; nobody becomes primary without asking; filters of a
+Read are applied, and its errors come for each entity; empty byte strings, doubled fields and
+missing packet-out metadata are refused; a MODIFY may leave out the action; entries of a constant
+table have `is_const` and priorities from N down to 1.
 """
 
 from __future__ import annotations
