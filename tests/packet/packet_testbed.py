@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch with something at each of its ports, and an account of all that comes out of it.
+
+Nothing here sleeps to see that nothing comes. After the frames of a test, sentinels go the same
+ways: one from each port that sent to each other port (a broadcast), back to itself (an ARP request
+for the switch's address) and to the controller (a HELLO). Both switches keep the order of what
+goes from one port to another, so once the sentinels are there, so is all that was to come.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from p4reduce import wire
+from p4reduce_controller.outcome import Outcome
+from p4reduce_controller.p4client import PacketIn, StreamEnded, SwitchClient
+from p4reduce_controller.program import load_program
+from p4reduce_controller.schema import Counts, Group, Op, Row, Update
+from p4reduce_lab.launch import SwitchLauncher
+from p4reduce_lab.veth import open_interface
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import ARP, Ether
+
+PORTS = (1, 2, 3, 4)
+CPU_PORT = 255
+FLOOD_GROUP = 1
+SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
+BROADCAST = "ff:ff:ff:ff:ff:ff"
+EXPERIMENTAL = 0x88B5  # the ethertype for local experiments
+
+DEADLINE = 10.0  # seconds
+# BMv2 queues 64 frames a port, and what a test sends may come out of one.
+CHUNK = 32
+
+Frames = Mapping[int, Sequence[bytes]]
+
+
+def link(where: str) -> socket.socket:
+    """The far end of a port: of a Unix socket, or of a veth pair."""
+    if where.startswith("unix:"):
+        peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+        peer.connect(where.removeprefix("unix:"))
+    else:
+        peer = open_interface(where)
+    peer.settimeout(DEADLINE)
+    return peer
+
+
+@dataclass
+class Seen:
+    """All that a switch did about some frames."""
+
+    received: dict[int, list[bytes]] = field(default_factory=lambda: {port: [] for port in PORTS})
+    packet_ins: list[PacketIn] = field(default_factory=list)
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+
+    @property
+    def frames(self) -> list[bytes]:
+        """What came out of any port."""
+        return [frame for port in PORTS for frame in self.received[port]]
+
+
+class Testbed:
+    """One switch of one kind, configured by P4Runtime, with ports 1 to 4."""
+
+    __test__ = False  # not a test class, whatever pytest thinks of its name
+
+    def __init__(self, switch: SwitchLauncher) -> None:
+        self.switch = switch
+        self.client = SwitchClient.connect(switch.grpc_address, 1, 1)
+        self.client.set_pipeline(load_program())
+        mac = int(SWITCH.mac.replace(":", ""), 16)
+        self.client.insert("own_address", {"ip": number(SWITCH.ip)}, "is_own", {"mac": mac})
+        flood = Group(FLOOD_GROUP, tuple((port, 0) for port in PORTS))
+        self.client.write([Update(Op.INSERT, flood)])
+        self.links = {port: link(switch.interface.format(port=port)) for port in PORTS}
+        self.numbers = itertools.count(1)
+        self._counted = self._read_outcomes()
+        self.settle()
+
+    def close(self) -> None:
+        for peer in self.links.values():
+            peer.close()
+        self.client.close()
+
+    def settle(self) -> None:
+        """Wait until every port is there: a Unix socket's peer may not have been taken in yet."""
+        deadline = time.monotonic() + DEADLINE
+        for port, peer in self.links.items():
+            probe = _arp(1)
+            peer.settimeout(0.2)
+            while True:
+                peer.send(probe)
+                try:
+                    peer.recv(4096)
+                    break
+                except TimeoutError:
+                    assert time.monotonic() < deadline, f"port {port} does not answer ARP"
+        # The way to the controller, and away with what was sent too often.
+        self.exchange([(port, _broadcast(0)) for port in PORTS])
+        for peer in self.links.values():
+            peer.settimeout(DEADLINE)
+
+    # -- What went through -------------------------------------------------------------------------
+
+    def exchange(self, sent: Iterable[tuple[int, bytes]]) -> Seen:
+        """Send frames, each from a port's far end, and gather all that the switch does.
+
+        Frames from one port enter in order; those from different ports in any, so a test in
+        which that matters makes two exchanges.
+        """
+        seen = Seen()
+        sent = list(sent)
+        for start in range(0, max(len(sent), 1), CHUNK):
+            chunk = sent[start : start + CHUNK]
+            for port, frame in chunk:
+                self.links[port].send(frame)
+            self._sweep(sorted({port for port, _ in chunk}) or [1], seen)
+        self._count(seen)
+        return seen
+
+    def _sweep(self, ports: Sequence[int], seen: Seen) -> None:
+        """Send sentinels from `ports` and take in everything until they have all come out."""
+        serial = next(self.numbers)
+        awaited = {
+            receiver: {
+                _answer(serial) if receiver == sender else _broadcast(serial, sender)
+                for sender in ports
+            }
+            for receiver in PORTS
+        }
+        hellos = {(port, _hello(serial)) for port in ports}
+        for port in ports:
+            self.links[port].send(_broadcast(serial, port))
+            self.links[port].send(_arp(serial))
+            self.links[port].send(_hello(serial))
+        seen.outcomes.subtract(
+            {
+                Outcome.L2_FLOODED: len(ports),
+                Outcome.ARP_REPLIED: len(ports),
+                Outcome.HELLO_PUNTED: len(ports),
+            }
+        )
+        self._gather(awaited, hellos, seen)
+
+    def inject(self, sent: Iterable[tuple[int, bytes]]) -> Seen:
+        """Send frames as the controller, each out of a port."""
+        seen = Seen()
+        serial = next(self.numbers)
+        for port, frame in sent:
+            self.client.packet_out(port, frame)
+        sentinel = _broadcast(serial)
+        for port in (*PORTS, CPU_PORT):
+            self.client.packet_out(port, sentinel)
+        seen.outcomes.subtract({Outcome.PACKET_OUT_SENT: len(PORTS) + 1})
+        self._gather({port: {sentinel} for port in PORTS}, {(CPU_PORT, sentinel)}, seen)
+        self._count(seen)
+        return seen
+
+    def _gather(
+        self, awaited: dict[int, set[bytes]], packet_ins: set[tuple[int, bytes]], seen: Seen
+    ) -> None:
+        deadline = time.monotonic() + DEADLINE
+        for port, missing in awaited.items():
+            while missing:
+                try:
+                    frame = self.links[port].recv(4096)
+                except TimeoutError:
+                    self.switch.check()
+                    raise AssertionError(
+                        f"port {port}: {len(missing)} sentinels did not come out within "
+                        f"{DEADLINE:g} s; before them came {len(seen.received[port])} frames"
+                    ) from None
+                assert frame, f"port {port} was closed"
+                if frame in missing:
+                    missing.discard(frame)
+                else:
+                    seen.received[port].append(frame)
+        while packet_ins:
+            message = self.client.receive(0.5)
+            assert not isinstance(message, StreamEnded), message.reason
+            if message is None:
+                self.switch.check()
+                assert time.monotonic() < deadline, f"no packet-in of {packet_ins}"
+            elif (message.port, message.frame) in packet_ins:
+                packet_ins.discard((message.port, message.frame))
+            else:
+                seen.packet_ins.append(message)
+
+    def _count(self, seen: Seen) -> None:
+        now = self._read_outcomes()
+        seen.outcomes.update(now)
+        seen.outcomes.subtract(self._counted)
+        self._counted = now
+        seen.outcomes = Counter({name: n for name, n in seen.outcomes.items() if n})
+
+    def _read_outcomes(self) -> Counter[Outcome]:
+        cells = self.client.read_counter("outcomes")
+        return Counter({outcome: cells[outcome].frames for outcome in Outcome})
+
+    # -- Assertions --------------------------------------------------------------------------------
+
+    def expect(
+        self,
+        sent: Sequence[tuple[int, bytes]],
+        received: Frames | None = None,
+        outcomes: Mapping[Outcome, int] | Outcome | None = None,
+        *,
+        packet_ins: Sequence[tuple[int, bytes]] = (),
+    ) -> None:
+        """Send frames and assert that exactly `received` comes out of the ports, exactly
+        `packet_ins` to the controller, and that exactly `outcomes` were counted (a single
+        outcome: as often as frames were sent)."""
+        expect(self.exchange(sent), received, _times(outcomes, len(sent)), packet_ins)
+
+    def counts(self, table: str, **match: int) -> Counts:
+        """The direct counter of the one entry of `table` that has these keys."""
+        found = [row for row in self.client.read_table(table) if match.items() <= row.match.items()]
+        assert len(found) == 1, f"{len(found)} entries of {table} match {match}"
+        assert found[0].counts is not None
+        return found[0].counts
+
+    def insert(self, rows: Iterable[Row | Group]) -> None:
+        self.client.write([Update(Op.INSERT, row) for row in rows])
+
+    def remove(self, rows: Iterable[Row | Group]) -> None:
+        self.client.write([Update(Op.DELETE, row) for row in rows])
+
+
+def expect(
+    seen: Seen,
+    received: Frames | None,
+    outcomes: Mapping[Outcome, int],
+    packet_ins: Sequence[tuple[int, bytes]] = (),
+) -> None:
+    """Assert what was seen. Where ranks share a port their frames may come in any order."""
+    wanted = received or {}
+    for port in PORTS:
+        due = Counter(wanted.get(port, ()))
+        came = Counter(seen.received[port])
+        wrong = [f"missing {describe(frame)}" for frame in (due - came).elements()]
+        wrong += [f"unexpected {describe(frame)}" for frame in (came - due).elements()]
+        assert not wrong, f"port {port}: " + "; ".join(wrong)
+    assert [(one.port, one.frame) for one in seen.packet_ins] == list(packet_ins)
+    assert dict(seen.outcomes) == {name: n for name, n in outcomes.items() if n}
+
+
+def _times(outcomes: Mapping[Outcome, int] | Outcome | None, n: int) -> Mapping[Outcome, int]:
+    if isinstance(outcomes, Outcome):
+        return {outcomes: n}
+    return outcomes or {}
+
+
+def describe(frame: bytes) -> str:
+    """A frame in a failure's message."""
+    packet = Ether(frame)
+    text = f"{len(frame)} bytes {packet.src} > {packet.dst}"
+    if IP in packet:
+        text += f" {packet[IP].src} > {packet[IP].dst} id {packet[IP].id} ttl {packet[IP].ttl}"
+        text += f" len {packet[IP].len} sum {packet[IP].chksum:#x}"
+    if UDP in packet:
+        text += f" udp {packet[UDP].sport} > {packet[UDP].dport}"
+    if wire.Aggregation in packet:
+        header = packet[wire.Aggregation]
+        fields = ((name.name, header.getfieldval(name.name)) for name in header.fields_desc)
+        text += " " + " ".join(f"{name}={value}" for name, value in fields)
+        lanes = bytes(header.payload)
+        text += f" lanes {lanes[:16].hex()}…{lanes[-8:].hex()}" if lanes else ""
+    else:
+        text += " " + frame[14:60].hex()
+    return f"<{text}>"
+
+
+# -- Sentinels -------------------------------------------------------------------------------------
+
+
+def _station(serial: int) -> str:
+    return "02:5e:" + ":".join(f"{byte:02x}" for byte in serial.to_bytes(4, "big"))
+
+
+def _broadcast(serial: int, sender: int = 0) -> bytes:
+    return bytes(Ether(dst=BROADCAST, src=_station(serial), type=EXPERIMENTAL)) + bytes([sender])
+
+
+def _arp(serial: int) -> bytes:
+    mac = _station(serial)
+    request = ARP(op=1, hwsrc=mac, psrc="192.0.2.1", pdst=SWITCH.ip)
+    return bytes(Ether(dst=BROADCAST, src=mac) / request)
+
+
+def _answer(serial: int) -> bytes:
+    mac = _station(serial)
+    reply = ARP(op=2, hwsrc=SWITCH.mac, psrc=SWITCH.ip, hwdst=mac, pdst="192.0.2.1")
+    return bytes(Ether(dst=mac, src=SWITCH.mac) / reply)
+
+
+def _hello(serial: int) -> bytes:
+    sender = wire.Endpoint(_station(serial), "192.0.2.1", 1)
+    return wire.template(sender, SWITCH, wire.Aggregation(kind=wire.Kind.HELLO))
+
+
+# -- Helpers ---------------------------------------------------------------------------------------
+
+
+def number(address: str) -> int:
+    """An IPv4 address as a number."""
+    return int.from_bytes(socket.inet_aton(address), "big")
