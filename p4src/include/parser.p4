@@ -39,11 +39,11 @@ parser PacketParser(packet_in packet,
         meta.target_ip = hdr.ipv4.dst;
         // Only whole datagrams without options are looked into: bit 0 of the
         // flags says that more fragments follow.
-        transition select(hdr.ipv4.ihl, hdr.ipv4.flags, hdr.ipv4.fragment_offset,
-                          hdr.ipv4.protocol) {
-            (5, 0 &&& 1, 0, PROTOCOL_UDP):  parse_udp;
-            (5, 0 &&& 1, 0, PROTOCOL_ICMP): parse_icmp;
-            default:                        accept;
+        transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.flags,
+                          hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
+            (4, 5, 0 &&& 1, 0, PROTOCOL_UDP):  parse_udp;
+            (4, 5, 0 &&& 1, 0, PROTOCOL_ICMP): parse_icmp;
+            default:                           accept;
         }
     }
 
