@@ -30,7 +30,7 @@ from p4reduce_controller.plain import plain
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-PIPE_WIDTH = 160  # columns where there is no terminal: lines for grep, not wrapped
+PIPE_WIDTH = 1000  # columns where there is no terminal: lines are for grep, so none is wrapped
 
 
 @dataclass

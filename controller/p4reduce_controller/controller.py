@@ -179,7 +179,7 @@ class Controller:
         try:
             hello = parse_hello(packet.frame)
         except ValueError as error:
-            self.jobs.refuse_hello(None, f"{error} (from port {packet.port})")
+            self.jobs.refuse_hello(None, f"from port {packet.port}: {error}")
             return
         self.jobs.hello(hello.job, hello.rank, hello.nonce, _attachment(packet.port, hello))
 

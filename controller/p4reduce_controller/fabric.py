@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from p4reduce_controller.layout import Layout, flood_group, own_address, station
+from p4reduce_controller.layout import Layout, flood_group, station
 from p4reduce_controller.outcome import Outcome
 from p4reduce_controller.p4client import SwitchClient, SwitchError, WriteRefusedError
 from p4reduce_controller.program import Program
@@ -44,9 +44,8 @@ class Fabric:
         self._client.set_pipeline(program)
         leftovers = self._client.read_groups()
         self._client.write([Update(Op.DELETE, group) for group in leftovers])
-        self._client.write(
-            [Update(Op.INSERT, own_address(ip, mac)), Update(Op.INSERT, flood_group(ports))]
-        )
+        self._client.insert("own_address", {"ip": ip}, "is_own", {"mac": mac})
+        self._client.write([Update(Op.INSERT, flood_group(ports))])
 
     def install(self, incarnation: int, layout: Layout) -> None:
         """Put a job on the switch: all of it or, raising SwitchError, nothing."""

@@ -27,9 +27,10 @@ DEFAULT_SLOTS = 32
 MAX_NAME = 100
 PAST_JOBS = 200  # ended ones that are remembered, for late heartbeats and for people
 
-# Replicas of the flood group have id 0, and group 1 is the flood group itself.
+# Replicas of the flood group have id 0, and group 1 is the flood group itself. BMv2 keeps the
+# groups from 2^15 on to itself.
 REPLICA_IDS = (1, 0xFFFF)
-GROUP_IDS = (2, 0xFFFF)
+GROUP_IDS = (2, 0x7FFF)
 REPLICAS_A_RANK = 3  # one of the whole result, two of its halves
 
 
@@ -293,7 +294,7 @@ class Jobs:
         self._by_name[name] = job
         self._forget_past()
         slots_text = f"slots {range_.start}-{range_.stop - 1}"
-        self._listener.event("job-created", job, f"{world_size} ranks, {slots_text}")
+        self._listener.event("job-created", job, f"{_count(world_size)}, {slots_text}")
         return job
 
     def join(
@@ -371,7 +372,7 @@ class Jobs:
         try:
             job, member = self.member(incarnation, rank, nonce)
         except RefusedError as error:
-            self.refuse_hello(job, f"{error} (from {attachment})")
+            self.refuse_hello(job, f"from {attachment}: {error}")
             return
         refusal = self._why_not(job, member, attachment)
         if refusal:
@@ -437,7 +438,7 @@ class Jobs:
         job.state = JobState.RUNNING
         for member in job.members.values():
             member.lease_ends = self._clock() + self.lease
-        self._listener.event("job-running", job, f"{job.world_size} ranks")
+        self._listener.event("job-running", job, _count(job.world_size))
         self._listener.settled(job)
 
     # -- Staying -----------------------------------------------------------------------
@@ -605,6 +606,10 @@ def _check_name(name: str) -> None:
 def _check_number(what: str, value: int, lowest: int, highest: int) -> None:
     if not lowest <= value <= highest:
         raise RefusedError(Cause.INVALID, f"{what} {value} is not within {lowest} and {highest}")
+
+
+def _count(world_size: int) -> str:
+    return "1 rank" if world_size == 1 else f"{world_size} ranks"
 
 
 def _ranks(ranks: list[int]) -> str:

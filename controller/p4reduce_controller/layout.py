@@ -84,11 +84,6 @@ def lay_out(job: Job) -> Layout:
     )
 
 
-def own_address(ip: int, mac: int) -> Row:
-    """Return the entry that makes the switch answer for its own address."""
-    return Row("own_address", {"ip": ip}, "is_own", {"mac": mac})
-
-
 def flood_group(ports: Iterable[int]) -> Group:
     """Return the group of all ports."""
     return Group(FLOOD_GROUP, tuple((port, 0) for port in ports))

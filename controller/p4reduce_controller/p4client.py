@@ -244,12 +244,8 @@ class SwitchClient:
     def insert(
         self, table: str, match: dict[str, int], action: str, params: dict[str, int]
     ) -> None:
-        """Insert one entry."""
+        """Insert one entry. Raises WriteRefusedError."""
         self.write([Update(Op.INSERT, Row(table, match, action, params))])
-
-    def delete(self, table: str, match: dict[str, int]) -> None:
-        """Delete one entry."""
-        self.write([Update(Op.DELETE, Row(table, match))])
 
     # -- Read --------------------------------------------------------------------------
 

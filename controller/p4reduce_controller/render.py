@@ -46,8 +46,10 @@ def quantity(number: float, unit: str = "") -> str:
 
 
 def clock(seconds: float) -> str:
-    """Write a time of day."""
-    return time.strftime("%H:%M:%S", time.localtime(seconds))
+    """Write a time of today to the second, an earlier one with its date."""
+    then, now = time.localtime(seconds), time.localtime()
+    today = then[:3] == now[:3]
+    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", then)
 
 
 def age(seconds: float) -> str:
@@ -93,12 +95,15 @@ def jobs_table(jobs: Iterable[pb.Job]) -> RenderableType:
     """List jobs, a line each."""
     table = columns("job", "id", "state", "ranks", "slots", "created", "reason", right=["id"])
     for job in jobs:
-        attached = sum(member.state == "attached" for member in job.members)
+        ranks = str(job.world_size)
+        if job.state == pb.FORMING:
+            attached = sum(member.state == "attached" for member in job.members)
+            ranks = f"{attached} of {ranks}"
         table.add_row(
             job.name,
             str(job.incarnation),
             _state(state_of(job)),
-            f"{attached} of {job.world_size}",
+            ranks,
             f"{job.slot_base}-{job.slot_base + job.slot_count - 1}",
             clock(job.created),
             job.reason,

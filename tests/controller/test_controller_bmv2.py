@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's tests once more, with BMv2 in place of the embedded switch."""
+"""Those tests once more that need a switch, with BMv2 in place of the embedded one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+TESTS = ("test_controller_daemon.py", "test_controller_p4client.py")
 TOOLS = ("simple_switch_grpc", "unshare", "ip", "ethtool", "sysctl")
 
 
@@ -28,7 +29,7 @@ def test_the_daemon_with_bmv2() -> None:
     # A namespace of its own, gone with the process: nothing of it is left on the machine.
     command = ["unshare", "-n", sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, str(Path(__file__).with_name("test_controller_daemon.py"))],
+        [*command, *(str(Path(__file__).with_name(name)) for name in TESTS)],
         env={**os.environ, "P4REDUCE_TEST_SWITCH": "bmv2"},
         capture_output=True,
         text=True,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import threading
 from collections.abc import Callable
@@ -268,6 +269,29 @@ def test_a_flood_of_hellos_drowns_nobody(
         rank.hello()
         threading.Event().wait(0.05)
     assert waiting.result().world_size == 1
+
+
+def test_random_hellos_attach_nobody(controller: RunningController, switch: SwitchProcess) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    generator = random.Random(seed)
+    rank = controller.rank(switch, 0, 2)
+    template = bytearray(rank.hello_frame())
+    for number in range(1, 501):
+        # Whatever the switch lets through: source addresses and port, rank, job, nonce.
+        frame = template.copy()
+        for start, stop in ((6, 12), (34, 36), (44, 50), (70, 78)):
+            if generator.random() < 0.7:
+                frame[start:stop] = generator.randbytes(stop - start)
+        frame[77] ^= frame[70:78] == template[70:78]  # never the right nonce
+        rank.send(bytes(frame))
+        if number % 25 == 0:  # BMv2 queues 64 frames for a port
+
+            def counted(number: int = number) -> bool:
+                return bool(controller.call("GetSwitch").hellos_refused == number)
+
+            eventually(counted, f"{number} are counted")
+    assert [member.state for member in controller.job("train").members] == ["joined"]
 
 
 def list_events(controller: RunningController, job: str, recent: int) -> list[pb.Event]:

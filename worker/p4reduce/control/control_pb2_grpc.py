@@ -90,7 +90,9 @@ class ControlServicer(object):
     def Join(self, request, context):
         """Registers a rank and hands it a nonce. Makes the job if there is none of that
         name. ALREADY_EXISTS: the rank is taken. INVALID_ARGUMENT: the numbers do not
-        fit each other or the job. RESOURCE_EXHAUSTED: no free slots.
+        fit each other or the job. RESOURCE_EXHAUSTED: no free slots. FAILED_PRECONDITION:
+        a job of that name ran, this rank has left it and others have not yet.
+        UNAVAILABLE: the switch was lost, or the controller is shutting down.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -99,14 +101,18 @@ class ControlServicer(object):
     def AwaitReady(self, request, context):
         """Returns once every rank has joined and its HELLO has come through the switch,
         and the switch is configured. DEADLINE_EXCEEDED names the ranks that are missing
-        and what they lack. The rank is taken off the job again then.
+        and what they lack. The rank is taken off the job again then, as it is when the
+        caller goes away. RESOURCE_EXHAUSTED: the switch has no room for the job. ABORTED:
+        the job was deleted, a rank was lost, or the switch refused it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Renews the rank's lease, and tells how the job is.
+        """Renews the rank's lease, and tells how the job is. NOT_FOUND: this controller does
+        not know the job; it was started anew, or the job is long over. PERMISSION_DENIED:
+        wrong nonce. The same for the other calls that take one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -32,7 +32,9 @@ class ControlStub:
     ]
     """Registers a rank and hands it a nonce. Makes the job if there is none of that
     name. ALREADY_EXISTS: the rank is taken. INVALID_ARGUMENT: the numbers do not
-    fit each other or the job. RESOURCE_EXHAUSTED: no free slots.
+    fit each other or the job. RESOURCE_EXHAUSTED: no free slots. FAILED_PRECONDITION:
+    a job of that name ran, this rank has left it and others have not yet.
+    UNAVAILABLE: the switch was lost, or the controller is shutting down.
     """
 
     AwaitReady: grpc.UnaryUnaryMultiCallable[
@@ -41,14 +43,19 @@ class ControlStub:
     ]
     """Returns once every rank has joined and its HELLO has come through the switch,
     and the switch is configured. DEADLINE_EXCEEDED names the ranks that are missing
-    and what they lack. The rank is taken off the job again then.
+    and what they lack. The rank is taken off the job again then, as it is when the
+    caller goes away. RESOURCE_EXHAUSTED: the switch has no room for the job. ABORTED:
+    the job was deleted, a rank was lost, or the switch refused it.
     """
 
     Heartbeat: grpc.UnaryUnaryMultiCallable[
         p4reduce.control.control_pb2.HeartbeatRequest,
         p4reduce.control.control_pb2.HeartbeatReply,
     ]
-    """Renews the rank's lease, and tells how the job is."""
+    """Renews the rank's lease, and tells how the job is. NOT_FOUND: this controller does
+    not know the job; it was started anew, or the job is long over. PERMISSION_DENIED:
+    wrong nonce. The same for the other calls that take one.
+    """
 
     Leave: grpc.UnaryUnaryMultiCallable[
         p4reduce.control.control_pb2.LeaveRequest,
@@ -114,7 +121,9 @@ class ControlAsyncStub:
     ]
     """Registers a rank and hands it a nonce. Makes the job if there is none of that
     name. ALREADY_EXISTS: the rank is taken. INVALID_ARGUMENT: the numbers do not
-    fit each other or the job. RESOURCE_EXHAUSTED: no free slots.
+    fit each other or the job. RESOURCE_EXHAUSTED: no free slots. FAILED_PRECONDITION:
+    a job of that name ran, this rank has left it and others have not yet.
+    UNAVAILABLE: the switch was lost, or the controller is shutting down.
     """
 
     AwaitReady: grpc.aio.UnaryUnaryMultiCallable[
@@ -123,14 +132,19 @@ class ControlAsyncStub:
     ]
     """Returns once every rank has joined and its HELLO has come through the switch,
     and the switch is configured. DEADLINE_EXCEEDED names the ranks that are missing
-    and what they lack. The rank is taken off the job again then.
+    and what they lack. The rank is taken off the job again then, as it is when the
+    caller goes away. RESOURCE_EXHAUSTED: the switch has no room for the job. ABORTED:
+    the job was deleted, a rank was lost, or the switch refused it.
     """
 
     Heartbeat: grpc.aio.UnaryUnaryMultiCallable[
         p4reduce.control.control_pb2.HeartbeatRequest,
         p4reduce.control.control_pb2.HeartbeatReply,
     ]
-    """Renews the rank's lease, and tells how the job is."""
+    """Renews the rank's lease, and tells how the job is. NOT_FOUND: this controller does
+    not know the job; it was started anew, or the job is long over. PERMISSION_DENIED:
+    wrong nonce. The same for the other calls that take one.
+    """
 
     Leave: grpc.aio.UnaryUnaryMultiCallable[
         p4reduce.control.control_pb2.LeaveRequest,
@@ -198,7 +212,9 @@ class ControlServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[p4reduce.control.control_pb2.JoinReply, collections.abc.Awaitable[p4reduce.control.control_pb2.JoinReply]]:
         """Registers a rank and hands it a nonce. Makes the job if there is none of that
         name. ALREADY_EXISTS: the rank is taken. INVALID_ARGUMENT: the numbers do not
-        fit each other or the job. RESOURCE_EXHAUSTED: no free slots.
+        fit each other or the job. RESOURCE_EXHAUSTED: no free slots. FAILED_PRECONDITION:
+        a job of that name ran, this rank has left it and others have not yet.
+        UNAVAILABLE: the switch was lost, or the controller is shutting down.
         """
 
     @abc.abstractmethod
@@ -209,7 +225,9 @@ class ControlServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[p4reduce.control.control_pb2.Ready, collections.abc.Awaitable[p4reduce.control.control_pb2.Ready]]:
         """Returns once every rank has joined and its HELLO has come through the switch,
         and the switch is configured. DEADLINE_EXCEEDED names the ranks that are missing
-        and what they lack. The rank is taken off the job again then.
+        and what they lack. The rank is taken off the job again then, as it is when the
+        caller goes away. RESOURCE_EXHAUSTED: the switch has no room for the job. ABORTED:
+        the job was deleted, a rank was lost, or the switch refused it.
         """
 
     @abc.abstractmethod
@@ -218,7 +236,10 @@ class ControlServicer(metaclass=abc.ABCMeta):
         request: p4reduce.control.control_pb2.HeartbeatRequest,
         context: _ServicerContext,
     ) -> typing.Union[p4reduce.control.control_pb2.HeartbeatReply, collections.abc.Awaitable[p4reduce.control.control_pb2.HeartbeatReply]]:
-        """Renews the rank's lease, and tells how the job is."""
+        """Renews the rank's lease, and tells how the job is. NOT_FOUND: this controller does
+        not know the job; it was started anew, or the job is long over. PERMISSION_DENIED:
+        wrong nonce. The same for the other calls that take one.
+        """
 
     @abc.abstractmethod
     def Leave(
