@@ -122,9 +122,9 @@ def test_the_last_step_is_always_due(tmp_path: Path) -> None:
 
 def test_without_a_terminal_progress_is_about_ten_plain_lines() -> None:
     stream = io.StringIO()
-    with display(Console(file=stream, width=200)) as shown:
+    with display(Console(file=stream, width=200), steps=100) as shown:
         for step in range(1, 101):
-            shown.show(Status(step, 100, 0.5, 0.9, 12345.0))
+            shown.show(Status(step, 0.5, 0.9, 12345.0))
     lines = stream.getvalue().splitlines()
     assert 8 <= len(lines) <= 13
     assert "100/100" in lines[-1]
@@ -135,6 +135,6 @@ def test_without_a_terminal_progress_is_about_ten_plain_lines() -> None:
 def test_on_a_terminal_progress_is_a_bar() -> None:
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=160)
-    with display(console) as shown:
-        shown.show(Status(40, 100, 0.5, None, 7.0))
+    with display(console, steps=100) as shown:
+        shown.show(Status(40, 0.5, None, 7.0))
     assert "step 40/100" in stream.getvalue()

@@ -18,7 +18,6 @@ class Status:
     """What is shown: rank 0's view of the training, and the rate of all ranks together."""
 
     step: int
-    steps: int
     loss: float
     accuracy: float | None
     contributions_per_second: float
@@ -48,13 +47,13 @@ class Display(Protocol):
         """Shows the latest status."""
 
 
-def display(console: Console) -> Display:
-    """A bar on a terminal, lines otherwise."""
-    return _Bar(console) if console.is_terminal else _Lines(console)
+def display(console: Console, steps: int) -> Display:
+    """A bar on a terminal, lines otherwise, for a training of so many steps."""
+    return _Bar(console, steps) if console.is_terminal else _Lines(console, steps)
 
 
 class _Bar:
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, steps: int) -> None:
         self._progress = Progress(
             TextColumn("training"),
             BarColumn(bar_width=24),
@@ -63,7 +62,7 @@ class _Bar:
             TimeElapsedColumn(),
             console=console,
         )
-        self._task = self._progress.add_task("workers are starting", total=1)
+        self._task = self._progress.add_task("the workers are starting", total=steps)
 
     def __enter__(self) -> _Bar:
         self._progress.start()
@@ -78,14 +77,13 @@ class _Bar:
         self._progress.stop()
 
     def show(self, status: Status) -> None:
-        self._progress.update(
-            self._task, completed=status.step, total=status.steps, description=status.text()
-        )
+        self._progress.update(self._task, completed=status.step, description=status.text())
 
 
 class _Lines:
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, steps: int) -> None:
         self._console = console
+        self._steps = steps
         self._next = 0
 
     def __enter__(self) -> _Lines:
@@ -100,9 +98,9 @@ class _Lines:
         pass
 
     def show(self, status: Status) -> None:
-        if status.step < min(self._next, status.steps):
+        if status.step < min(self._next, self._steps):
             return
-        self._next = status.step + max(1, status.steps // PLAIN_LINES)
+        self._next = status.step + max(1, self._steps // PLAIN_LINES)
         self._console.print(
-            f"  step {status.step:4d}/{status.steps}  {status.text()}", highlight=False
+            f"  step {status.step:4d}/{self._steps}  {status.text()}", highlight=False
         )

@@ -102,15 +102,13 @@ def _watch(
     readers = [ProgressReader(directory, rank) for rank in range(config.workers)]
     rate = _Rate()
     deadline = time.monotonic() + TRAINING_TIMEOUT
-    with display(console) as shown:
+    with display(console, config.steps) as shown:
         while any(worker.returncode is None for worker in workers):
             processes.check(may_finish=workers)
             samples = [reader.poll() for reader in readers]
             if (first := samples[0]) is not None:
                 sent = sum(sample.contributions for sample in samples if sample is not None)
-                shown.show(
-                    Status(first.step, config.steps, first.loss, first.accuracy, rate.of(sent))
-                )
+                shown.show(Status(first.step, first.loss, first.accuracy, rate.of(sent)))
             if time.monotonic() > deadline:
                 late = [worker.name for worker in workers if worker.returncode is None]
                 raise LabError(f"{', '.join(late)}: not through after {TRAINING_TIMEOUT:.0f} s")
