@@ -291,7 +291,8 @@ def _shift_left(left: Code, right: Code) -> Code:
     text = _infix("<<", _SHIFT, left, right)
     most = min(right.high, _MAX_SHIFT)
     least = max(min(right.low, _MAX_SHIFT), 0)
-    low, high = left.low << (most if left.low < 0 else least), left.high << most
+    low = left.low << (most if left.low < 0 else least)
+    high = left.high << (least if left.high < 0 else most)
     ones = left.ones << least if least == most and left.low >= 0 else None
     if right.low >= 0 and right.high <= _MAX_SHIFT:
         return _code(text, _SHIFT, low, high, ones)
@@ -314,7 +315,7 @@ def _shift_right(left: Code, right: Code) -> Code:
 def _bit_and(left: Code, right: Code) -> Code:
     for value, mask in ((left, right), (right, left)):
         is_constant = mask.low == mask.high and mask.low >= 0
-        if is_constant and value.low >= 0 and value.ones & ~mask.ones == 0:
+        if is_constant and value.low >= 0 and value.ones & ~mask.low == 0:
             return value
     text = _infix("&", _BIT_AND, left, right)
     if left.low >= 0 and right.low >= 0:

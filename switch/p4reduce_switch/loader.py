@@ -50,6 +50,7 @@ def load(config: bytes | str) -> ir.Program:
 # Top-level lists of objects that are not supported, and how the language calls them.
 _UNSUPPORTED_LISTS = {
     "header_stacks": "header stack",
+    "header_union_types": "header union",
     "header_unions": "header union",
     "header_union_stacks": "stack of header unions",
     "parse_vsets": "parser value set",
@@ -73,7 +74,8 @@ _UNSUPPORTED_VALUES = {
 
 
 def _refuse(construct: str, source: Source) -> NoReturn:
-    raise LoadError(f"{source}: {construct} is not supported")
+    where = f"{source}: " if source.filename else ""
+    raise LoadError(f"{where}{construct} is not supported")
 
 
 def _source(json_object: _Json, default: Source = ir.NOWHERE) -> Source:
@@ -345,13 +347,14 @@ class _Loader:
             _refuse(_UNSUPPORTED_VALUES.get(item["type"], f"a {item['type']}"), source)
         if kind == "header":
             return ir.HeaderValue(self._header(item["value"], source))
-        objects: Mapping[str, Mapping[str, object]] = {
-            "counter_array": self._counters,
-            "register_array": self._registers,
-            "calculation": self._calculations,
-        }
-        _find(objects[kind], item["value"], kind, source)
-        return ir.ObjectRef(kind, item["value"])
+        name = item["value"]
+        if kind == "calculation":
+            self._usable_calculation(name, source)
+        elif kind == "counter_array":
+            _find(self._counters, name, "counter", source)
+        else:
+            _find(self._registers, name, "register", source)
+        return ir.ObjectRef(kind, name)
 
     # -- Parser ------------------------------------------------------------------------------------
 
@@ -545,9 +548,6 @@ class _Loader:
 
     def _calculation(self, item: _Json) -> ir.Calculation:
         source = _source(item)
-        algorithm = item["algo"]
-        if algorithm not in HASH_ALGORITHMS:
-            _refuse(f"hash algorithm '{algorithm}'", source)
         inputs: list[FieldRef | ir.ConstBits] = []
         with_payload = False
         for part in item["input"]:
@@ -563,7 +563,13 @@ class _Loader:
                 if not isinstance(field, FieldRef):
                     _refuse("input of a calculation that is neither a field nor a constant", source)
                 inputs.append(field)
-        return ir.Calculation(item["name"], algorithm, tuple(inputs), with_payload, source)
+        return ir.Calculation(item["name"], item["algo"], tuple(inputs), with_payload, source)
+
+    def _usable_calculation(self, name: str, source: Source) -> ir.Calculation:
+        calculation = _find(self._calculations, name, "calculation", source)
+        if calculation.algorithm not in HASH_ALGORITHMS:
+            _refuse(f"hash algorithm '{calculation.algorithm}'", source)
+        return calculation
 
     def _checksums(self) -> tuple[tuple[ir.Checksum, ...], tuple[ir.Checksum, ...]]:
         verify, update = [], []
@@ -574,7 +580,7 @@ class _Loader:
             condition = item.get("if_cond")
             checksum = ir.Checksum(
                 self._field(item["target"][0], item["target"][1], source),
-                _find(self._calculations, item["calculation"], "calculation", source),
+                self._usable_calculation(item["calculation"], source),
                 None if condition is None else self._condition(condition, (), source),
             )
             if item.get("verify", True):

@@ -23,7 +23,7 @@ class Source:
     fragment: str = ""
 
     def __str__(self) -> str:
-        return f"{self.filename}:{self.line}" if self.filename else "unknown source line"
+        return f"{self.filename}:{self.line}" if self.line else self.filename or "unknown source"
 
 
 NOWHERE = Source()

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What loads, what is refused and how, and that damaged JSON gives a LoadError."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from p4reduce_switch.loader import LoadError, load
+from p4reduce_switch.pipeline import Pipeline
+from pipeline_programs import AGGREGATION, NAMES, PROGRAMS, REFUSED, config
+
+# Program -> what the message must say; where p4c gives the source line, so does the message.
+MESSAGES = {
+    "action_profile": "action_profile.p4:16: action profile 'action_profile_0'",
+    "action_selector": "action_selector.p4:16: action selector 'action_profile_0'",
+    "assertion": "assertion.p4:15: primitive 'assert'",
+    "clone": "clone.p4:15: primitive 'clone_ingress_pkt_to_egress'",
+    "digest": "digest.p4:16: digest 'seen_t'",
+    "direct_meter": "direct_meter.p4:15: meter 'I.m'",
+    "hash_algorithm": "hash_algorithm.p4:15: hash algorithm 'crc32_custom'",
+    "header_stack": "header stack 'a'",
+    "header_union": "header union 'u_t'",
+    "idle_timeout": "idle_timeout.p4:16: idle timeout of table 'I.t'",
+    "log_msg": "log_msg.p4:15: primitive 'log_msg'",
+    "lookahead": "parser state start: lookahead",
+    "meter": "meter.p4:15: meter 'I.m'",
+    "recirculate": "recirculate.p4:17: primitive 'recirculate'",
+    "resubmit": "resubmit.p4:15: primitive 'resubmit'",
+    "truncate": "truncate.p4:15: primitive 'truncate'",
+    "value_set": "parser value set 'P.vs'",
+    "varbit": "varbit field 'a.y'",
+}
+
+
+def test_every_refused_program_has_its_message() -> None:
+    assert set(REFUSED) == set(MESSAGES)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_by_name_and_line(name: str) -> None:
+    with pytest.raises(LoadError) as caught:
+        Pipeline(config(f"refused/{name}"))
+    assert str(caught.value) == f"{MESSAGES[name]} is not supported"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "not JSON"),
+        (b"\xff\xfe\x00", "not JSON"),
+        ('{"a": ', "not JSON"),
+        ("[]", "not an object"),
+        ("{}", "not the BMv2 JSON format"),
+        ('{"__meta__": {"version": [3, 1]}}', "version 3.1; version 2 is needed"),
+    ],
+)
+def test_not_bmv2_json(text: bytes | str, said: str) -> None:
+    with pytest.raises(LoadError, match=said):
+        Pipeline(text)
+
+
+def edited(name: str, edit: Any) -> str:
+    root = json.loads(config(name))
+    edit(root)
+    return json.dumps(root)
+
+
+def test_unknown_primitive_and_operator() -> None:
+    def primitive(root: Any) -> None:
+        root["actions"][-1]["primitives"][0]["op"] = "teleport"
+
+    def operator(root: Any) -> None:
+        root["pipelines"][0]["conditionals"][0]["expression"]["value"]["op"] = "<=>"
+
+    with pytest.raises(LoadError, match=r"tables\.p4:\d+: primitive 'teleport' is not supported"):
+        load(edited("tables", primitive))
+    with pytest.raises(LoadError, match=r"tables\.p4:\d+: operator '<=>' is not supported"):
+        load(edited("tables", operator))
+
+
+def test_loop_in_a_control() -> None:
+    def edit(root: Any) -> None:
+        tables = root["pipelines"][0]["tables"]
+        tables[0]["next_tables"] = {"__HIT__": tables[0]["name"], "__MISS__": None}
+
+    with pytest.raises(LoadError, match="pipeline 'ingress' has a loop"):
+        load(edited("tables", edit))
+
+
+def test_const_entry_that_does_not_fit() -> None:
+    def edit(root: Any) -> None:
+        table = next(t for t in root["pipelines"][0]["tables"] if t["name"] == "I.constants")
+        table["entries"][0]["match_key"][0]["key"] = "0x12345"
+
+    with pytest.raises(LoadError, match=r"tables\.p4:\d+: .*16 bits"):
+        Pipeline(edited("tables", edit))
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) of a JSON value."""
+    found: list[tuple[Any, Any]] = []
+    if isinstance(value, (dict, list)):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            found.append((value, key))
+            found += places(value[key])
+    return found
+
+
+@pytest.mark.parametrize("name", ["tables", "parsing", "checksums", "flow"])
+def test_damaged_json_loads_or_gives_a_load_error(name: str) -> None:
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    text = config(name)
+    for _ in range(120):
+        root = json.loads(text)
+        container, key = generator.choice(places(root))
+        if generator.random() < 0.4:
+            del container[key]
+        else:
+            container[key] = generator.choice([None, -1, 0, 99, "x", "0x1", [], {}, True, [1, 2]])
+        try:
+            pipeline = Pipeline(json.dumps(root))
+        except LoadError:
+            continue
+        assert pipeline.source
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_generated_source_is_reproducible(name: str) -> None:
+    assert Pipeline(config(name)).source == Pipeline(config(name)).source
+
+
+def test_names_of_the_aggregation_program() -> None:
+    pipeline = Pipeline(AGGREGATION.read_bytes(), cpu_port=255)
+    assert pipeline.cpu_port == 255
+    assert {"own_address", "admission", "bridge", "delivery"} <= set(pipeline.tables)
+    assert pipeline.counters["outcomes"].size == 32
+    assert pipeline.counters["contributed"].is_direct
+    with pytest.raises(IndexError, match="direct"):
+        pipeline.counters["contributed"].read(0)
+
+
+def test_traceback_shows_generated_source() -> None:
+    import traceback
+
+    pipeline = Pipeline(config("passive"))
+    try:
+        pipeline.process(0, None)  # type: ignore[arg-type]
+    except TypeError:
+        assert "_size = len(_frame)" in traceback.format_exc()
+    else:
+        pytest.fail("a frame of None must not go through")
+
+
+def without_paths(text: bytes | str) -> Any:
+    root = json.loads(text)
+    root.pop("program", None)
+    return root
+
+
+@pytest.mark.p4c
+@pytest.mark.parametrize("name", [*NAMES, *(f"refused/{name}" for name in REFUSED)])
+def test_json_is_what_p4c_makes_of_the_source(name: str, tmp_path: Path) -> None:
+    compiler = shutil.which("p4c-bm2-ss")
+    if compiler is None:
+        pytest.skip("p4c-bm2-ss is not on PATH")
+    source = PROGRAMS / f"{name}.p4"
+    output = tmp_path / "out.json"
+    command = [compiler, "--arch", "v1model", "-o", str(output), source.name]
+    subprocess.run(command, cwd=source.parent, check=True, capture_output=True, timeout=60)
+    assert without_paths(output.read_text()) == without_paths(config(name))
