@@ -124,6 +124,9 @@ class _Session(P4RuntimeClient):  # type: ignore[misc]  # the package has no typ
             reply = self.incoming.get(timeout=self.handshake_timeout)
         except queue.Empty:
             reply = None
+        except BaseException:  # Ctrl-C: nobody else knows of the thread that reads the stream
+            self.hang_up()
+            raise
         if reply is not None:
             self.arbitration = reply.arbitration
 

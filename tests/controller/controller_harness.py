@@ -197,6 +197,7 @@ class Rank:
     job: str = "train"
     slots: int = 0
     port: int = 0
+    mac: str = ""
     joined: pb.JoinReply = field(init=False)
 
     def __post_init__(self) -> None:
@@ -224,7 +225,7 @@ class Rank:
         """Build a frame from this rank to the switch."""
         fields = {"job": self.joined.incarnation, "rank": self.rank} | fields
         source = wire.Endpoint(
-            self.joined.suggested_mac, self.joined.suggested_ip, 40000 + self.rank
+            self.mac or self.joined.suggested_mac, self.joined.suggested_ip, 40000 + self.rank
         )
         switch = wire.Endpoint(SWITCH_MAC, SWITCH_IP, wire.AGGREGATION_PORT)
         return wire.template(source, switch, wire.Aggregation(**fields), payload)

@@ -119,6 +119,26 @@ def test_ranks_may_share_a_port(controller: RunningController, switch: SwitchPro
     assert {result(ranks[0]).rank for _ in ranks} == {0, 1, 2}
 
 
+def test_jobs_of_one_host_share_its_bridge_entry(
+    controller: RunningController, switch: SwitchProcess
+) -> None:
+    host = "02:00:00:00:00:77"
+    first = controller.running(switch, 2, job="first", port=1, mac=host)
+    [second] = controller.running(switch, 1, job="second", port=1, mac=host)
+    for rank in first:
+        rank.leave()
+    eventually(lambda: len(controller.table("admission")) == 1, "the first job is gone")
+    [entry] = controller.table("bridge")
+    assert (entry.match["dst_mac"], entry.params["port"]) == (host, "1")
+    # One MAC address cannot be in two places.
+    elsewhere = controller.rank(switch, 0, 1, job="third", port=2, mac=host)
+    elsewhere.hello()
+    message = refused(grpc.StatusCode.DEADLINE_EXCEEDED, lambda: elsewhere.await_ready(0.3))
+    assert f"{host} is on port 1 already, as rank 0 of job 'second'" in message
+    second.leave()
+    eventually(lambda: controller.table("bridge") == [], "nobody needs the entry")
+
+
 def test_a_name_can_be_used_again(controller: RunningController, switch: SwitchProcess) -> None:
     incarnations = set()
     for _ in range(3):
