@@ -49,11 +49,14 @@ def emit_hash(context: Context, calculation: ir.Calculation, payload: str) -> st
 
 
 def _guard(context: Context, checksum: ir.Checksum) -> str:
-    valid = context.names.valid(checksum.target.header)
-    if checksum.condition is None:
-        return valid
-    condition, _ = context.expressions.condition(checksum.condition)
-    return f"{valid} and ({condition})"
+    """When the checksum counts: its header is there, and its condition holds."""
+    tests = []
+    if not context.program.headers[checksum.target.header].is_metadata:
+        tests.append(context.names.valid(checksum.target.header))
+    if checksum.condition is not None:
+        condition, _ = context.expressions.condition(checksum.condition)
+        tests.append(f"({condition})" if tests else condition)
+    return " and ".join(tests) or "True"
 
 
 def _target(context: Context, checksum: ir.Checksum) -> str:

@@ -92,6 +92,18 @@ def _find(items: Mapping[Any, _T], key: Any, what: str, source: Source) -> _T:
         raise LoadError(f"{source}: there is no {what} {key!r}") from None
 
 
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise LoadError(f"{what} is {value!r}, not a string")
+    return value
+
+
+def _number(value: Any, what: str, least: int = 0) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise LoadError(f"{what} is {value!r}, not an integer of at least {least}")
+    return value
+
+
 class _Loader:
     def __init__(self, root: _Json) -> None:
         self._root = root
@@ -142,12 +154,14 @@ class _Loader:
     def _load_headers(self) -> None:
         types = {item["name"]: item for item in self._root["header_types"]}
         for item in self._root["headers"]:
-            name = item["name"]
+            name = _text(item["name"], "the name of a header")
             type_ = _find(types, item["header_type"], "header type", _source(item))
             fields = []
             for field_name, width, *signed in type_["fields"]:
                 if width == "*":
                     _refuse(f"varbit field '{name}.{field_name}'", _source(type_, _source(item)))
+                _number(width, f"the width of field {name}.{field_name}", 1)
+                _text(field_name, f"the name of a field of header {name}")
                 fields.append(FieldRef(name, field_name, width, bool(signed and signed[0])))
             header = ir.Header(name, tuple(fields), bool(item["metadata"]))
             if not header.is_metadata and header.bits % 8:
@@ -157,18 +171,23 @@ class _Loader:
 
     def _load_state(self) -> None:
         sizes = {
-            table["name"]: table["max_size"]
+            table["name"]: _number(table["max_size"], f"the size of table {table['name']}")
             for pipeline in self._root["pipelines"]
             for table in pipeline["tables"]
         }
         for item in self._root.get("counter_arrays", ()):
-            name = item["name"]
+            name = _text(item["name"], "the name of a counter")
             table = item["binding"] if item["is_direct"] else None
-            size = item["size"] if table is None else _find(sizes, table, "table", _source(item))
+            if table is None:
+                size = _number(item["size"], f"the size of counter {name}")
+            else:
+                size = _find(sizes, table, "table", _source(item))
             self._counters[name] = ir.CounterArray(name, size, table)
         for item in self._root.get("register_arrays", ()):
-            name = item["name"]
-            self._registers[name] = ir.RegisterArray(name, item["bitwidth"], item["size"])
+            name = _text(item["name"], "the name of a register")
+            width = _number(item["bitwidth"], f"the width of register {name}", 1)
+            size = _number(item["size"], f"the size of register {name}")
+            self._registers[name] = ir.RegisterArray(name, width, size)
 
     def _intrinsic(self) -> dict[str, FieldRef]:
         found = {
@@ -187,7 +206,10 @@ class _Loader:
         return _find(self._fields, (header, name), "field", source)
 
     def _header(self, name: str, source: Source) -> str:
-        return _find(self._headers, name, "header", source).name
+        header = _find(self._headers, name, "header", source)
+        if header.is_metadata:
+            raise LoadError(f"{source}: '{name}' is metadata, not a header")
+        return header.name
 
     # -- Expressions -------------------------------------------------------------------------------
 
@@ -204,7 +226,7 @@ class _Loader:
                 return ir.Valid(self._header(header, source), is_bool=False)
             return self._field(header, name, source)
         if kind in ("runtime_data", "local"):
-            return params[value]
+            return params[_number(value, "the index of an action parameter")]
         if kind == "header":
             return ir.HeaderValue(self._header(value, source))
         if kind == "expression":
@@ -268,14 +290,19 @@ class _Loader:
     def _action(self, item: _Json) -> ir.Action:
         source = _source(item)
         params = tuple(
-            ir.Param(index, param["name"], param["bitwidth"])
+            ir.Param(
+                index,
+                _text(param["name"], "the name of an action parameter"),
+                _number(param["bitwidth"], f"the width of parameter {param['name']}", 1),
+            )
             for index, param in enumerate(item["runtime_data"])
         )
         primitives = item["primitives"]
         if not item.get("source_info") and primitives:
             source = _source(primitives[0])
         body = self._block(primitives, 0, len(primitives), params, source)
-        return ir.Action(item["id"], item["name"], params, body, source)
+        name = _text(item["name"], "the name of an action")
+        return ir.Action(_number(item["id"], f"the id of {name}"), name, params, body, source)
 
     def _block(
         self,
@@ -328,13 +355,18 @@ class _Loader:
                 f"{source}: primitive '{op}' takes {len(signature)} arguments, not {len(arguments)}"
             )
         args = tuple(
-            self._argument(kind, argument, params, source)
+            self._argument(op, kind, argument, params, source)
             for kind, argument in zip(signature, arguments, strict=True)
         )
         return ir.Primitive(op, args, source)
 
     def _argument(
-        self, kind: ir.ArgumentKind, item: _Json, params: Sequence[ir.Param], source: Source
+        self,
+        op: str,
+        kind: ir.ArgumentKind,
+        item: _Json,
+        params: Sequence[ir.Param],
+        source: Source,
     ) -> ir.Argument:
         if kind == "value":
             return self._data(item, params, source)
@@ -345,9 +377,11 @@ class _Loader:
             return field
         if item["type"] != kind:
             _refuse(_UNSUPPORTED_VALUES.get(item["type"], f"a {item['type']}"), source)
-        if kind == "header":
-            return ir.HeaderValue(self._header(item["value"], source))
         name = item["value"]
+        if kind == "header" and op == "mark_to_drop":
+            return ir.HeaderValue(_find(self._headers, name, "metadata", source).name)
+        if kind == "header":
+            return ir.HeaderValue(self._header(name, source))
         if kind == "calculation":
             self._usable_calculation(name, source)
         elif kind == "counter_array":
@@ -372,8 +406,8 @@ class _Loader:
         return ir.Parser(start, states)
 
     def _state(self, item: _Json) -> ir.ParserState:
-        name = item["name"]
-        source = _source(item, Source("parser state", 0, name))
+        name = _text(item["name"], "the name of a parser state")
+        source = _source(item, Source(f"parser state {name}"))
         ops = tuple(self._parser_op(op, name, _source(op, source)) for op in item["parser_ops"])
         key = []
         for part in item["transition_key"]:
@@ -413,7 +447,7 @@ class _Loader:
                 _refuse(f"extract into a {args[0]['type']} in parser state '{state}'", source)
             return ir.Extract(self._header(args[0]["value"], source))
         if op == "set":
-            field = self._argument("field", args[0], (), source)
+            field = self._argument("assign", "field", args[0], (), source)
             return ir.Execute(
                 ir.Primitive("assign", (field, self._data(args[1], (), source)), source)
             )
@@ -441,7 +475,7 @@ class _Loader:
         for branch in item["conditionals"]:
             source = _source(branch)
             nodes[branch["name"]] = ir.Branch(
-                branch["name"],
+                _text(branch["name"], "the name of a conditional"),
                 self._condition(branch["expression"], (), source),
                 branch["true_next"],
                 branch["false_next"],
@@ -464,7 +498,7 @@ class _Loader:
         return ir.Control(item["name"], start, nodes)
 
     def _table(self, item: _Json) -> ir.ApplyTable:
-        name = item["name"]
+        name = _text(item["name"], "the name of a table")
         source = _source(item)
         if item["type"] != "simple":
             kind = "action selector" if item["type"] == "indirect_ws" else "action profile"
@@ -474,15 +508,16 @@ class _Loader:
         if item.get("support_timeout"):
             _refuse(f"idle timeout of table '{name}'", source)
         key = tuple(self._key_field(field, name, source) for field in item["key"])
-        actions = tuple(item["action_ids"])
-        for action in actions:
-            _find(self._actions, action, "action", source)
+        actions = tuple(_number(number, "the id of an action") for number in item["action_ids"])
+        names = [_find(self._actions, action, "action", source).name for action in actions]
+        if len(set(names)) < len(names):
+            raise LoadError(f"{source}: table '{name}' has two actions of the same name")
         default = item.get("default_entry")
         if default is None:
             raise LoadError(f"{source}: table '{name}' has no default action")
         entries = self._const_entries(item.get("entries", ()), key, name, source)
         if default["action_id"] not in actions:
-            actions += (default["action_id"],)
+            raise LoadError(f"{source}: the default action of table '{name}' is none of its own")
         next_tables = item["next_tables"]
         by_action: dict[int, str | None] | None = None
         if "__HIT__" not in next_tables and "__MISS__" not in next_tables:
@@ -619,7 +654,7 @@ def _const_match(kind: MatchKind, item: _Json) -> int | tuple[int, int] | None:
     if kind == "exact":
         return int(item["key"]) if isinstance(item["key"], bool) else read("key")
     if kind == "lpm":
-        return read("key"), item["prefix_length"]
+        return read("key"), _number(item["prefix_length"], "the length of a prefix")
     if kind == "range":
         return read("start"), read("end")
     return read("key"), read("mask")
