@@ -30,6 +30,15 @@ parser PacketParser(packet_in packet,
 
     state parse_arp {
         packet.extract(hdr.arp);
+        // Elsewhere the addresses are not where the header has them (RFC 826).
+        transition select(hdr.arp.hardware_type, hdr.arp.protocol_type,
+                          hdr.arp.hardware_length, hdr.arp.protocol_length) {
+            (ARP_ETHERNET, ETHERTYPE_IPV4, MAC_BYTES, IPV4_ADDRESS_BYTES): parse_arp_target;
+            default:                                                      accept;
+        }
+    }
+
+    state parse_arp_target {
         meta.target_ip = hdr.arp.target_ip;
         transition accept;
     }
