@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import struct
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,19 +38,50 @@ DEADLINE = 10.0  # seconds
 # BMv2 queues 64 frames a port, and what a test sends may come out of one.
 CHUNK = 32
 
+SOL_PACKET = 263
+PACKET_AUXDATA = 8
+TP_STATUS_VLAN_VALID = 1 << 4
+
 Frames = Mapping[int, Sequence[bytes]]
 
 
-def link(where: str) -> socket.socket:
+def link(where: str) -> Link:
     """The far end of a port: of a Unix socket, or of a veth pair."""
     if where.startswith("unix:"):
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
         peer.connect(where.removeprefix("unix:"))
-    else:
-        peer = open_interface(where)
-    peer.settimeout(DEADLINE)
-    return peer
+        return Link(peer)
+    peer = open_interface(where)
+    peer.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+    return PacketLink(peer)
+
+
+class Link:
+    """Whole frames to and from a port."""
+
+    def __init__(self, peer: socket.socket) -> None:
+        self.peer = peer
+        self.close = peer.close
+        self.send = peer.send
+        self.settimeout = peer.settimeout
+        self.settimeout(DEADLINE)
+
+    def recv(self) -> bytes:
+        return self.peer.recv(4096)
+
+
+class PacketLink(Link):
+    """By a packet socket, which has the kernel take a VLAN tag out of the frame."""
+
+    def recv(self) -> bytes:
+        frame, messages, _, _ = self.peer.recvmsg(4096, 64)
+        for level, kind, data in messages:
+            if (level, kind) == (SOL_PACKET, PACKET_AUXDATA):
+                status, _, _, _, _, tci, tpid = struct.unpack("=IIIHHHH", data[:20])
+                if status & TP_STATUS_VLAN_VALID:
+                    frame = frame[:12] + struct.pack("!HH", tpid, tci) + frame[12:]
+        return frame
 
 
 @dataclass
@@ -98,7 +130,7 @@ class Testbed:
             while True:
                 peer.send(probe)
                 try:
-                    peer.recv(4096)
+                    peer.recv()
                     break
                 except TimeoutError:
                     assert time.monotonic() < deadline, f"port {port} does not answer ARP"
@@ -170,7 +202,7 @@ class Testbed:
         for port, missing in awaited.items():
             while missing:
                 try:
-                    frame = self.links[port].recv(4096)
+                    frame = self.links[port].recv()
                 except TimeoutError:
                     self.switch.check()
                     raise AssertionError(

@@ -258,15 +258,8 @@ def test_fragments(bed: Testbed, job: Job, flags: str | int, offset: int) -> Non
 def test_ipv4_options(bed: Testbed, job: Job) -> None:
     port, frame = job.send(1, constant(9))
     packet = Ether(frame)
-    options = IP(bytes(packet[IP])[:20])
-    options.remove_payload()
-    body = bytes(packet[UDP])
-    header = IP(
-        src=packet[IP].src,
-        dst=packet[IP].dst,
-        proto=17,
-        options=[("NOP"), ("NOP"), ("NOP"), ("EOL")],
-    )
+    body, ip = bytes(packet[UDP]), packet[IP]
+    header = IP(src=ip.src, dst=ip.dst, proto=ip.proto, options=[IPOption_NOP()] * 4)
     frame = bytes(Ether(src=packet.src, dst=packet.dst, type=0x0800) / header / Raw(body))
     assert frame[14] == 0x46
     refuse(bed, job, (port, frame), Outcome.HOST_UNHANDLED)
