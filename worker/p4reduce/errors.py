@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong, as types. All derive from `P4ReduceError`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class P4ReduceError(Exception):
+    """Base of everything that this library raises on purpose, wrong arguments aside."""
+
+
+class ConfigurationError(P4ReduceError, ValueError):
+    """Rank, world size, interface or another setting is missing, or two of them disagree."""
+
+
+class AdmissionError(P4ReduceError):
+    """The controller refuses this rank: taken, not fitting the job, or no slots are free."""
+
+
+class ControllerUnreachableError(P4ReduceError, ConnectionError):
+    """Nobody answers at the controller's address."""
+
+
+class SwitchUnreachableError(P4ReduceError, ConnectionError):
+    """No frames can be exchanged with the switch."""
+
+
+class CollectiveTimeoutError(P4ReduceError, TimeoutError):
+    """A wait came to its deadline.
+
+    Attributes:
+        missing: ranks that the switch has not heard, as far as it said so.
+        slot: the slot that waits, or None.
+        seconds: how long was waited.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        missing: Iterable[int] = (),
+        slot: int | None = None,
+        seconds: float = 0.0,
+    ) -> None:
+        super().__init__(message)
+        self.missing = tuple(missing)
+        self.slot = slot
+        self.seconds = seconds
+
+
+class WorkerLostError(P4ReduceError):
+    """Other ranks of the job died or left, so that a sum with all ranks cannot come about.
+
+    Attributes:
+        ranks: which ones.
+    """
+
+    def __init__(self, message: str, *, ranks: Iterable[int] = ()) -> None:
+        super().__init__(message)
+        self.ranks = tuple(ranks)
+
+
+class JobEndedError(P4ReduceError):
+    """The job was deleted, or the controller does not know it any more."""
+
+
+class MismatchError(P4ReduceError):
+    """The ranks called different collectives, or the same ones in another order."""
+
+
+class LaneOverflowError(P4ReduceError, OverflowError):
+    """A sum of int32 numbers left the range of int32.
+
+    Attributes:
+        block: the first block of 256 elements seen to overflow.
+    """
+
+    def __init__(self, message: str, *, block: int = 0) -> None:
+        super().__init__(message)
+        self.block = block
+
+
+class ValueRangeError(P4ReduceError, OverflowError):
+    """A float64 number is out of float32's range, which the block exponents have."""
+
+
+class ClosedError(P4ReduceError):
+    """The communicator has been closed."""

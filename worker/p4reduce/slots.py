@@ -1,0 +1,717 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker's side of the protocol: docs/protocol.md, "What a worker does".
+
+`SlotMachine` holds the state of all slots of a job in numpy arrays. Frames go in and rows of
+frames to be sent come out; it has no thread, no socket and no clock of its own. A batch of frames
+costs a fixed number of numpy calls, however many frames there are, besides what touches their
+lanes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.collective import Collective, Indices, Operation
+from p4reduce.errors import (
+    CollectiveTimeoutError,
+    LaneOverflowError,
+    MismatchError,
+    P4ReduceError,
+    SwitchUnreachableError,
+    WorkerLostError,
+)
+from p4reduce.frames import FrameBuffer
+from p4reduce.quantise import Quantiser
+from p4reduce.statistics import Counts, RoundTrips
+from p4reduce.timers import RetransmissionTimeout
+from p4reduce.wire import (
+    AGG_BYTES,
+    AGGREGATION_VERSION,
+    EMPTY_FRAME_BYTES,
+    HALF_FRAME_BYTES,
+    MAX_WORLD_SIZE,
+    NO_BLOCK,
+    NONFINITE_EXPONENT,
+    PAYLOAD_BYTES,
+    PAYLOAD_FRAME_BYTES,
+    Aggregation,
+    Endpoint,
+    Flag,
+    Format,
+    Kind,
+    template,
+)
+
+# Rows of a slot in the buffer of frames to send: one for each shape that a contribution can have,
+# so that addresses, lengths and checksums are written once per job.
+_EMPTY, _PAYLOAD, _PADDED, _SHAPES = 0, 1, 2, 3
+
+_IDLE = -1  # in `_expected`: no round number
+_OPENING = -1  # in `_block`: the round that opens a stripe
+
+# Words of the aggregation header.
+_KIND_FLAGS_RANK, _JOB, _SLOT_FORMAT_EXPONENT, _ROUND, _BLOCK, _NEXT_BLOCK, _TAG = range(7)
+_CONTRIBUTORS = 7  # and 8
+
+_TRIES_TO_TELL = 3  # retransmissions without any answer, after which the switch is not there
+
+_FIRST, _SECOND, _WHOLE = 1, 2, 3
+_HALVES = Flag.FIRST_HALF | Flag.SECOND_HALF
+_RESULT_FLAGS = Flag.PAYLOAD | Flag.OVERFLOW | Flag.NONFINITE | Flag.MISMATCH | _HALVES
+
+
+def _frame_lengths() -> npt.NDArray[np.int64]:
+    """For each pair of kind and flags, as 12 bits, the length of a frame that we accept."""
+    lengths = np.full(1 << 12, -1, np.int64)
+    for flags in range(256):
+        lengths[Kind.STATUS << 8 | flags] = EMPTY_FRAME_BYTES
+        if flags & ~_RESULT_FLAGS or flags & _HALVES == _HALVES:
+            continue
+        if not flags & Flag.PAYLOAD:
+            length = -1 if flags & _HALVES else EMPTY_FRAME_BYTES
+        else:
+            length = HALF_FRAME_BYTES if flags & _HALVES else PAYLOAD_FRAME_BYTES
+        lengths[Kind.RESULT << 8 | flags] = length
+    return lengths
+
+
+_LENGTHS = _frame_lengths()
+_PARTS = np.array(
+    [{0: _WHOLE, 64: _FIRST, 128: _SECOND}.get(flags & _HALVES, 0) for flags in range(256)],
+    np.uint8,
+)
+
+
+# The 48 bytes of a frame that have the same values in every answer to us: from the source's MAC
+# address, which is left out, to the lanes' format.
+_COMPARED = slice(1, 7)
+
+
+def _own_answers(
+    here: Endpoint, switch: Endpoint, rank: int, job: int, lane_format: Format
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """Return what every answer to us holds in `_COMPARED`, and a mask of the bits that matter."""
+    header = Aggregation(kind=Kind.RESULT, rank=rank, job=job, format=lane_format)
+    wanted, mask = FrameBuffer(1), FrameBuffer(1)
+    wanted.put(0, template(switch, here, header))
+    record = mask.records
+    for column, bits in (
+        ("eth_type", 0xFFFF),
+        ("ip_version_ihl", 0xFF),
+        ("ip_flags_frag", 0x3FFF),
+        ("ip_proto", 0xFF),
+        ("ip_src", 0xFFFFFFFF),
+        ("ip_dst", 0xFFFFFFFF),
+        ("udp_sport", 0xFFFF),
+        ("udp_dport", 0xFFFF),
+        ("version_kind", 0xF0),
+        ("rank", 0xFFFF),
+        ("job", 0xFFFFFFFF),
+        ("format", 0xFF),
+    ):
+        record[column] = bits
+    return (wanted.raw[0, _COMPARED] & mask.raw[0, _COMPARED]), mask.raw[0, _COMPARED]
+
+
+class _Answers:
+    """Some of the frames received, as columns.
+
+    `header` has shape (9, frames), `rows` says where in the buffer each frame is.
+    """
+
+    __slots__ = ("flags", "header", "rows", "slots")
+
+    def __init__(
+        self,
+        header: npt.NDArray[np.uint32],
+        flags: npt.NDArray[np.uint32],
+        slots: Indices,
+        rows: Indices,
+    ) -> None:
+        self.header = header
+        self.flags = flags
+        self.slots = slots
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def only(self, which: npt.NDArray[np.bool_] | Indices) -> _Answers:
+        return _Answers(
+            self.header[:, which], self.flags[which], self.slots[which], self.rows[which]
+        )
+
+
+class SlotMachine:
+    """Runs a job's collectives through its slots.
+
+    Attributes:
+        outgoing: the frames that can be sent.
+        counts, round_trips: statistics.
+        timeout: the estimate behind the timers.
+        broken: why no collective can be run any more, or None.
+
+    Args:
+        slots: how many the job has; all ranks have the same number.
+        job: its incarnation id.
+        rank: own.
+        world_size: of the job.
+        here: own addresses.
+        switch: those of the switch.
+        lane_format: of the blocks.
+    """
+
+    def __init__(
+        self,
+        *,
+        slots: int,
+        job: int,
+        rank: int,
+        world_size: int,
+        here: Endpoint,
+        switch: Endpoint,
+        lane_format: Format = Format.INT32,
+    ) -> None:
+        self.counts = Counts()
+        self.round_trips = RoundTrips()
+        self.timeout = RetransmissionTimeout()
+        self.broken: P4ReduceError | None = None
+        self._slots = slots
+        self._world_size = world_size
+        self._format = lane_format
+        self._quantiser = Quantiser(world_size, lane_format)
+
+        # -- What runs where ---------------------------------------------------------------
+        self._collectives: dict[int, Collective] = {}
+        self._queues: list[deque[Collective]] = [deque() for _ in range(slots)]
+        self._stripes_given = 0
+        self._owner = np.zeros(slots, np.int64)  # sequence number of the collective
+        self._count = np.zeros(slots, np.int64)  # its blocks
+        self._tag = np.zeros(slots, np.uint32)
+
+        # -- The round under way in each slot ----------------------------------------------
+        self._next_round = np.zeros(slots, np.uint32)
+        self._expected = np.full(slots, _IDLE, np.int64)
+        self._block = np.full(slots, _OPENING, np.int64)
+        self._exponent = np.zeros(slots, np.uint8)
+        self._announced = np.zeros(slots, np.int64)  # own next block
+        self._parts = np.zeros(slots, np.uint8)  # halves that have come
+        self._heard = np.zeros(slots, np.uint64)  # from the last STATUS; 0: there was none
+        self._row = np.zeros(slots, np.int64)  # of the frame to repeat
+
+        # -- Timers --------------------------------------------------------------------------
+        self._sent_at = np.zeros(slots)
+        self._due = np.full(slots, np.inf)
+        self._retransmissions = np.zeros(slots, np.int64)
+        self._backed_off = False  # whether any of these is not 0
+        self._heard_switch_at = -np.inf
+        self._left: tuple[int, ...] = ()
+        self._left_bits = np.uint64(0)
+
+        # -- Frames --------------------------------------------------------------------------
+        self.outgoing = FrameBuffer(slots * _SHAPES)
+        self._sendable: list[Indices] = []
+        self._first_word = AGGREGATION_VERSION << 28 | Kind.CONTRIBUTE << 24 | rank
+        self._job = job
+        self._fill_templates(here, switch, rank)
+        self._wanted, self._mask = _own_answers(here, switch, rank, job, lane_format)
+
+        # -- Scratch -------------------------------------------------------------------------
+        lanes = lane_format.lanes
+        self._rows = {
+            np.dtype(kind): np.empty((slots, lanes), kind)
+            for kind in (np.float16, np.float32, np.float64, np.int32)
+        }
+        self._lanes = np.empty((slots, lanes), self._quantiser.lane_dtype)
+        # Copying between equal types is much faster, so lanes are swapped before.
+        raw = self._lanes.dtype.newbyteorder("=")
+        self._raw_lanes = self._lanes.view(raw)
+        self._outgoing_lanes = self.outgoing.payload.view(raw)
+        self._mark = np.zeros(slots, np.int64)
+        self._numbers = np.arange(4096)
+
+    def _fill_templates(self, here: Endpoint, switch: Endpoint, rank: int) -> None:
+        header = Aggregation(kind=Kind.CONTRIBUTE, rank=rank, job=self._job)
+        empty = template(here, switch, header)
+        filled = template(here, switch, header, bytes(PAYLOAD_BYTES))
+        for slot in range(self._slots):
+            self.outgoing.put(slot * _SHAPES + _EMPTY, empty)
+            self.outgoing.put(slot * _SHAPES + _PAYLOAD, filled)
+            self.outgoing.put(slot * _SHAPES + _PADDED, filled)
+
+    # -- From the engine -----------------------------------------------------------------------
+
+    @property
+    def next_due(self) -> float:
+        """When the first timer or collective's deadline runs out; infinite if there is none."""
+        due = float(self._due.min())
+        for collective in self._collectives.values():
+            due = min(due, collective.deadline)
+        return due
+
+    @property
+    def idle(self) -> bool:
+        """Whether all collectives are over."""
+        return not self._collectives
+
+    def take_sendable(self) -> Indices:
+        """Return the rows of `outgoing` that are to be sent now; `sent` has to follow."""
+        if not self._sendable:
+            return self._numbers[:0]
+        rows = self._sendable[0] if len(self._sendable) == 1 else np.concatenate(self._sendable)
+        self._sendable.clear()
+        return rows
+
+    def sent(self, rows: Indices, now: float) -> None:
+        """Start the timers of rows that the transport took."""
+        self.counts.frames_sent += len(rows)
+        self.counts.bytes_sent += int(self.outgoing.lengths[rows].sum())
+        slots = rows // _SHAPES
+        self._sent_at[slots] = now
+        if self._backed_off:
+            self._due[slots] = now + self.timeout.after(self._retransmissions[slots])
+        else:
+            self._due[slots] = now + self.timeout.seconds
+        if self.broken is not None:
+            self._due[:] = np.inf
+
+    def submit(self, collective: Collective) -> None:
+        """Queue a collective behind those before it; all ranks do so in the same order."""
+        if self._left and self.broken is None:
+            self.fail(self._left_error(self._left, collective))
+        if self.broken is not None:
+            collective.finish(self.broken)
+            return
+        collective.offset = self._stripes_given % self._slots
+        self._stripes_given += collective.stripes
+        self._collectives[collective.sequence] = collective
+        free: list[int] = []
+        for stripe in range(collective.stripes):
+            slot = (collective.offset + stripe) % self._slots
+            if self._expected[slot] == _IDLE:
+                free.append(slot)
+            else:
+                self._queues[slot].append(collective)
+        if free:
+            self._open(collective, np.array(free))
+
+    def fail(self, error: P4ReduceError) -> None:
+        """End everything: nothing can be summed any more."""
+        if self.broken is None:
+            self.broken = error
+        self._expected[:] = _IDLE
+        self._due[:] = np.inf
+        self._sendable.clear()
+        for queue in self._queues:
+            queue.clear()
+        for collective in self._collectives.values():
+            collective.finish(error)
+        self._collectives.clear()
+
+    def ranks_left(self, ranks: tuple[int, ...], now: float) -> None:
+        """Ranks have left the job: what they had not contributed to will never be complete.
+
+        What they had can still be fetched from the switch, so it is asked who is missing.
+        """
+        if ranks != self._left:
+            self._left = ranks
+            self._left_bits = np.uint64(sum(1 << rank for rank in ranks))
+            self._due[np.isfinite(self._due)] = now
+
+    def expire(self, now: float) -> None:
+        """Repeat the frames whose time is up; end everything if a deadline has passed."""
+        slots = np.flatnonzero(self._due <= now)
+        if len(slots):
+            self._repeat(slots)
+        for collective in self._collectives.values():
+            if collective.deadline <= now:
+                self.fail(self._timeout_error(collective, now))
+                return
+
+    def receive(self, buffer: FrameBuffer, count: int, now: float) -> None:
+        """Take frames that came in, the first `count` rows of a buffer."""
+        answers = self._answers_to_us(buffer, count)
+        if not len(answers):
+            return
+        self._heard_switch_at = now
+        answers = self._results_under_way(answers)
+        if not len(answers):
+            return
+        parts = _PARTS[answers.flags]
+        if (parts == _WHOLE).all():
+            complete = [self._once_a_slot(answers)]
+            self._deliver(buffer, complete[0], slice(None))
+        else:
+            complete = self._join_halves(buffer, answers, parts)
+        for some in complete:
+            if len(some):
+                self._parts[some.slots] = 0
+                self._take_round_trips(some.slots, now)
+                for collective, which in self._by_owner(some.slots):
+                    self._advance(collective, some if which is None else some.only(which))
+
+    # -- What came in ----------------------------------------------------------------------------
+
+    def _answers_to_us(self, buffer: FrameBuffer, count: int) -> _Answers:
+        """Leave out what is truncated, garbage or somebody else's."""
+        lengths = buffer.lengths[:count]
+        self.counts.frames_received += count
+        self.counts.bytes_received += int(lengths.sum())
+        header = buffer.header[:count].T.astype(np.uint32, order="C")
+        flags = (header[_KIND_FLAGS_RANK] >> 16) & 0xFFF
+        slots = (header[_SLOT_FORMAT_EXPONENT] >> 16).astype(np.int64)
+        different = buffer.raw[:count, _COMPARED] & self._mask
+        good = (different == self._wanted).all(axis=1)
+        good &= _LENGTHS[flags] == lengths
+        good &= slots < self._slots
+        return self._all_but(
+            ~good, _Answers(header, flags, slots, self._numbers[:count]), "invalid"
+        )
+
+    def _all_but(self, bad: npt.NDArray[np.bool_], answers: _Answers, count: str) -> _Answers:
+        """Leave some out and count them."""
+        if not bad.any():
+            return answers
+        setattr(self.counts, count, getattr(self.counts, count) + int(bad.sum()))
+        return answers.only(~bad)
+
+    def _results_under_way(self, answers: _Answers) -> _Answers:
+        """Leave out all but the results that the slots wait for, and take notice of STATUS.
+
+        From here on `flags` are without the kind.
+        """
+        stale = self._expected[answers.slots] != answers.header[_ROUND]
+        answers = self._all_but(stale, answers, "stale")
+        is_status = answers.flags >= Kind.STATUS << 8
+        if is_status.any():
+            self._take_statuses(answers.only(is_status))
+            answers = answers.only(~is_status)
+        answers.flags &= 0xFF
+        if not len(answers) or self.broken is not None:
+            return answers.only(self._numbers[:0])
+        mismatch = answers.flags & int(Flag.MISMATCH) != 0
+        if mismatch.any():
+            self._mismatch(int(answers.slots[mismatch][0]))
+            return answers.only(self._numbers[:0])
+        slots, header = answers.slots, answers.header
+        next_block = header[_NEXT_BLOCK]
+        wrong = self._tag[slots] != header[_TAG]
+        wrong |= self._block[slots] & NO_BLOCK != header[_BLOCK]
+        wrong |= (next_block >= self._count[slots]) & (next_block != NO_BLOCK)
+        return self._all_but(wrong, answers, "invalid")
+
+    def _once_a_slot(self, answers: _Answers) -> _Answers:
+        """Leave out duplicates within a batch."""
+        if len(answers) == 1:
+            return answers
+        numbers = self._numbers[: len(answers)]
+        self._mark[answers.slots] = numbers
+        return self._all_but(self._mark[answers.slots] != numbers, answers, "duplicates")
+
+    def _join_halves(
+        self, buffer: FrameBuffer, answers: _Answers, parts: npt.NDArray[np.uint8]
+    ) -> list[_Answers]:
+        """Deliver halves and wholes; return those that complete a round, each slot once."""
+        complete: list[_Answers] = []
+        half = self._format.lanes // 2
+        for part, columns in (
+            (_FIRST, slice(0, half)),
+            (_SECOND, slice(half, None)),
+            (_WHOLE, slice(None)),
+        ):
+            some = answers.only(parts == part)
+            some = self._all_but(self._parts[some.slots] & part == part, some, "duplicates")
+            some = self._once_a_slot(some)
+            if len(some):
+                self._deliver(buffer, some, columns)
+                self._parts[some.slots] |= part
+                complete.append(some.only(self._parts[some.slots] == _WHOLE))
+        return complete
+
+    def _take_statuses(self, answers: _Answers) -> None:
+        self.counts.statuses += len(answers)
+        wide = answers.header.astype(np.uint64)
+        heard = wide[_CONTRIBUTORS] << np.uint64(32) | wide[_CONTRIBUTORS + 1]
+        self._heard[answers.slots] = heard
+        without = self._left_bits & ~heard
+        if without.any():
+            bits = int(np.bitwise_or.reduce(without))
+            collective = self._collectives[int(self._owner[answers.slots[without != 0][0]])]
+            self.fail(self._left_error(_ranks_of(bits), collective))
+
+    def _mismatch(self, slot: int) -> None:
+        collective = self._collectives[int(self._owner[slot])]
+        self.fail(
+            MismatchError(
+                f"{collective.description}: the ranks do not agree on what they reduce. This is "
+                "what this rank called; another one called something else, or in another order "
+                "(operation, number of elements, dtype, name and order have to be the same)"
+            )
+        )
+
+    def _by_owner(self, slots: Indices) -> list[tuple[Collective, Indices | None]]:
+        """Tell slots apart by collective; None stands for all of them."""
+        owners = self._owner[slots]
+        first = owners[0]
+        if (owners == first).all():
+            return [(self._collectives[int(first)], None)]
+        return [
+            (self._collectives[int(owner)], np.flatnonzero(owners == owner))
+            for owner in np.unique(owners)
+        ]
+
+    # -- Results into the output -----------------------------------------------------------------
+
+    def _deliver(self, buffer: FrameBuffer, answers: _Answers, columns: slice) -> None:
+        """Write sums, or some columns of them, into the outputs."""
+        about_block = self._block[answers.slots] != _OPENING
+        if not about_block.all():
+            answers = answers.only(about_block)
+            if not len(answers):
+                return
+        for collective, which in self._by_owner(answers.slots):
+            some = answers if which is None else answers.only(which)
+            # Without payload the sum is zero, or not a number.
+            plain = some.flags & int(Flag.PAYLOAD | Flag.NONFINITE) == Flag.PAYLOAD
+            if not plain.all():
+                odd = some.only(~plain)
+                not_a_number = odd.flags & int(Flag.NONFINITE) != 0
+                blocks = self._block[odd.slots]
+                collective.target.fill(blocks[~not_a_number], 0)
+                if collective.dtype.kind == "f":
+                    collective.target.fill(blocks[not_a_number], np.nan)
+                some = some.only(plain)
+            if len(some):
+                self._dequantise(collective, buffer, some, columns)
+
+    def _dequantise(
+        self, collective: Collective, buffer: FrameBuffer, answers: _Answers, columns: slice
+    ) -> None:
+        slots, rows = answers.slots, answers.rows
+        blocks = self._block[slots]
+        overflowed = answers.flags & int(Flag.OVERFLOW) != 0
+        if overflowed.any():
+            collective.overflowed = int(blocks[overflowed].min())
+        width = len(range(*columns.indices(self._format.lanes)))
+        count = len(rows)
+        lanes = buffer.payload.view(self._quantiser.lane_dtype)[:, :width]
+        in_a_row = rows[-1] - rows[0] == count - 1  # then there is no need for a copy
+        lanes = lanes[rows[0] : rows[0] + count] if in_a_row else lanes[rows]
+        values = self._rows[collective.working_dtype][:count, :width]
+        if collective.dtype == np.int32:
+            np.copyto(values, lanes)
+        else:
+            self._quantiser.dequantise(
+                lanes,
+                self._exponent[slots],
+                values,
+                mean=collective.operation is Operation.MEAN,
+            )
+        collective.target.scatter(blocks, values, columns)
+        if columns.start != 0:
+            self.counts.blocks_received += count
+
+    # -- On to the next round --------------------------------------------------------------------
+
+    def _take_round_trips(self, slots: Indices, now: float) -> None:
+        # Rounds that open a stripe last as long as the slowest rank computes: no measure of
+        # the network.
+        usable = self._block[slots] != _OPENING
+        if self._backed_off:
+            usable &= self._retransmissions[slots] == 0
+        samples = now - self._sent_at[slots[usable]]
+        if len(samples):
+            self.round_trips.add(samples)
+            self.timeout.sample(float(samples.max()))
+        if self._backed_off:
+            self._heard[slots] = 0
+            self._retransmissions[slots] = 0
+            self._backed_off = bool(self._retransmissions.any())
+            # The ranks are there and the switch answers, so what is missing was lost: there is
+            # no reason left to wait for long.
+            waiting = np.isfinite(self._due)
+            self._due[waiting] = np.minimum(self._due[waiting], now + self.timeout.seconds)
+
+    def _advance(self, collective: Collective, answers: _Answers) -> None:
+        """Start the next rounds of slots that have a result."""
+        over = answers.header[_NEXT_BLOCK] == NO_BLOCK
+        if over.any():
+            self._end_stripes(collective, answers.slots[over])
+            answers = answers.only(~over)
+            if not len(answers):
+                return
+        slots = answers.slots
+        blocks = answers.header[_NEXT_BLOCK].astype(np.int64)
+        exponents = (answers.header[_SLOT_FORMAT_EXPONENT] & 0xFF).astype(np.uint8)
+        announced = self._announced[slots]
+        mine = blocks == announced
+        self._announced[slots] = np.where(
+            mine, collective.next_nonzero[blocks + collective.stripes], announced
+        )
+        self._block[slots] = blocks
+        self._exponent[slots] = exponents
+        nonfinite = exponents == NONFINITE_EXPONENT
+        self._contribute(collective, slots, mine & ~nonfinite, nonfinite)
+
+    def _open(self, collective: Collective, slots: Indices) -> None:
+        """Start a collective's stripes in slots that are free."""
+        self._owner[slots] = collective.sequence
+        self._count[slots] = collective.count
+        self._tag[slots] = collective.tag
+        self._block[slots] = _OPENING
+        stripes = (slots - collective.offset) % self._slots
+        self._announced[slots] = collective.next_nonzero[stripes]
+        nothing = np.zeros(len(slots), np.bool_)
+        self._contribute(collective, slots, nothing, nothing)
+
+    def _end_stripes(self, collective: Collective, slots: Indices) -> None:
+        self._expected[slots] = _IDLE
+        self._due[slots] = np.inf
+        openings: dict[int, list[int]] = {}
+        for slot in slots.tolist():
+            if self._queues[slot]:
+                openings.setdefault(self._queues[slot].popleft().sequence, []).append(slot)
+        for sequence, free in openings.items():
+            self._open(self._collectives[sequence], np.array(free))
+        collective.remaining -= len(slots)
+        if not collective.remaining:
+            del self._collectives[collective.sequence]
+            if collective.overflowed is None:
+                self.counts.collectives += 1
+                collective.finish()
+            else:
+                collective.finish(_overflow_error(collective, collective.overflowed))
+
+    def _contribute(
+        self,
+        collective: Collective,
+        slots: Indices,
+        with_payload: npt.NDArray[np.bool_],
+        nonfinite: npt.NDArray[np.bool_],
+    ) -> None:
+        """Make the frames of the slots' next rounds."""
+        rounds = self._next_round[slots]
+        self._next_round[slots] = rounds + np.uint32(1)
+        self._expected[slots] = rounds
+        announced = self._announced[slots]
+        header = np.zeros((AGG_BYTES // 4, len(slots)), np.uint32)
+        header[_KIND_FLAGS_RANK] = (
+            self._first_word
+            | with_payload * np.uint32(Flag.PAYLOAD << 16)
+            | nonfinite * np.uint32(Flag.NONFINITE << 16)
+        )
+        header[_JOB] = self._job
+        header[_SLOT_FORMAT_EXPONENT] = (
+            slots << 16 | self._format << 8 | collective.exponents[announced]
+        )
+        header[_ROUND] = rounds
+        header[_BLOCK] = self._block[slots] & NO_BLOCK
+        header[_NEXT_BLOCK] = np.where(announced == collective.none, NO_BLOCK, announced)
+        header[_TAG] = collective.tag
+        rows = slots * _SHAPES + with_payload
+        self.outgoing.header[rows] = header.T
+        self._row[slots] = rows
+        self._due[slots] = np.inf  # runs from when it is sent
+        if with_payload.any():
+            if not with_payload.all():
+                self._fill_lanes(collective, slots[with_payload], rows[with_payload])
+            else:
+                self._fill_lanes(collective, slots, rows)
+        self._sendable.append(rows)
+
+    def _fill_lanes(self, collective: Collective, slots: Indices, rows: Indices) -> None:
+        count = len(slots)
+        values = self._rows[collective.dtype][:count]
+        collective.source.gather(self._block[slots], values)
+        lanes = self._lanes[:count]
+        if collective.dtype == np.int32:
+            np.copyto(lanes, values)
+        else:
+            if collective.dtype != collective.working_dtype:
+                values = values.astype(collective.working_dtype)
+            self._quantiser.quantise(values, self._exponent[slots], lanes)
+        self._outgoing_lanes[rows] = self._raw_lanes[:count]
+        self.counts.blocks_sent += count
+
+    # -- When nothing comes ------------------------------------------------------------------------
+
+    def _repeat(self, slots: Indices) -> None:
+        """Send the slots' last frames again.
+
+        Those without payload are padded from now on, so that a result fits into them; see
+        docs/protocol.md, "Halves and padding".
+        """
+        rows = self._row[slots]
+        bare = rows % _SHAPES == _EMPTY
+        if bare.any():
+            padded = slots[bare] * _SHAPES + _PADDED
+            self.outgoing.header[padded] = self.outgoing.header[rows[bare]]
+            self.outgoing.flags[padded] |= np.uint8(Flag.PADDED)
+            rows[bare] = padded
+            self._row[slots] = rows
+        self.outgoing.flags[rows] |= np.uint8(Flag.RETRANSMISSION)
+        self._retransmissions[slots] += 1
+        self._backed_off = True
+        self._due[slots] = np.inf
+        self.counts.retransmissions += len(slots)
+        self._sendable.append(rows)
+
+    def _left_error(self, ranks: tuple[int, ...], collective: Collective) -> WorkerLostError:
+        return WorkerLostError(
+            f"{collective.description} cannot be completed: {describe_ranks(ranks)} left the job "
+            "without taking part in it",
+            ranks=ranks,
+        )
+
+    def _timeout_error(self, collective: Collective, now: float) -> P4ReduceError:
+        seconds = now - collective.started
+        what = f"{collective.description} is not complete after {seconds:.3g} s"
+        waiting = np.flatnonzero((self._owner == collective.sequence) & (self._expected != _IDLE))
+        if not len(waiting):
+            waiting = np.flatnonzero(self._expected != _IDLE)
+            what += ", still behind earlier ones"
+        tries = int(self._retransmissions[waiting].max())
+        if self._heard_switch_at < collective.started and tries >= _TRIES_TO_TELL:
+            return SwitchUnreachableError(
+                f"{what}: the switch has answered nothing, though asked {tries} times again "
+                f"(slot {int(waiting[0])})"
+            )
+        told = waiting[self._heard[waiting] != 0]
+        if not len(told):
+            return CollectiveTimeoutError(
+                f"{what}: slot {int(waiting[0])} has no result, and the switch has not said yet "
+                "who is missing",
+                slot=int(waiting[0]),
+                seconds=seconds,
+            )
+        slot = int(told[0])
+        everybody = (1 << self._world_size) - 1
+        missing = _ranks_of(everybody & ~int(self._heard[slot]))
+        return CollectiveTimeoutError(
+            f"{what}: slot {slot} waits for {describe_ranks(missing)}, which the switch has not "
+            "heard",
+            missing=missing,
+            slot=slot,
+            seconds=seconds,
+        )
+
+
+def _overflow_error(collective: Collective, block: int) -> LaneOverflowError:
+    first = block * collective.format.lanes
+    return LaneOverflowError(
+        f"{collective.description}: a sum left the range of {collective.dtype.name} within "
+        f"elements {first:,} to {first + collective.format.lanes - 1:,}",
+        block=block,
+    )
+
+
+def _ranks_of(bits: int) -> tuple[int, ...]:
+    return tuple(rank for rank in range(MAX_WORLD_SIZE) if bits >> rank & 1)
+
+
+def describe_ranks(ranks: tuple[int, ...]) -> str:
+    """Return "rank 3" or "ranks 1, 3"."""
+    return f"rank{'s' * (len(ranks) != 1)} {', '.join(map(str, ranks)) or '(none)'}"

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long to wait for a result before asking again: RFC 6298."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+_ALPHA = 1 / 8
+_BETA = 1 / 4
+_VARIATIONS = 4.0
+
+
+class RetransmissionTimeout:
+    """An estimate of the round trip, and the timeout that follows from it, in seconds.
+
+    All slots of a job share one path and one estimate. Samples must be of rounds that were not
+    retransmitted (Karn's algorithm; RFC 6298, section 3), which the caller sees to.
+
+    Args:
+        initial: until there is a sample. The network is a single switch, so much less than the
+            second that the RFC asks of TCP.
+        floor: at least; below some milliseconds the scheduler's pauses look like losses.
+        ceiling: at most, after backing off.
+    """
+
+    def __init__(self, initial: float = 0.05, floor: float = 0.005, ceiling: float = 0.2) -> None:
+        self.floor = floor
+        self.ceiling = ceiling
+        self.seconds = initial
+        self._smoothed = 0.0
+        self._variation = 0.0
+
+    def sample(self, round_trip: float) -> None:
+        """Take a measurement into account (RFC 6298, 2.2 and 2.3)."""
+        if self._smoothed == 0.0:
+            self._smoothed = round_trip
+            self._variation = round_trip / 2
+        else:
+            self._variation += _BETA * (abs(self._smoothed - round_trip) - self._variation)
+            self._smoothed += _ALPHA * (round_trip - self._smoothed)
+        timeout = self._smoothed + _VARIATIONS * self._variation
+        self.seconds = min(max(timeout, self.floor), self.ceiling)
+
+    def after(self, retransmissions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Return the timeouts after so many retransmissions of a packet: doubled by each."""
+        return np.minimum(self.seconds * np.exp2(np.minimum(retransmissions, 30)), self.ceiling)

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How frames get to the switch and back: a packet socket on an interface, or a Unix socket."""
+
+from __future__ import annotations
+
+from p4reduce.transport.base import Transport
+from p4reduce.transport.faulty import FaultPlan, FaultyTransport
+from p4reduce.transport.packet import PacketTransport
+from p4reduce.transport.select import INTERFACE_ENVIRONMENT, open_transport
+from p4reduce.transport.unix import UnixTransport
+
+__all__ = [
+    "INTERFACE_ENVIRONMENT",
+    "FaultPlan",
+    "FaultyTransport",
+    "PacketTransport",
+    "Transport",
+    "UnixTransport",
+    "open_transport",
+]

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loss, duplication, reordering and delay on purpose: for tests and for demonstrations.
+
+Faults are drawn from a generator with a seed, so that a run can be had again. Each direction has
+a generator of its own: what happens to the frames one way does not depend on those the other way.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.errors import ConfigurationError
+from p4reduce.frames import FrameBuffer
+from p4reduce.transport.base import RECEIVE_BATCH, Indices, Transport
+from p4reduce.wire import Endpoint
+
+FAULTS_ENVIRONMENT = "P4REDUCE_FAULTS"
+
+
+class Fault(Enum):
+    """What can happen to a frame on its way. Test matrices run through this."""
+
+    DROP = "drop"
+    DUPLICATE = "duplicate"
+    REORDER = "reorder"
+    DELAY = "delay"
+
+
+@dataclass(frozen=True)
+class FaultPlan:
+    """How often what happens.
+
+    Attributes:
+        drop: probability that a frame is lost.
+        duplicate: probability that it comes twice.
+        reorder: probability that it is held back behind the frames of up to `reorder_seconds`.
+        delay: probability that it is held back for `delay_seconds`.
+        reorder_seconds: at most, chosen evenly.
+        delay_seconds: long enough to outlast several rounds.
+        seed: of the generators.
+        up: whether frames to the switch are meant.
+        down: whether frames from the switch are meant.
+        stream: makes the generators of several ranks with one seed differ.
+    """
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    delay: float = 0.0
+    reorder_seconds: float = 0.002
+    delay_seconds: float = 0.02
+    seed: int = 0
+    up: bool = True
+    down: bool = True
+    stream: int = 0
+
+    def __post_init__(self) -> None:
+        for fault in Fault:
+            probability = getattr(self, fault.value)
+            if not 0.0 <= probability < 1.0:
+                raise ConfigurationError(
+                    f"{fault.value}={probability:g}: a probability from 0 to below 1 is needed"
+                )
+
+    @classmethod
+    def parse(cls, text: str, *, stream: int = 0) -> FaultPlan:
+        """Read "drop=0.01,duplicate=0.01,seed=7".
+
+        Raises:
+            ConfigurationError: a name is unknown or a number is none.
+        """
+        known = {item.name: item.type for item in fields(cls) if item.name != "stream"}
+        values: dict[str, float | int | bool] = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            name, _, value = part.partition("=")
+            if name not in known:
+                raise ConfigurationError(
+                    f"{FAULTS_ENVIRONMENT}: {part!r}: expected one of {', '.join(known)}, "
+                    "each with =number"
+                )
+            try:
+                if known[name] == "float":
+                    values[name] = float(value)
+                elif known[name] == "bool":
+                    values[name] = bool(int(value))
+                else:
+                    values[name] = int(value)
+            except ValueError:
+                raise ConfigurationError(
+                    f"{FAULTS_ENVIRONMENT}: {part!r}: {value!r} is not a number"
+                ) from None
+        return cls(**values, stream=stream)  # type: ignore[arg-type]  # checked above
+
+
+@dataclass
+class _Direction:
+    """Frames of one direction on their way: what comes out when, in which order."""
+
+    plan: FaultPlan
+    generator: np.random.Generator
+    clock: Callable[[], float]
+    counts: dict[Fault, int] = field(default_factory=lambda: dict.fromkeys(Fault, 0))
+    _held: list[tuple[float, int, bytes]] = field(default_factory=list)
+    _order: itertools.count[int] = field(default_factory=itertools.count)
+
+    def put(self, frames: list[bytes]) -> None:
+        """Let frames start, in order."""
+        now = self.clock()
+        plan = self.plan
+        draws = self.generator.random((len(frames), 5))
+        for frame, (lost, twice, overtaken, late, share) in zip(frames, draws, strict=True):
+            if lost < plan.drop:
+                self.counts[Fault.DROP] += 1
+                continue
+            due = now
+            if overtaken < plan.reorder:
+                self.counts[Fault.REORDER] += 1
+                due = now + share * plan.reorder_seconds
+            elif late < plan.delay:
+                self.counts[Fault.DELAY] += 1
+                due = now + plan.delay_seconds
+            heapq.heappush(self._held, (due, next(self._order), frame))
+            if twice < plan.duplicate:
+                self.counts[Fault.DUPLICATE] += 1
+                heapq.heappush(
+                    self._held, (due + share * plan.reorder_seconds, next(self._order), frame)
+                )
+
+    def take(self, limit: int) -> list[bytes]:
+        """Return frames that have arrived."""
+        now = self.clock()
+        arrived: list[bytes] = []
+        while self._held and self._held[0][0] <= now and len(arrived) < limit:
+            arrived.append(heapq.heappop(self._held)[2])
+        return arrived
+
+    @property
+    def due(self) -> float:
+        """When the next frame arrives; infinite if none is on its way."""
+        return self._held[0][0] if self._held else float("inf")
+
+
+class FaultyTransport:
+    """A transport with faults put upon another one.
+
+    Args:
+        inner: does the work.
+        plan: what goes wrong.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self, inner: Transport, plan: FaultPlan, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._inner = inner
+        self._clock = clock
+        up, down = np.random.SeedSequence((plan.seed, plan.stream)).spawn(2)
+        none = FaultPlan()
+        self._up = _Direction(plan if plan.up else none, np.random.default_rng(up), clock)
+        self._down = _Direction(plan if plan.down else none, np.random.default_rng(down), clock)
+        self._received = FrameBuffer(RECEIVE_BATCH)
+        self._late = FrameBuffer(RECEIVE_BATCH)
+        self._late_rows: Indices = np.arange(0)
+
+    @property
+    def description(self) -> str:
+        return f"{self._inner.description} with faults"
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        return self._inner.endpoint
+
+    @property
+    def received(self) -> FrameBuffer:
+        return self._received
+
+    @property
+    def dropped(self) -> int:
+        return self._inner.dropped
+
+    @property
+    def counts(self) -> dict[Fault, int]:
+        """How often each fault has happened so far, both directions together."""
+        return {fault: self._up.counts[fault] + self._down.counts[fault] for fault in Fault}
+
+    def receive(self) -> int:
+        self._send_due()
+        count = self._inner.receive()
+        self._down.put([self._inner.received.get(row) for row in range(count)])
+        arrived = self._down.take(RECEIVE_BATCH)
+        for row, frame in enumerate(arrived):
+            self._received.put(row, frame)
+        return len(arrived)
+
+    def send(self, buffer: FrameBuffer, rows: npt.NDArray[np.int64]) -> int:
+        self._up.put([buffer.get(row) for row in rows])
+        self._send_due()
+        return len(rows)
+
+    def wait(self, timeout: float, *, writable: bool = False) -> None:
+        due = min(self._up.due, self._down.due)
+        self._inner.wait(
+            min(timeout, max(due - self._clock(), 0.0)),
+            writable=writable or bool(len(self._late_rows)),
+        )
+        self._send_due()
+
+    def wake(self) -> None:
+        self._inner.wake()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _send_due(self) -> None:
+        """Hand on what has arrived at the inner transport, as far as that takes it."""
+        while True:
+            if not len(self._late_rows):
+                frames = self._up.take(RECEIVE_BATCH)
+                if not frames:
+                    return
+                for row, frame in enumerate(frames):
+                    self._late.put(row, frame)
+                self._late_rows = np.arange(len(frames))
+            sent = self._inner.send(self._late, self._late_rows)
+            self._late_rows = self._late_rows[sent:]
+            if len(self._late_rows):
+                return

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From an interface's name in the settings to a transport."""
+
+from __future__ import annotations
+
+import os
+
+from p4reduce.errors import ConfigurationError
+from p4reduce.transport.base import Transport
+from p4reduce.transport.faulty import FAULTS_ENVIRONMENT, FaultPlan, FaultyTransport
+from p4reduce.transport.packet import PacketTransport
+from p4reduce.transport.unix import UnixTransport
+
+INTERFACE_ENVIRONMENT = "P4REDUCE_INTERFACE"
+_UNIX = "unix:"
+
+
+def open_transport(interface: str | None, rank: int, local_rank: int) -> Transport:
+    """Open the transport that a setting asks for.
+
+    Args:
+        interface: the name of a network interface, or "unix:/path" for a port of the embedded
+            switch. `{rank}`, `{local_rank}` and `{port}` (rank + 1) are filled in. None:
+            `$P4REDUCE_INTERFACE`.
+        rank: within the job.
+        local_rank: within this host.
+
+    Returns:
+        The transport, with faults injected where `$P4REDUCE_FAULTS` asks for them.
+
+    Raises:
+        ConfigurationError: nothing says which interface, or it does not read as one.
+        SwitchUnreachableError: it cannot be opened.
+    """
+    given = interface or os.environ.get(INTERFACE_ENVIRONMENT)
+    if not given:
+        raise ConfigurationError(
+            f"no interface: pass interface= or set {INTERFACE_ENVIRONMENT}, to the name of a "
+            "network interface (eth0) or to a port of the embedded switch "
+            "(unix:/run/p4reduce/port{port}.sock)"
+        )
+    try:
+        name = given.format(rank=rank, local_rank=local_rank, port=rank + 1)
+    except (KeyError, IndexError, ValueError) as error:
+        raise ConfigurationError(
+            f"interface {given!r}: {error!r}; {{rank}}, {{local_rank}} and {{port}} are filled in"
+        ) from None
+    transport: Transport
+    if name.startswith(_UNIX):
+        transport = UnixTransport(name.removeprefix(_UNIX))
+    else:
+        transport = PacketTransport(name)
+    if faults := os.environ.get(FAULTS_ENVIRONMENT):
+        transport = FaultyTransport(transport, FaultPlan.parse(faults, stream=rank))
+    return transport

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""To a port of the embedded switch that is a Unix socket. Needs no root."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from pathlib import Path
+
+from p4reduce.errors import SwitchUnreachableError
+from p4reduce.transport.base import BUFFER_BYTES, SocketTransport
+
+_MAX_PATH_BYTES = 107  # sun_path, less the final zero
+
+
+class UnixTransport(SocketTransport):
+    """`SOCK_SEQPACKET`, a message a frame.
+
+    Of the Unix sockets that keep messages apart it is the one whose queue is bounded by bytes, not
+    by the ten messages of net.unix.max_dgram_qlen.
+
+    Args:
+        path: where the switch listens for this port.
+
+    Raises:
+        SwitchUnreachableError: there is no such socket, or nobody listens at it.
+    """
+
+    endpoint = None
+    dropped = 0  # a full queue makes the sender wait
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(f"unix:{os.fspath(path)}", _connect(Path(path)))
+
+    @classmethod
+    def of_socket(cls, sock: socket.socket) -> UnixTransport:
+        """Make one of a socket that is connected already, such as one end of a pair."""
+        transport = cls.__new__(cls)
+        SocketTransport.__init__(transport, "unix:(connected)", sock)
+        return transport
+
+    def receive(self) -> int:
+        count = super().receive()
+        # An empty message is how the end shows.
+        if count and not self._received.lengths[:count].all():
+            raise SwitchUnreachableError(
+                f"the switch hung up on {self.description}: it stopped, or another worker has "
+                "this port already"
+            )
+        return count
+
+
+def _connect(path: Path) -> socket.socket:
+    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
+        raise SwitchUnreachableError(
+            f"unix:{path}: a socket's path may have {_MAX_PATH_BYTES} bytes at most"
+        )
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+        sock.settimeout(5.0)  # connecting waits only where the switch's backlog is full
+        sock.connect(os.fspath(path))
+    except OSError as error:
+        sock.close()
+        raise SwitchUnreachableError(f"unix:{path}: {_reason(path, error)}") from None
+    return sock
+
+
+def _reason(path: Path, error: OSError) -> str:
+    if error.errno == errno.ENOENT and not path.parent.is_dir():
+        return f"there is no directory {path.parent}; is the switch running?"
+    if error.errno == errno.ENOENT:
+        return "there is no such socket; is the switch running, and has it this port?"
+    if error.errno == errno.ECONNREFUSED:
+        return "nobody listens there; is the switch running?"
+    if error.errno == errno.EPROTOTYPE:
+        return "that is a Unix socket of another type, so it is no port of the switch"
+    if isinstance(error, TimeoutError):
+        return "the switch does not accept the connection"
+    return error.strerror or str(error)
