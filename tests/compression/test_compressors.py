@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each compressor's contract: what is sent, what is kept, what the mean is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from p4reduce.compression import (
+    Affine,
+    Agreement,
+    ApproximateTopK,
+    Cat,
+    CompressedAllreduce,
+    Compressor,
+    DenseSwitchOver,
+    Payload,
+    RandomK,
+    Scheme,
+    SwitchLink,
+    Threshold,
+    TopK,
+    Uncompressed,
+    approximate_top_k,
+    compressor_by_name,
+    nonzero_blocks,
+)
+from p4reduce.compression.base import keep_units
+from p4reduce.compression.rounding import grid_spacing, round_to_lanes
+
+Array = npt.NDArray[Any]
+
+MAKERS: dict[str, Callable[..., Compressor]] = {
+    "topk": lambda **given: TopK(density=0.1, **given),
+    "mstopk": lambda **given: ApproximateTopK(density=0.1, **given),
+    "randomk": lambda **given: RandomK(density=0.1, **given),
+    "threshold": lambda **given: Threshold(threshold=1.0, **given),
+    "cat": lambda **given: Cat(cost=Affine(), **given),
+    "cat signs": lambda **given: Cat(cost=Affine(), scheme=Scheme.SIGNS, **given),
+    "cat stochastic": lambda **given: Cat(cost=Affine(), scheme=Scheme.STOCHASTIC, **given),
+    "topk int8": lambda **given: TopK(density=0.1, lane_bits=8, world_size=4, **given),
+}
+SIZE = 256 * 40 + 17
+
+
+def gradient_of(seed: int, size: int = SIZE) -> Array:
+    print(f"seed {seed}")
+    random = np.random.default_rng(seed)
+    values = (
+        random.standard_normal(size)
+        * np.repeat(random.lognormal(0, 1.5, -(-size // 256)), 256)[:size]
+    )
+    return values.astype(np.float32)
+
+
+@pytest.mark.parametrize("unit", [0, 1, 64])
+@pytest.mark.parametrize("maker", MAKERS)
+def test_nothing_is_lost_with_feedback(maker: str, unit: int) -> None:
+    compressor = MAKERS[maker](unit=unit)
+    assert compressor.feedback, "biased methods have it unless told otherwise"
+    given, sent = np.zeros(SIZE), np.zeros(SIZE)
+    for step in range(5):
+        gradient = gradient_of(step)
+        given += gradient
+        sent += compressor.compress("w", gradient).values
+    residual = compressor.states["w"].residual
+    assert residual is not None
+    scale = np.abs(given).max()
+    assert np.abs(sent + residual - given).max() < 1e-5 * scale
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_feedback_can_be_switched_off(maker: str) -> None:
+    compressor = MAKERS[maker](error_feedback=False)
+    compressor.compress("w", gradient_of(0))
+    assert compressor.states["w"].residual is None
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_shape_and_dtype_are_kept_and_the_gradient_is_left_alone(maker: str) -> None:
+    for dtype in (np.float32, np.float64):
+        gradient = gradient_of(1, 41 * 250).reshape(41, 250).astype(dtype)
+        before = gradient.copy()
+        sent = MAKERS[maker]().compress("w", gradient)
+        assert sent.values.shape == gradient.shape
+        assert sent.values.dtype == gradient.dtype
+        assert not np.shares_memory(sent.values, gradient)
+        assert (gradient == before).all()
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_repeated_compression_of_one_gradient_sends_all_of_it(maker: str) -> None:
+    """With feedback the mean of what is sent tends to the gradient: the residual stays bounded."""
+    compressor = MAKERS[maker]()
+    gradient = gradient_of(2)
+    steps = 300
+    sent = sum(compressor.compress("w", gradient).values.astype(np.float64) for _ in range(steps))
+    error = np.linalg.norm(sent / steps - gradient) / np.linalg.norm(gradient)
+    assert error < 0.2
+
+
+def test_tensors_of_different_names_have_their_own_residuals() -> None:
+    compressor = TopK(density=0.1)
+    compressor.compress("a", gradient_of(0))
+    compressor.compress("b", gradient_of(1, 1000))
+    with pytest.raises(ValueError, match="'a' has shape"):
+        compressor.compress("a", gradient_of(1, 1000))
+    compressor.reset("a")
+    compressor.compress("a", gradient_of(1, 1000))
+
+
+def test_topk_keeps_the_blocks_of_most_energy() -> None:
+    gradient = gradient_of(3)
+    sent = TopK(density=0.1, error_feedback=False).compress("w", gradient)
+    rows = np.concatenate([gradient, np.zeros(-SIZE % 256)]).reshape(-1, 256)
+    largest = np.argsort(-(rows.astype(np.float64) ** 2).sum(axis=1))[:4]
+    assert sent.level == 4
+    assert set(np.flatnonzero(nonzero_blocks(sent.values, 256))) == set(largest)
+    assert (sent.values[sent.values != 0] == gradient[sent.values != 0]).all()
+    assert sent.alpha == pytest.approx((rows[largest] ** 2).sum() / (rows**2).sum(), rel=1e-5)
+
+
+def test_threshold_keeps_what_reaches_it() -> None:
+    gradient = np.repeat([0.5, 2.0, 1.0], 256).astype(np.float32)
+    sent = Threshold(threshold=1.0).compress("w", gradient)
+    assert list(nonzero_blocks(sent.values, 256)) == [False, True, True]
+    assert Threshold(threshold=0.0).compress("w", np.zeros(10)).level == 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_approximate_topk_is_topk_but_for_a_band(seed: int) -> None:
+    print(f"seed {seed}")
+    random = np.random.default_rng(seed)
+    magnitudes = np.abs(random.standard_normal(5000)) ** random.uniform(0.5, 4)
+    for count in (1, 5, 50, 500, 2500, 4999, 5000):
+        units = approximate_top_k(magnitudes, count, 30, random)
+        assert len(set(units)) == count
+        exact = np.sort(magnitudes)[-count:].sum()
+        assert magnitudes[units].sum() == pytest.approx(exact, rel=1e-5)
+
+
+def test_approximate_topk_with_few_passes_and_with_ties() -> None:
+    random = np.random.default_rng(0)
+    assert len(set(approximate_top_k(np.ones(100), 10, 30, random))) == 10
+    magnitudes = np.abs(random.standard_normal(5000))
+    units = approximate_top_k(magnitudes, 100, 3, random)
+    assert len(set(units)) == 100
+    # Three halvings leave a band an eighth as wide as the distance from mean to maximum.
+    width = (magnitudes.max() - magnitudes.mean()) / 8
+    assert magnitudes[units].min() >= np.sort(magnitudes)[-100] - width
+    with pytest.raises(ValueError, match="count 0"):
+        approximate_top_k(magnitudes, 0, 30, random)
+
+
+def test_random_blocks_are_the_same_on_ranks_that_share_a_seed() -> None:
+    ranks = [RandomK(density=0.2, seed=5) for _ in range(3)]
+    masks = [nonzero_blocks(rank.compress("w", gradient_of(1)).values, 256) for rank in ranks]
+    assert (masks[0] == masks[1]).all()
+    assert (masks[0] == masks[2]).all()
+    assert masks[0].sum() == 8
+
+
+UNBIASED: dict[str, Callable[[int], Compressor]] = {
+    "randomk": lambda seed: RandomK(density=0.25, unit=4, error_feedback=False, seed=seed),
+    "int8": lambda seed: Uncompressed(lane_bits=8, world_size=4, seed=seed),
+    "int16": lambda seed: Uncompressed(lane_bits=16, world_size=4, seed=seed),
+    "stochastic": lambda seed: Cat(
+        cost=Affine(1.0, 200.0), unit=1, scheme=Scheme.STOCHASTIC, fold=False, seed=seed
+    ),
+    "stochastic blocks": lambda seed: Cat(
+        cost=Affine(1.0, 100.0), unit=8, scheme=Scheme.STOCHASTIC, fold=False, seed=seed
+    ),
+}
+
+
+@pytest.mark.parametrize("method", UNBIASED)
+def test_unbiased_methods_are_unbiased(method: str) -> None:
+    """z-test of each of 64 elements over 4,000 draws, two-sided at 6 sigma.
+
+    By the central limit theorem a false alarm has probability 2e-9 an element, 1.3e-7 a method.
+    """
+    compressor = UNBIASED[method](11)
+    assert not compressor.feedback
+    gradient = gradient_of(7, 64).astype(np.float64)
+    draws = np.array([compressor.compress("w", gradient).values for _ in range(4000)])
+    error = draws.mean(axis=0) - gradient
+    deviation = draws.std(axis=0) / math.sqrt(len(draws))
+    assert deviation.max() > 0, "it is random"
+    assert (np.abs(error) <= 6 * deviation + 1e-12 * np.abs(gradient)).all()
+
+
+def test_folded_schemes_lose_one_minus_alpha_of_the_energy() -> None:
+    gradient = gradient_of(5, 2000).astype(np.float64)
+    energy = gradient @ gradient
+    for scheme in (Scheme.SPARSE, Scheme.SIGNS):
+        sent = Cat(cost=Affine(), unit=1, scheme=scheme).compress("w", gradient)
+        assert sent.alpha is not None
+        lost = ((sent.values - gradient) ** 2).sum()
+        assert lost == pytest.approx((1 - sent.alpha) * energy)
+
+
+@pytest.mark.parametrize("lane_bits", [16, 8])
+@pytest.mark.parametrize("world_size", [1, 3, 4, 64])
+def test_rounded_values_fit_their_lanes_and_sum_without_overflow(
+    lane_bits: int, world_size: int
+) -> None:
+    gradient = gradient_of(9)
+    random = np.random.default_rng(0)
+    lanes = 8192 // lane_bits
+    rounded = round_to_lanes(gradient, lane_bits, world_size, random)
+    for start in range(0, SIZE, lanes):
+        block, given = rounded[start : start + lanes], gradient[start : start + lanes]
+        spacing = float(grid_spacing(np.abs(given).max(), lane_bits, world_size))
+        steps = block.astype(np.float64) / spacing
+        assert np.abs(steps - np.round(steps)).max() < 1e-2 * np.abs(steps).max() / 2**10
+        assert np.abs(steps).max() * world_size <= 2 ** (lane_bits - 1) - 1 + 1e-3
+        assert np.abs(block - given).max() <= spacing * (1 + 1e-6)
+
+
+def test_rounding_keeps_zeros_and_refuses_lanes_that_are_too_narrow() -> None:
+    random = np.random.default_rng(0)
+    assert not round_to_lanes(np.zeros(5000, np.float32), 8, 4, random).any()
+    with pytest.raises(ValueError, match="128 ranks"):
+        round_to_lanes(np.ones(5, np.float32), 8, 128, random)
+    with pytest.raises(ValueError, match="lane_bits is 12"):
+        Uncompressed(lane_bits=12)
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 257, 1000])
+@pytest.mark.parametrize("unit", [1, 3, 256])
+def test_keep_units_keeps_just_those(size: int, unit: int) -> None:
+    random = np.random.default_rng(size)
+    values = random.standard_normal(size)
+    units = np.flatnonzero(random.random(-(-size // unit)) < 0.5)
+    expected = np.where(np.isin(np.arange(size) // unit, units), values, 0.0)
+    assert (keep_units(values, units, unit) == expected).all()
+
+
+def exchange(ranks: list[Compressor], gradients: list[Array]) -> tuple[list[Any], Array]:
+    """One step of all ranks in this process."""
+    wanted = [rank.propose("w", gradient) for rank, gradient in zip(ranks, gradients, strict=True)]
+    agreed = None
+    if wanted[0] is not None:
+        agreed = np.sum(np.array(wanted), axis=0)
+    sent = [
+        rank.compress("w", gradient, agreed)
+        for rank, gradient in zip(ranks, gradients, strict=True)
+    ]
+    total = np.sum([one.values for one in sent], axis=0)
+    for rank in ranks:
+        rank.decompress("w", total)
+    return sent, total
+
+
+def test_own_levels_differ_and_an_agreed_one_is_their_mean() -> None:
+    gradients = [gradient_of(seed) ** (1 if seed < 3 else 3) for seed in range(4)]
+    own = [Cat(world_size=4, unit=1, cost=Affine()) for _ in range(4)]
+    levels = [one.level for one in exchange(list(own), gradients)[0]]
+    assert len(set(levels)) > 1
+    together = [
+        Cat(world_size=4, unit=1, cost=Affine(), agreement=Agreement.LEVEL) for _ in range(4)
+    ]
+    agreed = [one.level for one in exchange(list(together), gradients)[0]]
+    assert agreed == [round(sum(levels) / 4)] * 4
+
+
+def test_ranks_that_agree_on_blocks_send_the_mean_gradient_on_them() -> None:
+    gradients = [gradient_of(seed) for seed in range(4)]
+    link = SwitchLink(4, 1e8, 1e-4)
+    ranks = [Cat(world_size=4, cost=link, agreement=Agreement.BLOCKS) for _ in range(4)]
+    sent, total = exchange(list(ranks), gradients)
+    masks = np.array([nonzero_blocks(one.values, 256) for one in sent])
+    assert (masks == masks[0]).all()
+    assert 0 < masks[0].sum() < 41
+    kept = np.repeat(masks[0], 256)[:SIZE]
+    exact = np.sum(gradients, axis=0)
+    assert np.allclose(total[kept], exact[kept])
+    with pytest.raises(ValueError, match="agree on blocks"):
+        Cat(agreement=Agreement.BLOCKS, scheme=Scheme.SIGNS)
+    with pytest.raises(ValueError, match="pass the sum of proposals"):
+        ranks[0].compress("w", gradients[0])
+
+
+def test_overlap_is_learnt_from_the_sum() -> None:
+    same = [TopK(world_size=4, density=0.1) for _ in range(4)]
+    exchange(list(same), [gradient_of(1)] * 4)
+    assert same[0].states["w"].overlap == 1.0
+    other = [TopK(world_size=4, density=0.1) for _ in range(4)]
+    apart = [np.roll(gradient_of(1, 256 * 40), 256 * 5 * shift) for shift in range(4)]
+    exchange(list(other), apart)
+    assert other[0].states["w"].overlap < 0.5
+
+
+def test_everything_is_sent_when_the_union_fills_up() -> None:
+    rule = DenseSwitchOver(SwitchLink(4, 1e9))
+    dense = TopK(world_size=4, density=0.8, switch_over=rule).compress("w", gradient_of(1))
+    assert dense.dense
+    assert dense.blocks == dense.total_blocks == 41
+    assert (dense.values == gradient_of(1)).all()
+    sparse = TopK(world_size=4, density=0.1, switch_over=rule).compress("w", gradient_of(1))
+    assert not sparse.dense
+
+
+def test_feedback_is_refused_for_what_is_no_contraction() -> None:
+    with pytest.raises(ValueError, match="fold=True"):
+        Cat(fold=False, error_feedback=True)
+    assert not Cat(fold=False, scheme=Scheme.STOCHASTIC).feedback
+
+
+def test_zero_gradients_send_nothing() -> None:
+    for maker in MAKERS.values():
+        sent = maker().compress("w", np.zeros(3000, np.float32))
+        assert not sent.values.any()
+        assert sent.blocks == 0
+
+
+class Alone:
+    """A communicator of one rank."""
+
+    size = 1
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def allreduce(self, array: Array, *, name: str) -> Array:
+        self.names.append(name)
+        return np.array(array)
+
+
+def test_compressed_allreduce_runs_the_strokes_in_order() -> None:
+    communicator = Alone()
+    reduce = CompressedAllreduce(communicator, Cat(cost=Payload(), agreement=Agreement.BLOCKS))
+    gradient = gradient_of(1)
+    mean = reduce.mean(gradient, "w")
+    assert communicator.names == ["w/level", "w"]
+    assert reduce.latest["w"].level == 1
+    assert (mean == reduce.latest["w"].values).all()
+    with pytest.raises(ValueError, match="made for 4 ranks"):
+        CompressedAllreduce(communicator, Cat(world_size=4))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("none", Uncompressed),
+        ("int8", Uncompressed),
+        ("topk:0.1", TopK),
+        ("topk:0.1/int8", TopK),
+        ("mstopk:0.1", ApproximateTopK),
+        ("randomk:0.5", RandomK),
+        ("threshold:0.01", Threshold),
+        ("cat", Cat),
+        ("cat:signs/int8", Cat),
+        ("cat:stochastic", Cat),
+        ("cat:level", Cat),
+        ("cat:blocks/int16", Cat),
+    ],
+)
+def test_compressors_have_names(text: str, kind: type[Compressor]) -> None:
+    compressor = compressor_by_name(text, 4)
+    assert type(compressor) is kind
+    gradients = [gradient_of(seed) for seed in range(4)]
+    exchange([compressor_by_name(text, 4) for _ in range(4)], gradients)
+    assert compressor.lane_bits == (8 if "int8" in text else 16 if "int16" in text else 32)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "topk", "topk:2", "topk:x", "cat:x", "int4", "topk:0.1/int4", "threshold:-1"]
+)
+def test_other_names_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="compression"):
+        compressor_by_name(text, 4)

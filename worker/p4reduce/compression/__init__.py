@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compression: send what earns the most progress per bit, on the link at hand.
+
+Compressors choose what of a gradient is all-reduced, `CompressedAllreduce` sums it over a
+communicator, and `Cat` chooses how much of it from what the link charges (arXiv 2003.06377).
+docs/experiments.md has what each of them saves, measured.
+"""
+
+from __future__ import annotations
+
+from p4reduce.compression.base import Compressed, Compressor, DenseSwitchOver, nonzero_blocks
+from p4reduce.compression.cat import Agreement, Cat
+from p4reduce.compression.costs import (
+    Affine,
+    CostModel,
+    Encoding,
+    Packets,
+    Payload,
+    SwitchLink,
+    Traffic,
+)
+from p4reduce.compression.levels import Choice, Levels, Scheme, choose, measure
+from p4reduce.compression.reducer import (
+    COMPRESSIONS,
+    CompressedAllreduce,
+    SumsTensors,
+    compressor_by_name,
+)
+from p4reduce.compression.sparsifiers import (
+    ApproximateTopK,
+    RandomK,
+    Threshold,
+    TopK,
+    Uncompressed,
+    approximate_top_k,
+)
+
+__all__ = [
+    "COMPRESSIONS",
+    "Affine",
+    "Agreement",
+    "ApproximateTopK",
+    "Cat",
+    "Choice",
+    "Compressed",
+    "CompressedAllreduce",
+    "Compressor",
+    "CostModel",
+    "DenseSwitchOver",
+    "Encoding",
+    "Levels",
+    "Packets",
+    "Payload",
+    "RandomK",
+    "Scheme",
+    "SumsTensors",
+    "SwitchLink",
+    "Threshold",
+    "TopK",
+    "Traffic",
+    "Uncompressed",
+    "approximate_top_k",
+    "choose",
+    "compressor_by_name",
+    "measure",
+    "nonzero_blocks",
+]

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The interface of all compressors, and what they share: error feedback, lanes, the way to dense.
+
+A compressor works in two or three strokes a tensor and step, on every rank alike:
+
+    wanted = compressor.propose(name, gradient)           # None, or a small array to sum first
+    sent = compressor.compress(name, gradient, agreed)    # agreed: that sum
+    total = allreduce(sent.values)                        # zero blocks cost (next to) nothing
+    result = compressor.decompress(name, total)
+
+`CompressedAllreduce` does all of that over a communicator. What is all-reduced has the gradient's
+own shape and zeros where nothing is sent, because that is what the switch sums: whole blocks of
+1,024 bytes, blocks of zeros left out. An element costs its whole block, so blocks are the unit of
+choice unless `unit=1` is asked for (which is what the papers' cost models count).
+
+Error feedback (Seide et al., Interspeech 2014; Stich et al., NeurIPS 2018; Karimireddy et al., ICML
+2019): what was not sent is kept, per tensor, and added to the next gradient of that name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.compression.costs import BoolArray, SwitchLink
+from p4reduce.compression.levels import unit_rows
+from p4reduce.compression.rounding import lanes_of, round_to_lanes
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What a compressor chose, before lanes are rounded.
+
+    Attributes:
+        values: dense, zero where nothing is sent.
+        level: units chosen.
+        alpha: alpha of the choice (arXiv 2003.06377): the share of the promised progress, 0 to 1;
+            None where the method has no such estimate.
+        step: gamma(T) L of the values as sent; 1 where the values hold that factor already.
+    """
+
+    values: Array
+    level: int
+    alpha: float | None = None
+    step: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed:
+    """One rank's contribution to an all-reduce of one tensor.
+
+    Attributes:
+        values: same shape and dtype as the gradient, zero where nothing is sent.
+        lane_bits: 32, 16 or 8: the lanes that can carry the values.
+        level: units chosen.
+        units: units of the tensor.
+        blocks: blocks of lanes with anything but zeros in them: what costs lanes on the wire.
+        total_blocks: blocks of the tensor.
+        alpha: see `Selected`.
+        step: see `Selected`.
+        dense: whether everything is sent because that takes no more frames.
+    """
+
+    values: Array
+    lane_bits: int
+    level: int
+    units: int
+    blocks: int
+    total_blocks: int
+    alpha: float | None
+    step: float
+    dense: bool
+
+
+def nonzero_blocks(values: Array, lanes: int) -> BoolArray:
+    """Which blocks of `lanes` elements have anything but zeros in them."""
+    return np.asarray(unit_rows(values.reshape(-1), lanes).any(axis=1))
+
+
+@dataclass(slots=True)
+class TensorState:
+    """What a compressor remembers of one named tensor on one rank.
+
+    Attributes:
+        residual: what has not been sent yet; None before the first step or without feedback.
+        step: number of compressions.
+        own_blocks: blocks with lanes in the latest contribution.
+        overlap: how far the ranks' latest choices agreed, 0 (as if independent) to 1 (equal).
+    """
+
+    residual: Array | None = None
+    step: int = 0
+    own_blocks: int = 0
+    overlap: float = 0.0
+
+
+@dataclass(slots=True)
+class DenseSwitchOver:
+    """Sends everything where leaving blocks out would not save frames, per tensor and per step.
+
+    SparCML (Renggli et al., SC 2019, section 5.1) turns a stream dense when its indices would
+    outweigh what they leave out. Here nothing has indices, but a result whose last contribution
+    came without lanes takes two frames, and the union of the ranks' blocks fills up as
+    1 - (1 - D)^n: leaving out only pays while the expected frames, up and down, are fewer.
+
+    Attributes:
+        link: the world size and slots of the communicator.
+    """
+
+    link: SwitchLink
+
+    def prefers_dense(self, own: int, total: int, overlap: float) -> bool:
+        """Whether all blocks take no more frames than `own` blocks a rank are expected to."""
+        if not 0 < own < total:
+            return own == total
+        link = replace(self.link, overlap=overlap)
+        union = float(link.union(own, total))
+        sparse = link.traffic(own, union, total)
+        dense = link.traffic(total, total, total)
+        return sparse.frames_up + sparse.frames_down >= dense.frames_up + dense.frames_down
+
+
+@dataclass
+class Compressor(ABC):
+    """Base of all compressors. One object serves one rank, and any number of named tensors.
+
+    Attributes:
+        world_size: ranks whose contributions are summed.
+        unit: elements chosen together; 0 means a block of the lanes in use.
+        lane_bits: 32; or 16, 8: values are rounded stochastically to what such lanes can hold.
+        round_here: with narrow lanes, round in the compressor. Off: the all-reduce does it, with
+            the exponent that the ranks agree on.
+        error_feedback: keep what is not sent; None: yes if the method is biased.
+        switch_over: when to send everything; None: never.
+        seed: of the random choices; ranks may share it or not unless the method says otherwise.
+    """
+
+    world_size: int = 1
+    unit: int = 0
+    lane_bits: int = 32
+    round_here: bool = True
+    error_feedback: bool | None = None
+    switch_over: DenseSwitchOver | None = None
+    seed: int = 0
+    states: dict[str, TensorState] = field(default_factory=dict, init=False, repr=False)
+
+    biased: ClassVar[bool] = True
+    """Whether the mean of what is sent differs from the gradient, without feedback."""
+
+    def __post_init__(self) -> None:
+        self.lanes = lanes_of(self.lane_bits)
+        if self.unit < 0 or self.world_size < 1:
+            raise ValueError(
+                f"unit {self.unit} must not be negative, world size {self.world_size} positive"
+            )
+        self.unit = self.unit or self.lanes
+        self.feedback = self.biased if self.error_feedback is None else self.error_feedback
+        self.random = np.random.default_rng(self.seed)
+
+    def propose(self, name: str, gradient: Array) -> Array | None:
+        """What the ranks must sum before they compress; None where they need not agree."""
+        del name, gradient
+        return None
+
+    def compress(self, name: str, gradient: Array, agreed: Array | None = None) -> Compressed:
+        """Choose what to send of this tensor, and keep the rest if feedback is on.
+
+        Args:
+            name: of the tensor: its residual is kept under it.
+            gradient: floats of any shape; is not changed.
+            agreed: the sum of what the ranks proposed, if they did.
+
+        Raises:
+            ValueError: the gradient's shape is not that of the residual of this name.
+        """
+        state = self._state(name, gradient)
+        wanted = self._with_residual(state, gradient)
+        chosen = self._select(state, wanted.reshape(-1), agreed)
+        values = chosen.values.reshape(gradient.shape)
+        total = -(-gradient.size // self.lanes)
+        own = int(np.count_nonzero(nonzero_blocks(values, self.lanes)))
+        dense = self.switch_over is not None and self.switch_over.prefers_dense(
+            own, total, state.overlap
+        )
+        level, alpha, step = chosen.level, chosen.alpha, chosen.step
+        units = -(-gradient.size // self.unit)
+        if dense:
+            values, level, alpha, step, own = wanted.copy(), units, 1.0, 1.0, total
+        if self.lane_bits < 32 and self.round_here:
+            values = round_to_lanes(values, self.lane_bits, self.world_size, self.random)
+        if self.feedback:
+            state.residual = wanted - values
+        state.step += 1
+        state.own_blocks = own
+        return Compressed(values, self.lane_bits, level, units, own, total, alpha, step, dense)
+
+    def decompress(self, name: str, total: Array) -> Array:
+        """Turn the sum over the ranks into the result, and learn from it how far they agree."""
+        state = self.states[name]
+        own = state.own_blocks
+        blocks = -(-total.size // self.lanes)
+        if 0 < own < blocks:
+            union = np.count_nonzero(nonzero_blocks(total, self.lanes))
+            independent = blocks * (1.0 - (1.0 - own / blocks) ** self.world_size)
+            if independent > own:
+                agreement = (independent - float(union)) / (independent - own)
+                state.overlap = min(1.0, max(0.0, agreement))
+        return total
+
+    def reset(self, name: str | None = None) -> None:
+        """Forget the residual and history of one tensor, or of all."""
+        if name is None:
+            self.states.clear()
+        else:
+            self.states.pop(name, None)
+
+    @abstractmethod
+    def _select(self, state: TensorState, wanted: Array, agreed: Array | None) -> Selected:
+        """Choose from a flat array, which must not be changed."""
+
+    def _state(self, name: str, gradient: Array) -> TensorState:
+        if not np.issubdtype(gradient.dtype, np.floating):
+            raise ValueError(f"tensor {name!r} is of {gradient.dtype}; only floats are compressed")
+        state = self.states.setdefault(name, TensorState())
+        if state.residual is not None and state.residual.shape != gradient.shape:
+            raise ValueError(
+                f"tensor {name!r} has shape {gradient.shape}, but its residual has "
+                f"{state.residual.shape}; use another name or reset() it"
+            )
+        return state
+
+    def _with_residual(self, state: TensorState, gradient: Array) -> Array:
+        return gradient if state.residual is None else gradient + state.residual
+
+
+def keep_units(wanted: Array, units: Array, unit: int) -> Array:
+    """A copy of a flat array with zeros everywhere but in the units listed."""
+    result = np.zeros_like(wanted)
+    if unit == 1:
+        result[units] = wanted[units]
+        return result
+    whole = wanted.size // unit
+    last = units[units == whole]
+    full = units[units < whole]
+    result[: whole * unit].reshape(whole, unit)[full] = wanted[: whole * unit].reshape(whole, unit)[
+        full
+    ]
+    if len(last):
+        result[whole * unit :] = wanted[whole * unit :]
+    return result

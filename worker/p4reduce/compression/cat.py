@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CAT: each step sends the level that promises the most progress for its price.
+
+Khirirat, Magnusson, Aytekin and Johansson, arXiv 2003.06377; the formulas are in `levels.py`, the
+prices in `costs.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import numpy as np
+
+from p4reduce.compression.base import Array, Compressor, Selected, TensorState, keep_units
+from p4reduce.compression.costs import CostModel, Encoding, Payload, SwitchLink
+from p4reduce.compression.levels import (
+    Levels,
+    Scheme,
+    choose,
+    measure,
+    measure_energy,
+    unit_energy,
+    unit_rows,
+)
+
+
+class Agreement(Enum):
+    """What the ranks agree on before they send.
+
+    OWN: nothing; each chooses level and units from its own gradient (the paper's multi-node CAT).
+    LEVEL: the mean of the ranks' levels; one number is all-reduced.
+    BLOCKS: level and units, from the units' energies summed over the ranks: one number a unit is
+        all-reduced (1/256 of the tensor for blocks of 32-bit lanes). All ranks then send the same
+        blocks: the union is no larger, no result comes in halves, and what arrives is the mean
+        gradient itself on those blocks, so that the single-node guarantee holds for it.
+    """
+
+    OWN = "own"
+    LEVEL = "level"
+    BLOCKS = "blocks"
+
+
+@dataclass
+class Cat(Compressor):
+    """Communication-aware adaptive tuning.
+
+    What is sent is gamma(T) L Q_T(g), for a step of 1/L (see `levels.py`): messages of ranks with
+    different levels add up, any optimiser can take them, and error feedback loses 1 - alpha of the
+    energy. With `fold=False` it is Q_T(g) itself, as in the paper, and `Compressed.step` is
+    gamma(T) L; for the stochastic scheme, Q is then unbiased.
+
+    Attributes:
+        cost: what the link charges. For a `SwitchLink` the overlap of the ranks' choices is
+            measured and put into the model step by step.
+        scheme: S, S+Q or stochastic.
+        agreement: what the ranks agree on.
+        fold: multiply by gamma(T) L before sending.
+    """
+
+    cost: CostModel = field(default_factory=Payload)
+    scheme: Scheme = Scheme.SPARSE
+    agreement: Agreement = Agreement.OWN
+    fold: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.agreement is Agreement.BLOCKS and self.scheme is not Scheme.SPARSE:
+            raise ValueError(
+                f"ranks can agree on blocks with scheme {Scheme.SPARSE}, not {self.scheme}"
+            )
+        unbiased = self.scheme is Scheme.STOCHASTIC and not self.fold
+        if self.error_feedback is None:
+            self.feedback = not unbiased
+        elif self.error_feedback and not self.fold:
+            # |Q - g| may exceed |g| then, and a residual that grows each step never comes back.
+            raise ValueError("error feedback needs fold=True: Q itself is no contraction")
+
+    def propose(self, name: str, gradient: Array) -> Array | None:
+        """The level, shape (1,), or the energies, shape (units,), where the ranks agree on it."""
+        if self.agreement is Agreement.OWN:
+            return None
+        state = self._state(name, gradient)
+        wanted = self._with_residual(state, gradient).reshape(-1)
+        if self.agreement is Agreement.BLOCKS:
+            return unit_energy(wanted, self.unit).astype(np.float32)
+        levels = measure(wanted, self.scheme, self.unit)
+        chosen = choose(levels, self._price(state), self._encoding(wanted.size))
+        return np.array([chosen.level], dtype=np.float32)
+
+    def _price(self, state: TensorState) -> CostModel:
+        if not isinstance(self.cost, SwitchLink):
+            return self.cost
+        same = self.agreement is Agreement.BLOCKS
+        return replace(self.cost, overlap=1.0 if same else state.overlap)
+
+    def _encoding(self, dimension: int) -> Encoding:
+        return self.scheme.encoding(dimension, self.unit)
+
+    def _select(self, state: TensorState, wanted: Array, agreed: Array | None) -> Selected:
+        if (agreed is None) != (self.agreement is Agreement.OWN):
+            raise ValueError(
+                f"agreement {self.agreement.value!r}: "
+                + ("nothing was proposed" if agreed is not None else "pass the sum of proposals")
+            )
+        if agreed is not None and self.agreement is Agreement.BLOCKS:
+            levels = measure_energy(agreed.astype(np.float64), self.unit)
+        else:
+            levels = measure(wanted, self.scheme, self.unit)
+        if agreed is not None and self.agreement is Agreement.LEVEL:
+            level = min(len(levels.alpha), max(1, round(float(agreed[0]) / self.world_size)))
+        else:
+            level = choose(levels, self._price(state), self._encoding(wanted.size)).level
+        if level == 0:
+            return Selected(np.zeros_like(wanted), 0, 0.0)
+        return self._thin(levels, level, wanted)
+
+    def _thin(self, levels: Levels, level: int, wanted: Array) -> Selected:
+        step = float(levels.step[level - 1])
+        alpha = float(levels.alpha[level - 1])
+        if self.scheme is Scheme.STOCHASTIC:
+            values = self._draw(levels, level, wanted)
+        else:
+            values = keep_units(wanted, levels.order[:level], self.unit)
+            if self.scheme is Scheme.SIGNS:
+                norm = np.sqrt(np.square(wanted, dtype=np.float64).sum())
+                values = np.sign(values) * values.dtype.type(norm)
+        if self.fold:
+            return Selected(values * values.dtype.type(step), level, alpha)
+        return Selected(values, level, alpha, step)
+
+    def _draw(self, levels: Levels, level: int, wanted: Array) -> Array:
+        probabilities = levels.probabilities(level)
+        drawn = self.random.random(len(probabilities)) < probabilities
+        values = keep_units(wanted, levels.order[drawn], self.unit)
+        factors = np.zeros(-(-wanted.size // self.unit), dtype=wanted.dtype)
+        factors[levels.order[drawn]] = 1.0 / probabilities[drawn]
+        scaled: Array = unit_rows(values, self.unit) * factors[:, None]
+        return scaled.reshape(-1)[: wanted.size]

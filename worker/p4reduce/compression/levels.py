@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much progress a level T promises, and the T with the most progress for its price.
+
+Khirirat, Magnusson, Aytekin and Johansson (arXiv 2003.06377): for an objective whose gradient is
+L-Lipschitz, the step x - gamma Q with gamma = <g, Q> / (L |Q|²) decreases it by at least
+alpha / (2L) |g|², where alpha = <g, Q>² / (|g|² |Q|²). CAT sends the T that maximises
+alpha(T) / C(T).
+
+| scheme, I the T largest | Q_T(g) | alpha(T) | gamma(T) L |
+|---|---|---|---|
+| sparsification (S) | g on I | |g_I|² / |g|² | 1 |
+| with signs (S+Q) | |g| sign(g) on I | |g_I|₁² / (T |g|²) | |g_I|₁ / (T |g|) |
+| stochastic | g_j / p_j with probability p_j | |g|² / Σ(g_j² / p_j) | alpha |
+
+The stochastic scheme has p_j = min(1, lambda |g_j|) with lambda such that Σp = T.
+
+In all three, gamma L Q is the projection of g on the direction sent (in expectation for the last):
+|gamma L Q - g|² = (1 - alpha) |g|². So gamma L Q is what this package sends (see `cat.py`):
+messages of different levels add up, the step is 1/L for all, and error feedback has a contraction.
+
+A unit is an element or a block. Of blocks, S chooses those of most energy, S+Q those of largest
+1-norm; the stochastic scheme keeps a block with a probability in proportion to its 2-norm, which
+minimises Σ |g_b|²/p_b as the paper's rule does for elements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.compression.costs import CostModel, Encoding, FloatArray, IntArray
+
+Vector = npt.NDArray[Any]
+
+
+class Scheme(Enum):
+    """How a gradient is thinned out."""
+
+    SPARSE = "sparse"
+    SIGNS = "signs"
+    STOCHASTIC = "stochastic"
+
+    def encoding(self, dimension: int, unit: int = 1, float_bits: int = 32) -> Encoding:
+        """P_S or P_SQ of arXiv 2003.06377, with blocks of `unit` elements in place of elements."""
+        if self is Scheme.SIGNS:
+            return Encoding(dimension, unit, value_bits=1, header_bits=float_bits)
+        return Encoding(dimension, unit, value_bits=float_bits)
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """alpha and gamma L of every level of one gradient.
+
+    Attributes:
+        scheme: which of the three.
+        unit: elements of a unit.
+        order: the units that are not zero, the most important first; shape (m,).
+        weights: their 2-norms, or 1-norms for S+Q, in that order; shape (m,).
+        alpha: alpha of the levels 1 to m, within 0 to 1; shape (m,).
+        step: gamma L of the levels 1 to m; shape (m,).
+    """
+
+    scheme: Scheme
+    unit: int
+    order: IntArray
+    weights: FloatArray
+    alpha: FloatArray
+    step: FloatArray
+
+    def gamma(self, level: int, smoothness: float) -> float:
+        """The step size gamma(T) for plain gradient descent, L being the `smoothness`."""
+        return float(self.step[level - 1]) / smoothness
+
+    def probabilities(self, level: int) -> FloatArray:
+        """p of the units in `order` whose sum is `level`: min(1, lambda weight)."""
+        kept, tail = _saturation(self.weights, np.array([level]))
+        count = int(kept[0])
+        result = np.ones(len(self.weights))
+        if count < len(result):
+            result[count:] = np.minimum(1.0, (level - count) / tail[0] * self.weights[count:])
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A level and what speaks for it.
+
+    Attributes:
+        level: T; 0 if the gradient is zero.
+        alpha: alpha(T).
+        cost: C(T), in the cost model's unit.
+    """
+
+    level: int
+    alpha: float
+    cost: float
+
+
+def unit_rows(vector: Vector, unit: int) -> Vector:
+    """A flat array as rows of `unit` elements, padded with zeros; no copy where none is needed."""
+    short = -vector.size % unit
+    if short:
+        vector = np.concatenate([vector, np.zeros(short, dtype=vector.dtype)])
+    return vector.reshape(-1, unit)
+
+
+def unit_energy(vector: Vector, unit: int) -> FloatArray:
+    """Squared 2-norm of each unit, in float64; shape (units,)."""
+    rows = unit_rows(vector, unit)
+    if unit == 1:
+        return np.square(rows[:, 0], dtype=np.float64)
+    result: FloatArray = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+    return result
+
+
+def measure(gradient: Vector, scheme: Scheme = Scheme.SPARSE, unit: int = 1) -> Levels:
+    """Find alpha(T) and gamma(T) L for all T at once: one sort and cumulative sums, O(d log d).
+
+    Args:
+        gradient: any shape, finite, of floats.
+        scheme: S, S+Q or stochastic.
+        unit: elements that are chosen together.
+
+    Raises:
+        ValueError: the gradient has NaN or infinity in it.
+    """
+    flat = gradient.reshape(-1)
+    energy = unit_energy(flat, unit)
+    if not np.isfinite(energy.sum()):
+        raise ValueError("no level can be chosen for a gradient with NaN or infinity in it")
+    if scheme is Scheme.SIGNS:
+        return _measure_signs(flat, energy, unit)
+    if scheme is Scheme.SPARSE:
+        return measure_energy(energy, unit)
+    order, energy = _sorted(energy)
+    total = energy.sum()
+    weights = np.sqrt(energy)
+    wanted = np.arange(1, len(order) + 1)
+    kept, tail = _saturation(weights, wanted)
+    # Σ g²/p: what is kept for certain, and (Σ|g|)² / (T - k) of the others.
+    sure = np.concatenate([[0.0], np.cumsum(energy)])[kept]
+    rest = np.divide(tail**2, wanted - kept, out=np.zeros(len(order)), where=wanted > kept)
+    alpha = np.minimum(1.0, total / (sure + rest))
+    return Levels(scheme, unit, order, weights, alpha, alpha)
+
+
+def measure_energy(energy: FloatArray, unit: int) -> Levels:
+    """As `measure` for sparsification, from the units' energies alone (squared 2-norms)."""
+    order, energy = _sorted(energy)
+    alpha = np.minimum(1.0, np.cumsum(energy) / energy.sum()) if len(order) else energy
+    return Levels(Scheme.SPARSE, unit, order, np.sqrt(energy), alpha, np.ones_like(alpha))
+
+
+def _measure_signs(flat: Vector, energy: FloatArray, unit: int) -> Levels:
+    magnitudes = np.abs(unit_rows(flat, unit))
+    order, weights = _sorted(magnitudes.sum(axis=1, dtype=np.float64))
+    norm = float(np.sqrt(energy.sum()))
+    # Only elements that are not zero have a sign to send.
+    elements = np.cumsum(np.count_nonzero(magnitudes, axis=1)[order])
+    total = np.cumsum(weights)
+    alpha = np.minimum(1.0, total**2 / (elements * norm**2))
+    return Levels(Scheme.SIGNS, unit, order, weights, alpha, total / (elements * norm))
+
+
+def _sorted(importance: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Indices and values of what is positive, largest first, equal ones by index."""
+    order = np.argsort(-importance, kind="stable")
+    order = order[: int(np.count_nonzero(importance))]
+    return order, importance[order]
+
+
+def _saturation(weights: FloatArray, levels: IntArray) -> tuple[IntArray, FloatArray]:
+    """For each level, how many units have p = 1, and the sum of the other weights.
+
+    With the k largest kept, lambda = (T - k) / tail_k; the next one stays below 1 while
+    T < k + tail_k / weight_k =: bound_k. The bounds never fall, so that k is found by bisection.
+    """
+    tails = np.concatenate([np.cumsum(weights[::-1])[::-1], [0.0]])
+    bounds = np.arange(len(weights)) + tails[:-1] / weights
+    # Sums in floating point may miss by an ulp what algebra says of them.
+    bounds = np.maximum.accumulate(bounds)
+    kept = np.searchsorted(bounds, np.asarray(levels, dtype=np.float64), side="right")
+    kept = np.minimum(kept, levels)
+    return kept, tails[kept]
+
+
+def choose(levels: Levels, cost: CostModel, encoding: Encoding) -> Choice:
+    """The T that maximises alpha(T) / C(T), the smallest of equal ones; exact over all T.
+
+    Searching all T costs O(d) after the sort, so that there is no need for the paper's early stop
+    (affine cost) or its restriction to full packets; the tests confirm that the result obeys both.
+    """
+    if not len(levels.alpha):
+        return Choice(0, 0.0, 0.0)
+    costs = cost.cost(np.arange(1, len(levels.alpha) + 1), encoding)
+    best = int(np.argmax(levels.alpha / costs))
+    return Choice(best + 1, float(levels.alpha[best]), float(costs[best]))
