@@ -54,8 +54,11 @@ class ActionEmitter:
         )
 
     def _set(self, field: FieldRef, code: Code) -> None:
+        self._writer.line(self._assignment(field, code))
+
+    def _assignment(self, field: FieldRef, code: Code) -> str:
         value = self._expressions.fit(code, field.width, field.signed)
-        self._writer.line(f"{self._names.field(field)} = {value.text}")
+        return f"{self._names.field(field)} = {value.text}"
 
     # -- Primitives --------------------------------------------------------------------------------
 
@@ -116,50 +119,39 @@ class ActionEmitter:
             return  # a direct counter counts with the table's hits
         packets = self._context.bind("packets", array.name)
         octets = self._context.bind("octets", array.name)
-
-        def body(at: str) -> None:
-            self._writer.line(f"{packets}[{at}] += 1")
-            self._writer.line(f"{octets}[{at}] += _size")
-
-        self._indexed(index, array.size, body)
+        self._indexed(
+            index, array.size, lambda at: [f"{packets}[{at}] += 1", f"{octets}[{at}] += _size"]
+        )
 
     def _register_read(self, field: FieldRef, register: ir.ObjectRef, index: ir.Expr) -> None:
         array = self._context.program.registers[register.name]
         cells = self._context.bind("cells", array.name)
         full = (1 << array.width) - 1
-
-        def body(at: str) -> None:
-            self._set(field, Code(f"{cells}[{at}]", ATOM, 0, full, full))
-
-        self._indexed(index, array.size, body)
+        self._indexed(
+            index,
+            array.size,
+            lambda at: [self._assignment(field, Code(f"{cells}[{at}]", ATOM, 0, full, full))],
+        )
 
     def _register_write(self, register: ir.ObjectRef, index: ir.Expr, value: ir.Expr) -> None:
         array = self._context.program.registers[register.name]
         cells = self._context.bind("cells", array.name)
+        text = self._expressions.assigned(value, array.width).text
+        self._indexed(index, array.size, lambda at: [f"{cells}[{at}] = {text}"])
 
-        def body(at: str) -> None:
-            text = self._expressions.assigned(value, array.width).text
-            self._writer.line(f"{cells}[{at}] = {text}")
-
-        self._indexed(index, array.size, body)
-
-    def _indexed(self, index: ir.Expr, size: int, body: Callable[[str], None]) -> None:
+    def _indexed(self, index: ir.Expr, size: int, body: Callable[[str], list[str]]) -> None:
         """Code for a cell of an array; a cell that is not there is neither read nor written."""
         code = self._expressions.data(index)
-        if code.low >= 0 and code.high < size:
-            if not code.is_name and not code.text.isdigit():
-                self._writer.line(f"_index = {code.text}")
-                body("_index")
-            else:
-                body(code.text)
-            return
         at = code.text
-        if not code.is_name:
+        if not code.is_name and not code.text.isdigit():
             self._writer.line(f"_index = {code.text}")
             at = "_index"
+        if code.low >= 0 and code.high < size:
+            for line in body(at):
+                self._writer.line(line)
+            return
         test = f"{at} < {size}" if code.low >= 0 else f"0 <= {at} < {size}"
-        with self._writer.block(f"if {test}:"):
-            body(at)
+        self._writer.guarded(f"if {test}:", body(at), at)
 
     def _hash(
         self, field: FieldRef, base: ir.Expr, calculation: ir.ObjectRef, size: ir.Expr

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from .program import FieldRef, Header
@@ -39,6 +39,22 @@ class Writer:
         self._depth += 1
         yield
         self._depth -= 1
+
+    def guarded(self, head: str, lines: Sequence[str], depends_on: str) -> None:
+        """A block of lines; joined to the block before it if that has the same head.
+
+        `depends_on` is the variable that the head tests: a block that assigns to it is not joined.
+        """
+        indent = "    " * self._depth
+        last = len(self._lines)
+        while last and self._lines[last - 1].startswith(indent + "    "):
+            last -= 1
+        body = self._lines[last:]
+        joins = body and last and self._lines[last - 1] == indent + head
+        assigned = re.compile(rf"(?<![\w\[]){re.escape(depends_on)}\s*[,=](?!=)")
+        if not joins or any(assigned.search(line) for line in body):
+            self.line(head)
+        self._lines += [f"{indent}    {line}" for line in lines]
 
     @property
     def depth(self) -> int:
