@@ -24,6 +24,7 @@ from rich.table import Table
 HERE = Path(__file__).resolve().parent
 OUTPUT = HERE.parent / "build" / "bench" / "results.json"
 CANNOT_RUN = 77
+WIDTH = 120
 TIMEOUT = 600.0  # seconds; for each
 
 
@@ -82,7 +83,11 @@ def show(bench: Bench, report: dict[str, Any], console: Console) -> None:
     rows = report["results"]
     columns = list(dict.fromkeys(column for row in rows for column in row))
     for column in columns:
-        table.add_column(column.replace("_", " "), justify="left" if column == "name" else "right")
+        table.add_column(
+            column.replace("_", " "),
+            justify="left" if column == "name" else "right",
+            no_wrap=column == "name",
+        )
     for row in rows:
         table.add_row(*(_cell(row.get(column)) for column in columns))
     console.print(table)
@@ -104,6 +109,8 @@ def main() -> None:
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
     benches = [bench for bench in BENCHES if not options.only or bench.script in options.only]
     console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = WIDTH  # a file has no width to respect
     host = machine()
     reports = [(bench, run(bench, console)) for bench in benches]
     console.print(f"\n{describe(host)}")
