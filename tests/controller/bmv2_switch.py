@@ -25,9 +25,8 @@ class Interface:
     """The worker's end of a port, as a socket that sends and receives frames."""
 
     def __init__(self, name: str) -> None:
-        self._socket = socket.socket(
-            socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE_IPV4)
-        )
+        # With a protocol from the start it would take frames of all interfaces until it is bound.
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self._socket.bind((name, ETHERTYPE_IPV4))
         self._socket.settimeout(DEADLINE)
 

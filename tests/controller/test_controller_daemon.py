@@ -43,7 +43,8 @@ def contribute(rank: Rank, number: int, round_: int = 1) -> None:
 
 def result(rank: Rank) -> wire.Aggregation:
     frame = wire.Ether(rank.receive())
-    assert frame[wire.Aggregation].kind == wire.Kind.RESULT
+    assert wire.Aggregation in frame, frame.show(dump=True)
+    assert frame[wire.Aggregation].kind == wire.Kind.RESULT, frame.show(dump=True)
     return frame[wire.Aggregation]
 
 
@@ -260,6 +261,9 @@ def test_wrong_hellos(controller: RunningController, switch: SwitchProcess) -> N
     rank.send(rank.frame(kind=wire.Kind.HELLO, job=rank.joined.incarnation + 1))
     rank.send(rank.frame(kind=wire.Kind.HELLO, rank=1))
     rank.hello()
+    eventually(
+        lambda: controller.job("train").members[0].state == "attached", "the right one attached"
+    )
     rank.hello(port=2)
     eventually(lambda: controller.call("GetSwitch").hellos_refused == 4, "four are counted")
     [member] = controller.job("train").members
