@@ -1,1 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
+"""In-network all-reduce: gradients of many workers summed by a P4 switch.
+
+    import numpy as np
+    import p4reduce
+
+    with p4reduce.init() as comm:
+        gradient = np.full(1000, comm.rank, np.float32)
+        total = comm.allreduce(gradient)
+
+See `init` for how a process finds its rank, its controller and its switch, and
+`Communicator.allreduce` for what may be reduced, how exactly, and what can go wrong.
+"""
+
+from p4reduce.collective import Operation
+from p4reduce.communicator import MEAN, SUM, Communicator, Handle, init
+from p4reduce.errors import (
+    AdmissionError,
+    ClosedError,
+    ConfigurationError,
+    ControllerUnreachableError,
+    JobEndedError,
+    LaneOverflowError,
+    MismatchError,
+    P4ReduceError,
+    P4ReduceTimeoutError,
+    SwitchUnreachableError,
+    ValueRangeError,
+    WorkerLostError,
+)
+from p4reduce.statistics import Statistics
+
+__all__ = [
+    "MEAN",
+    "SUM",
+    "AdmissionError",
+    "ClosedError",
+    "Communicator",
+    "ConfigurationError",
+    "ControllerUnreachableError",
+    "Handle",
+    "JobEndedError",
+    "LaneOverflowError",
+    "MismatchError",
+    "Operation",
+    "P4ReduceError",
+    "P4ReduceTimeoutError",
+    "Statistics",
+    "SwitchUnreachableError",
+    "ValueRangeError",
+    "WorkerLostError",
+    "init",
+]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.errors import CollectiveTimeoutError, P4ReduceError
+from p4reduce.errors import P4ReduceError, P4ReduceTimeoutError
 from p4reduce.quantise import block_exponents
 from p4reduce.wire import Format
 
@@ -183,14 +183,19 @@ class Collective:
         """Whether it has ended, well or not."""
         return self._over.is_set()
 
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended; return whether it has. None: as long as it may take."""
+        limit = self.deadline + _GRACE - time.monotonic() if timeout is None else timeout
+        return self._over.wait(max(limit, 0.0))
+
     def wait(self, timeout: float | None) -> Array:
         """Return the result once it is there. Raises what ended the collective."""
-        limit = self.deadline + _GRACE - time.monotonic() if timeout is None else timeout
-        if not self._over.wait(max(limit, 0.0)):
-            raise CollectiveTimeoutError(
+        if not self.join(timeout):
+            limit = self.timeout + _GRACE if timeout is None else timeout
+            raise P4ReduceTimeoutError(
                 f"{self.description} is not over after {limit:g} s; it goes on"
                 if timeout is not None
-                else f"the progress thread does not end {self.description}, overdue by {_GRACE} s",
+                else f"the progress thread did not end {self.description} within {limit:g} s",
                 seconds=limit,
             )
         if self.error is not None:

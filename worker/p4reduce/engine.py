@@ -50,7 +50,7 @@ class Engine:
 
     def submit(self, collective: Collective) -> None:
         """Start a collective. Raises what broke the engine before."""
-        self._request(lambda: self._machine.submit(collective), collective)
+        self._request(lambda: self._machine.submit(collective))
 
     def ranks_left(self, ranks: tuple[int, ...]) -> None:
         """Tell that ranks left the job."""
@@ -84,7 +84,7 @@ class Engine:
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout)
 
-    def _request(self, work: Callable[[], None], collective: Collective | None = None) -> None:
+    def _request(self, work: Callable[[], None]) -> None:
         with self._lock:
             if self._machine.broken is not None:
                 raise copy.copy(self._machine.broken)

@@ -26,7 +26,7 @@ class SwitchUnreachableError(P4ReduceError, ConnectionError):
     """No frames can be exchanged with the switch."""
 
 
-class CollectiveTimeoutError(P4ReduceError, TimeoutError):
+class P4ReduceTimeoutError(P4ReduceError, TimeoutError):
     """A wait came to its deadline.
 
     Attributes:

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from p4reduce.collective import Collective, Indices, Operation
 from p4reduce.errors import (
-    CollectiveTimeoutError,
     LaneOverflowError,
     MismatchError,
     P4ReduceError,
+    P4ReduceTimeoutError,
     SwitchUnreachableError,
     WorkerLostError,
 )
@@ -681,7 +681,7 @@ class SlotMachine:
             )
         told = waiting[self._heard[waiting] != 0]
         if not len(told):
-            return CollectiveTimeoutError(
+            return P4ReduceTimeoutError(
                 f"{what}: slot {int(waiting[0])} has no result, and the switch has not said yet "
                 "who is missing",
                 slot=int(waiting[0]),
@@ -690,7 +690,7 @@ class SlotMachine:
         slot = int(told[0])
         everybody = (1 << self._world_size) - 1
         missing = _ranks_of(everybody & ~int(self._heard[slot]))
-        return CollectiveTimeoutError(
+        return P4ReduceTimeoutError(
             f"{what}: slot {slot} waits for {describe_ranks(missing)}, which the switch has not "
             "heard",
             missing=missing,

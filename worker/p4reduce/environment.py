@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rank, world size and job from what the launcher put into the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from p4reduce.errors import ConfigurationError
+from p4reduce.wire import MAX_WORLD_SIZE
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """The variables in which a launcher tells a process its place."""
+
+    name: str
+    rank: str
+    world_size: str
+    local_rank: str
+
+
+LAUNCHERS = (
+    Launcher("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    Launcher(
+        "Open MPI",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+    ),
+    Launcher("MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    Launcher("Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+)
+"""Innermost first: torchrun and mpirun often run within a Slurm job, which then describes nodes."""
+
+OWN = Launcher("p4reduce", "P4REDUCE_RANK", "P4REDUCE_WORLD_SIZE", "P4REDUCE_LOCAL_RANK")
+
+_JOB_NAMES = ("P4REDUCE_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
+_DEFAULT_JOB = "default"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which process this is. `local_rank` is the rank itself where nothing says otherwise."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+
+
+def placement(
+    rank: int | None, world_size: int | None, environ: Mapping[str, str] | None = None
+) -> Placement:
+    """Find out rank and world size.
+
+    Arguments win. What is None comes from the first of torchrun, Open MPI, MPICH (PMI), Slurm and
+    `P4REDUCE_RANK`, `P4REDUCE_WORLD_SIZE` that is there.
+
+    Args:
+        rank: as given by the caller.
+        world_size: as given by the caller.
+        environ: of the process.
+
+    Raises:
+        ConfigurationError: something is missing, no number, out of range, or P4REDUCE_… says
+            otherwise than the launcher; names the variables.
+    """
+    environ = os.environ if environ is None else environ
+    launcher = next((one for one in LAUNCHERS if _says(one, environ)), None)
+    own = OWN if _says(OWN, environ) else None
+    if launcher is not None and own is not None:
+        for theirs, ours in ((launcher.rank, own.rank), (launcher.world_size, own.world_size)):
+            if theirs in environ and ours in environ and environ[theirs] != environ[ours]:
+                raise ConfigurationError(
+                    f"{theirs}={environ[theirs]} ({launcher.name}) and {ours}={environ[ours]} "
+                    "disagree; unset one of them"
+                )
+    source = launcher or own
+    from_environment = source is not None
+    source = source or OWN
+    if rank is None:
+        rank = _number(environ, source.rank, "rank", from_environment)
+    if world_size is None:
+        world_size = _number(environ, source.world_size, "world_size", from_environment)
+    if not 1 <= world_size <= MAX_WORLD_SIZE:
+        raise ConfigurationError(
+            f"world size {world_size} is not within 1 to {MAX_WORLD_SIZE}, as many ranks as a "
+            "switch serves"
+        )
+    if not 0 <= rank < world_size:
+        raise ConfigurationError(
+            f"rank {rank} does not fit world size {world_size}: ranks are 0 to {world_size - 1}"
+        )
+    local = environ.get(source.local_rank, "")
+    return Placement(rank, world_size, int(local) if local.isdigit() else rank)
+
+
+def job_name(given: str | None, environ: Mapping[str, str] | None = None) -> str:
+    """Return the job's name: given, or $P4REDUCE_JOB, or the launcher's id, or "default"."""
+    environ = os.environ if environ is None else environ
+    if given is not None:
+        return given
+    return next((environ[name] for name in _JOB_NAMES if environ.get(name)), _DEFAULT_JOB)
+
+
+def _says(launcher: Launcher, environ: Mapping[str, str]) -> bool:
+    return launcher.rank in environ or launcher.world_size in environ
+
+
+def _number(environ: Mapping[str, str], name: str, argument: str, known: bool) -> int:
+    text = environ.get(name)
+    if text is None and known:
+        raise ConfigurationError(
+            f"{name} is not set, though the other variable of that launcher is; set it or pass "
+            f"{argument}="
+        )
+    if text is None:
+        tried = ", ".join(getattr(one, argument) for one in (*LAUNCHERS, OWN))
+        raise ConfigurationError(f"no {argument}: pass {argument}= or set one of {tried}")
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigurationError(f"{name}={text!r} is not a number") from None
