@@ -141,7 +141,7 @@ def test_hashes(pipeline: Pipeline) -> None:
         ((_, out),) = pipeline.process(1, frame)
         crc_32, crc_16, csum, xored, ranged, ident = struct.unpack_from(">IHHHHI", out)
         addresses = frame[12:20]
-        assert crc_32 == zlib.crc32(frame[12:16] + b"\x5a" + frame[16:20])
+        assert crc_32 == zlib.crc32(frame[12:16] + frame[8:9] + frame[16:20])
         assert crc_16 == crc16(addresses)
         # 3 bits of flags (010), then the addresses, the end padded with zeros.
         shifted = (2 << 64 | int.from_bytes(addresses, "big")) << 5

@@ -40,7 +40,7 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     apply {
         sm.egress_spec = 2;
         hdr.hashes.setValid();
-        hash(hdr.hashes.crc32, HashAlgorithm.crc32, 32w0, { hdr.ipv4.src, hdr.extra.odd, hdr.ipv4.dst }, 64w0x100000000);
+        hash(hdr.hashes.crc32, HashAlgorithm.crc32, 32w0, { hdr.ipv4.src, hdr.ipv4.ttl, hdr.ipv4.dst }, 64w0x100000000);
         hash(hdr.hashes.crc16, HashAlgorithm.crc16, 16w0, { hdr.ipv4.src, hdr.ipv4.dst }, 32w0x10000);
         hash(hdr.hashes.csum, HashAlgorithm.csum16, 16w0, { hdr.ipv4.flags, hdr.ipv4.src, hdr.ipv4.dst }, 32w0x10000);
         hash(hdr.hashes.xored, HashAlgorithm.xor16, 16w0, { hdr.ipv4.ttl, hdr.ipv4.src, hdr.ipv4.dst }, 32w0x10000);
