@@ -3,7 +3,8 @@
 
 BMv2 reads them from a pcap file and writes pcap files (`--use-files`), which needs no interfaces.
 It loses some on their way out (its egress queues are short, and the end of the files is not
-flushed), so its output has to be a part of ours, in order. Programs run here as p4c left them, without entries.
+flushed), so its output has to be a part of ours, in order. The programs run as p4c left them,
+without table entries.
 """
 
 from __future__ import annotations
