@@ -13,10 +13,10 @@ from .codegen_context import Context
 from .codegen_controls import emit_control
 from .program import FieldRef
 
-__all__ = ["EgressState", "emit_egress", "emit_serialisation", "max_header_growth"]
+__all__ = ["EgressState", "emit_egress", "emit_serialisation", "MAX_HEADER_GROWTH"]
 
 # BMv2 keeps this much room in front of a packet and dies if more headers are added.
-max_header_growth = 512
+MAX_HEADER_GROWTH = 512
 
 # Fields that the target sets when a copy enters egress.
 _ENTRY = (
@@ -145,8 +145,8 @@ def _emit_deparser(context: Context) -> None:
         for part in parts:
             writer.line(f"{part},")
     writer.line("))")
-    if most > max_header_growth:
-        with writer.block(f"if len(_out) > _size + {max_header_growth}:"):
+    if most > MAX_HEADER_GROWTH:
+        with writer.block(f"if len(_out) > _size + {MAX_HEADER_GROWTH}:"):
             writer.line(f"{context.bind('stats')}.dropped_growth += 1")
             writer.line("return None")
     writer.line("return _out")

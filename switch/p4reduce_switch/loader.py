@@ -533,7 +533,6 @@ class _Loader:
             default_action=default["action_id"],
             default_args=tuple(int(value, 16) for value in default["action_data"]),
             const_default_action=bool(default.get("action_const")),
-            const_default_entry=bool(default.get("action_entry_const")),
             has_direct_counter=bool(item["with_counters"]),
             const_entries=entries,
             next_hit=next_tables.get("__HIT__", item.get("base_default_next")),

@@ -325,7 +325,6 @@ class ApplyTable:
     default_action: int
     default_args: tuple[int, ...]
     const_default_action: bool
-    const_default_entry: bool
     has_direct_counter: bool
     const_entries: tuple[ConstEntry, ...]
     next_hit: str | None

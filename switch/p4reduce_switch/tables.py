@@ -16,10 +16,10 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Union
+from typing import Any, Literal
 
 MatchKind = Literal["exact", "lpm", "ternary", "range", "optional"]
-MatchValue = Union[int, "tuple[int, int]", None]
+MatchValue = int | tuple[int, int] | None
 Match = tuple[MatchValue, ...]
 
 _PRIORITY_KINDS = frozenset({"ternary", "range", "optional"})
