@@ -13,7 +13,7 @@ from .codegen_context import Context
 from .codegen_controls import emit_control
 from .program import FieldRef
 
-__all__ = ["EgressState", "emit_egress", "emit_serialisation", "MAX_HEADER_GROWTH"]
+__all__ = ["MAX_HEADER_GROWTH", "EgressState", "emit_egress", "emit_serialisation"]
 
 # BMv2 keeps this much room in front of a packet and dies if more headers are added.
 MAX_HEADER_GROWTH = 512
