@@ -152,6 +152,8 @@ class SlotMachine:
         outgoing: the frames that can be sent.
         counts, round_trips: statistics.
         timeout: the estimate behind the timers.
+        opening_timeout: the same for rounds that open a stripe, which take as long as the slowest
+            rank needs to get there: no measure of the network, but of when to become impatient.
         broken: why no collective can be run any more, or None.
 
     Args:
@@ -178,6 +180,7 @@ class SlotMachine:
         self.counts = Counts()
         self.round_trips = RoundTrips()
         self.timeout = RetransmissionTimeout()
+        self.opening_timeout = RetransmissionTimeout()
         self.broken: P4ReduceError | None = None
         self._slots = slots
         self._world_size = world_size
@@ -271,10 +274,13 @@ class SlotMachine:
         self.counts.bytes_sent += int(self.outgoing.lengths[rows].sum())
         slots = rows // _SHAPES
         self._sent_at[slots] = now
+        opening = self._block[slots] == _OPENING
         if self._backed_off:
-            self._due[slots] = now + self.timeout.after(self._retransmissions[slots])
+            tries = self._retransmissions[slots]
+            wait = np.where(opening, self.opening_timeout.after(tries), self.timeout.after(tries))
         else:
-            self._due[slots] = now + self.timeout.seconds
+            wait = np.where(opening, self.opening_timeout.seconds, self.timeout.seconds)
+        self._due[slots] = now + wait
         if self.broken is not None:
             self._due[:] = np.inf
 
@@ -517,15 +523,17 @@ class SlotMachine:
     # -- On to the next round --------------------------------------------------------------------
 
     def _take_round_trips(self, slots: Indices, now: float) -> None:
-        # Rounds that open a stripe last as long as the slowest rank computes: no measure of
-        # the network.
-        usable = self._block[slots] != _OPENING
+        samples = now - self._sent_at[slots]
+        opening = self._block[slots] == _OPENING
         if self._backed_off:
-            usable &= self._retransmissions[slots] == 0
-        samples = now - self._sent_at[slots[usable]]
+            usable = self._retransmissions[slots] == 0
+            samples, opening = samples[usable], opening[usable]
+        if opening.any():
+            self.opening_timeout.measured(float(samples[opening].max()), now)
+            samples = samples[~opening]
         if len(samples):
+            self.timeout.measured(float(samples.max()), now)
             self.round_trips.add(samples)
-            self.timeout.sample(float(samples.max()))
         if self._backed_off:
             self._heard[slots] = 0
             self._retransmissions[slots] = 0

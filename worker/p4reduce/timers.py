@@ -15,24 +15,36 @@ class RetransmissionTimeout:
     """An estimate of the round trip, and the timeout that follows from it, in seconds.
 
     All slots of a job share one path and one estimate. Samples must be of rounds that were not
-    retransmitted (Karn's algorithm; RFC 6298, section 3), which the caller sees to.
+    retransmitted (Karn's algorithm; RFC 6298, section 3), which the caller sees to. The gains of
+    the RFC are meant for one measurement a round trip. With many slots there are many, so the
+    longest of each round trip's time counts (RFC 7323, appendix G, has the same concern).
 
     Args:
         initial: until there is a sample. The network is a single switch, so much less than the
             second that the RFC asks of TCP.
-        floor: at least; below some milliseconds the scheduler's pauses look like losses.
+        floor: at least; pauses by the scheduler of some milliseconds are no losses.
         ceiling: at most, after backing off.
     """
 
-    def __init__(self, initial: float = 0.05, floor: float = 0.005, ceiling: float = 0.2) -> None:
+    def __init__(self, initial: float = 0.05, floor: float = 0.01, ceiling: float = 0.25) -> None:
         self.floor = floor
         self.ceiling = ceiling
         self.seconds = initial
         self._smoothed = 0.0
         self._variation = 0.0
+        self._longest = 0.0
+        self._window_ends = -np.inf
 
-    def sample(self, round_trip: float) -> None:
-        """Take a measurement into account (RFC 6298, 2.2 and 2.3)."""
+    def measured(self, round_trip: float, now: float) -> None:
+        """Take a measurement into account, at the time `now`."""
+        self._longest = max(self._longest, round_trip)
+        if now >= self._window_ends:
+            self._sample(self._longest)
+            self._longest = 0.0
+            self._window_ends = now + self._smoothed
+
+    def _sample(self, round_trip: float) -> None:
+        """See RFC 6298, 2.2 and 2.3."""
         if self._smoothed == 0.0:
             self._smoothed = round_trip
             self._variation = round_trip / 2
