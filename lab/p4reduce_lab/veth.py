@@ -44,9 +44,10 @@ def unavailable() -> str | None:
 class VethPorts:
     """Pairs for the ports 1 to `count`, in this process's network namespace, up.
 
-    Offloads are off, since a switch that reads the interface would get frames with unfinished
-    checksums or several merged into one, and BMv2 loses some of them; IPv6 is off, since
-    the kernel would send router solicitations of its own.
+    Each worker's end has an address of its own, 10.77.0.PORT, since workers take theirs from the
+    interface. Offloads are off, since a switch that reads the interface would get frames with
+    unfinished checksums or several merged into one, and BMv2 loses some of them; IPv6 is off,
+    since the kernel would send router solicitations of its own.
 
     Raises:
         VethError: see there; what had been made is removed.
@@ -63,6 +64,9 @@ class VethPorts:
         try:
             for port in numbers:
                 _make_pair(self.switch_side[port], self.worker_side[port])
+                # Without a route (/32): several such interfaces are in the same namespace.
+                address = f"10.77.{port >> 8}.{port & 0xFF}/32"
+                _run("ip", "address", "add", address, "dev", self.worker_side[port])
         except BaseException:
             self.close()
             raise
