@@ -33,6 +33,7 @@ DEFAULT_CPU_PORT = 255
 # While the P4Runtime server encodes or decodes, the data plane waits this long for the interpreter.
 _SWITCH_INTERVAL_S = 0.0005
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_WAKE_SECONDS = 0.5
 
 
 def _read_ports(
@@ -187,7 +188,10 @@ def main(
             _preload(server, pipeline_file, p4info_file)
         with _serving(server, address) as address_in_use:
             _announce(dataplane, device_id, address_in_use, ready_file, ready_fd)
-            stop.wait()
+            # In short waits: the kernel may give the signal to another thread, and Python
+            # calls the handler only once the main thread runs again.
+            while not stop.wait(_WAKE_SECONDS):
+                pass
             for number in _STOP_SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
             summary = dataplane.counts()
