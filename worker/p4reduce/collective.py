@@ -71,14 +71,18 @@ class Blocks:
                 rows[at, : len(self._tail)] = self._tail
 
     def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
-        """Copy rows, which hold some columns of blocks, into the blocks."""
-        if len(self._tail):
-            inside = blocks != self._full
-            if not inside.all():
-                part = self._tail[columns]
-                part[:] = rows[~inside][0, : len(part)]
-                blocks, rows = blocks[inside], rows[inside]
-        self._rows[blocks, columns] = rows
+        """Copy rows, which hold some columns of blocks, into the blocks.
+
+        Sums beyond the blocks' dtype, float16, become infinite.
+        """
+        with np.errstate(over="ignore"):
+            if len(self._tail):
+                inside = blocks != self._full
+                if not inside.all():
+                    part = self._tail[columns]
+                    part[:] = rows[~inside][0, : len(part)]
+                    blocks, rows = blocks[inside], rows[inside]
+            self._rows[blocks, columns] = rows
 
     def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
         """Set whole blocks, given by numbers or by a mask of all, to one value."""
