@@ -24,8 +24,8 @@ SLOTS = 1024
 TAG = 0x7461_6721
 
 _jobs = itertools.count(0x0A00_0001)
-_groups = itertools.count(2)
-_replicas = itertools.count(1)
+_groups = itertools.cycle(range(2, 1 << 15))
+_replicas = itertools.cycle(range(1, 1 << 16))
 _slots = itertools.cycle(range(SLOTS))
 
 

@@ -99,11 +99,17 @@ class Seen:
 
 
 class Testbed:
-    """One switch of one kind, configured by P4Runtime, with ports 1 to 4."""
+    """One switch of one kind, configured by P4Runtime, with ports 1 to 4.
+
+    Args:
+        switch: has no pipeline yet.
+        interface: the far ends of the ports, with {port} in it, where the switch was given its.
+    """
 
     __test__ = False  # not a test class, whatever pytest thinks of its name
 
-    def __init__(self, switch: SwitchLauncher) -> None:
+    def __init__(self, switch: SwitchLauncher, interface: str | None = None) -> None:
+        interface = interface or switch.interface
         self.switch = switch
         self.client = SwitchClient.connect(switch.grpc_address, 1, 1)
         self.client.set_pipeline(load_program())
@@ -111,7 +117,7 @@ class Testbed:
         self.client.insert("own_address", {"ip": number(SWITCH.ip)}, "is_own", {"mac": mac})
         flood = Group(FLOOD_GROUP, tuple((port, 0) for port in PORTS))
         self.client.write([Update(Op.INSERT, flood)])
-        self.links = {port: link(switch.interface.format(port=port)) for port in PORTS}
+        self.links = {port: link(interface.format(port=port)) for port in PORTS}
         self.numbers = itertools.count(1)
         self._counted = self._read_outcomes()
         self.settle()
@@ -180,6 +186,14 @@ class Testbed:
             }
         )
         self._gather(awaited, hellos, seen)
+
+    def pass_ingress(self, port: int, seen: Seen) -> None:
+        """Wait until all frames that were sent by one port have been through ingress, so that
+        those of another one come after them."""
+        serial = next(self.numbers)
+        self.links[port].send(_arp(serial))
+        seen.outcomes.subtract({Outcome.ARP_REPLIED: 1})
+        self._gather({port: {_answer(serial)}}, set(), seen)
 
     def inject(self, sent: Iterable[tuple[int, bytes]]) -> Seen:
         """Send frames as the controller, each out of a port."""

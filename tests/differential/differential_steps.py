@@ -1,0 +1,561 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What hypothesis makes sequences of: steps in words, and what they are on the wire.
+
+A step names jobs, ranks and slots by their place in the scene, and not by numbers that are
+other ones each time, so that a sequence is the same sequence whenever it is played again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from differential_targets import Event, Sent, SentOut, Written
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from p4reduce import wire
+from p4reduce.wire import NO_BLOCK, Aggregation, Flag, Format, Kind
+from p4reduce_controller.schema import Group, Op, Row, Update
+from packet_jobs import TAG, Job, Jobs, lane_type
+from packet_testbed import BROADCAST, CPU_PORT, PORTS, SWITCH
+from scapy.fields import Field
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import ICMPv6EchoRequest, IPv6
+from scapy.layers.l2 import ARP, Dot1Q, Ether
+from scapy.packet import Packet, Raw
+
+SHORTEST, LONGEST = 14, 1514  # what the kernel takes from a packet socket; MTU 1500
+ROUNDS_BEGIN = (0, 0xFFFFFFFE, 0x7FFFFFFE)
+
+# Stations that the bridge knows; the last one is behind a port that there is not.
+STATIONS = {f"02:00:00:00:05:{port:02x}": port for port in (*PORTS, 9)}
+HOSTS = ("192.0.2.1", "192.0.2.77", "10.77.99.1", SWITCH.ip, "255.255.255.255", "224.0.0.5")
+MACS = (SWITCH.mac, BROADCAST, "01:00:5e:00:00:05", "02:00:00:00:06:01", *STATIONS)
+
+
+# -- The scene: jobs and stations ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class JobShape:
+    """A job to be. `same_slots`: those of the job before it, as after a change of owner."""
+
+    world_size: int
+    slots: int
+    same_slots: bool
+    first_round: int
+
+
+@dataclass
+class Scene:
+    """What there is while a sequence is turned into events."""
+
+    jobs: list[Job]
+    shapes: tuple[JobShape, ...]
+    before: list[Row | Group]
+    present: dict[int, bool] = field(default_factory=dict)
+    sent: list[Sent] = field(default_factory=list)
+
+
+def set_up(shapes: tuple[JobShape, ...]) -> Scene:
+    """Make jobs with ids, groups and replicas that no sequence had before."""
+    jobs: list[Job] = []
+    for shape in shapes:
+        base = jobs[-1].base if shape.same_slots and jobs else None
+        jobs.append(Job(None, shape.world_size, slots=shape.slots, base=base))  # type: ignore[arg-type]
+    before: list[Row | Group] = [row for job in jobs for row in job.rows()]
+    before += [
+        Row("bridge", {"dst_mac": int(mac.replace(":", ""), 16)}, "forward", {"port": port})
+        for mac, port in STATIONS.items()
+    ]
+    return Scene(jobs, shapes, before, dict.fromkeys(range(len(before)), True))
+
+
+# -- Steps -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contribute:
+    """A rank's contribution, right in itself; what it means depends on what came before.
+
+    Attributes:
+        job: which, modulo their number; `rank`, `slot` likewise.
+        round: from the job's first one on.
+        lanes: their value (all equal), a seed (`~seed` of random ones), or None: no payload.
+        padded: with bytes that mean nothing, if there are no lanes.
+        beyond: how many slots beyond the job's range.
+    """
+
+    job: int
+    rank: int
+    slot: int
+    round: int
+    lanes: int | None
+    padded: bool = False
+    format: int = Format.INT32
+    flags: int = 0
+    block: int = 0
+    next_block: int = 1
+    next_exponent: int = 100
+    tag: int = TAG
+    beyond: int = 0
+
+    def events(self, scene: Scene) -> list[Event]:
+        job = scene.jobs[self.job % len(scene.jobs)]
+        shape = scene.shapes[self.job % len(scene.jobs)]
+        flags = self.flags & ~(Flag.PAYLOAD | Flag.PADDED)
+        lanes = None
+        if self.lanes is not None:
+            lanes = _lanes(self.lanes, self.format)
+        elif self.padded:
+            flags |= Flag.PADDED
+        port, frame = job.send(
+            self.rank % job.world_size,
+            lanes,
+            pad=0xAA,
+            slot=self.slot % job.slots + self.beyond * job.slots & 0xFFFF,
+            round=(shape.first_round + self.round) & 0xFFFFFFFF,
+            format=self.format,
+            flags=flags,
+            block=self.block,
+            next_block=self.next_block,
+            next_exponent=self.next_exponent,
+            tag=self.tag,
+        )
+        return [Sent(port, frame)]
+
+
+def _lanes(value: int, lane_format: int) -> Any:
+    kind = lane_type(min(lane_format, Format.INT8))
+    count = wire.PAYLOAD_BYTES // np.dtype(kind).itemsize
+    limits = np.iinfo(kind)
+    if value < 0:
+        return np.random.default_rng(-value).integers(
+            limits.min, limits.max, count, kind, endpoint=True
+        )
+    extremes = (0, 1, limits.max, limits.min, -1)
+    return np.full(count, extremes[value % len(extremes)], kind)
+
+
+@dataclass(frozen=True)
+class WholeRound:
+    """The same contribution by all ranks of its job, from rank `rank` on; those whose bit in
+    `silent` is set have no lanes."""
+
+    by: Contribute
+    silent: int
+
+    def events(self, scene: Scene) -> list[Event]:
+        ranks = scene.jobs[self.by.job % len(scene.jobs)].world_size
+        events: list[Event] = []
+        for rank in range(ranks):
+            one = replace(self.by, rank=self.by.rank + rank)
+            if self.silent >> rank & 1:
+                one = replace(one, lanes=None)
+            events += one.events(scene)
+        return events
+
+
+@dataclass(frozen=True)
+class Again:
+    """A frame that was sent before, counted from the last one, on the same port."""
+
+    back: int
+    times: int = 1
+
+    def events(self, scene: Scene) -> list[Event]:
+        if not scene.sent:
+            return []
+        return [scene.sent[-1 - self.back % len(scene.sent)]] * self.times
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A rank introduces itself to the controller."""
+
+    port: int
+    rank: int
+    nonce: int
+
+    def events(self, scene: Scene) -> list[Event]:
+        at = scene.jobs[0].ranks[self.rank % scene.jobs[0].world_size].at
+        header = Aggregation(kind=Kind.HELLO, rank=self.rank, contributors=self.nonce)
+        return [Sent(self.port, wire.template(at, SWITCH, header))]
+
+
+# -- Mangling --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Flips a bit."""
+
+    bit: int
+
+    def __call__(self, frame: bytes) -> bytes:
+        number = int.from_bytes(frame, "big") ^ 1 << self.bit % (8 * len(frame))
+        return number.to_bytes(len(frame), "big")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Leaves the first bytes."""
+
+    length: int
+
+    def __call__(self, frame: bytes) -> bytes:
+        return frame[: self.length]
+
+
+@dataclass(frozen=True)
+class Extend:
+    """Puts bytes behind it."""
+
+    count: int
+    value: int
+
+    def __call__(self, frame: bytes) -> bytes:
+        return frame + bytes([self.value]) * self.count
+
+
+@dataclass(frozen=True)
+class SetField:
+    """Sets a header's field, or with `add` adds to it, modulo its size."""
+
+    name: str
+    value: int
+    add: bool = False
+
+    def __call__(self, frame: bytes) -> bytes:
+        start, width = FIELDS[self.name]
+        below = 8 * len(frame) - start - width
+        if below < 0:
+            return frame
+        number = int.from_bytes(frame, "big")
+        mask = (1 << width) - 1
+        old = number >> below & mask
+        new = (old + self.value if self.add else self.value) & mask
+        return (number ^ (old ^ new) << below).to_bytes(len(frame), "big")
+
+
+def _fields() -> dict[str, tuple[int, int]]:
+    """First bit and width of each field of a contribution's headers."""
+    places = {}
+    at = 0
+    for layer in (Ether, IP, UDP, Aggregation):
+        for one in layer.fields_desc:
+            if layer is IP and one.name == "options":
+                continue  # not there: ihl is 5
+            width = _bits(one)
+            places[f"{layer.__name__}.{one.name}"] = (at, width)
+            at += width
+    assert at == 8 * wire.PAYLOAD_OFFSET
+    return places
+
+
+def _bits(one: Field[Any, Any]) -> int:
+    return round(8 * one.sz)
+
+
+FIELDS = _fields()
+
+
+def correct_lengths(frame: bytes) -> bytes:
+    """IPv4's and UDP's lengths as the frame's is."""
+    frame = SetField("IP.len", len(frame) - wire.ETHERNET_BYTES)(frame)
+    return SetField("UDP.len", len(frame) - wire.ETHERNET_BYTES - wire.IPV4_BYTES)(frame)
+
+
+def correct_checksum(frame: bytes) -> bytes:
+    """IPv4's checksum (RFC 1071) as its first 20 bytes need it."""
+    start = wire.ETHERNET_BYTES
+    header = SetField("IP.chksum", 0)(frame)[start : start + wire.IPV4_BYTES]
+    total = sum(int.from_bytes(header[i : i + 2], "big") for i in range(0, len(header), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return SetField("IP.chksum", ~total & 0xFFFF)(frame)
+
+
+@dataclass(frozen=True)
+class Mangled:
+    """What a step sends, after some damage, perhaps by another port.
+
+    Attributes:
+        repair: 0 nothing, 1 the IPv4 checksum, 2 the lengths as well, so that the damage gets
+            further in.
+        port: if not 0, the one to send it by.
+    """
+
+    step: Contribute | Hello | Again | Foreign
+    damage: tuple[Callable[[bytes], bytes], ...]
+    repair: int = 0
+    port: int = 0
+
+    def events(self, scene: Scene) -> list[Event]:
+        events: list[Event] = []
+        for event in self.step.events(scene):
+            assert isinstance(event, Sent)
+            frame = event.frame
+            for one in self.damage:
+                frame = one(frame)
+            if self.repair == 2:
+                frame = correct_lengths(frame)
+            if self.repair:
+                frame = correct_checksum(frame)
+            events.append(Sent(self.port or event.port, frame))
+        return events
+
+
+# -- Other traffic ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A frame that has nothing to do with sums.
+
+    Attributes:
+        what: a key of `_FOREIGN`.
+        dst: destination MAC address.
+        src_ip: likewise, and `dst_ip`; where the frame has any.
+        size: bytes of payload, cut to what an Ethernet frame takes.
+        number: an ARP operation, ICMP type, UDP or TCP port, or VLAN id.
+    """
+
+    what: str
+    port: int
+    dst: str
+    src_ip: str
+    dst_ip: str
+    size: int
+    number: int
+
+    def events(self, scene: Scene) -> list[Event]:
+        ethernet = Ether(src="02:00:00:00:00:07", dst=self.dst)
+        body = _FOREIGN[self.what](self)
+        payload = bytes(i & 0xFF for i in range(self.size))
+        return [Sent(self.port, bytes(ethernet / body / Raw(payload))[:LONGEST])]
+
+
+def _ip(of: Foreign, **fields: Any) -> Packet:
+    return IP(src=of.src_ip, dst=of.dst_ip, **fields)
+
+
+_FOREIGN: dict[str, Callable[[Foreign], Packet]] = {
+    "arp": lambda of: ARP(op=of.number, hwsrc="02:00:00:00:00:07", psrc=of.src_ip, pdst=of.dst_ip),
+    "icmp": lambda of: _ip(of) / ICMP(type=of.number & 0xFF, id=7, seq=of.number),
+    "echo": lambda of: _ip(of) / ICMP(type=8, id=7, seq=of.number),
+    "fragment": lambda of: _ip(of, frag=of.number & 0x1FFF, flags="MF") / ICMP(),
+    "options": lambda of: _ip(of, options=[b"\x94\x04\x00\x00"]) / ICMP(),
+    "udp": lambda of: _ip(of) / UDP(sport=7, dport=of.number),
+    "tcp": lambda of: _ip(of) / TCP(sport=7, dport=of.number),
+    "ipv6": lambda of: IPv6(src="fe80::7", dst="ff02::1") / ICMPv6EchoRequest(seq=of.number),
+    "vlan": lambda of: Dot1Q(vlan=of.number & 0xFFF) / _ip(of) / ICMP(),
+    "raw": lambda of: Raw(),
+}
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Random bytes behind the first `kept` bytes of a contribution."""
+
+    port: int
+    kept: int
+    noise: bytes
+
+    def events(self, scene: Scene) -> list[Event]:
+        frame = scene.jobs[0].frame(0, _lanes(1, Format.INT32))[: self.kept] + self.noise
+        return [Sent(self.port, frame)]
+
+
+# -- The controller --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Toggle:
+    """Deletes an entry or group, or inserts it again if it is not there."""
+
+    which: int
+
+    def events(self, scene: Scene) -> list[Event]:
+        which = self.which % len(scene.before)
+        scene.present[which] = not scene.present[which]
+        op = Op.INSERT if scene.present[which] else Op.DELETE
+        return [Written(Update(op, scene.before[which]))]
+
+
+@dataclass(frozen=True)
+class Regrant:
+    """Gives a job's rank another number of slots, or its group other members."""
+
+    which: int
+    slots: int
+
+    def events(self, scene: Scene) -> list[Event]:
+        which = self.which % len(scene.before)
+        entity = scene.before[which]
+        if not scene.present[which]:
+            return []
+        if isinstance(entity, Group):
+            entity = replace(entity, replicas=entity.replicas[1:] + entity.replicas[:1])
+        elif entity.table == "admission":
+            entity = replace(entity, params={**entity.params, "slot_count": self.slots})
+        else:
+            return []
+        scene.before[which] = entity
+        return [Written(Update(Op.MODIFY, entity))]
+
+
+@dataclass(frozen=True)
+class PacketOut:
+    """What a step sends, sent by the controller instead, out of a port."""
+
+    step: Contribute | Hello | Foreign | Mangled | Noise
+    port: int
+
+    def events(self, scene: Scene) -> list[Event]:
+        return [
+            SentOut(self.port, event.frame)
+            for event in self.step.events(scene)
+            if isinstance(event, Sent)
+        ]
+
+
+Step = (
+    Contribute
+    | WholeRound
+    | Again
+    | Hello
+    | Mangled
+    | Foreign
+    | Noise
+    | Toggle
+    | Regrant
+    | PacketOut
+)
+
+
+def play(shapes: tuple[JobShape, ...], steps: list[Step]) -> tuple[list[Row | Group], list[Event]]:
+    """Return the entries to begin with, and what happens then."""
+    scene = set_up(shapes)
+    before = list(scene.before)
+    events: list[Event] = []
+    for step in steps:
+        for event in step.events(scene):
+            if isinstance(event, Sent):
+                if not SHORTEST <= len(event.frame) <= LONGEST:
+                    continue
+                scene.sent.append(event)
+            events.append(event)
+    return before, events
+
+
+# -- Strategies ------------------------------------------------------------------------------------
+
+
+def boundary(width: int) -> SearchStrategy[int]:
+    """Numbers of so many bits, above all those at the edges."""
+    top = (1 << width) - 1
+    edges = {0, 1, 2, top // 2, top // 2 + 1, top - 1, top}
+    return st.sampled_from(sorted(edges)) | st.integers(0, top)
+
+
+ports = st.sampled_from(PORTS)
+words = st.sampled_from([0, 1, 2, NO_BLOCK - 1, NO_BLOCK]) | boundary(32)
+some_lanes = st.none() | st.integers(0, 4) | st.integers(-5, -1)
+
+job_shapes = st.builds(
+    JobShape,
+    world_size=st.integers(1, 6),
+    slots=st.integers(1, 2),
+    same_slots=st.booleans(),
+    first_round=st.sampled_from(ROUNDS_BEGIN),
+)
+scenes = st.lists(job_shapes, min_size=1, max_size=3).map(tuple)
+
+plain_contributions = st.builds(
+    Contribute,
+    job=st.integers(0, 2),
+    rank=st.integers(0, 5),
+    slot=st.integers(0, 1),
+    round=st.integers(0, 3),
+    lanes=some_lanes,
+    padded=st.booleans(),
+    format=st.sampled_from(Format).map(int),
+)
+odd_contributions = st.builds(
+    Contribute,
+    job=st.integers(0, 2),
+    rank=st.integers(0, 5),
+    slot=st.integers(0, 1),
+    round=st.integers(0, 3) | boundary(32),
+    lanes=some_lanes,
+    padded=st.booleans(),
+    format=st.sampled_from([0, 1, 2, 3, 255]),
+    flags=boundary(8),
+    block=words,
+    next_block=words,
+    next_exponent=boundary(8),
+    tag=st.sampled_from([TAG, TAG + 1]) | boundary(32),
+    beyond=st.sampled_from([0, 0, 0, 1, 32767]),
+)
+contributions = plain_contributions | odd_contributions
+whole_rounds = st.builds(WholeRound, by=contributions, silent=st.integers(0, 63))
+agains = st.builds(Again, back=st.integers(0, 20), times=st.integers(1, 3))
+hellos = st.builds(Hello, port=ports, rank=st.integers(0, 5), nonce=boundary(64))
+foreign = st.builds(
+    Foreign,
+    what=st.sampled_from(sorted(_FOREIGN)),
+    port=ports,
+    dst=st.sampled_from(MACS),
+    src_ip=st.sampled_from(HOSTS),
+    dst_ip=st.sampled_from(HOSTS),
+    size=st.integers(0, 64) | st.integers(0, LONGEST),
+    number=st.sampled_from([1, 2, 8]) | boundary(16),
+)
+noises = st.builds(
+    Noise,
+    port=ports,
+    kept=st.sampled_from([0, 14, 34, 42, 78]),
+    noise=st.binary(max_size=60),
+)
+set_fields = st.sampled_from(sorted(FIELDS)).flatmap(
+    lambda name: st.builds(
+        SetField, name=st.just(name), value=boundary(FIELDS[name][1]), add=st.booleans()
+    )
+)
+damages = st.one_of(
+    set_fields,
+    st.builds(Flip, bit=st.integers(0, 8 * wire.PAYLOAD_OFFSET - 1) | st.integers(0, 8 * 1514)),
+    st.builds(Cut, length=st.integers(SHORTEST, 80) | st.integers(SHORTEST, 1200)),
+    st.builds(Extend, count=st.integers(1, 8) | st.integers(1, 1436), value=boundary(8)),
+)
+mangled = st.builds(
+    Mangled,
+    step=contributions | agains | hellos | foreign,
+    damage=st.lists(damages, min_size=1, max_size=3).map(tuple),
+    repair=st.integers(0, 2),
+    port=st.sampled_from([0, 0, 0, *PORTS]),
+)
+packet_outs = st.builds(
+    PacketOut,
+    step=contributions | hellos | foreign | mangled | noises,
+    port=st.sampled_from([*PORTS, CPU_PORT, 0, 9, 511]),
+)
+steps: SearchStrategy[list[Step]] = st.lists(
+    st.one_of(
+        contributions,
+        whole_rounds,
+        agains,
+        mangled,
+        foreign,
+        hellos,
+        noises,
+        st.builds(Toggle, which=st.integers(0, 40)),
+        st.builds(Regrant, which=st.integers(0, 40), slots=st.integers(0, 2)),
+        packet_outs,
+    ),
+    min_size=1,
+    max_size=25,
+)
