@@ -59,7 +59,7 @@ def sweep(directory: Path, sizes: list[int]) -> None:
                 tensor = np.ones(size // 4, dtype)
                 out = np.empty_like(tensor)
                 key = f"{dtype} {size}"
-                before = comm.stats().retransmissions
+                before = comm.stats.retransmissions
                 # All ranks must agree how often, so they sum up how long one takes.
                 comm.barrier()
                 start = time.perf_counter()
@@ -76,7 +76,7 @@ def sweep(directory: Path, sizes: list[int]) -> None:
                 if not (out == comm.size).all():
                     raise SystemExit(f"{key}: the sum is wrong")
                 times[key] = samples
-                repeated[key] = comm.stats().retransmissions - before
+                repeated[key] = comm.stats.retransmissions - before
         rank = comm.rank
     report = {"times": times, "retransmissions": repeated}
     (directory / f"rank{rank}.json").write_text(json.dumps(report))

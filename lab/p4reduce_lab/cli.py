@@ -75,7 +75,7 @@ def run(
     )
     choice = choose(switch, net)
     console = Console(highlight=False)
-    console.print(f"Switch: {choice.text}")
+    console.print(f"Switch: {choice.text}", soft_wrap=True)
     summary = run_demo(config, choice, output, console)
     console.print()
     for line in summary.lines():
@@ -99,6 +99,15 @@ def worker(directory: Path, rank: int | None, controller: str | None) -> None:
         run_worker(directory, rank, controller)
     except P4ReduceError as error:
         raise LabError(f"{type(error).__name__}: {error}") from error
+
+
+@commands.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+def reference(directory: Path) -> None:
+    """Train as the demo's workers in DIRECTORY do, but in this process alone. `run` starts it."""
+    from p4reduce_lab.demo.reference import run_reference
+
+    run_reference(directory)
 
 
 @commands.command("exec", context_settings={**CONTEXT, "ignore_unknown_options": True})

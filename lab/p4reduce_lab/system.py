@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from p4reduce.control.client import ControlClient, ControllerUnreachableError
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes import Processes
+from p4reduce_lab.threads import single_thread_variables
 from p4reduce_lab.veth import VethError
 
 READY_TIMEOUT = 30.0  # seconds
@@ -105,15 +105,12 @@ class System:
 
 
 def rank_variables(rank: int, workers: int) -> dict[str, str]:
-    """The environment of a rank, by torchrun's names, with BLAS held to one thread as torchrun
-    does: several workers on one machine would otherwise fight for its cores."""
-    variables = {
+    """The environment of a rank, by torchrun's names."""
+    return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(workers),
         "LOCAL_WORLD_SIZE": str(workers),
         "PYTHONUNBUFFERED": "1",
+        **single_thread_variables(),
     }
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        variables[name] = os.environ.get(name, "1")
-    return variables

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from p4reduce_lab.demo.config import TrainingConfig
+from p4reduce_lab.demo.config import CONFIG_FILE, DATA_FILE, REFERENCE_FILE, TrainingConfig
+from p4reduce_lab.demo.curve import Curve
 from p4reduce_lab.demo.data import Digits, global_batches, load_digits, shard
 from p4reduce_lab.demo.model import Momentum, Perceptron, tensor_sizes
 from p4reduce_lab.demo.record import Recorder, measure, recorded_every
-from p4reduce_lab.demo.reference import train_reference
+from p4reduce_lab.demo.reference import NumpyAggregator, run_reference
+from p4reduce_lab.demo.training import train
 from p4reduce_lab.errors import LabError
 
 
@@ -127,12 +129,21 @@ def test_momentum_is_heavy_ball() -> None:
 def test_the_reference_learns_and_does_not_depend_on_the_number_of_workers(
     digits: Digits,
 ) -> None:
-    one = train_reference(TrainingConfig(workers=1), digits)
-    five = train_reference(TrainingConfig(workers=5), digits)
-    assert one.accuracy > 0.95
-    assert abs(one.accuracy - five.accuracy) <= 0.005
-    assert one.curve.losses[-1] < 0.1 < 2 < one.curve.losses[0]
-    assert one.curve.accuracy_steps[-1] == 330
+    _, one = train(TrainingConfig(workers=1), digits, NumpyAggregator(1))
+    _, five = train(TrainingConfig(workers=5), digits, NumpyAggregator(5))
+    assert one.accuracies[-1] > 0.95
+    assert abs(one.accuracies[-1] - five.accuracies[-1]) <= 0.005
+    assert one.losses[-1] < 0.1 < 2 < one.losses[0]
+    assert one.accuracy_steps[-1] == 330
+
+
+def test_the_reference_leaves_its_curve(digits: Digits, tmp_path: Path) -> None:
+    TrainingConfig(steps=7).save(tmp_path / CONFIG_FILE)
+    digits.save(tmp_path / DATA_FILE)
+    run_reference(tmp_path)
+    curve = Curve.load(tmp_path / REFERENCE_FILE)
+    assert len(curve.losses) == 7
+    assert curve.accuracy_steps == [5, 7], "the last step is always looked at"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from p4reduce_lab import bmv2
@@ -29,7 +30,10 @@ DEADLINE = 60.0  # seconds; a test fails by it, and passes long before
 class Launched:
     """A lab command under way, with its output in a file."""
 
+    running: ClassVar[list[Launched]] = []
+
     def __init__(self, tmp_path: Path, *arguments: str) -> None:
+        self.running.append(self)
         self._output = tmp_path / "output"
         with self._output.open("w") as file:
             self.process = subprocess.Popen(
@@ -66,6 +70,10 @@ def nothing_left() -> Iterator[None]:
     ENVIRONMENT[name] = value
     directories = set(Path("/tmp").glob("p4reduce-*"))
     yield
+    for launched in Launched.running:
+        launched.process.kill()  # a test that failed may have left it running
+        launched.process.wait()
+    Launched.running.clear()
     deadline = time.monotonic() + 10
     while True:
         processes = _processes_with(mark)

@@ -9,6 +9,12 @@ from pathlib import Path
 
 from p4reduce_lab.errors import LabError
 
+# What is in the run's directory; the launcher writes the first two, workers and reference the rest.
+CONFIG_FILE = "config.json"
+DATA_FILE = "digits.npz"
+CURVE_FILE = "curve.json"
+REFERENCE_FILE = "reference.json"
+
 
 @dataclass(frozen=True)
 class TrainingConfig:

@@ -85,6 +85,7 @@ class _Lines:
         self._console = console
         self._steps = steps
         self._next = 0
+        self._shown = 0
 
     def __enter__(self) -> _Lines:
         return self
@@ -98,8 +99,10 @@ class _Lines:
         pass
 
     def show(self, status: Status) -> None:
-        if status.step < min(self._next, self._steps):
+        due = status.step >= self._next or status.step == self._steps
+        if not due or status.step == self._shown:
             return
+        self._shown = status.step
         self._next = status.step + max(1, self._steps // PLAIN_LINES)
         self._console.print(
             f"  step {status.step:4d}/{self._steps}  {status.text()}", highlight=False

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from p4reduce_lab.demo.config import TrainingConfig
-from p4reduce_lab.demo.curve import Curve
+from p4reduce_lab.demo.config import CONFIG_FILE, DATA_FILE, REFERENCE_FILE, TrainingConfig
 from p4reduce_lab.demo.data import Digits
 from p4reduce_lab.demo.model import Floats
 from p4reduce_lab.demo.training import Step, train
@@ -33,15 +32,10 @@ class NumpyAggregator:
         return loss
 
 
-@dataclass(frozen=True)
-class Reference:
-    """What the switch's training is compared with."""
-
-    curve: Curve
-    accuracy: float
-
-
-def train_reference(config: TrainingConfig, digits: Digits) -> Reference:
-    """Trains without a network."""
-    model, curve = train(config, digits, NumpyAggregator(config.workers))
-    return Reference(curve, model.accuracy(digits.test_images, digits.test_labels))
+def run_reference(directory: Path) -> None:
+    """Trains without a network, as ``directory``'s configuration says, and leaves the curve there.
+    Its last accuracy is that of the final weights."""
+    config = TrainingConfig.load(directory / CONFIG_FILE)
+    digits = Digits.load(directory / DATA_FILE)
+    _, curve = train(config, digits, NumpyAggregator(config.workers))
+    curve.save(directory / REFERENCE_FILE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from p4reduce.control import control_pb2 as pb
@@ -13,21 +13,26 @@ from p4reduce_controller.outcome import Outcome
 from rich.console import Console
 
 from p4reduce_lab.choice import Choice
-from p4reduce_lab.demo.config import TrainingConfig
+from p4reduce_lab.demo.config import (
+    CONFIG_FILE,
+    CURVE_FILE,
+    DATA_FILE,
+    REFERENCE_FILE,
+    TrainingConfig,
+)
 from p4reduce_lab.demo.curve import Curve
 from p4reduce_lab.demo.data import Digits, load_digits
 from p4reduce_lab.demo.display import Status, display
 from p4reduce_lab.demo.model import tensor_sizes
 from p4reduce_lab.demo.plot import plot
 from p4reduce_lab.demo.record import measure
-from p4reduce_lab.demo.reference import Reference, train_reference
 from p4reduce_lab.demo.report import ProgressReader, RankReport
 from p4reduce_lab.demo.summary import Summary
-from p4reduce_lab.demo.worker import CONFIG_FILE, CURVE_FILE, DATA_FILE
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes import POLL, Child, Processes
 from p4reduce_lab.rundir import results_directory, run_directory
 from p4reduce_lab.system import System, rank_variables
+from p4reduce_lab.threads import single_thread_variables
 
 SUMMARY_FILE = "summary.json"
 PICTURE_FILE = "training.png"
@@ -61,59 +66,72 @@ def run_demo(config: TrainingConfig, choice: Choice, output: Path, console: Cons
         digits = load_digits(config.seed)
         config.save(directory / CONFIG_FILE)
         digits.save(directory / DATA_FILE)
-        workers = _start_workers(config, system, directory, results)
-        reference = train_reference(config, digits)
+        children = _start_children(config, system, directory, results)
         system.wait_ready()
-        _watch(config, workers, system.processes, directory, console)
+        _watch(config, children, system.processes, directory, console)
         outcomes = _outcomes(system)
         system.processes.end()
-        summary = _summarise(config, choice, digits, reference, directory, outcomes, started)
-        curve = Curve.load(directory / CURVE_FILE)
-    summary.write(results / SUMMARY_FILE)
-    _plot(results / PICTURE_FILE, summary, curve, reference)
+        summary = _summarise(config, choice, digits, directory, outcomes)
+        _plot(
+            results / PICTURE_FILE,
+            summary,
+            Curve.load(directory / CURVE_FILE),
+            Curve.load(directory / REFERENCE_FILE),
+        )
+        summary = replace(summary, seconds=time.monotonic() - started)
+        summary.write(results / SUMMARY_FILE)
     return summary
 
 
-def _start_workers(
+def _start_children(
     config: TrainingConfig,
     system: System,
     directory: Path,
     results: Path,
 ) -> list[Child]:
-    return [
+    """Starts the workers, and the reference beside them."""
+    lab = [sys.executable, "-m", "p4reduce_lab"]
+    children = [
         system.processes.start(
             f"worker of rank {rank}",
-            [sys.executable, "-m", "p4reduce_lab", "worker", str(directory)],
+            [*lab, "worker", str(directory)],
             log=results / f"worker-{rank}.log",
             environment={**rank_variables(rank, config.workers), **system.variables()},
         )
         for rank in range(config.workers)
     ]
+    reference = system.processes.start(
+        "reference",
+        [*lab, "reference", str(directory)],
+        log=results / "reference.log",
+        environment=single_thread_variables(),
+    )
+    return [*children, reference]
 
 
 def _watch(
     config: TrainingConfig,
-    workers: list[Child],
+    children: list[Child],
     processes: Processes,
     directory: Path,
     console: Console,
 ) -> None:
-    """Shows the progress until all workers are through."""
+    """Shows the progress until all are through."""
     readers = [ProgressReader(directory, rank) for rank in range(config.workers)]
     rate = _Rate()
     deadline = time.monotonic() + TRAINING_TIMEOUT
     with display(console, config.steps) as shown:
-        while any(worker.returncode is None for worker in workers):
-            processes.check(may_finish=workers)
+        while any(child.returncode is None for child in children):
+            processes.check(may_finish=children)
             samples = [reader.poll() for reader in readers]
             if (first := samples[0]) is not None:
                 sent = sum(sample.contributions for sample in samples if sample is not None)
                 shown.show(Status(first.step, first.loss, first.accuracy, rate.of(sent)))
             if time.monotonic() > deadline:
-                late = [worker.name for worker in workers if worker.returncode is None]
+                late = [child.name for child in children if child.returncode is None]
                 raise LabError(f"{', '.join(late)}: not through after {TRAINING_TIMEOUT:.0f} s")
             time.sleep(POLL)
-    processes.check(may_finish=workers)
+    processes.check(may_finish=children)
 
 
 class _Rate:
@@ -148,10 +166,8 @@ def _summarise(
     config: TrainingConfig,
     choice: Choice,
     digits: Digits,
-    reference: Reference,
     directory: Path,
     outcomes: _Outcomes,
-    started: float,
 ) -> Summary:
     reports = [RankReport.load(directory, rank) for rank in range(config.workers)]
     sizes = tensor_sizes(digits.train_images.shape[1], config.hidden)
@@ -166,7 +182,7 @@ def _summarise(
         batch=config.batch,
         parameters=sum(sizes.values()) - sizes["loss"],
         test_accuracy=reports[0].accuracy,
-        reference_accuracy=reference.accuracy,
+        reference_accuracy=Curve.load(directory / REFERENCE_FILE).accuracies[-1],
         final_loss=Curve.load(directory / CURVE_FILE).losses[-1],
         identical_on_all_ranks=len({report.weights for report in reports}) == 1,
         identical_results_on_all_ranks=len({report.results for report in reports}) == 1,
@@ -178,18 +194,18 @@ def _summarise(
         round_trip_us=sum(report.round_trip_us for report in reports) / len(reports),
         contributions_per_second=contributions / seconds,
         training_seconds=seconds,
-        seconds=time.monotonic() - started,
+        seconds=0.0,  # known when all is done
         outcomes=outcomes.counts,
     )
 
 
-def _plot(path: Path, summary: Summary, curve: Curve, reference: Reference) -> None:
+def _plot(path: Path, summary: Summary, curve: Curve, reference: Curve) -> None:
     ranks = "1 worker" if summary.workers == 1 else f"{summary.workers} workers"
     same = "bit-identical" if summary.identical_on_all_ranks else "different"
     plot(
         path,
         curve,
-        reference.curve,
+        reference,
         title=f"{ranks}, gradients summed by the P4 program",
         caption=(
             f"{summary.switch} switch, {summary.steps} steps of {summary.batch} images. "

@@ -10,16 +10,12 @@ from pathlib import Path
 import numpy as np
 import p4reduce
 
-from p4reduce_lab.demo.config import TrainingConfig
+from p4reduce_lab.demo.config import CONFIG_FILE, CURVE_FILE, DATA_FILE, TrainingConfig
 from p4reduce_lab.demo.data import Digits
 from p4reduce_lab.demo.model import Floats, tensor_sizes
 from p4reduce_lab.demo.record import Recorder
 from p4reduce_lab.demo.report import ProgressWriter, RankReport
 from p4reduce_lab.demo.training import Progress, Step, train
-
-CONFIG_FILE = "config.json"
-DATA_FILE = "digits.npz"
-CURVE_FILE = "curve.json"
 
 
 class SwitchAggregator:
@@ -65,13 +61,13 @@ def run_worker(directory: Path, rank: int | None = None, controller: str | None 
 
         def on_step(progress: Progress) -> None:
             if writer.due(progress):
-                writer.write(progress, comm.stats().frames_sent)
+                writer.write(progress, comm.stats.frames_sent)
 
         start = time.monotonic()
         model, curve = train(config, digits, SwitchAggregator(comm, recorder), on_step)
         seconds = time.monotonic() - start
         writer.close()
-        stats = comm.stats()
+        stats = comm.stats
         if comm.rank == 0:
             curve.save(directory / CURVE_FILE)
         RankReport(
