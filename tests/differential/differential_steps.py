@@ -18,7 +18,7 @@ from hypothesis.strategies import SearchStrategy
 from p4reduce import wire
 from p4reduce.wire import NO_BLOCK, Aggregation, Flag, Format, Kind
 from p4reduce_controller.schema import Group, Op, Row, Update
-from packet_jobs import TAG, Job, Jobs, lane_type
+from packet_jobs import TAG, Job, lane_type
 from packet_testbed import BROADCAST, CPU_PORT, PORTS, SWITCH
 from scapy.fields import Field
 from scapy.layers.inet import ICMP, IP, TCP, UDP
@@ -387,7 +387,7 @@ class Toggle:
 
 @dataclass(frozen=True)
 class Regrant:
-    """Gives a job's rank another number of slots, or its group other members."""
+    """Gives a job's rank another number of slots, or takes a member out of a group."""
 
     which: int
     slots: int
@@ -398,7 +398,7 @@ class Regrant:
         if not scene.present[which]:
             return []
         if isinstance(entity, Group):
-            entity = replace(entity, replicas=entity.replicas[1:] + entity.replicas[:1])
+            entity = replace(entity, replicas=entity.replicas[1:])
         elif entity.table == "admission":
             entity = replace(entity, params={**entity.params, "slot_count": self.slots})
         else:
