@@ -45,11 +45,16 @@ class UnixTransport(SocketTransport):
         count = super().receive()
         # An empty message is how the end shows.
         if count and not self._received.lengths[:count].all():
-            raise SwitchUnreachableError(
+            raise self._broken(errno.EPIPE)
+        return count
+
+    def _broken(self, code: int) -> SwitchUnreachableError:
+        if code in (errno.EPIPE, errno.ECONNRESET):
+            return SwitchUnreachableError(
                 f"the switch hung up on {self.description}: it stopped, or another worker has "
                 "this port already"
             )
-        return count
+        return super()._broken(code)
 
 
 def _connect(path: Path) -> socket.socket:

@@ -1,0 +1,589 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker's side of the protocol, frame by frame, against answers written down here."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from p4reduce import wire
+from p4reduce.collective import Collective, Operation
+from p4reduce.engine import Engine
+from p4reduce.errors import (
+    ClosedError,
+    MismatchError,
+    P4ReduceTimeoutError,
+    SwitchUnreachableError,
+    WorkerLostError,
+)
+from p4reduce.frames import FrameBuffer
+from p4reduce.slots import SlotMachine
+from p4reduce.transport import UnixTransport
+from p4reduce.wire import NO_BLOCK, Aggregation, Flag, Kind
+from scapy.layers.l2 import Ether
+from scapy.packet import Packet
+
+JOB, RANK, WORLD = 77, 1, 2
+HERE = wire.Endpoint("02:00:00:00:00:05", "10.77.0.5", 49157)
+SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
+EVERYONE = (1 << WORLD) - 1
+ONE = 127  # the biased exponent of 1.0
+SCALE = 2.0 ** (30 - 1)  # with world size 2: 2^30 / 2^1, for numbers from 1 to below 2
+
+
+class Script:
+    """A machine, and the other side of it."""
+
+    def __init__(self, slots: int = 4) -> None:
+        self.slots = slots
+        self.machine = SlotMachine(
+            slots=slots, job=JOB, rank=RANK, world_size=WORLD, here=HERE, switch=SWITCH
+        )
+        self.now = 0.0
+        self.sequence = 0
+        self.start = time.monotonic()
+
+    def submit(
+        self, array: npt.NDArray[Any], op: Operation = Operation.SUM, timeout: float = 30.0
+    ) -> Collective:
+        result = np.full_like(array, 99)
+        collective = Collective(
+            op,
+            array,
+            result,
+            result=result,
+            sequence=self.sequence,
+            name="",
+            slots=self.slots,
+            timeout=timeout,
+        )
+        self.sequence += 1
+        self.machine.submit(collective)
+        return collective
+
+    def sent(self) -> list[Packet]:
+        """The frames that the machine wants sent, dissected."""
+        rows = self.machine.take_sendable()
+        self.machine.sent(rows, self.now)
+        frames = [self.machine.outgoing.get(row) for row in rows]
+        for frame in frames:
+            assert len(frame) in (78, 1102)
+        return [Ether(frame)[Aggregation] for frame in frames]
+
+    def receive(self, *frames: bytes) -> list[Packet]:
+        buffer = FrameBuffer(len(frames))
+        for row, frame in enumerate(frames):
+            buffer.put(row, frame)
+        self.machine.receive(buffer, len(frames), self.now)
+        return self.sent()
+
+    def expire(self, now: float) -> list[Packet]:
+        self.now = now
+        self.machine.expire(now)
+        return self.sent()
+
+
+def answer(to: Packet, lanes: Any = None, **changes: Any) -> bytes:
+    """A RESULT for the round of a contribution, by default the one that ends the stripe."""
+    fields: dict[str, Any] = {
+        name: getattr(to, name) for name in ("rank", "job", "slot", "format", "round", "block")
+    }
+    fields |= {"kind": Kind.RESULT, "tag": to.tag, "contributors": EVERYONE, "flags": 0}
+    fields |= {"next_block": NO_BLOCK, "next_exponent": 0} | changes
+    payload = b""
+    if lanes is not None:
+        fields["flags"] |= Flag.PAYLOAD
+        payload = np.asarray(lanes).astype(">i4").tobytes()
+    return wire.template(SWITCH, HERE, Aggregation(**fields), payload)
+
+
+def lanes_of(packet: Packet) -> npt.NDArray[np.int64]:
+    return np.frombuffer(bytes(packet.payload), ">i4").astype(np.int64)
+
+
+# -- A stripe ------------------------------------------------------------------------------------
+
+
+def test_a_stripe_from_opening_to_end() -> None:
+    script = Script()
+    collective = script.submit(np.full(256, 1.5, np.float32))
+    (opening,) = script.sent()
+    assert (opening.kind, opening.rank, opening.job) == (Kind.CONTRIBUTE, RANK, JOB)
+    assert (opening.slot, opening.round, opening.flags) == (0, 0, 0)
+    assert (opening.block, opening.next_block, opening.next_exponent) == (NO_BLOCK, 0, ONE)
+    assert len(opening) == wire.AGG_BYTES
+
+    (data,) = script.receive(answer(opening, next_block=0, next_exponent=ONE))
+    assert (data.round, data.block, data.next_block, data.flags) == (1, 0, NO_BLOCK, "PAYLOAD")
+    assert (data.tag, data.next_exponent) == (opening.tag, 0)
+    assert np.array_equal(lanes_of(data), np.full(256, 1.5 * SCALE))
+
+    assert script.receive(answer(data, np.full(256, 2.5 * SCALE))) == []
+    assert collective.done()
+    assert np.array_equal(collective.wait(0), np.full(256, 2.5, np.float32))
+
+
+def test_the_agreed_exponent_is_used_not_the_own_one() -> None:
+    script = Script()
+    collective = script.submit(np.full(256, 1.0, np.float32))
+    (opening,) = script.sent()
+    (data,) = script.receive(answer(opening, next_block=0, next_exponent=ONE + 3))
+    assert np.array_equal(lanes_of(data), np.full(256, SCALE / 8))
+    script.receive(answer(data, np.full(256, 2 * SCALE)))
+    assert np.array_equal(collective.wait(0), np.full(256, 16, np.float32))
+
+
+def test_blocks_of_others_are_answered_without_payload() -> None:
+    script = Script(slots=1)
+    array = np.zeros(4 * 256, np.int32)
+    array[2 * 256 :] = 5
+    collective = script.submit(array)
+    (opening,) = script.sent()
+    assert opening.next_block == 2
+    (empty,) = script.receive(answer(opening, next_block=0))
+    assert (empty.block, empty.next_block, empty.flags) == (0, 2, 0)
+    assert len(empty) == wire.AGG_BYTES
+    (data,) = script.receive(answer(empty, np.full(256, 3), next_block=2))
+    assert (data.block, data.next_block, data.flags) == (2, 3, "PAYLOAD")
+    (last,) = script.receive(answer(data, np.full(256, 7), next_block=3))
+    assert (last.block, last.next_block) == (3, NO_BLOCK)
+    script.receive(answer(last, np.full(256, 5)))
+    assert np.array_equal(collective.wait(0), np.repeat([3, 0, 7, 5], 256))
+
+
+def test_nonfinite_blocks_travel_without_payload() -> None:
+    script = Script()
+    array = np.ones(256, np.float32)
+    array[9] = np.nan
+    collective = script.submit(array)
+    (opening,) = script.sent()
+    assert opening.next_exponent == wire.NONFINITE_EXPONENT
+    (data,) = script.receive(answer(opening, next_block=0, next_exponent=255))
+    assert (data.flags, data.next_block) == ("NONFINITE", NO_BLOCK)
+    assert len(data) == wire.AGG_BYTES
+    script.receive(answer(data, flags=int(Flag.NONFINITE)))
+    assert np.isnan(collective.wait(0)).all()
+
+
+def test_rounds_go_on_over_the_end_of_their_numbers() -> None:
+    script = Script(slots=1)
+    script.machine._next_round[:] = 0xFFFFFFFE
+    collective = script.submit(np.ones(3 * 256, np.int32))
+    (packet,) = script.sent()
+    rounds = [packet.round]
+    for block in range(3):
+        lanes = None if block == 0 else np.full(256, 2)
+        (packet,) = script.receive(answer(packet, lanes, next_block=block))
+        rounds.append(packet.round)
+    script.receive(answer(packet, np.full(256, 2)))
+    assert rounds == [0xFFFFFFFE, 0xFFFFFFFF, 0, 1]
+    assert np.array_equal(collective.wait(0), np.full(3 * 256, 2))
+
+
+# -- Several slots, several collectives ----------------------------------------------------------
+
+
+def test_stripes_are_dealt_out_in_turn() -> None:
+    script = Script(slots=4)
+    script.submit(np.ones(3 * 256, np.int32))
+    assert [one.slot for one in script.sent()] == [0, 1, 2]
+    script.submit(np.ones(2 * 256, np.int32))  # slots 3 and 0, of which 0 is in use
+    assert [one.slot for one in script.sent()] == [3]
+    script.submit(np.ones(9 * 256, np.int32))  # all four, from slot 1 on
+    assert script.sent() == []
+
+
+def test_a_slot_passes_to_the_next_collective_when_its_stripe_is_done() -> None:
+    script = Script(slots=2)
+    first = script.submit(np.zeros(2 * 256, np.int32))
+    openings = script.sent()
+    second = script.submit(np.zeros(2 * 256, np.int32))
+    assert script.sent() == []
+    (opening,) = script.receive(answer(openings[1]))
+    assert (opening.slot, opening.round) == (1, 1)
+    assert opening.tag != openings[1].tag
+    assert not first.done()
+    script.receive(answer(opening))
+    assert not second.done()
+    (opening,) = script.receive(answer(openings[0]))
+    assert first.done()
+    script.receive(answer(opening))
+    assert second.done()
+
+
+def test_results_of_two_collectives_in_one_batch() -> None:
+    script = Script(slots=2)
+    first = script.submit(np.full(256, 3, np.int32))
+    second = script.submit(np.full(10, 1.0, np.float32))
+    openings = script.sent()
+    data = script.receive(
+        answer(openings[1], next_block=0, next_exponent=ONE), answer(openings[0], next_block=0)
+    )
+    by_slot = {one.slot: one for one in data}
+    script.receive(answer(by_slot[0], np.full(256, 6)), answer(by_slot[1], np.full(256, 2 * SCALE)))
+    assert np.array_equal(first.wait(0), np.full(256, 6))
+    assert np.array_equal(second.wait(0), np.full(10, 2, np.float32))
+
+
+# -- What should not count -----------------------------------------------------------------------
+
+
+def test_duplicates_of_results_count_once() -> None:
+    script = Script()
+    collective = script.submit(np.ones(256, np.int32))
+    (opening,) = script.sent()
+    first = answer(opening, next_block=0)
+    (data,) = script.receive(first, first, first)
+    assert script.receive(first) == []
+    last = answer(data, np.full(256, 2))
+    script.receive(last, last)
+    assert script.receive(last) == []
+    assert np.array_equal(collective.wait(0), np.full(256, 2))
+    counts = script.machine.counts
+    assert (counts.duplicates, counts.stale, counts.invalid) == (3, 2, 0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"job": JOB + 1},
+        {"rank": RANK + 1},
+        {"slot": 4},
+        {"slot": 0xFFFF},
+        {"tag": 1},
+        {"format": 1},
+        {"block": 3},
+        {"next_block": 1},
+        {"next_block": NO_BLOCK - 1},
+        {"version": 2},
+        {"kind": Kind.CONTRIBUTE},
+        {"kind": Kind.HELLO},
+        {"kind": 15},
+        {"flags": int(Flag.PAYLOAD)},
+        {"flags": int(Flag.FIRST_HALF)},
+        {"flags": int(Flag.FIRST_HALF | Flag.SECOND_HALF)},
+        {"flags": int(Flag.PADDED)},
+    ],
+)
+def test_answers_that_do_not_fit_are_counted_and_ignored(changes: dict[str, int]) -> None:
+    script = Script()
+    collective = script.submit(np.ones(256, np.int32))
+    (opening,) = script.sent()
+    assert script.receive(answer(opening, **changes)) == []
+    assert script.machine.counts.invalid == 1
+    (data,) = script.receive(answer(opening, next_block=0))
+    script.receive(answer(data, np.full(256, 2)))
+    assert np.array_equal(collective.wait(0), np.full(256, 2))
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_results_of_other_rounds_are_stale(older: bool) -> None:
+    script = Script()
+    script.submit(np.ones(256, np.int32))
+    (opening,) = script.sent()
+    other = 0xFFFFFFFF if older else 1
+    assert script.receive(answer(opening, round=other, next_block=0)) == []
+    assert script.machine.counts.stale == 1
+
+
+def test_garbage_and_truncated_frames_do_no_harm(rng: np.random.Generator) -> None:
+    script = Script()
+    collective = script.submit(np.ones(256, np.int32))
+    (opening,) = script.sent()
+    good = answer(opening, next_block=0)
+    for _ in range(60):
+        frames = [rng.bytes(int(rng.integers(1, 2046))) for _ in range(30)]
+        frames += [good[: int(rng.integers(1, len(good)))] for _ in range(30)]
+        for _ in range(30):  # one byte of Ethernet's type, IPv4 or UDP is wrong
+            broken = bytearray(good)
+            at = int(rng.choice([12, 13, 14, 23, 26, 29, 30, 33, 34, 35, 36, 37]))
+            broken[at] ^= int(rng.integers(1, 256))
+            frames.append(bytes(broken))
+        assert script.receive(*frames) == []
+    assert script.machine.counts.invalid == 60 * 90
+    (data,) = script.receive(good)
+    script.receive(answer(data, np.full(256, 2)))
+    assert np.array_equal(collective.wait(0), np.full(256, 2))
+
+
+# -- Halves --------------------------------------------------------------------------------------
+
+FIRST, SECOND = int(Flag.FIRST_HALF), int(Flag.SECOND_HALF)
+SUMS = np.arange(256) * 3 - 100
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        "12",
+        "21",
+        "1 2",
+        "2 1",
+        "11 2",
+        "1 12",
+        "2 w",
+        "w",
+        "1w",
+        "12w",
+        "w12",
+        "2112",
+        "1 1 1 2 2",
+    ],
+)
+@pytest.mark.parametrize("size", [256, 100, 200])
+def test_halves_in_any_order_make_a_whole(parts: str, size: int) -> None:
+    script = Script()
+    collective = script.submit(np.zeros(size, np.int32))
+    (opening,) = script.sent()
+    (empty,) = script.receive(answer(opening, next_block=0))
+    frames = {
+        "1": answer(empty, SUMS[:128], flags=FIRST),
+        "2": answer(empty, SUMS[128:], flags=SECOND),
+        "w": answer(empty, SUMS),
+    }
+    for batch in parts.split():
+        script.receive(*(frames[part] for part in batch))
+    assert np.array_equal(collective.wait(0), SUMS[:size])
+    assert script.machine.counts.collectives == 1
+
+
+def test_one_half_is_not_enough() -> None:
+    script = Script()
+    collective = script.submit(np.zeros(256, np.int32))
+    (opening,) = script.sent()
+    (empty,) = script.receive(answer(opening, next_block=0))
+    half = answer(empty, SUMS[:128], flags=FIRST)
+    assert script.receive(half, half) == []
+    assert script.receive(half) == []
+    assert not collective.done()
+
+
+def test_a_half_does_not_count_for_the_next_round() -> None:
+    script = Script(slots=1)
+    collective = script.submit(np.zeros(2 * 256, np.int32))
+    (opening,) = script.sent()
+    (empty,) = script.receive(answer(opening, next_block=0))
+    script.receive(answer(empty, SUMS[:128], flags=FIRST))
+    (second,) = script.receive(answer(empty, SUMS, next_block=1))
+    script.receive(answer(second, SUMS[128:], flags=SECOND))
+    assert not collective.done()
+    script.receive(answer(second, SUMS[:128], flags=FIRST))
+    assert np.array_equal(collective.wait(0), np.tile(SUMS, 2))
+
+
+# -- Timers --------------------------------------------------------------------------------------
+
+
+def test_the_same_packet_is_repeated_padded_if_empty() -> None:
+    script = Script()
+    script.submit(np.full(256, 7, np.int32))
+    (opening,) = script.sent()
+    (again,) = script.expire(0.06)
+    assert again.flags == "RETRANSMISSION+PADDED"
+    assert len(again) == wire.AGG_BYTES + 1024
+    again.flags = opening.flags
+    assert bytes(again)[: wire.AGG_BYTES] == bytes(opening)
+
+    (data,) = script.receive(answer(opening, next_block=0))
+    (once,) = script.expire(0.2)
+    (twice,) = script.expire(1.0)
+    assert once.flags == twice.flags == "PAYLOAD+RETRANSMISSION"
+    for repeated in (once, twice):
+        repeated.flags = data.flags
+        assert bytes(repeated) == bytes(data)
+    assert script.machine.counts.retransmissions == 3
+
+
+def test_flags_of_a_repeated_packet_are_gone_in_the_next_round() -> None:
+    script = Script(slots=1)
+    script.submit(np.full(3 * 256, 7, np.int32))
+    (opening,) = script.sent()
+    script.expire(0.06)
+    (data,) = script.receive(answer(opening, next_block=0))
+    assert data.flags == "PAYLOAD"
+    script.expire(0.5)
+    (data,) = script.receive(answer(data, SUMS, next_block=1))
+    assert data.flags == "PAYLOAD"
+
+
+def test_timers_of_slots_do_not_touch_each_other() -> None:
+    script = Script(slots=2)
+    script.submit(np.full(2 * 256, 7, np.int32))
+    openings = script.sent()
+    script.now = 0.04
+    (data,) = script.receive(answer(openings[0], next_block=0))  # restarts slot 0's timer only
+    (again,) = script.expire(0.055)
+    assert (again.slot, again.round) == (1, 0)
+    assert script.expire(0.06) == []
+    again = script.expire(0.3)
+    assert {(one.slot, one.round) for one in again} == {(0, 1), (1, 0)}
+    assert data.round == 1
+
+
+def test_timers_back_off_and_stop_with_the_result() -> None:
+    script = Script()
+    collective = script.submit(np.zeros(256, np.int32))
+    (opening,) = script.sent()
+    times = [step for step in range(1, 2000) if script.expire(step * 0.001)]
+    gaps = np.diff(times)
+    assert gaps[:3] == pytest.approx([100, 200, 250], abs=1)
+    assert gaps[-1] == pytest.approx(250, abs=1)
+    script.receive(answer(opening))
+    assert collective.done()
+    assert script.expire(100.0) == []
+    assert script.machine.next_due == np.inf
+
+
+def test_repeated_rounds_give_no_samples() -> None:
+    script = Script()
+    script.submit(np.ones(256, np.int32))
+    (opening,) = script.sent()
+    (data,) = script.receive(answer(opening, next_block=0))
+    before = script.machine.timeout.seconds
+    script.expire(0.06)
+    script.now = 0.07
+    script.receive(answer(data, SUMS))
+    assert script.machine.timeout.seconds == before
+    assert script.machine.round_trips.count == 0
+
+
+def test_progress_elsewhere_shortens_long_waits() -> None:
+    script = Script(slots=2)
+    script.submit(np.full(2 * 256, 7, np.int32))
+    openings = script.sent()
+    for now in (0.06, 0.2, 0.5, 0.8):
+        script.expire(now)
+    script.receive(answer(openings[0], next_block=0))
+    due = script.machine.next_due - script.now
+    assert due <= script.machine.timeout.seconds + 1e-9
+
+
+# -- Errors --------------------------------------------------------------------------------------
+
+
+def test_mismatch_ends_everything() -> None:
+    script = Script(slots=2)
+    first = script.submit(np.ones(256, np.int32))
+    second = script.submit(np.ones(256, np.int32))
+    openings = script.sent()
+    assert script.receive(answer(openings[1], flags=int(Flag.MISMATCH), tag=1)) == []
+    for collective in (first, second, script.submit(np.ones(1, np.int32))):
+        with pytest.raises(MismatchError, match="allreduce 1"):
+            collective.wait(0)
+    assert script.sent() == []
+
+
+def status(to: Packet, heard: int) -> bytes:
+    return answer(to, kind=Kind.STATUS, contributors=heard)
+
+
+def test_status_tells_who_is_missing_at_the_deadline() -> None:
+    script = Script()
+    collective = script.submit(np.ones(256, np.int32), timeout=5.0)
+    (opening,) = script.sent()
+    script.now = time.monotonic()
+    assert script.receive(status(opening, 1 << RANK)) == []
+    script.expire(time.monotonic() + 10)
+    with pytest.raises(P4ReduceTimeoutError, match="slot 0 waits for rank 0") as error:
+        collective.wait(0)
+    assert error.value.missing == (0,)
+    assert error.value.slot == 0
+    assert script.machine.counts.statuses == 1
+
+
+def test_a_switch_that_answers_nothing_is_unreachable() -> None:
+    script = Script()
+    collective = script.submit(np.ones(256, np.int32), timeout=5.0)
+    script.sent()
+    for extra in range(1, 7):
+        script.expire(time.monotonic() + extra)
+    with pytest.raises(SwitchUnreachableError, match="answered nothing"):
+        collective.wait(0)
+
+
+def test_a_rank_that_left_is_asked_for_at_once() -> None:
+    script = Script()
+    collective = script.submit(np.ones(256, np.int32))
+    (opening,) = script.sent()
+    script.machine.ranks_left((0,), 0.01)
+    (again,) = script.expire(0.01)
+    assert "RETRANSMISSION" in str(again.flags)
+    script.receive(status(opening, 1 << RANK))
+    with pytest.raises(WorkerLostError, match="rank 0 left"):
+        collective.wait(0)
+
+
+def test_a_rank_that_left_after_taking_part_is_not_missed() -> None:
+    script = Script()
+    collective = script.submit(np.zeros(256, np.int32))
+    (opening,) = script.sent()
+    script.machine.ranks_left((0,), 0.01)
+    script.expire(0.01)
+    script.receive(answer(opening))
+    assert np.array_equal(collective.wait(0), np.zeros(256))
+
+
+# -- The thread ----------------------------------------------------------------------------------
+
+
+def test_engine_runs_the_machine_over_a_socket() -> None:
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    script = Script()
+    engine = Engine(script.machine, UnixTransport.of_socket(ends[0]), "test")
+    far = ends[1]
+    far.settimeout(20.0)
+    array = np.full(10, 1.0, np.float32)
+    collective = Collective(
+        Operation.MEAN,
+        array,
+        array,
+        result=array,
+        sequence=0,
+        name="",
+        slots=4,
+        timeout=30.0,
+    )
+    engine.submit(collective)
+    opening = Ether(far.recv(2048))[Aggregation]
+    far.send(answer(opening, next_block=0, next_exponent=ONE))
+    while True:
+        data = Ether(far.recv(2048))[Aggregation]
+        if data.round == 1:  # the opening may have been repeated
+            break
+    far.send(b"garbage")
+    far.send(answer(data, np.full(256, 3 * SCALE)))
+    assert np.array_equal(collective.wait(20.0), np.full(10, 1.5, np.float32))
+    assert engine.statistics().invalid == 1
+    engine.stop(10.0)
+    with pytest.raises(ClosedError):
+        engine.submit(collective)
+    far.close()
+
+
+def test_engine_ends_when_the_switch_hangs_up() -> None:
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    script = Script()
+    engine = Engine(script.machine, UnixTransport.of_socket(ends[0]), "test")
+    array = np.ones(10, np.float32)
+    collective = Collective(
+        Operation.SUM,
+        array,
+        array,
+        result=array,
+        sequence=0,
+        name="",
+        slots=4,
+        timeout=30.0,
+    )
+    engine.submit(collective)
+    ends[1].recv(2048)
+    ends[1].close()
+    with pytest.raises(SwitchUnreachableError, match="hung up"):
+        collective.wait(20.0)
+    with pytest.raises(SwitchUnreachableError, match="hung up"):
+        engine.submit(collective)
+    engine.stop(10.0)
