@@ -46,8 +46,8 @@ class VethPorts:
 
     Each worker's end has an address of its own, 10.77.0.PORT, since workers take theirs from the
     interface. Offloads are off, since a switch that reads the interface would get frames with
-    unfinished checksums or several merged into one, and BMv2 loses some of them; IPv6 is off,
-    since the kernel would send router solicitations of its own.
+    unfinished checksums or several merged into one, and BMv2 loses some of them. IPv6 and ARP are
+    off, since the kernel would solicit routers, and answer for any of this machine's addresses.
 
     Raises:
         VethError: see there; what had been made is removed.
@@ -105,7 +105,7 @@ def _make_pair(ours: str, theirs: str) -> None:
             Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
         options = [word for offload in OFFLOADS for word in (offload, "off")]
         _run("ethtool", "-K", name, *options)
-        _run("ip", "link", "set", name, "up")
+        _run("ip", "link", "set", name, "arp", "off", "up")
 
 
 def _run(*command: str) -> None:

@@ -326,29 +326,40 @@ def describe(frame: bytes) -> str:
 # -- Sentinels -------------------------------------------------------------------------------------
 
 
-def _station(serial: int) -> str:
-    return "02:5e:" + ":".join(f"{byte:02x}" for byte in serial.to_bytes(4, "big"))
+# Built by scapy once; each serial number is put in as the station's address.
+
+_STATION = "02:5e:00:00:00:00"
+_BROADCAST = bytes(Ether(dst=BROADCAST, src=_STATION, type=EXPERIMENTAL))
+_ARP = bytes(
+    Ether(dst=BROADCAST, src=_STATION) / ARP(op=1, hwsrc=_STATION, psrc="192.0.2.1", pdst=SWITCH.ip)
+)
+_ANSWER = bytes(
+    Ether(dst=_STATION, src=SWITCH.mac)
+    / ARP(op=2, hwsrc=SWITCH.mac, psrc=SWITCH.ip, hwdst=_STATION, pdst="192.0.2.1")
+)
+_HELLO = wire.template(
+    wire.Endpoint(_STATION, "192.0.2.1", 1), SWITCH, wire.Aggregation(kind=wire.Kind.HELLO)
+)
+
+
+def _numbered(frame: bytes, serial: int) -> bytes:
+    return frame.replace(b"\x02\x5e\0\0\0\0", b"\x02\x5e" + serial.to_bytes(4, "big"))
 
 
 def _broadcast(serial: int, sender: int = 0) -> bytes:
-    return bytes(Ether(dst=BROADCAST, src=_station(serial), type=EXPERIMENTAL)) + bytes([sender])
+    return _numbered(_BROADCAST, serial) + bytes([sender])
 
 
 def _arp(serial: int) -> bytes:
-    mac = _station(serial)
-    request = ARP(op=1, hwsrc=mac, psrc="192.0.2.1", pdst=SWITCH.ip)
-    return bytes(Ether(dst=BROADCAST, src=mac) / request)
+    return _numbered(_ARP, serial)
 
 
 def _answer(serial: int) -> bytes:
-    mac = _station(serial)
-    reply = ARP(op=2, hwsrc=SWITCH.mac, psrc=SWITCH.ip, hwdst=mac, pdst="192.0.2.1")
-    return bytes(Ether(dst=mac, src=SWITCH.mac) / reply)
+    return _numbered(_ANSWER, serial)
 
 
 def _hello(serial: int) -> bytes:
-    sender = wire.Endpoint(_station(serial), "192.0.2.1", 1)
-    return wire.template(sender, SWITCH, wire.Aggregation(kind=wire.Kind.HELLO))
+    return _numbered(_HELLO, serial)
 
 
 # -- Helpers ---------------------------------------------------------------------------------------
