@@ -31,7 +31,7 @@ ROUNDS_BEGIN = (0, 0xFFFFFFFE, 0x7FFFFFFE)
 
 # Stations that the bridge knows; the last one is behind a port that there is not.
 STATIONS = {f"02:00:00:00:05:{port:02x}": port for port in (*PORTS, 9)}
-HOSTS = ("192.0.2.1", "192.0.2.77", "10.77.99.1", SWITCH.ip, "255.255.255.255", "224.0.0.5")
+HOSTS = ("192.0.2.1", SWITCH.ip, "10.77.99.1", SWITCH.ip, "255.255.255.255", "224.0.0.5")
 MACS = (SWITCH.mac, BROADCAST, "01:00:5e:00:00:05", "02:00:00:00:06:01", *STATIONS)
 
 
@@ -461,6 +461,13 @@ def boundary(width: int) -> SearchStrategy[int]:
     return st.sampled_from(sorted(edges)) | st.integers(0, top)
 
 
+def weighted(*choices: tuple[int, SearchStrategy[Any]]) -> SearchStrategy[Any]:
+    """One of some strategies, each as likely as its weight; `one_of` knows no weights."""
+    return st.sampled_from([one for weight, one in choices for _ in range(weight)]).flatmap(
+        lambda one: one
+    )
+
+
 ports = st.sampled_from(PORTS)
 words = st.sampled_from([0, 1, 2, NO_BLOCK - 1, NO_BLOCK]) | boundary(32)
 some_lanes = st.none() | st.integers(0, 4) | st.integers(-5, -1)
@@ -500,13 +507,15 @@ odd_contributions = st.builds(
     tag=st.sampled_from([TAG, TAG + 1]) | boundary(32),
     beyond=st.sampled_from([0, 0, 0, 1, 32767]),
 )
-contributions = plain_contributions | odd_contributions
-whole_rounds = st.builds(WholeRound, by=contributions, silent=st.integers(0, 63))
+contributions = weighted((2, plain_contributions), (1, odd_contributions))
+# Mostly all have lanes, or one rank has not, or only the first one has.
+silent = st.sampled_from([0, 1, 2, 4, 8, 32, 62]) | st.integers(0, 63)
+whole_rounds = st.builds(WholeRound, by=contributions, silent=silent)
 agains = st.builds(Again, back=st.integers(0, 20), times=st.integers(1, 3))
 hellos = st.builds(Hello, port=ports, rank=st.integers(0, 5), nonce=boundary(64))
 foreign = st.builds(
     Foreign,
-    what=st.sampled_from(sorted(_FOREIGN)),
+    what=st.sampled_from(["echo", "arp", *sorted(_FOREIGN)]),
     port=ports,
     dst=st.sampled_from(MACS),
     src_ip=st.sampled_from(HOSTS),
@@ -525,17 +534,20 @@ set_fields = st.sampled_from(sorted(FIELDS)).flatmap(
         SetField, name=st.just(name), value=boundary(FIELDS[name][1]), add=st.booleans()
     )
 )
-damages = st.one_of(
-    set_fields,
-    st.builds(Flip, bit=st.integers(0, 8 * wire.PAYLOAD_OFFSET - 1) | st.integers(0, 8 * 1514)),
-    st.builds(Cut, length=st.integers(SHORTEST, 80) | st.integers(SHORTEST, 1200)),
-    st.builds(Extend, count=st.integers(1, 8) | st.integers(1, 1436), value=boundary(8)),
+damages = weighted(
+    (5, set_fields),
+    (
+        2,
+        st.builds(Flip, bit=st.integers(0, 8 * wire.PAYLOAD_OFFSET - 1) | st.integers(0, 8 * 1514)),
+    ),
+    (1, st.builds(Cut, length=st.integers(SHORTEST, 80) | st.integers(SHORTEST, 1200))),
+    (1, st.builds(Extend, count=st.integers(1, 8) | st.integers(1, 1436), value=boundary(8))),
 )
 mangled = st.builds(
     Mangled,
-    step=contributions | agains | hellos | foreign,
+    step=weighted((4, contributions), (2, agains), (1, hellos), (2, foreign)),
     damage=st.lists(damages, min_size=1, max_size=3).map(tuple),
-    repair=st.integers(0, 2),
+    repair=st.sampled_from([0, 1, 2, 2]),
     port=st.sampled_from([0, 0, 0, *PORTS]),
 )
 packet_outs = st.builds(
@@ -543,19 +555,19 @@ packet_outs = st.builds(
     step=contributions | hellos | foreign | mangled | noises,
     port=st.sampled_from([*PORTS, CPU_PORT, 0, 9, 511]),
 )
-steps: SearchStrategy[list[Step]] = st.lists(
-    st.one_of(
-        contributions,
-        whole_rounds,
-        agains,
-        mangled,
-        foreign,
-        hellos,
-        noises,
-        st.builds(Toggle, which=st.integers(0, 40)),
-        st.builds(Regrant, which=st.integers(0, 40), slots=st.integers(0, 2)),
-        packet_outs,
-    ),
-    min_size=1,
-    max_size=25,
+one_step = weighted(
+    (6, contributions),
+    (6, whole_rounds),
+    (4, agains),
+    (6, mangled),
+    (3, foreign),
+    (1, hellos),
+    (1, noises),
+    (1, st.builds(Toggle, which=st.integers(0, 40))),
+    (1, st.builds(Regrant, which=st.integers(0, 40), slots=st.integers(0, 2))),
+    (1, packet_outs),
 )
+# Lists of lists are longer on the average, and shrink as well.
+steps: SearchStrategy[list[Step]] = st.lists(
+    st.lists(one_step, min_size=1, max_size=20), min_size=1, max_size=20
+).map(lambda lists: [step for part in lists for step in part])
