@@ -9,12 +9,10 @@ carries what DDP does at the start: comparing and broadcasting the initial param
 Takes ``pip install torch`` (the CPU build will do).
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: register_comm_hook looks at the hook's annotations, and
+# takes them as types only, not as strings.
 
-import os
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import p4reduce
 import torch
@@ -64,13 +62,10 @@ def p4reduce_hook(
 
 def main() -> None:
     """Trains a small network on data that each rank has its own part of."""
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    # All ranks are children of one launcher: its pid names a file for them to meet at.
-    meeting = Path(tempfile.gettempdir(), f"p4reduce-ddp-{os.getppid()}")
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=size)
+    dist.init_process_group("gloo")  # from the variables that the launcher sets
 
     with p4reduce.init() as comm:
-        torch.manual_seed(rank)  # DDP broadcasts rank 0's parameters, so seeds may differ
+        torch.manual_seed(comm.rank)  # DDP broadcasts rank 0's parameters, so seeds may differ
         network = nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 1))
         model = DistributedDataParallel(network)
         model.register_comm_hook(SwitchState(comm), p4reduce_hook)
@@ -83,20 +78,17 @@ def main() -> None:
             loss = nn.functional.mse_loss(model(inputs), targets)
             loss.backward()
             optimiser.step()
-            if rank == 0 and step % 20 == 0:
+            if comm.rank == 0 and step % 20 == 0:
                 print(f"step {step:3d}  loss {loss.item():.4f}")
 
-        # All ranks took the same steps, so the integer checksum of their weights is size times
-        # anyone's.
+        # Are the weights the same on all ranks? Their bits, divided so that nothing
+        # overflows, then sum up to those of this rank times the number of ranks.
         weights = torch.cat([parameter.detach().ravel() for parameter in model.parameters()])
-        bits = weights.numpy().view("int32") >> 8
-        total = comm.allreduce(bits)
-        same = bool((total == bits * size).all())
-        print(f"rank {rank}: final loss {loss.item():.4f}, weights equal on all ranks: {same}")
+        bits = weights.numpy().view("int32") // comm.size
+        same = bool((comm.allreduce(bits) == bits * comm.size).all())
+        print(f"rank {comm.rank}: final loss {loss.item():.4f}, same weights: {same}")
 
     dist.destroy_process_group()
-    if rank == 0:
-        meeting.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ GOOD = Summary(
     test_accuracy=0.97,
     reference_accuracy=0.972,
     final_loss=0.1,
+    weights_sha256="00",
     identical_on_all_ranks=True,
     identical_results_on_all_ranks=True,
     max_relative_error=3e-8,

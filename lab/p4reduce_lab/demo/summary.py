@@ -22,6 +22,7 @@ class Summary:
         test_accuracy: Of the weights trained through the switch, 0 to 1.
         reference_accuracy: Of the same training with the gradients summed by numpy.
         final_loss: Mean training loss of the last global batch.
+        weights_sha256: Of rank 0's final weights (float32, flat); does not depend on the switch.
         identical_on_all_ranks: Whether the final weights are the same on all ranks, bit for bit.
         identical_results_on_all_ranks: The same of every all-reduce's result.
         max_relative_error: The largest error of an aggregated element against the float64 sum
@@ -46,6 +47,7 @@ class Summary:
     test_accuracy: float
     reference_accuracy: float
     final_loss: float
+    weights_sha256: str
     identical_on_all_ranks: bool
     identical_results_on_all_ranks: bool
     max_relative_error: float
