@@ -161,6 +161,14 @@ def test_mismatch(bed: Testbed, jobs: Jobs, other: dict[str, Any], rank: int, la
         bed.expect([again], repeated, Outcome.RESULT_REPEATED)
 
 
+def test_a_rank_may_call_it_a_mismatch_itself(bed: Testbed, jobs: Jobs) -> None:
+    """A worker that knows better than the tags can end the round for all by the flag."""
+    job = jobs(2)
+    bed.exchange([job.send(0, constant(1))])
+    last = job.send(1, constant(1), flags=Flag.MISMATCH)
+    bed.expect([last], job.results(last, flags=Flag.MISMATCH), Outcome.ROUND_COMPLETED)
+
+
 def test_status_of_a_mismatch(bed: Testbed, jobs: Jobs) -> None:
     job = jobs(3)
     bed.exchange([job.send(0, constant(1))])
