@@ -9,9 +9,9 @@ PYTHON := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 PACKAGES := worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab
 
-# `make run` takes these; see docs/ and `make help`.
+# What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, NET=mininet|local,
+# BW=Mbit/s. The last three go through the environment.
 WORKERS ?= 4
-export WORKERS
 
 .PHONY: help
 help:
@@ -27,6 +27,14 @@ setup: $(READY)  ## the virtual environment, as every other target makes it
 .PHONY: run
 run: $(READY)  ## train a classifier on WORKERS=4 workers, gradients summed by the switch
 	@$(PYTHON) -m p4reduce_lab run --workers $(WORKERS)
+
+.PHONY: lab
+lab: $(READY)  ## leave a Mininet network up, with its prompt (root); `make stop` takes it down
+	@$(PYTHON) -m p4reduce_lab lab --hosts $(WORKERS)
+
+.PHONY: stop
+stop: $(READY)  ## take down what `make lab` has left up
+	@$(PYTHON) -m p4reduce_lab stop
 
 .PHONY: test
 test: $(READY)  ## every test that this machine can run; says what it skips and why

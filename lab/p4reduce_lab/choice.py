@@ -3,14 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce_lab import bmv2
+from p4reduce_lab import bmv2, mininet_net
+from p4reduce_lab.bmv2 import Bmv2Switch
 from p4reduce_lab.embedded import EmbeddedSwitch
-from p4reduce_lab.errors import UnavailableError
+from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.launch import SwitchLauncher
+
+NAMES = {"embedded": "embedded switch", "bmv2": "BMv2 (simple_switch_grpc)"}
+PLACES = {
+    ("embedded", "local"): "workers on this machine, its ports are Unix sockets",
+    ("bmv2", "local"): "workers on this machine, its ports are veth pairs",
+    ("embedded", "mininet"): "workers on Mininet hosts",
+    ("bmv2", "mininet"): "workers on Mininet hosts",
+}
+LAUNCHERS: Mapping[str, Callable[[Path, int | Mapping[int, str]], SwitchLauncher]] = {
+    "embedded": EmbeddedSwitch,
+    "bmv2": Bmv2Switch,
+}
 
 
 @dataclass(frozen=True)
@@ -19,40 +32,87 @@ class Choice:
 
     Attributes:
         switch: "embedded" or "bmv2".
-        network: "local".
+        network: "local" or "mininet".
         why: The reason, for people.
-        launcher: Makes the switch from a directory for its sockets and a number of ports.
+        bandwidth: Of each link of a Mininet network, in Mbit/s; None: not limited.
     """
 
     switch: str
     network: str
     why: str
-    launcher: Callable[[Path, int], SwitchLauncher]
+    bandwidth: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The switch's, for people."""
+        return NAMES[self.switch]
 
     @property
     def text(self) -> str:
         """In one line."""
-        return f"{NAMES[self.switch]}, workers on this machine ({self.why})"
+        place = PLACES[self.switch, self.network]
+        if self.bandwidth is not None:
+            place += f", links of {self.bandwidth:g} Mbit/s"
+        return f"{self.name}, {place} ({self.why})"
+
+    def launcher(self, directory: Path, ports: int | Mapping[int, str]) -> SwitchLauncher:
+        """Makes the switch: see :class:`~p4reduce_lab.launch.SwitchLauncher`."""
+        return LAUNCHERS[self.switch](directory, ports)
 
 
-NAMES = {"embedded": "embedded switch", "bmv2": "BMv2 (simple_switch_grpc)"}
-
-
-def choose(switch: str, network: str) -> Choice:
+def choose(
+    switch: str, network: str, *, bandwidth: float | None = None, nearest_to_real: bool = False
+) -> Choice:
     """Picks what "auto" stands for, and makes sure that the rest can run here.
 
     Args:
         switch: "auto", "embedded" or "bmv2".
-        network: "auto" or "local"; "mininet" is refused, as there is no such network yet.
+        network: "auto", "local" or "mininet".
+        bandwidth: Mbit/s a link; only Mininet has any.
+        nearest_to_real: What "auto" prefers: BMv2 and Mininet where they are installed, or else
+            what needs nothing and starts at once.
 
     Raises:
         UnavailableError: it cannot; the message says what is missing.
+        LabError: the arguments contradict each other.
     """
-    if network == "mininet":
-        raise UnavailableError("NET=mininet is not available in this version: use NET=local")
-    if switch == "bmv2":
-        if reason := bmv2.unavailable():
-            raise UnavailableError(f"SWITCH=bmv2 cannot run here: {reason}")
-        return Choice("bmv2", "local", "as asked; its ports are veth pairs", bmv2.Bmv2Switch)
-    why = "as asked" if switch == "embedded" else "the default: runs everywhere, without root"
-    return Choice("embedded", "local", f"{why}; its ports are Unix sockets", EmbeddedSwitch)
+    picked_network, why_network = _pick_network(network, bandwidth, nearest_to_real)
+    picked_switch, why_switch = _pick_switch(
+        switch, nearest_to_real and picked_network == "mininet"
+    )
+    why = "; ".join(reason for reason in (why_switch, why_network) if reason)
+    return Choice(
+        picked_switch,
+        picked_network,
+        why or "the default: runs everywhere, without root",
+        bandwidth,
+    )
+
+
+def _pick_network(network: str, bandwidth: float | None, nearest_to_real: bool) -> tuple[str, str]:
+    """Return the network and the reason, which is empty where there is none to give."""
+    if network == "local" and bandwidth is not None:
+        raise LabError(f"BW={bandwidth:g} takes NET=mininet: only its links can be limited")
+    obstacle = mininet_net.unavailable()
+    if network == "mininet" or bandwidth is not None:
+        wish = "NET=mininet" if network == "mininet" else f"BW={bandwidth:g}, for Mininet's links,"
+        if obstacle:
+            raise UnavailableError(f"{wish} cannot run here: {obstacle}")
+        return "mininet", "NET as asked" if network == "mininet" else "BW takes Mininet"
+    if network == "local":
+        return "local", "NET as asked"
+    if not nearest_to_real:
+        return "local", ""
+    return ("local", f"no Mininet: {obstacle}") if obstacle else ("mininet", "Mininet is installed")
+
+
+def _pick_switch(switch: str, wants_bmv2: bool) -> tuple[str, str]:
+    """Return the switch and the reason, which is empty where there is none to give."""
+    obstacle = bmv2.unavailable()
+    if switch == "bmv2" and obstacle:
+        raise UnavailableError(f"SWITCH=bmv2 cannot run here: {obstacle}")
+    if switch != "auto":
+        return switch, "SWITCH as asked"
+    if not wants_bmv2:
+        return "embedded", ""
+    return ("embedded", f"no BMv2: {obstacle}") if obstacle else ("bmv2", "BMv2 is installed")

@@ -35,6 +35,23 @@ network_option = click.option(
     show_default=True,
     help="What connects workers and switch. [environment: NET]",
 )
+bandwidth_option = click.option(
+    "--bandwidth",
+    type=float,
+    envvar="BW",
+    metavar="MBIT/S",
+    help="Of each of Mininet's links. [environment: BW; default: not limited]",
+)
+
+
+lab_output_option = click.option(
+    "--output",
+    "-o",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("build/lab"),
+    show_default=True,
+    help="Where the logs go; says which lab is meant.",
+)
 
 
 @click.group(context_settings=CONTEXT)
@@ -56,8 +73,15 @@ def commands() -> None:
 )
 @switch_option
 @network_option
+@bandwidth_option
 def run(
-    workers: int, steps: int | None, seed: int | None, output: Path, switch: str, net: str
+    workers: int,
+    steps: int | None,
+    seed: int | None,
+    output: Path,
+    switch: str,
+    net: str,
+    bandwidth: float | None,
 ) -> None:
     """Train a classifier on real data, its gradients summed by the switch.
 
@@ -73,7 +97,7 @@ def run(
     config = TrainingConfig(
         workers=workers, **{name: value for name, value in given.items() if value is not None}
     )
-    choice = choose(switch, net)
+    choice = choose(switch, net, bandwidth=bandwidth, nearest_to_real=True)
     console = Console(highlight=False)
     console.print(f"Switch: {choice.text}", soft_wrap=True)
     summary = run_demo(config, choice, output, console)
@@ -115,13 +139,17 @@ def reference(directory: Path) -> None:
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @switch_option
 @network_option
-def execute(workers: int, command: tuple[str, ...], switch: str, net: str) -> None:
+@bandwidth_option
+def execute(
+    workers: int, command: tuple[str, ...], switch: str, net: str, bandwidth: float | None
+) -> None:
     """Start COMMAND once for each rank, like mpirun or torchrun.
 
-    Each process finds RANK, WORLD_SIZE, LOCAL_RANK and what p4reduce.init() needs in its
-    environment; its output is prefixed by its rank. When one fails, all are ended, and its exit
-    code is this command's. Where P4REDUCE_CONTROLLER is set (see `p4reduce-lab up`) the processes
-    join that controller; otherwise a switch and a controller run for as long as they do.
+    Each process finds RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as torchrun sets
+    them, and what p4reduce.init() needs in its environment; its output is prefixed by its rank.
+    When one fails, all are ended, and its exit code is this command's. Where P4REDUCE_CONTROLLER
+    is set (see `p4reduce-lab up`) the processes join that controller; otherwise a switch and a
+    controller run for as long as they do.
 
     \b
     p4reduce-lab exec -n 4 -- python examples/allreduce.py
@@ -131,7 +159,10 @@ def execute(workers: int, command: tuple[str, ...], switch: str, net: str) -> No
     from p4reduce_lab.execute import running_system
 
     running = running_system()
-    sys.exit(run_processes(list(command), workers, running or choose(switch, net)))
+    if running is None:
+        choice = choose(switch, net, bandwidth=bandwidth)
+        sys.exit(run_processes(list(command), workers, choice))
+    sys.exit(run_processes(list(command), workers, running))
 
 
 @commands.command()
@@ -158,6 +189,32 @@ def up(ports: int, output: Path, switch: str, net: str) -> None:
     from p4reduce_lab.up import stay_up
 
     stay_up(choose(switch, net), ports, output)
+
+
+@commands.command()
+@click.option("--hosts", "-n", type=WORKERS, default=4, show_default=True, help="How many.")
+@lab_output_option
+@switch_option
+@bandwidth_option
+def lab(hosts: int, output: Path, switch: str, bandwidth: float | None) -> None:
+    """Leave a Mininet network with a switch and its controller up, with Mininet's prompt.
+
+    On its hosts one can ping, capture, and start workers by hand. Takes root.
+    """
+    from p4reduce_lab.choice import choose
+    from p4reduce_lab.lab import stay_in_lab
+
+    choice = choose(switch, "mininet", bandwidth=bandwidth, nearest_to_real=True)
+    stay_in_lab(choice, hosts, output)
+
+
+@commands.command()
+@lab_output_option
+def stop(output: Path) -> None:
+    """Take down the network that `lab` has left up."""
+    from p4reduce_lab.lab import stop_lab
+
+    stop_lab(output)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -51,6 +52,7 @@ def execute(command: list[str], workers: int, system: Choice | Mapping[str, str]
     """
     with ExitStack() as stack:
         services: Processes | None = None
+        started: System | None = None
         if isinstance(system, Choice):
             directory = stack.enter_context(run_directory())
             started = stack.enter_context(System(system, directory, directory, workers))
@@ -60,12 +62,13 @@ def execute(command: list[str], workers: int, system: Choice | Mapping[str, str]
             variables: Mapping[str, str] = started.variables()
         else:
             variables = system
+        variables = {**_meeting_point(started), **variables}
         ranks = stack.enter_context(Processes())
         outputs = []
         for rank in range(workers):
             child = ranks.start(
                 f"rank {rank}",
-                command,
+                command if started is None else started.rank_command(rank, command),
                 environment={**rank_variables(rank, workers), **variables},
                 stdout=subprocess.PIPE,
             )
@@ -82,6 +85,17 @@ def execute(command: list[str], workers: int, system: Choice | Mapping[str, str]
     code = failed.returncode or 0
     print(f"p4reduce-lab: {failed.name}: {ending(code)}; the others were ended", file=sys.stderr)
     return code if code > 0 else 128 - code
+
+
+def _meeting_point(system: System | None) -> dict[str, str]:
+    """Where the ranks find each other by TCP, for torch.distributed, by torchrun's names."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = "127.0.0.1"
+    if system is not None and system.network is not None:
+        address = str(system.network.address(0).ip)
+    return {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
 
 
 def _wait(ranks: Processes, services: Processes | None) -> Child | None:

@@ -26,6 +26,7 @@ SYSTEM_PACKAGES = Path("/usr/lib/python3/dist-packages")
 SUBNET = "10.0.0"
 PREFIX_LENGTH = 24
 SWITCH_IP = f"{SUBNET}.254"
+HOST_INTERFACE = "eth0"
 MAX_HOSTS = 64
 MTU = 1500
 MAX_BANDWIDTH = 1000.0  # Mbit/s; what Mininet's TCLink takes
@@ -117,13 +118,15 @@ class MininetNetwork:
                 )
                 # Named by this process, so that several networks can be up at once.
                 near_end = f"p4r{os.getpid()}-{number}"
-                self._net.addLink(host, switch, intfName1="eth0", intfName2=near_end, **kind)
+                self._net.addLink(
+                    host, switch, intfName1=HOST_INTERFACE, intfName2=near_end, **kind
+                )
                 self.ports[number] = near_end
             self._net.build()
             for number, near_end in self.ports.items():
                 host = self._net.get(f"h{number}")
                 _prepare(near_end, [])
-                _prepare("eth0", self._prefix_of(host))
+                _prepare(HOST_INTERFACE, self._prefix_of(host))
             self._check_bandwidth()
         except BaseException:
             self.stop()

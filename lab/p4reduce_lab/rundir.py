@@ -17,6 +17,7 @@ from p4reduce_lab.errors import LabError
 
 # An AF_UNIX address holds 108 bytes with its terminating zero, and $TMPDIR may be long.
 SOCKET_ROOT = Path("/tmp")
+LOCK_FILE = ".lock"  # held by the run that has the directory; has its pid
 JANITOR_PATIENCE = 10.0  # seconds
 
 
@@ -54,7 +55,7 @@ def results_directory(path: Path, *, replace: tuple[str, ...]) -> Iterator[Path]
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise LabError(f"cannot write results to {path}: {error.strerror}") from error
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -13,6 +14,8 @@ from p4reduce.control.client import ControlClient, ControllerUnreachableError
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
+from p4reduce_lab.launch import SwitchLauncher
+from p4reduce_lab.mininet_net import HOST_INTERFACE, SWITCH_IP, MininetNetwork
 from p4reduce_lab.processes import Processes
 from p4reduce_lab.threads import single_thread_variables
 from p4reduce_lab.veth import VethError
@@ -33,6 +36,9 @@ class System:
         directory: A short path, for the sockets and the controller's state.
         logs: Where switch.log and controller.log go.
         ports: How many; a worker of rank r uses port r + 1.
+
+    Attributes:
+        network: The Mininet network, while there is one.
     """
 
     def __init__(self, choice: Choice, directory: Path, logs: Path, ports: int) -> None:
@@ -40,24 +46,34 @@ class System:
         self._directory = directory
         self._logs = logs
         self._ports = ports
-        switch_directory = directory / "switch"
-        switch_directory.mkdir()
-        self._switch = choice.launcher(switch_directory, ports)
+        self._choice = choice
+        self._switch: SwitchLauncher | None = None
+        self.network: MininetNetwork | None = None
         self.controller_address = f"unix:{directory / 'controller.sock'}"
         self.control = ControlClient(self.controller_address)
 
     def start(self) -> None:
-        """Starts both processes and does not wait for them.
+        """Makes the network, starts both processes and does not wait for them.
 
         Raises:
-            LabError: something that the switch needs cannot be had.
+            LabError: something that network or switch need cannot be had.
         """
+        ports: int | Mapping[int, str] = self._ports
+        if self._choice.network == "mininet":
+            self.network = MininetNetwork(self._ports, self._choice.bandwidth)
+            self.network.start()
+            ports = self.network.ports
+        directory = self._directory / "switch"
+        directory.mkdir()
+        self._switch = self._choice.launcher(directory, ports)
         try:
             self._switch.start(self.processes, self._logs / "switch.log")
         except VethError as error:
             raise LabError(f"cannot make the switch's ports: {error}") from error
         command = [sys.executable, "-m", "p4reduce_controller", "serve"]
         command += ["--switch", self._switch.address, "--listen", self.controller_address]
+        if self.network is not None:
+            command += ["--switch-ip", SWITCH_IP]
         command += ["--ports", f"1-{self._ports}", "--state-dir", str(self._directory / "state")]
         command += ["--connect-timeout", f"{READY_TIMEOUT:g}"]
         self.processes.start("controller", command, log=self._logs / "controller.log")
@@ -69,7 +85,7 @@ class System:
             LabError: a process ended, or the time is up.
         """
         deadline = time.monotonic() + timeout
-        self._switch.wait_ready(timeout)
+        self._running_switch.wait_ready(timeout)
         while True:
             self.processes.check()
             try:
@@ -85,10 +101,18 @@ class System:
 
     def variables(self) -> dict[str, str]:
         """The environment by which :func:`p4reduce.init` finds switch and controller."""
-        return {
-            CONTROLLER_VARIABLE: self.controller_address,
-            INTERFACE_VARIABLE: self._switch.interface,
-        }
+        interface = HOST_INTERFACE if self.network else self._running_switch.interface
+        return {CONTROLLER_VARIABLE: self.controller_address, INTERFACE_VARIABLE: interface}
+
+    def rank_command(self, rank: int, command: list[str]) -> list[str]:
+        """``command`` such that it runs where the worker of this rank belongs."""
+        return command if self.network is None else [*self.network.prefix(rank), *command]
+
+    @property
+    def _running_switch(self) -> SwitchLauncher:
+        if self._switch is None:
+            raise LabError("the switch was not started")
+        return self._switch
 
     def __enter__(self) -> System:
         return self
@@ -101,7 +125,11 @@ class System:
     ) -> None:
         self.control.close()
         self.processes.end()
-        self._switch.stop()
+        if self._switch is not None:
+            self._switch.stop()
+        if self.network is not None:
+            self.network.stop()
+            self.network = None
 
 
 def rank_variables(rank: int, workers: int) -> dict[str, str]:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from p4reduce_lab.choice import Choice
+from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes import POLL
 from p4reduce_lab.rundir import results_directory, run_directory
 from p4reduce_lab.system import System
@@ -19,6 +20,11 @@ def stay_up(choice: Choice, ports: int, output: Path) -> None:
     Raises:
         LabError: one of them ended, or did not start.
     """
+    if choice.network == "mininet":
+        raise LabError(
+            "workers of your own shell are not on Mininet's hosts: use `p4reduce-lab lab` "
+            "(make lab), whose prompt is, or NET=local"
+        )
     with (
         results_directory(output, replace=("*.log",)) as logs,
         run_directory() as directory,

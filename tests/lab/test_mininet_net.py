@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ def interfaces() -> set[str]:
     """The near ends of Mininet networks that are up."""
     shown = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
     names = (line.split(":")[1].strip().split("@")[0] for line in shown.splitlines())
-    return {name for name in names if name.startswith("p4r")}
+    return {name for name in names if re.fullmatch(r"p4r\d+-\d+", name)}
 
 
 def on_host(network: MininetNetwork, rank: int, *command: str) -> str:

@@ -74,6 +74,7 @@ def run_demo(config: TrainingConfig, choice: Choice, output: Path, console: Cons
         summary = _summarise(config, choice, digits, directory, outcomes)
         _plot(
             results / PICTURE_FILE,
+            choice,
             summary,
             Curve.load(directory / CURVE_FILE),
             Curve.load(directory / REFERENCE_FILE),
@@ -94,7 +95,7 @@ def _start_children(
     children = [
         system.processes.start(
             f"worker of rank {rank}",
-            [*lab, "worker", str(directory)],
+            system.rank_command(rank, [*lab, "worker", str(directory)]),
             log=results / f"worker-{rank}.log",
             environment={**rank_variables(rank, config.workers), **system.variables()},
         )
@@ -184,6 +185,7 @@ def _summarise(
         test_accuracy=reports[0].accuracy,
         reference_accuracy=Curve.load(directory / REFERENCE_FILE).accuracies[-1],
         final_loss=Curve.load(directory / CURVE_FILE).losses[-1],
+        weights_sha256=reports[0].weights,
         identical_on_all_ranks=len({report.weights for report in reports}) == 1,
         identical_results_on_all_ranks=len({report.results for report in reports}) == 1,
         max_relative_error=accuracy.maximum,
@@ -199,7 +201,7 @@ def _summarise(
     )
 
 
-def _plot(path: Path, summary: Summary, curve: Curve, reference: Curve) -> None:
+def _plot(path: Path, choice: Choice, summary: Summary, curve: Curve, reference: Curve) -> None:
     ranks = "1 worker" if summary.workers == 1 else f"{summary.workers} workers"
     same = "bit-identical" if summary.identical_on_all_ranks else "different"
     plot(
@@ -208,7 +210,7 @@ def _plot(path: Path, summary: Summary, curve: Curve, reference: Curve) -> None:
         reference,
         title=f"{ranks}, gradients summed by the P4 program",
         caption=(
-            f"{summary.switch} switch, {summary.steps} steps of {summary.batch} images. "
+            f"Switch: {choice.name}. {summary.steps} steps of {summary.batch} images. "
             f"Sums within {summary.max_relative_error:.1e} of exact ones; "
             f"final weights {same} on all ranks; {summary.contributions:,} contributions."
         ),

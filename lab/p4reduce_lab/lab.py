@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``p4reduce-lab lab``: a Mininet network with switch and controller, and Mininet's prompt."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from p4reduce_lab.choice import Choice
+from p4reduce_lab.errors import Interrupted, LabError
+from p4reduce_lab.mininet_net import HOST_INTERFACE, SWITCH_IP
+from p4reduce_lab.processes import POLL
+from p4reduce_lab.rundir import LOCK_FILE, results_directory, run_directory
+from p4reduce_lab.system import System
+
+STOP_TIMEOUT = 20.0  # seconds
+
+
+def stay_in_lab(choice: Choice, hosts: int, output: Path) -> None:
+    """Makes the network, says what can be done in it, and stays at its prompt.
+
+    Raises:
+        LabError: something did not start.
+    """
+    with (
+        results_directory(output, replace=("*.log",)) as logs,
+        run_directory() as directory,
+        System(choice, directory, logs, hosts) as system,
+    ):
+        # The hosts' shells are started with this environment, so commands typed there have it.
+        os.environ["P4REDUCE_CONTROLLER"] = system.controller_address
+        os.environ["P4REDUCE_INTERFACE"] = HOST_INTERFACE
+        os.environ["WORLD_SIZE"] = "2"
+        os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        system.start()
+        system.wait_ready()
+        print(f"Switch: {choice.text}")
+        print(f"Hosts h1 to h{hosts}; the switch itself is {SWITCH_IP}; logs in {output}. Try:")
+        print(f"  h1 ping -c 3 h2                  h1 ping -c 3 {SWITCH_IP}")
+        print("  h1 tcpdump -c 10 -w /tmp/h1.pcap &")
+        print("  h1 RANK=0 python examples/allreduce.py &")
+        print("  h2 RANK=1 python examples/allreduce.py")
+        print("  sh p4reduce-controller job list")
+        print("`exit`, or `make stop` elsewhere, takes it down.", flush=True)
+        # At the prompt Ctrl-C ends what runs there, not the lab.
+        previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            assert system.network is not None
+            system.network.prompt()
+        except Interrupted as interruption:
+            if interruption.exit_code != 128 + signal.SIGTERM:
+                raise
+            print("\nTaken down by `make stop`.")
+        finally:
+            signal.signal(signal.SIGINT, previous)
+
+
+def stop_lab(output: Path) -> None:
+    """Asks the lab that writes to ``output`` to end, and waits until it has.
+
+    Raises:
+        LabError: there is none, or it did not end in time.
+    """
+    try:
+        lock = os.open(output / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        raise LabError(f"no lab has been up in {output}") from None
+    try:
+        # Whoever holds the lock is the lab, so the pid in the file is not a stranger's.
+        if _is_free(lock):
+            raise LabError(f"no lab is up in {output}")
+        pid = int(os.pread(lock, 32, 0).decode("ascii").strip() or 0)
+        if pid <= 0:
+            raise LabError(f"the lab in {output} is just starting: try again")
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_TIMEOUT
+        while not _is_free(lock):
+            if time.monotonic() > deadline:
+                raise LabError(f"the lab (pid {pid}) has not ended within {STOP_TIMEOUT:g} s")
+            time.sleep(POLL)
+    finally:
+        os.close(lock)
+    print(f"The lab (pid {pid}) is down.")
+
+
+def _is_free(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    return True
