@@ -256,6 +256,19 @@ def exchange(ranks: list[Compressor], gradients: list[Array]) -> tuple[list[Any]
     return sent, total
 
 
+def test_with_feedback_the_level_comes_from_the_gradient_alone() -> None:
+    """A large flat residual changes what is sent, not how much of it."""
+    gradient = gradient_of(3, 4000)
+    compressor = Cat(cost=Affine(), unit=1)
+    first = compressor.compress("w", gradient).level
+    flat = np.full(4000, 10 * np.abs(gradient).max(), dtype=np.float32)
+    compressor.states["w"].residual = flat
+    second = compressor.compress("w", gradient)
+    assert second.level == first < 4000
+    # Nothing but the residual is left: it goes on being sent.
+    assert compressor.compress("w", np.zeros(4000, np.float32)).level == 1
+
+
 def test_own_levels_differ_and_an_agreed_one_is_their_mean() -> None:
     gradients = [gradient_of(seed) ** (1 if seed < 3 else 3) for seed in range(4)]
     own = [Cat(world_size=4, unit=1, cost=Affine()) for _ in range(4)]

@@ -180,8 +180,10 @@ class Compressor(ABC):
             ValueError: the gradient's shape is not that of the residual of this name.
         """
         state = self._state(name, gradient)
+        flat = gradient.reshape(-1)
         wanted = self._with_residual(state, gradient)
-        chosen = self._select(state, wanted.reshape(-1), agreed)
+        whole = flat if wanted is gradient else wanted.reshape(-1)
+        chosen = self._select(state, flat, whole, agreed)
         values = chosen.values.reshape(gradient.shape)
         total = -(-gradient.size // self.lanes)
         own = int(np.count_nonzero(nonzero_blocks(values, self.lanes)))
@@ -221,8 +223,17 @@ class Compressor(ABC):
             self.states.pop(name, None)
 
     @abstractmethod
-    def _select(self, state: TensorState, wanted: Array, agreed: Array | None) -> Selected:
-        """Choose from a flat array, which must not be changed."""
+    def _select(
+        self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
+    ) -> Selected:
+        """Choose what to send.
+
+        Args:
+            state: of the tensor.
+            gradient: flat, must not be changed.
+            wanted: gradient and residual, or the same object where there is no residual.
+            agreed: the sum of what the ranks proposed.
+        """
 
     def _state(self, name: str, gradient: Array) -> TensorState:
         if not np.issubdtype(gradient.dtype, np.floating):

@@ -13,7 +13,7 @@ from enum import Enum
 import numpy as np
 
 from p4reduce.compression.base import Array, Compressor, Selected, TensorState, keep_units
-from p4reduce.compression.costs import CostModel, Encoding, Payload, SwitchLink
+from p4reduce.compression.costs import CostModel, Payload, SwitchLink
 from p4reduce.compression.levels import (
     Levels,
     Scheme,
@@ -31,9 +31,10 @@ class Agreement(Enum):
     OWN: nothing; each chooses level and units from its own gradient (the paper's multi-node CAT).
     LEVEL: the mean of the ranks' levels; one number is all-reduced.
     BLOCKS: level and units, from the units' energies summed over the ranks: one number a unit is
-        all-reduced (1/256 of the tensor for blocks of 32-bit lanes). All ranks then send the same
-        blocks: the union is no larger, no result comes in halves, and what arrives is the mean
-        gradient itself on those blocks, so that the single-node guarantee holds for it.
+        all-reduced, two with feedback (1/128 of the tensor for blocks of 32-bit lanes). All ranks
+        then send the same blocks: the union is no larger, no result comes in halves, and what
+        arrives is the mean gradient itself on those blocks, so that the single-node guarantee
+        holds for it.
     """
 
     OWN = "own"
@@ -49,6 +50,11 @@ class Cat(Compressor):
     different levels add up, any optimiser can take them, and error feedback loses 1 - alpha of the
     energy. With `fold=False` it is Q_T(g) itself, as in the paper, and `Compressed.step` is
     gamma(T) L; for the stochastic scheme, Q is then unbiased.
+
+    **With error feedback** (which the paper does not have) the level is chosen from the gradient
+    alone, and the units from gradient and residual. alpha's promise is about the gradient; the
+    residual, whose peaks have been sent already, is flat and would ask for levels that are many
+    times too high (docs/experiments.md has the figures).
 
     Attributes:
         cost: what the link charges. For a `SwitchLink` the overlap of the ranks' choices is
@@ -77,16 +83,28 @@ class Cat(Compressor):
             raise ValueError("error feedback needs fold=True: Q itself is no contraction")
 
     def propose(self, name: str, gradient: Array) -> Array | None:
-        """The level, shape (1,), or the energies, shape (units,), where the ranks agree on it."""
+        """What is summed first if the ranks are to agree.
+
+        Returns:
+            None (OWN); the level, shape (1,); or the energies of the gradient's units and, with
+            feedback, of those with the residual added, shape (units,) or (2 units,).
+        """
         if self.agreement is Agreement.OWN:
             return None
         state = self._state(name, gradient)
-        wanted = self._with_residual(state, gradient).reshape(-1)
-        if self.agreement is Agreement.BLOCKS:
-            return unit_energy(wanted, self.unit).astype(np.float32)
-        levels = measure(wanted, self.scheme, self.unit)
-        chosen = choose(levels, self._price(state), self._encoding(wanted.size))
-        return np.array([chosen.level], dtype=np.float32)
+        flat = gradient.reshape(-1)
+        if self.agreement is Agreement.LEVEL:
+            levels = measure(flat, self.scheme, self.unit)
+            return np.array([self._choose(state, levels, flat.size)], dtype=np.float32)
+        energies = [unit_energy(flat, self.unit)]
+        if self.feedback:
+            wanted = self._with_residual(state, gradient).reshape(-1)
+            energies.append(unit_energy(wanted, self.unit))
+        return np.concatenate(energies).astype(np.float32)
+
+    def _choose(self, state: TensorState, levels: Levels, dimension: int) -> int:
+        encoding = self.scheme.encoding(dimension, self.unit)
+        return choose(levels, self._price(state), encoding).level
 
     def _price(self, state: TensorState) -> CostModel:
         if not isinstance(self.cost, SwitchLink):
@@ -94,23 +112,27 @@ class Cat(Compressor):
         same = self.agreement is Agreement.BLOCKS
         return replace(self.cost, overlap=1.0 if same else state.overlap)
 
-    def _encoding(self, dimension: int) -> Encoding:
-        return self.scheme.encoding(dimension, self.unit)
-
-    def _select(self, state: TensorState, wanted: Array, agreed: Array | None) -> Selected:
+    def _select(
+        self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
+    ) -> Selected:
         if (agreed is None) != (self.agreement is Agreement.OWN):
             raise ValueError(
                 f"agreement {self.agreement.value!r}: "
                 + ("nothing was proposed" if agreed is not None else "pass the sum of proposals")
             )
         if agreed is not None and self.agreement is Agreement.BLOCKS:
-            levels = measure_energy(agreed.astype(np.float64), self.unit)
+            units = -(-wanted.size // self.unit)
+            energies = agreed.astype(np.float64)
+            fresh, levels = (measure_energy(energies[at:][:units], self.unit) for at in (0, -units))
         else:
             levels = measure(wanted, self.scheme, self.unit)
+            fresh = levels if wanted is gradient else measure(gradient, self.scheme, self.unit)
         if agreed is not None and self.agreement is Agreement.LEVEL:
-            level = min(len(levels.alpha), max(1, round(float(agreed[0]) / self.world_size)))
+            level = round(float(agreed[0]) / self.world_size)
         else:
-            level = choose(levels, self._price(state), self._encoding(wanted.size)).level
+            level = self._choose(state, fresh, wanted.size)
+        # Where the gradient is zero, a residual still wants to be sent.
+        level = min(len(levels.alpha), max(1, level))
         if level == 0:
             return Selected(np.zeros_like(wanted), 0, 0.0)
         return self._thin(levels, level, wanted)

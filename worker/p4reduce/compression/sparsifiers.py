@@ -20,7 +20,9 @@ class Uncompressed(Compressor):
 
     biased: ClassVar[bool] = False
 
-    def _select(self, state: TensorState, wanted: Array, agreed: Array | None) -> Selected:
+    def _select(
+        self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
+    ) -> Selected:
         return Selected(wanted.copy(), -(-wanted.size // self.unit), 1.0)
 
 
@@ -53,7 +55,9 @@ class _Fraction(Compressor):
 class TopK(_Fraction):
     """The units of most energy, a fixed share of them (Aji and Heafield, EMNLP 2017)."""
 
-    def _select(self, state: TensorState, wanted: Array, agreed: Array | None) -> Selected:
+    def _select(
+        self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
+    ) -> Selected:
         energy = unit_energy(wanted, self.unit)
         level = self._level(len(energy))
         return _selected(wanted, energy, np.argpartition(-energy, level - 1)[:level], self.unit)
@@ -69,7 +73,9 @@ class ApproximateTopK(_Fraction):
 
     passes: int = 30
 
-    def _select(self, state: TensorState, wanted: Array, agreed: Array | None) -> Selected:
+    def _select(
+        self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
+    ) -> Selected:
         energy = unit_energy(wanted, self.unit)
         level = self._level(len(energy))
         units = approximate_top_k(np.sqrt(energy), level, self.passes, self.random)
@@ -84,7 +90,9 @@ class RandomK(_Fraction):
     mean is right (Stich et al., NeurIPS 2018).
     """
 
-    def _select(self, state: TensorState, wanted: Array, agreed: Array | None) -> Selected:
+    def _select(
+        self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
+    ) -> Selected:
         count = -(-wanted.size // self.unit)
         level = self._level(count)
         units = self.random.choice(count, level, replace=False, shuffle=False)
@@ -105,7 +113,9 @@ class Threshold(Compressor):
         if not self.threshold >= 0:
             raise ValueError(f"threshold {self.threshold} is negative")
 
-    def _select(self, state: TensorState, wanted: Array, agreed: Array | None) -> Selected:
+    def _select(
+        self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
+    ) -> Selected:
         energy = unit_energy(wanted, self.unit)
         large = energy >= self.threshold**2 * self.unit
         return _selected(wanted, energy, np.flatnonzero(large & (energy > 0)), self.unit)
