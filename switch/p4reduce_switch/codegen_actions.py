@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from . import program as ir
+from .clone_sessions import MAX_SESSION_ID
 from .codegen_checksums import emit_hash
 from .codegen_context import Context, Stage
 from .codegen_expressions import ATOM, OR, SUM, Code
@@ -35,6 +36,9 @@ class ActionEmitter:
         for statement in body:
             if isinstance(statement, ir.If):
                 self._if(statement)
+            elif statement.op in ("assert", "assume"):
+                (condition,) = statement.args
+                self._assert(condition, statement.op, statement.source)  # type: ignore[arg-type]
             elif not self._is_dead(statement):
                 _EMITTERS[statement.op](self, *statement.args)
 
@@ -60,6 +64,12 @@ class ActionEmitter:
         value = self._expressions.fit(code, field.width, field.signed)
         return f"{self._names.field(field)} = {value.text}"
 
+    @property
+    def _tracks_length(self) -> bool:
+        """Whether it matters that headers are added or removed: egress sees it, later."""
+        later = self._stage != "egress" or "clone" in self._context.usage.egress.kept
+        return self._context.tracks_length and later
+
     # -- Primitives --------------------------------------------------------------------------------
 
     def _assign(self, field: FieldRef, value: ir.Expr) -> None:
@@ -84,13 +94,13 @@ class ActionEmitter:
             fields = [self._names.field(f) for f in header.fields if self._context.is_live(f)]
             if fields:
                 self._writer.line(f"{' = '.join(fields)} = 0")
-            if self._context.tracks_length and self._stage != "egress":
+            if self._tracks_length:
                 self._writer.line(f"_length += {header.size}")
 
     def _remove_header(self, target: ir.HeaderValue) -> None:
         header = self._context.program.headers[target.header]
         valid = self._names.valid(header.name)
-        if self._context.tracks_length and self._stage != "egress":
+        if self._tracks_length:
             with self._writer.block(f"if {valid}:"):
                 self._writer.line(f"_length -= {header.size}")
         self._writer.line(f"{valid} = False")
@@ -178,6 +188,42 @@ class ActionEmitter:
             text = f"{self._context.bind('random')}(_low, _high)"
             self._set(field, Code(text, ATOM, least, most, (1 << most.bit_length()) - 1))
 
+    def _clone(self, session: ir.Expr, kept: ir.FieldList) -> None:
+        code = self._expressions.data(session)
+        mask = self._names.constant(MAX_SESSION_ID)
+        self._writer.line(f"_clone = {code.at(ATOM)} & {mask}")
+        self._keep("clone", kept)
+
+    def _resubmit(self, kept: ir.FieldList) -> None:
+        self._writer.line("_resubmit = True")
+        self._keep("resubmit", kept)
+
+    def _recirculate(self, kept: ir.FieldList) -> None:
+        self._writer.line("_recirculate = True")
+        self._keep("recirculate", kept)
+
+    def _keep(self, what: str, kept: ir.FieldList) -> None:
+        """Note which of several field lists counts."""
+        usage = self._context.usage.egress
+        if self._stage != "egress":
+            usage = self._context.usage.ingress
+        lists = usage.kept[what]
+        if len(lists) > 1:
+            self._writer.line(f"_{what}_list = {lists.index(kept)}")
+
+    def _truncate(self, length: ir.Expr) -> None:
+        self._writer.line(f"_most = min(_most, {self._expressions.assigned(length, 32).text})")
+
+    def _assert(self, condition: ir.Expr, kind: str, source: ir.Source) -> None:
+        text, _ = self._expressions.condition(condition)
+        with self._writer.block(f"if not ({text}):"):
+            self._writer.line(f"{self._context.bind('assertion')}({kind!r}, {str(source)!r})")
+            self._writer.line("return None" if self._stage == "egress" else "return []")
+
+    def _log_msg(self, text: ir.Text, values: ir.Values) -> None:
+        items = "".join(f"{self._expressions.data(item).text}, " for item in values.items)
+        self._writer.line(f"{self._context.bind('log')}({text.value!r}, ({items}))")
+
 
 # The arguments were checked against `program.PRIMITIVES` when the program was loaded.
 _EMITTERS: Mapping[str, Callable[..., None]] = {
@@ -194,4 +240,10 @@ _EMITTERS: Mapping[str, Callable[..., None]] = {
     "register_write": ActionEmitter._register_write,
     "modify_field_with_hash_based_offset": ActionEmitter._hash,
     "modify_field_rng_uniform": ActionEmitter._random,
+    "clone_ingress_pkt_to_egress": ActionEmitter._clone,
+    "clone_egress_pkt_to_egress": ActionEmitter._clone,
+    "resubmit": ActionEmitter._resubmit,
+    "recirculate": ActionEmitter._recirculate,
+    "truncate": ActionEmitter._truncate,
+    "log_msg": ActionEmitter._log_msg,
 }

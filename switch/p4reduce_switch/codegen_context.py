@@ -16,7 +16,21 @@ __all__ = ["Binding", "Context", "ObjectKind", "Stage"]
 
 Stage = Literal["parser", "ingress", "egress"]
 ObjectKind = Literal[
-    "lookup", "default", "packets", "octets", "cells", "hash", "groups", "stats", "now", "random"
+    "lookup",
+    "default",
+    "packets",
+    "octets",
+    "cells",
+    "hash",
+    "groups",
+    "stats",
+    "now",
+    "random",
+    "sessions",
+    "waiting",
+    "replay",
+    "log",
+    "assertion",
 ]
 
 
@@ -26,7 +40,9 @@ class Binding:
 
     kind and name: "lookup" and "default" of a table, "packets" and "octets" of a counter, "cells"
     of a register, a "hash" function; without a name the multicast "groups", the "stats", the clock
-    "now" (microseconds since the start) and "random" (low, high) -> int.
+    "now" (microseconds since the start) and "random" (low, high) -> int, the clone "sessions", the
+    packets that are "waiting" to be run again and "replay" that runs them, "log" and "assertion"
+    (kind, where) for programs' messages.
     """
 
     kind: ObjectKind
@@ -59,6 +75,16 @@ class Context:
         length = program.intrinsic.get("packet_length")
         self.tracks_length = length in usage.egress.reads
         """Whether egress can see that ingress added or removed headers."""
+        ingress_kept, egress_kept = usage.ingress.kept, usage.egress.kept
+        self.replays = bool(ingress_kept or egress_kept)
+        """Whether one frame may run through ingress or egress again."""
+        self.limits = (
+            usage.ingress.truncates
+            or usage.egress.truncates
+            or "clone" in ingress_kept
+            or "clone" in egress_kept
+        )
+        """Whether frames may be cut as they leave."""
 
     # -- Names -------------------------------------------------------------------------------------
 

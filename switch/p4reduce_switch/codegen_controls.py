@@ -16,8 +16,10 @@ from functools import partial
 
 from . import program as ir
 from .codegen_actions import ActionEmitter
+from .codegen_checksums import emit_hash
 from .codegen_context import Context
 from .codegen_expressions import ATOM, Code
+from .profiles import CHOOSE
 from .program import FieldRef
 
 __all__ = ["emit_control"]
@@ -242,6 +244,8 @@ class _Emitter:
         only_one = len(actions) == 1
         if not counts and not wanted and only_one and not actions[0].body and not by_action:
             return
+        if table.profile is not None and table.profile.selector is not None:
+            self._choose(table.profile.selector)
         self._writer.line(f"_action, _args, {'_entry' if counts else '_'} = _slot")
         if counts:
             self._writer.line("_entry.packets += 1")
@@ -254,6 +258,14 @@ class _Emitter:
             head = "if" if index == 0 else "elif"
             with self._writer.block("else:" if last else f"{head} _action == {index}:"):
                 self._inline(table, action, proceed, by_action)
+
+    def _choose(self, selector: ir.Calculation) -> None:
+        """If the entry leads to a group, take the choice that the hash of the selector key says."""
+        with self._writer.block(f"if _slot[0] == {CHOOSE}:"):
+            value = emit_hash(self._context, selector, "b''")
+            self._writer.line("_choices = _slot[1]")
+            chosen = f"_choices[({value} & 0xFFFFFFFF) % len(_choices)]"
+            self._writer.line(f"_slot = (*{chosen}, _slot[2])")
 
     def _inline(
         self, table: ir.ApplyTable, action: ir.Action, proceed: _Proceed, by_action: bool

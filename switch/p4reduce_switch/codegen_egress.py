@@ -11,9 +11,16 @@ from __future__ import annotations
 from .codegen_checksums import emit_update
 from .codegen_context import Context
 from .codegen_controls import emit_control
+from .codegen_replay import emit_clone_at_egress, emit_flags, emit_recirculate
 from .program import FieldRef
 
-__all__ = ["MAX_HEADER_GROWTH", "EgressState", "emit_egress", "emit_serialisation"]
+__all__ = [
+    "MAX_HEADER_GROWTH",
+    "EgressState",
+    "egress_arguments",
+    "emit_egress",
+    "emit_serialisation",
+]
 
 # BMv2 keeps this much room in front of a packet and dies if more headers are added.
 MAX_HEADER_GROWTH = 512
@@ -37,6 +44,7 @@ class EgressState:
     Attributes:
         arguments: variables that are passed, in order.
         zeros: variables that start at zero, because nothing before egress has touched them.
+        metadata: those of the arguments that are fields of metadata.
     """
 
     def __init__(self, context: Context) -> None:
@@ -65,14 +73,24 @@ class EgressState:
         )
         given = set(context.program.intrinsic.values())
         self.zeros: list[str] = []
+        self.metadata: dict[str, FieldRef] = {}
+        kept = {field for kept in usage.egress.kept.get("clone", ()) for field in kept.fields}
         for header in context.program.headers.values():
             for field in header.fields:
                 if field not in usage.egress.reads or field in fields or field in at_entry:
                     continue
-                fresh = header.is_metadata and field not in before and field not in given
+                fresh = header.is_metadata and field not in before | kept and field not in given
                 (self.zeros if fresh else self.arguments).append(names.field(field))
+                if header.is_metadata and not fresh:
+                    self.metadata[names.field(field)] = field
         self.arguments += [names.field(field) for field in fields]
         self.arguments.append("_payload")
+
+
+def egress_arguments(context: Context, state: EgressState) -> str:
+    """The parameters of `egress`, and the arguments of its call at the end of ingress."""
+    limit = ["_most"] if context.limits else []
+    return ", ".join(["_port", "_instance", *limit, *state.arguments])
 
 
 def emit_serialisation(context: Context) -> None:
@@ -93,10 +111,12 @@ def emit_serialisation(context: Context) -> None:
 def emit_egress(context: Context, state: EgressState) -> None:
     """The function for one copy; it returns the frame, or None if the copy is dropped."""
     writer = context.writer
-    arguments = ", ".join(["_port", "_instance", *state.arguments])
-    with writer.block(f"def egress({arguments}):"):
+    with writer.block(f"def egress({egress_arguments(context, state)}):"):
         _emit_entry(context, state)
+        emit_flags(context, "egress")
         emit_control(context, context.program.egress)
+        if "clone" in context.usage.egress.kept:
+            emit_clone_at_egress(context, state)
         spec = context.program.intrinsic["egress_spec"]
         if spec in context.usage.egress.writes:
             with writer.block(f"if {context.names.field(spec)} == {context.drop_port}:"):
@@ -149,4 +169,6 @@ def _emit_deparser(context: Context) -> None:
         with writer.block(f"if len(_out) > _size + {MAX_HEADER_GROWTH}:"):
             writer.line(f"{context.bind('stats')}.dropped_growth += 1")
             writer.line("return None")
-    writer.line("return _out")
+    if "recirculate" in context.usage.egress.kept:
+        emit_recirculate(context)
+    writer.line("return _out[:_most]" if context.limits else "return _out")

@@ -14,11 +14,18 @@ from dataclasses import dataclass, field
 from . import program as ir
 from .program import Expr, FieldRef, Program
 
-__all__ = ["ASSIGNING", "StageUsage", "Usage", "reads_of", "statements"]
+__all__ = ["ASSIGNING", "REPLAYING", "StageUsage", "Usage", "reads_of"]
 
 # Primitives that do nothing but assign to their first argument; left out if nobody reads that.
 ASSIGNING = frozenset({"assign", "register_read", "modify_field_with_hash_based_offset"})
 _ASSIGNS = ASSIGNING | {"modify_field_rng_uniform"}
+# To simple_switch both kinds of clone are the same: the control makes the difference.
+REPLAYING = {
+    "clone_ingress_pkt_to_egress": "clone",
+    "clone_egress_pkt_to_egress": "clone",
+    "resubmit": "resubmit",
+    "recirculate": "recirculate",
+}
 
 
 @dataclass(slots=True)
@@ -32,6 +39,10 @@ class StageUsage:
     added: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
     exits: bool = False
+    kept: dict[str, list[ir.FieldList]] = field(default_factory=dict)
+    """Clone, resubmit, recirculate ("clone" is both kinds) -> the field lists that it is used with,
+    each once; their position is their number in the generated code."""
+    truncates: bool = False
 
 
 class Usage:
@@ -59,6 +70,7 @@ class Usage:
             self._parser()
             self._control(program.ingress, self.ingress)
             self._control(program.egress, self.egress)
+            self._replays()
             for checksum in program.verify:
                 self._checksum(
                     checksum, self.ingress, updates=False, raw=self.is_raw_verified(checksum)
@@ -121,8 +133,18 @@ class Usage:
                     self._expr(key.field, usage)
                     if isinstance(key.field, FieldRef):
                         usage.tests.add(key.field.header)
+                if node.profile is not None and node.profile.selector is not None:
+                    self._calculation(node.profile.selector, usage)
                 for action in node.actions:
                     self._statements(self._program.actions[action].body, usage)
+
+    def _replays(self) -> None:
+        """What comes back to the parser, and what copies from egress bring along."""
+        for lists in (self.ingress.kept.get("resubmit"), self.egress.kept.get("recirculate")):
+            for kept in lists or ():
+                self.parser.writes.update(kept.fields)
+        if "clone" in self.egress.kept:
+            self.egress.tests |= self.egress.removed
 
     def _checksum(
         self, checksum: ir.Checksum, usage: StageUsage, *, updates: bool, raw: bool
@@ -143,7 +165,7 @@ class Usage:
         usage.tests.update(part.header for part in fields)
 
     def _statements(self, body: Iterable[ir.Statement], usage: StageUsage) -> None:
-        for statement in statements(body):
+        for statement in ir.statements(body):
             if isinstance(statement, ir.If):
                 self._expr(statement.condition, usage)
             else:
@@ -163,6 +185,13 @@ class Usage:
             usage.removed.add(target)
             usage.tests.add(origin)
             usage.reads.update(self._program.headers[origin].fields)
+        if op == "truncate":
+            usage.truncates = True
+        if op in REPLAYING:
+            kept = usage.kept.setdefault(REPLAYING[op], [])
+            if args[-1] not in kept:
+                assert isinstance(args[-1], ir.FieldList)
+                kept.append(args[-1])
         usage.writes.update(_written(self._program, primitive))
         rest = args
         if op in _ASSIGNS:
@@ -173,7 +202,12 @@ class Usage:
             if isinstance(argument, ir.ObjectRef):
                 if argument.kind == "calculation":
                     self._calculation(self._program.calculations[argument.name], usage)
-            elif not isinstance(argument, ir.HeaderValue):
+            elif isinstance(argument, ir.FieldList):
+                usage.reads.update(argument.fields)
+            elif isinstance(argument, ir.Values):
+                for item in argument.items:
+                    self._expr(item, usage)
+            elif not isinstance(argument, (ir.HeaderValue, ir.Text)):
                 self._expr(argument, usage)
 
     def _expr(self, expr: Expr, usage: StageUsage) -> None:
@@ -192,17 +226,8 @@ def reads_of(expr: Expr, program: Program) -> Iterator[FieldRef]:
             yield from program.headers[part.header].fields
 
 
-def statements(body: Iterable[ir.Statement]) -> Iterator[ir.Statement]:
-    """All statements, also those within conditionals."""
-    for statement in body:
-        yield statement
-        if isinstance(statement, ir.If):
-            yield from statements(statement.then)
-            yield from statements(statement.otherwise)
-
-
 def _primitives(body: Iterable[ir.Statement]) -> Iterator[ir.Primitive]:
-    return (s for s in statements(body) if isinstance(s, ir.Primitive))
+    return (s for s in ir.statements(body) if isinstance(s, ir.Primitive))
 
 
 def _header(argument: ir.Argument) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from . import program as ir
-from .program import FieldRef, Source
+from .program import NOWHERE, FieldRef, Source
 from .tables import MatchKind
 
 __all__ = ["HASH_ALGORITHMS", "LoadError", "load"]
@@ -68,9 +68,11 @@ _UNSUPPORTED_VALUES = {
     "register": "register as an expression",
     "meter_array": "meter",
     "extern": "extern instance",
-    "parameters_vector": "log_msg",
-    "string": "string argument",
 }
+
+
+_NOTHING = ir.Action(-1, "", (), (), ir.NOWHERE)
+"""What an indirect table does on a miss, or with an empty group."""
 
 
 def _refuse(construct: str, source: Source) -> NoReturn:
@@ -113,6 +115,8 @@ class _Loader:
         self._registers: dict[str, ir.RegisterArray] = {}
         self._calculations: dict[str, ir.Calculation] = {}
         self._actions: dict[int, ir.Action] = {}
+        self._profiles: dict[str, ir.ActionProfile] = {}
+        self._field_lists: dict[int, ir.FieldList] = {}
 
     def program(self) -> ir.Program:
         root = self._root
@@ -124,6 +128,8 @@ class _Loader:
                 _refuse(f"{construct} '{item['name']}'", _source(item))
         self._load_headers()
         self._load_state()
+        for item in root.get("field_lists", ()):
+            self._field_lists[item["id"]] = self._field_list(item)
         for item in root["calculations"]:
             self._calculations[item["name"]] = self._calculation(item)
         for item in root["actions"]:
@@ -132,6 +138,8 @@ class _Loader:
         controls = {item["name"]: self._control(item) for item in root["pipelines"]}
         for name in controls.keys() - {"ingress", "egress"}:
             raise LoadError(f"pipeline '{name}' is not of the v1model architecture")
+        for name, control in controls.items():
+            self._check_stage(name, control)
         empty = {name: ir.Control(name, None, {}) for name in ("ingress", "egress")}
         return ir.Program(
             headers=self._headers,
@@ -370,6 +378,16 @@ class _Loader:
     ) -> ir.Argument:
         if kind == "value":
             return self._data(item, params, source)
+        if kind == "condition":
+            return self._condition(item, params, source)
+        if kind == "field_list":
+            if item["type"] != "hexstr":
+                _refuse(f"'{op}' with a field list that is not constant", source)
+            return _find(self._field_lists, int(item["value"], 16), "field list", source)
+        if kind == "text":
+            return ir.Text(_text(item["value"], f"the argument of '{op}'"))
+        if kind == "values":
+            return ir.Values(tuple(self._data(part, params, source) for part in item["value"]))
         if kind == "field":
             field = self._value(item, params, source)
             if not isinstance(field, FieldRef):
@@ -389,6 +407,29 @@ class _Loader:
         else:
             _find(self._registers, name, "register", source)
         return ir.ObjectRef(kind, name)
+
+    def _field_list(self, item: _Json) -> ir.FieldList:
+        fields = []
+        for part in item["elements"]:
+            field = self._value(part, (), NOWHERE)
+            if not isinstance(field, FieldRef) or not self._headers[field.header].is_metadata:
+                _refuse(f"field list '{item['name']}' of something else than metadata", NOWHERE)
+            if field.header == "standard_metadata":
+                _refuse(f"field list '{item['name']}' with {field}", NOWHERE)
+            fields.append(field)
+        return ir.FieldList(tuple(fields))
+
+    def _check_stage(self, name: str, control: ir.Control) -> None:
+        """simple_switch ignores these primitives, or defers them, in the other control."""
+        elsewhere = {"ingress": "recirculate", "egress": "resubmit"}[name]
+        for node in control.nodes.values():
+            actions = node.actions if isinstance(node, ir.ApplyTable) else ()
+            if isinstance(node, ir.Call):
+                actions = (node.action,)
+            for action in actions:
+                for statement in ir.statements(self._actions[action].body):
+                    if isinstance(statement, ir.Primitive) and statement.op == elsewhere:
+                        _refuse(f"primitive '{elsewhere}' in {name}", statement.source)
 
     # -- Parser ------------------------------------------------------------------------------------
 
@@ -467,8 +508,7 @@ class _Loader:
 
     def _control(self, item: _Json) -> ir.Control:
         for profile in item.get("action_profiles", ()):
-            kind = "action selector" if "selector" in profile else "action profile"
-            _refuse(f"{kind} '{profile['name']}'", _source(profile))
+            self._profiles[profile["name"]] = self._profile(profile)
         nodes: dict[str, ir.Node] = {}
         for table in item["tables"]:
             nodes[table["name"]] = self._table(table)
@@ -500,15 +540,18 @@ class _Loader:
     def _table(self, item: _Json) -> ir.ApplyTable:
         name = _text(item["name"], "the name of a table")
         source = _source(item)
+        profile = None
         if item["type"] != "simple":
-            kind = "action selector" if item["type"] == "indirect_ws" else "action profile"
-            _refuse(f"{kind} of table '{name}'", source)
+            profile = _find(self._profiles, item["action_profile"], "action profile", source)
+            item = self._with_no_default(item, name, source)
         if item.get("direct_meters"):
             _refuse(f"direct meter of table '{name}'", source)
         if item.get("support_timeout"):
             _refuse(f"idle timeout of table '{name}'", source)
         key = tuple(self._key_field(field, name, source) for field in item["key"])
-        actions = tuple(_number(number, "the id of an action") for number in item["action_ids"])
+        actions = tuple(
+            _number(number, "the id of an action", _NOTHING.id) for number in item["action_ids"]
+        )
         names = [_find(self._actions, action, "action", source).name for action in actions]
         if len(set(names)) < len(names):
             raise LoadError(f"{source}: table '{name}' has two actions of the same name")
@@ -539,7 +582,32 @@ class _Loader:
             next_miss=next_tables.get("__MISS__", item.get("base_default_next")),
             next_by_action=by_action,
             source=source,
+            profile=profile,
         )
+
+    def _profile(self, item: _Json) -> ir.ActionProfile:
+        name = _text(item["name"], "the name of an action profile")
+        source = _source(item)
+        size = _number(item["max_size"], f"the size of action profile {name}")
+        selector = None
+        if "selector" in item:
+            hashing = item["selector"]
+            selector = self._calculation(
+                {"name": name, "algo": hashing["algo"], "input": hashing["input"]}
+            )
+            if selector.algorithm not in HASH_ALGORITHMS:
+                _refuse(f"hash algorithm '{selector.algorithm}'", source)
+        return ir.ActionProfile(name, size, selector, source)
+
+    def _with_no_default(self, item: _Json, table: str, source: Source) -> _Json:
+        """An indirect table with an action that does nothing as its default: p4c writes none."""
+        if item.get("default_entry") is not None:
+            _refuse(f"default action of indirect table '{table}'", source)
+        if item.get("entries"):
+            _refuse(f"const entries of indirect table '{table}'", source)
+        self._actions[_NOTHING.id] = _NOTHING
+        default = {"action_id": _NOTHING.id, "action_const": True, "action_data": []}
+        return {**item, "action_ids": [*item["action_ids"], _NOTHING.id], "default_entry": default}
 
     def _key_field(self, item: _Json, table: str, source: Source) -> ir.KeyField:
         kind = item["match_type"]

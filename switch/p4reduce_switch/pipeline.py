@@ -13,13 +13,17 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
-from . import hashes
+from . import hashes, messages
+from .clone_sessions import CloneSessions
 from .codegen import Binding, generate
 from .loader import LoadError, load
 from .multicast import MulticastGroups
+from .profiles import ActionProfile, IndirectTable
 from .program import ApplyTable, Program
+from .replay import ReplayQueue
 from .state import Counter, Register
 from .tables import ActionInfo, Entry, EntryExists, MatchKey, Table
 
@@ -37,6 +41,9 @@ class PipelineStats:
         dropped_ingress, dropped_egress: sent to the drop port by the program.
         dropped_no_replica: multicast to a group that has no replicas, or does not exist.
         dropped_growth: more than 512 bytes of headers added; BMv2 dies of these.
+        dropped_replay: waited to be resubmitted, recirculated or cloned when one frame had led to
+            `replay.MAX_REPLAYS` of these; BMv2 has no such limit.
+        dropped_assertion: a condition of `assert` or `assume` did not hold; BMv2 ends then.
     """
 
     frames_in: int = 0
@@ -45,6 +52,8 @@ class PipelineStats:
     dropped_egress: int = 0
     dropped_no_replica: int = 0
     dropped_growth: int = 0
+    dropped_replay: int = 0
+    dropped_assertion: int = 0
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -60,7 +69,9 @@ class Pipeline:
 
     Attributes:
         tables, counters, registers: by name, as in p4info; also the tables that p4c made up.
+        profiles: the action profiles and selectors, by name.
         multicast: the multicast groups.
+        clone_sessions: the clone sessions.
         stats: what became of the frames.
         source: the generated Python.
 
@@ -74,7 +85,8 @@ class Pipeline:
         program = load(config)
         self.cpu_port = cpu_port
         self.drop_port = drop_port
-        self.tables: Mapping[str, Table] = _tables(program)
+        self.profiles: Mapping[str, ActionProfile] = _profiles(program)
+        self.tables: Mapping[str, Table] = _tables(program, self.profiles)
         self.counters: Mapping[str, Counter] = {
             c.name: Counter(c.name, c.size, table=c.table) for c in program.counters.values()
         }
@@ -82,7 +94,9 @@ class Pipeline:
             r.name: Register(r.name, r.width, r.size) for r in program.registers.values()
         }
         self.multicast = MulticastGroups()
+        self.clone_sessions = CloneSessions()
         self.stats = PipelineStats()
+        self._replays = ReplayQueue(self.stats)
         self._start = time.monotonic_ns()
         generated = generate(program, drop_port)
         self.source = generated.source
@@ -127,6 +141,16 @@ class Pipeline:
             return self.stats
         if kind == "random":
             return random.randint
+        if kind == "sessions":
+            return self.clone_sessions.destinations.get
+        if kind == "waiting":
+            return self._replays.waiting
+        if kind == "replay":
+            return self._replays.run
+        if kind == "log":
+            return messages.log_msg
+        if kind == "assertion":
+            return partial(messages.assertion_failed, self.stats)
         return self._now
 
     def _now(self) -> int:
@@ -134,16 +158,28 @@ class Pipeline:
         return (time.monotonic_ns() - self._start) // 1000
 
 
-def _tables(program: Program) -> dict[str, Table]:
+def _profiles(program: Program) -> dict[str, ActionProfile]:
+    profiles = [
+        node.profile
+        for control in (program.ingress, program.egress)
+        for node in control.nodes.values()
+        if isinstance(node, ApplyTable) and node.profile is not None
+    ]
     return {
-        node.name: _table(program, node)
+        p.name: ActionProfile(p.name, p.size, has_selector=p.selector is not None) for p in profiles
+    }
+
+
+def _tables(program: Program, profiles: Mapping[str, ActionProfile]) -> dict[str, Table]:
+    return {
+        node.name: _table(program, node, profiles)
         for control in (program.ingress, program.egress)
         for node in control.nodes.values()
         if isinstance(node, ApplyTable)
     }
 
 
-def _table(program: Program, node: ApplyTable) -> Table:
+def _table(program: Program, node: ApplyTable, profiles: Mapping[str, ActionProfile]) -> Table:
     actions = [
         ActionInfo(action.name, tuple((param.name, param.width) for param in action.params))
         for action in (program.actions[number] for number in node.actions)
@@ -152,8 +188,11 @@ def _table(program: Program, node: ApplyTable) -> Table:
         Entry(entry.match, entry.priority, program.actions[entry.action].name, entry.args)
         for entry in node.const_entries
     ]
+    make: Callable[..., Table] = Table
+    if node.profile is not None:
+        make = partial(IndirectTable, profile=profiles[node.profile.name])
     try:
-        return Table(
+        return make(
             node.name,
             [MatchKey(field.name, field.width, field.kind) for field in node.key],
             node.size,

@@ -7,7 +7,7 @@ Field references are `FieldRef`s with their width, so that no one needs to look 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -186,7 +186,28 @@ class ObjectRef:
     name: str
 
 
-Argument = Expr | ObjectRef
+@dataclass(frozen=True, slots=True)
+class FieldList:
+    """The metadata that a packet keeps when it is cloned, resubmitted or recirculated."""
+
+    fields: tuple[FieldRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string, as the argument of a primitive."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A list of values, as the argument of a primitive."""
+
+    items: tuple[Expr, ...]
+
+
+Argument = Expr | ObjectRef | FieldList | Text | Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +230,28 @@ class If:
 
 Statement = Primitive | If
 
-ArgumentKind = Literal["field", "value", "header", "counter_array", "register_array", "calculation"]
+
+def statements(body: Iterable[Statement]) -> Iterator[Statement]:
+    """All statements, also those within conditionals."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, If):
+            yield from statements(statement.then)
+            yield from statements(statement.otherwise)
+
+
+ArgumentKind = Literal[
+    "field",
+    "value",
+    "condition",
+    "header",
+    "counter_array",
+    "register_array",
+    "calculation",
+    "field_list",
+    "text",
+    "values",
+]
 # What the primitives take. "field" is assigned to; "value" is any data expression.
 PRIMITIVES: Mapping[str, tuple[ArgumentKind, ...]] = {
     "assign": ("field", "value"),
@@ -225,6 +267,14 @@ PRIMITIVES: Mapping[str, tuple[ArgumentKind, ...]] = {
     "register_write": ("register_array", "value", "value"),
     "modify_field_with_hash_based_offset": ("field", "value", "calculation", "value"),
     "modify_field_rng_uniform": ("field", "value", "value"),
+    "clone_ingress_pkt_to_egress": ("value", "field_list"),
+    "clone_egress_pkt_to_egress": ("value", "field_list"),
+    "resubmit": ("field_list",),
+    "recirculate": ("field_list",),
+    "truncate": ("value",),
+    "assert": ("condition",),
+    "assume": ("condition",),
+    "log_msg": ("text", "values"),
 }
 
 
@@ -315,6 +365,19 @@ class ConstEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class ActionProfile:
+    """The implementation of indirect tables; `selector` hashes the selector key, if there is one.
+
+    `size` is the number of members.
+    """
+
+    name: str
+    size: int
+    selector: Calculation | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
 class ApplyTable:
     """A table in a control. Where it goes next depends on hit and miss, or on the action."""
 
@@ -331,6 +394,8 @@ class ApplyTable:
     next_miss: str | None
     next_by_action: Mapping[int, str | None] | None
     source: Source
+    profile: ActionProfile | None = None
+    """The last action then is one without a name that does nothing, the default."""
 
     @property
     def successors(self) -> tuple[str | None, ...]:

@@ -16,7 +16,10 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from .profiles import Target
 
 MatchKind = Literal["exact", "lpm", "ternary", "range", "optional"]
 MatchValue = int | tuple[int, int] | None
@@ -65,6 +68,7 @@ class Entry:
     `match` has one value for each key field: exact -> int; lpm -> (value, prefix length);
     ternary -> (value, mask); range -> (low, high), both inclusive; optional -> int, or None for
     "any". `controller_metadata` and `metadata` belong to the controller and mean nothing here.
+    An entry of an indirect table has a `target` in place of an action.
     """
 
     match: Match
@@ -76,9 +80,10 @@ class Entry:
     controller_metadata: int = 0
     is_const: bool = False
     metadata: builtins.bytes = b""
+    target: Target | None = None
 
 
-Slot = tuple[int, tuple[int, ...], Entry]
+Slot = tuple[int, tuple[Any, ...], Entry]
 """What the generated code needs of an entry: (index of the action, its arguments, the entry)."""
 
 Lookup = Callable[[Any], "Slot | None"]
@@ -145,7 +150,7 @@ class Table:
         """Give an entry another action. Its counts stay. Raises NoSuchEntry, ImmutableTable."""
         self._check_mutable()
         entry = self._get(match, priority)
-        arguments = self._check_action(action, args)
+        arguments = self.check_action(action, args)
         # The packet path reads only the slot, so the order of these does not matter to it.
         self._index.replace(entry, (self._action_index[action], arguments, entry))
         entry.action = action
@@ -186,19 +191,22 @@ class Table:
     def _add(self, entry: Entry) -> None:
         match = self._canonical(entry.match)
         priority = self._canonical_priority(entry.priority)
-        arguments = self._check_action(entry.action, entry.args)
+        slot = self._make_slot(entry)
         if (match, priority) in self._entries:
             raise EntryExists(f"table {self.name} already has an entry with key {match}")
         if len(self._entries) >= self.size and not entry.is_const:
             raise TableFull(f"table {self.name} is full: it holds {self.size} entries")
         entry.match = match
         entry.priority = priority
-        entry.args = arguments
         self._entries[match, priority] = entry
-        self._index.add(entry, (self._action_index[entry.action], arguments, entry))
+        self._index.add(entry, slot)
+
+    def _make_slot(self, entry: Entry) -> Slot:
+        entry.args = self.check_action(entry.action, entry.args)
+        return self._action_index[entry.action], entry.args, entry
 
     def _default(self, action: str, args: Sequence[int]) -> Slot:
-        arguments = self._check_action(action, args)
+        arguments = self.check_action(action, args)
         return self._action_index[action], arguments, Entry((), 0, action, arguments)
 
     def _get(self, match: Match, priority: int) -> Entry:
@@ -211,7 +219,8 @@ class Table:
         if self.has_const_entries:
             raise ImmutableTable(f"the entries of table {self.name} are constant")
 
-    def _check_action(self, action: str, args: Sequence[int]) -> tuple[int, ...]:
+    def check_action(self, action: str, args: Sequence[int]) -> tuple[int, ...]:
+        """The arguments as a tuple. Raises ValueError if they or the action do not fit."""
         info = self.actions.get(action)
         if info is None:
             raise ValueError(

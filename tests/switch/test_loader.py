@@ -17,22 +17,14 @@ from pipeline_programs import AGGREGATION, NAMES, PROGRAMS, REFUSED, config
 
 # Program -> what the message must say; where p4c gives the source line, so does the message.
 MESSAGES = {
-    "action_profile": "action_profile.p4:16: action profile 'action_profile_0'",
-    "action_selector": "action_selector.p4:16: action selector 'action_profile_0'",
-    "assertion": "assertion.p4:15: primitive 'assert'",
-    "clone": "clone.p4:15: primitive 'clone_ingress_pkt_to_egress'",
     "digest": "digest.p4:16: digest 'seen_t'",
     "direct_meter": "direct_meter.p4:15: meter 'I.m'",
     "hash_algorithm": "hash_algorithm.p4:15: hash algorithm 'crc32_custom'",
     "header_stack": "header stack 'a'",
     "header_union": "header union 'u_t'",
     "idle_timeout": "idle_timeout.p4:16: idle timeout of table 'I.t'",
-    "log_msg": "log_msg.p4:15: primitive 'log_msg'",
     "lookahead": "parser state start: lookahead",
     "meter": "meter.p4:15: meter 'I.m'",
-    "recirculate": "recirculate.p4:17: primitive 'recirculate'",
-    "resubmit": "resubmit.p4:15: primitive 'resubmit'",
-    "truncate": "truncate.p4:15: primitive 'truncate'",
     "value_set": "parser value set 'P.vs'",
     "varbit": "varbit field 'a.y'",
 }
@@ -82,6 +74,19 @@ def test_unknown_primitive_and_operator() -> None:
         load(edited("tables", primitive))
     with pytest.raises(LoadError, match=r"tables\.p4:\d+: operator '<=>' is not supported"):
         load(edited("tables", operator))
+
+
+@pytest.mark.parametrize(("op", "control"), [("recirculate", "ingress"), ("resubmit", "egress")])
+def test_resubmit_and_recirculate_in_the_wrong_control(op: str, control: str) -> None:
+    def edit(root: Any) -> None:
+        for action in root["actions"]:
+            for primitive in action["primitives"]:
+                if primitive["op"] in ("resubmit", "recirculate"):
+                    primitive["op"] = op
+
+    wanted = rf"replay\.p4:\d+: primitive '{op}' in {control} is not supported"
+    with pytest.raises(LoadError, match=wanted):
+        load(edited("replay", edit))
 
 
 def test_loop_in_a_control() -> None:
