@@ -29,6 +29,8 @@ from p4reduce_lab.system import System, rank_variables
 SIZES = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22)  # bytes
 BLOCK = 1024
 DTYPES = ("float32", "int32")
+# BMv2 queues 64 frames a port, and a result may be two: more slots than that would lose some.
+SLOTS = {"embedded": (32, 128), "bmv2": (32,)}
 SECONDS = 1.5  # of repetitions for each size
 MAX_REPETITIONS = 400
 TIMEOUT = 300.0  # seconds; for the whole sweep
@@ -49,11 +51,11 @@ class Result:
     retransmissions: int
 
 
-def sweep(directory: Path, sizes: list[int]) -> None:
+def sweep(directory: Path, sizes: list[int], slots: int) -> None:
     """What each rank does: all-reduces every size repeatedly and leaves its times."""
     times: dict[str, list[float]] = {}
     repeated: dict[str, int] = {}
-    with p4reduce.init() as comm:
+    with p4reduce.init(slots=slots) as comm:
         for dtype in DTYPES:
             for size in sizes:
                 tensor = np.ones(size // 4, dtype)
@@ -82,15 +84,17 @@ def sweep(directory: Path, sizes: list[int]) -> None:
     (directory / f"rank{rank}.json").write_text(json.dumps(report))
 
 
-def measure(switch: str, workers: int, sizes: list[int]) -> list[Result]:
-    """Runs the sweep in ``workers`` processes over a switch of its own."""
+def measure(switch: str, workers: int, sizes: list[int], slots: int) -> list[Result]:
+    """Runs the sweep in ``workers`` processes over a switch of its own. The job gets ``slots``
+    slots: so many blocks are under way at once."""
     with (
         run_directory() as directory,
         System(choose(switch, "local"), directory, directory, workers) as system,
     ):
         system.start()
         system.wait_ready()
-        arguments = ["--sweep", str(directory), "--sizes", *map(str, sizes)]
+        arguments = ["--sweep", str(directory), "--slots", str(slots)]
+        arguments += ["--sizes", *map(str, sizes)]
         children = [
             system.processes.start(
                 f"rank {rank}",
@@ -117,7 +121,7 @@ def measure(switch: str, workers: int, sizes: list[int]) -> list[Result]:
         blocks = -(-int(size) // BLOCK)
         results.append(
             Result(
-                name=f"{switch}, {workers} workers, {dtype}",
+                name=f"{switch}, {workers} workers, {slots} slots, {dtype}",
                 bytes=int(size),
                 repetitions=len(slowest),
                 median_ms=median * 1e3,
@@ -135,23 +139,28 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--switch", choices=["embedded", "bmv2"], default="embedded")
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="in bytes")
+    parser.add_argument("--slots", type=int, nargs="+", help="default: 32, and 128 if embedded")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--sweep", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.sweep is not None:
-        sweep(options.sweep, options.sizes)
+        sweep(options.sweep, options.sizes, options.slots[0])
         return
     try:
-        results = measure(options.switch, options.workers, options.sizes)
+        results = [
+            result
+            for slots in options.slots or SLOTS[options.switch]
+            for result in measure(options.switch, options.workers, options.sizes, slots)
+        ]
     except UnavailableError as error:
         print(error, file=sys.stderr)
         sys.exit(CANNOT_RUN)
     host = machine()
     print(describe(host))
-    print(f"{'':32} {'bytes':>9} {'median ms':>10} {'p90 ms':>9} {'Mbit/s':>8} {'blocks/s':>9}")
+    print(f"{'':42} {'bytes':>9} {'median ms':>10} {'p90 ms':>9} {'Mbit/s':>8} {'contrib/s':>9}")
     for result in results:
         print(
-            f"{result.name:32} {result.bytes:9,} {result.median_ms:10.2f} {result.p90_ms:9.2f} "
+            f"{result.name:42} {result.bytes:9,} {result.median_ms:10.2f} {result.p90_ms:9.2f} "
             f"{result.goodput_mbit_s:8.1f} {result.contributions_per_second:9,.0f}"
         )
     if options.json is not None:
