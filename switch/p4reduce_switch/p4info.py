@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from p4.config.v1 import p4info_pb2
 
+from .profiles import IndirectTable
+
 if TYPE_CHECKING:
     from .pipeline import Pipeline
     from .tables import MatchKind, Table
@@ -28,6 +30,7 @@ __all__ = [
     "P4Info",
     "P4InfoError",
     "PacketHeader",
+    "ProfileSpec",
     "TableSpec",
     "names",
 ]
@@ -84,6 +87,18 @@ class ActionUse:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfileSpec:
+    """An action profile, or an action selector. `max_group_size` is 0 for no limit."""
+
+    id: int
+    name: str
+    has_selector: bool
+    size: int
+    max_group_size: int
+    table_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class TableSpec:
     id: int
     name: str
@@ -94,6 +109,7 @@ class TableSpec:
     has_const_default_action: bool
     has_direct_counter: bool
     supports_idle_timeout: bool
+    profile: ProfileSpec | None
 
     @property
     def needs_priority(self) -> bool:
@@ -127,6 +143,7 @@ class P4Info:
     actions: Mapping[int, ActionSpec]
     counters: Mapping[int, CounterSpec]
     registers: Mapping[int, str]
+    profiles: Mapping[int, ProfileSpec]
     packet_in: PacketHeader
     packet_out: PacketHeader
 
@@ -140,7 +157,7 @@ class P4Info:
 
         Raises:
             P4InfoError: an id is zero or used twice, a reference leads nowhere, or the program uses
-                match kinds, string-typed fields or table implementations without support here.
+                match kinds or string-typed fields without support here.
         """
         _check_ids(message)
         actions = {a.preamble.id: _parse_action(a) for a in message.actions}
@@ -149,14 +166,17 @@ class P4Info:
             for c in message.counters
         }
         direct_counters = {c.preamble.id for c in message.direct_counters}
+        profiles = {p.preamble.id: _parse_profile(p) for p in message.action_profiles}
         headers = {h.preamble.name: _parse_header(h) for h in message.controller_packet_metadata}
         return cls(
             tables={
-                t.preamble.id: _parse_table(t, actions, direct_counters) for t in message.tables
+                t.preamble.id: _parse_table(t, actions, direct_counters, profiles)
+                for t in message.tables
             },
             actions=actions,
             counters=counters,
             registers={r.preamble.id: r.preamble.name for r in message.registers},
+            profiles=profiles,
             packet_in=headers.get("packet_in", PacketHeader(())),
             packet_out=headers.get("packet_out", PacketHeader(())),
         )
@@ -199,6 +219,7 @@ def _check_ids(message: Any) -> None:
         message.counters,
         message.direct_counters,
         message.registers,
+        message.action_profiles,
         message.controller_packet_metadata,
     ):
         for item in kind:
@@ -260,12 +281,17 @@ def _parse_header(message: Any) -> PacketHeader:
 
 
 def _parse_table(
-    message: Any, actions: Mapping[int, ActionSpec], direct_counters: set[int]
+    message: Any,
+    actions: Mapping[int, ActionSpec],
+    direct_counters: set[int],
+    profiles: Mapping[int, ProfileSpec],
 ) -> TableSpec:
     name = message.preamble.name
-    if message.implementation_id:
+    profile = profiles.get(message.implementation_id)
+    if profile is None and message.implementation_id:
         raise P4InfoError(
-            f"table '{name}' has an action profile or selector, which is not supported"
+            f"table '{name}' refers to action profile {message.implementation_id:#x}, "
+            "which does not exist"
         )
     fields = []
     for field in message.match_fields:
@@ -300,7 +326,32 @@ def _parse_table(
         supports_idle_timeout=(
             message.idle_timeout_behavior == p4info_pb2.Table.IdleTimeoutBehavior.NOTIFY_CONTROL
         ),
+        profile=profile,
     )
+
+
+def _parse_profile(message: Any) -> ProfileSpec:
+    name = message.preamble.name
+    if message.WhichOneof("selector_size_semantics") == "sum_of_members":
+        raise P4InfoError(f"action selector '{name}' limits members, not weights: not supported")
+    return ProfileSpec(
+        id=message.preamble.id,
+        name=name,
+        has_selector=message.with_selector,
+        size=message.size,
+        max_group_size=message.max_group_size,
+        table_ids=frozenset(message.table_ids),
+    )
+
+
+def _profile_differences(spec: TableSpec, table: Table) -> Iterator[str]:
+    said = spec.profile.name if spec.profile is not None else None
+    loaded = table.profile.name if isinstance(table, IndirectTable) else None
+    if said != loaded:
+        yield (
+            f"the action profile of table '{spec.name}' is {said or 'none'} in the P4Info and "
+            f"{loaded or 'none'} in the program"
+        )
 
 
 def _table_differences(spec: TableSpec, table: Table) -> Iterator[str]:
@@ -327,6 +378,7 @@ def _table_differences(spec: TableSpec, table: Table) -> Iterator[str]:
     if spec.has_direct_counter != table.has_direct_counter:
         owner = "P4Info" if spec.has_direct_counter else "program"
         yield f"{where} has a direct counter only in the {owner}"
+    yield from _profile_differences(spec, table)
     # The other way round is no difference: `const entries` may be an empty list.
     if table.has_const_entries and not spec.is_const:
         yield f"{where} has constant entries only in the program"

@@ -30,6 +30,7 @@ __all__ = [
     "decode_action",
     "decode_match",
     "decode_priority",
+    "decode_table_action",
     "encode_action",
     "encode_key",
     "find_table",
@@ -39,8 +40,6 @@ __all__ = [
 _MAX_PRIORITY = (1 << 31) - 1
 
 ABSENT = {
-    "action_profile_member": "action profile",
-    "action_profile_group": "action selector",
     "meter_entry": "meter",
     "direct_meter_entry": "direct meter",
 }
@@ -237,10 +236,17 @@ def decode_action(
         raise invalid(
             f"table '{table.name}' takes an action, but the entry gives {kind or 'nothing'}"
         )
-    use = table.actions.get(message.action.action_id)
+    return decode_table_action(table, message.action, as_default=as_default)
+
+
+def decode_table_action(
+    table: TableSpec, message: Any, *, as_default: bool
+) -> tuple[str, tuple[int, ...]]:
+    """Name and arguments of an `Action` of a table."""
+    use = table.actions.get(message.action_id)
     if use is None:
         raise invalid(
-            f"action_id {message.action.action_id:#x} is not an action of table '{table.name}'; "
+            f"action_id {message.action_id:#x} is not an action of table '{table.name}'; "
             f"its actions are {names(u.action.name for u in table.actions.values())}"
         )
     if as_default and not use.as_default:
@@ -256,7 +262,7 @@ def decode_action(
             "it cannot be used in an entry",
         )
     where = f"action '{use.action.name}' of table '{table.name}'"
-    return use.action.name, _arguments(use.action.params, message.action.params, where)
+    return use.action.name, _arguments(use.action.params, message.params, where)
 
 
 def _arguments(params: tuple[Field, ...], messages: Iterable[Any], where: str) -> tuple[int, ...]:

@@ -26,11 +26,13 @@ from .server_entities import (
     invalid,
 )
 from .server_errors import P4RuntimeError
+from .server_profiles import encode_target, query_groups, query_members
 from .tables import Entry
 
 if TYPE_CHECKING:
     from .multicast import Replica
     from .p4info import CounterSpec, P4Info, TableSpec
+    from .profiles import Target
     from .server_config import ForwardingConfig, GroupForm
     from .tables import MatchValue
 
@@ -72,6 +74,10 @@ def plan(config: ForwardingConfig, entity: Any) -> Query:
         return _plan_counter(config, message)
     if kind == "direct_counter_entry":
         return _plan_direct_counters(config, message)
+    if kind == "action_profile_member":
+        return Query(*query_members(config, message))
+    if kind == "action_profile_group":
+        return Query(*query_groups(config, message))
     return _plan_replication(config, message)
 
 
@@ -92,6 +98,7 @@ class _EntryRow(NamedTuple):
     controller_metadata: int
     metadata: bytes
     is_const: bool
+    target: Target | None
 
 
 def _row(table: TableSpec, entry: Entry, *, is_default: bool = False) -> _EntryRow:
@@ -107,6 +114,7 @@ def _row(table: TableSpec, entry: Entry, *, is_default: bool = False) -> _EntryR
         entry.controller_metadata,
         entry.metadata,
         entry.is_const,
+        entry.target,
     )
 
 
@@ -123,7 +131,10 @@ def _plan_table_entries(config: ForwardingConfig, message: Any) -> Query:
         entity = p4runtime_pb2.Entity()
         out = entity.table_entry
         _encode_key(row, out)
-        encode_action(config.p4info, row.action, row.args, out.action)
+        if row.target is not None:
+            encode_target(config.p4info, row.target, out.action)
+        else:
+            encode_action(config.p4info, row.action, row.args, out.action)
         if row.controller_metadata:
             out.controller_metadata = row.controller_metadata
         if row.metadata:

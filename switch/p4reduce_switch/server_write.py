@@ -18,6 +18,7 @@ from . import bytestrings
 from .bytestrings import format_value
 from .multicast import GroupExists, NoSuchGroup, Replica
 from .p4info import names
+from .profiles import IndirectTable
 from .server_config import ForwardingConfig, GroupForm
 from .server_entities import (
     ABSENT,
@@ -29,10 +30,12 @@ from .server_entities import (
     invalid,
 )
 from .server_errors import P4RuntimeError
+from .server_profiles import decode_target, plan_group, plan_member, profile_errors
 from .tables import Entry, EntryExists, ImmutableTable, NoSuchEntry, TableFull
 
 if TYPE_CHECKING:
     from .p4info import TableSpec
+    from .profiles import Target
 
 __all__ = ["MAX_GROUP_ID", "Operation", "plan"]
 
@@ -71,6 +74,10 @@ def plan(config: ForwardingConfig, update: Any) -> Operation:
         return _plan_counter(config, update.type, entity)
     if kind == "direct_counter_entry":
         return _plan_direct_counter(config, update.type, entity)
+    if kind == "action_profile_member":
+        return plan_member(config, update.type, entity)
+    if kind == "action_profile_group":
+        return plan_group(config, update.type, entity)
     return _plan_replication(config, update.type, entity)
 
 
@@ -135,7 +142,7 @@ def _plan_insert(config: ForwardingConfig, table: TableSpec, message: Any) -> Op
     priority = decode_priority(table, message.priority)
     if not message.HasField("action"):
         raise invalid(f"an INSERT into table '{table.name}' must give an action")
-    action, args = decode_action(table, message.action, as_default=False)
+    action, args, target_ref = _decode_entry_action(table, message.action)
     entry = Entry(
         match=match,
         priority=priority,
@@ -145,12 +152,14 @@ def _plan_insert(config: ForwardingConfig, table: TableSpec, message: Any) -> Op
         bytes=message.counter_data.byte_count,
         controller_metadata=message.controller_metadata,
         metadata=message.metadata,
+        target=target_ref,
     )
     target = config.pipeline.tables[table.name]
 
     def insert() -> None:
         try:
-            target.insert(entry)
+            with profile_errors():
+                target.insert(entry)
         except EntryExists:
             raise P4RuntimeError(
                 code_pb2.ALREADY_EXISTS,
@@ -168,22 +177,33 @@ def _plan_insert(config: ForwardingConfig, table: TableSpec, message: Any) -> Op
     return insert
 
 
+def _decode_entry_action(
+    table: TableSpec, message: Any
+) -> tuple[str, tuple[int, ...], Target | None]:
+    """Action and arguments of an entry, or, in an indirect table, its target."""
+    if table.profile is not None:
+        return "", (), decode_target(table, message)
+    return *decode_action(table, message, as_default=False), None
+
+
 def _plan_modify(config: ForwardingConfig, table: TableSpec, message: Any) -> Operation:
     if message.HasField("action"):
         _refuse_const(table, "the action of an entry cannot be modified")
     find = _finder(config, table, message)
-    new_action = (
-        decode_action(table, message.action, as_default=False)
-        if message.HasField("action")
-        else None
-    )
+    new_action = _decode_entry_action(table, message.action) if message.HasField("action") else None
     target = config.pipeline.tables[table.name]
 
     def modify() -> None:
         entry = find()
         if new_action is not None:
             _refuse_const_entry(table, entry, "modified")
-            target.modify(entry.match, entry.priority, *new_action)
+            action, args, target_ref = new_action
+            if target_ref is None:
+                target.modify(entry.match, entry.priority, action, args)
+            else:
+                assert isinstance(target, IndirectTable)
+                with profile_errors():
+                    target.retarget(entry.match, entry.priority, target_ref)
         if not entry.is_const:
             entry.controller_metadata = message.controller_metadata
             entry.metadata = message.metadata
@@ -222,7 +242,7 @@ def _plan_default(
         )
     _check_default_key(table, message)
     _check_volatile(table, message)
-    if table.has_const_default_action:
+    if table.has_const_default_action or table.profile is not None:
         raise P4RuntimeError(
             code_pb2.PERMISSION_DENIED,
             f"the default action of table '{table.name}' is constant in the program",

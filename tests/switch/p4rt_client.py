@@ -44,6 +44,12 @@ def config(program: str, cookie: int | None = None) -> Any:
     return message
 
 
+_KINDS = (
+    *("tables", "actions", "counters", "registers"),
+    *("action_profiles", "meters", "direct_meters", "digests"),
+)
+
+
 class Builder:
     """Messages of one program, its objects given by name."""
 
@@ -51,7 +57,7 @@ class Builder:
         self.p4info = load_p4info(program)
         self._ids = {
             item.preamble.name: item.preamble.id
-            for kind in ("tables", "actions", "counters", "registers")
+            for kind in _KINDS
             for item in getattr(self.p4info, kind)
         }
         self._tables = {table.preamble.name: table for table in self.p4info.tables}
