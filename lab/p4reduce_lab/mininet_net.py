@@ -100,7 +100,8 @@ class MininetNetwork:
 
     def start(self) -> None:
         """Make hosts and links."""
-        self._mininet["log"].setLogLevel("error")
+        # Not its errors: tc's warnings are among them. What matters is looked at below.
+        self._mininet["log"].setLogLevel("critical")
         link, node = self._mininet["link"], self._mininet["node"]
         self._net = self._mininet["net"].Mininet(controller=None, build=False, autoSetMacs=True)
         try:
