@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 PLAIN_LINES = 10  # about; without a terminal
 
@@ -55,11 +55,10 @@ def display(console: Console, steps: int) -> Display:
 class _Bar:
     def __init__(self, console: Console, steps: int) -> None:
         self._progress = Progress(
-            TextColumn("training"),
-            BarColumn(bar_width=24),
-            TextColumn("step {task.completed:.0f}/{task.total:.0f}"),
+            # Together with Status.text() within the 80 columns of a usual terminal.
+            BarColumn(bar_width=16),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             TextColumn("{task.description}"),
-            TimeElapsedColumn(),
             console=console,
         )
         self._task = self._progress.add_task("the workers are starting", total=steps)

@@ -120,14 +120,17 @@ def _watch(
     """Shows the progress until all are through."""
     readers = [ProgressReader(directory, rank) for rank in range(config.workers)]
     rate = _Rate()
+    all_steps_shown = False
     deadline = time.monotonic() + TRAINING_TIMEOUT
     with display(console, config.steps) as shown:
         while any(child.returncode is None for child in children):
             processes.check(may_finish=children)
             samples = [reader.poll() for reader in readers]
-            if (first := samples[0]) is not None:
+            # Once all steps are done there is nothing new to show, and the rate would fall to 0.
+            if (first := samples[0]) is not None and not all_steps_shown:
                 sent = sum(sample.contributions for sample in samples if sample is not None)
                 shown.show(Status(first.step, first.loss, first.accuracy, rate.of(sent)))
+                all_steps_shown = first.step == config.steps
             if time.monotonic() > deadline:
                 late = [child.name for child in children if child.returncode is None]
                 raise LabError(f"{', '.join(late)}: not through after {TRAINING_TIMEOUT:.0f} s")
