@@ -38,6 +38,8 @@ class ForwardingConfig:
     packet_in: PacketCodec
     packet_out: PacketCodec
     group_forms: dict[int, GroupForm] = field(default_factory=dict)
+    clone_forms: dict[int, frozenset[Replica]] = field(default_factory=dict)
+    """Clone session -> those of its replicas whose port was given as bytes."""
 
 
 def load_config(message: Any, cpu_port: int | None) -> ForwardingConfig:

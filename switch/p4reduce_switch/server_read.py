@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from . import bytestrings
 from .p4info import names
+from .server_clones import encode_replicas, query_sessions
 from .server_entities import (
     ABSENT,
     UNSUPPORTED,
@@ -357,12 +357,7 @@ def _plan_replication(config: ForwardingConfig, message: Any) -> Query:
     if kind is None:
         raise invalid("the packet_replication_engine_entry is empty; give a multicast_group_entry")
     if kind == "clone_session_entry":
-        session_id = message.clone_session_entry.session_id
-        if session_id:
-            raise P4RuntimeError(
-                code_pb2.NOT_FOUND, f"clone session {session_id} does not exist: none is supported"
-            )
-        return Query(list, lambda row: row)
+        return Query(*query_sessions(config, message.clone_session_entry.session_id))
     wanted = message.multicast_group_entry.multicast_group_id
     groups, forms = config.pipeline.multicast, config.group_forms
 
@@ -386,10 +381,6 @@ def _encode_group(row: _GroupRow) -> Any:
     out.multicast_group_id = row.group_id
     if row.form is not None and row.form.metadata:
         out.metadata = row.form.metadata
-    for replica in row.replicas:
-        message = out.replicas.add(instance=replica.instance)
-        if row.form is not None and replica in row.form.ports_as_bytes:
-            message.port = bytestrings.encode(replica.port)
-        else:
-            message.egress_port = replica.port
+    as_bytes = row.form.ports_as_bytes if row.form is not None else frozenset()
+    encode_replicas(row.replicas, as_bytes, out.replicas)
     return entity

@@ -19,6 +19,7 @@ from .bytestrings import format_value
 from .multicast import GroupExists, NoSuchGroup, Replica
 from .p4info import names
 from .profiles import IndirectTable
+from .server_clones import plan_session
 from .server_config import ForwardingConfig, GroupForm
 from .server_entities import (
     ABSENT,
@@ -408,8 +409,8 @@ def _plan_replication(config: ForwardingConfig, update_type: int, message: Any) 
     kind = message.WhichOneof("type")
     if kind is None:
         raise invalid("the packet_replication_engine_entry is empty; give a multicast_group_entry")
-    if kind != "multicast_group_entry":
-        raise P4RuntimeError(code_pb2.UNIMPLEMENTED, "clone sessions are not supported")
+    if kind == "clone_session_entry":
+        return plan_session(config, update_type, message.clone_session_entry, _decode_replicas)
     group = message.multicast_group_entry
     group_id = group.multicast_group_id
     if group_id == 0:
@@ -433,7 +434,8 @@ def _plan_replication(config: ForwardingConfig, update_type: int, message: Any) 
 
         return delete
 
-    replicas, form = _decode_replicas(group)
+    replicas, as_bytes = _decode_replicas(group.replicas, f"multicast group {group_id}")
+    form = GroupForm(group.metadata, as_bytes)
     if update_type == _Update.INSERT:
 
         def insert() -> None:
@@ -462,11 +464,12 @@ def _no_such_group(group_id: int) -> P4RuntimeError:
     return P4RuntimeError(code_pb2.NOT_FOUND, f"multicast group {group_id} does not exist")
 
 
-def _decode_replicas(group: Any) -> tuple[tuple[Replica, ...], GroupForm]:
+def _decode_replicas(messages: Any, owner: str) -> tuple[tuple[Replica, ...], frozenset[Replica]]:
+    """The replicas, and those of them whose port was given as bytes."""
     replicas: list[Replica] = []
     as_bytes: set[Replica] = set()
-    for message in group.replicas:
-        where = f"replica {len(replicas)} of multicast group {group.multicast_group_id}"
+    for message in messages:
+        where = f"replica {len(replicas)} of {owner}"
         kind = message.WhichOneof("port_kind")
         if kind is None:
             raise invalid(f"{where} has no port; set egress_port, or port")
@@ -487,4 +490,4 @@ def _decode_replicas(group: Any) -> tuple[tuple[Replica, ...], GroupForm]:
         replicas.append(replica)
         if kind == "port":
             as_bytes.add(replica)
-    return tuple(replicas), GroupForm(group.metadata, frozenset(as_bytes))
+    return tuple(replicas), frozenset(as_bytes)

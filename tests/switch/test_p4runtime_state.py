@@ -253,11 +253,38 @@ def test_multicast_group_rules(features: Client) -> None:
     assert features.read_refused(group(2))[0] == "NOT_FOUND"
 
 
-def test_clone_sessions_are_not_supported(features: Client) -> None:
-    session = p4rt.CloneSessionEntry(session_id=1, replicas=[{"egress_port": 1}])
-    assert features.refused(INSERT, session)[0] == "UNIMPLEMENTED"
-    assert features.read_refused(session)[0] == "NOT_FOUND"
-    assert features.read(p4rt.CloneSessionEntry()) == []
+def clone_session(number: int, *replicas: tuple[int, int], **fields: int) -> Any:
+    made = [{"egress_port": port, "instance": instance} for port, instance in replicas]
+    return p4rt.CloneSessionEntry(session_id=number, replicas=made, **fields)
+
+
+def test_clone_sessions(features: Client) -> None:
+    first = clone_session(1, (1, 0), (2, 7), packet_length_bytes=64, class_of_service=3)
+    as_bytes = p4rt.CloneSessionEntry(session_id=32767, replicas=[{"port": b"\x01\x02"}])
+    features.write((INSERT, first), (INSERT, as_bytes))
+    assert features.read(clone_session(0)) == [first, as_bytes]
+    assert features.read(clone_session(32767)) == [as_bytes]
+    changed = clone_session(1)
+    features.write((MODIFY, changed), (DELETE, as_bytes))
+    assert features.read(clone_session(0)) == [changed]
+
+
+def test_clone_session_rules(features: Client) -> None:
+    features.write((INSERT, clone_session(1, (1, 0))))
+    for kind, message, expected, complaint in (
+        (INSERT, clone_session(1, (2, 0)), "ALREADY_EXISTS", "session 1 already exists"),
+        (MODIFY, clone_session(2, (2, 0)), "NOT_FOUND", "session 2 does not exist"),
+        (DELETE, clone_session(2), "NOT_FOUND", "session 2 does not exist"),
+        (INSERT, clone_session(0, (1, 0)), "INVALID_ARGUMENT", "0 means all"),
+        (INSERT, clone_session(0x8000, (1, 0)), "OUT_OF_RANGE", "above the maximum of 32767"),
+        (INSERT, clone_session(2, (512, 0)), "INVALID_ARGUMENT", "clone session 2: port 512"),
+        (INSERT, clone_session(2, packet_length_bytes=-1), "INVALID_ARGUMENT", "is -1"),
+    ):
+        code, text = features.refused(kind, message)
+        assert code == expected
+        assert complaint in text
+    assert features.read(clone_session(0)) == [clone_session(1, (1, 0))]
+    assert features.read_refused(clone_session(2))[0] == "NOT_FOUND"
 
 
 @pytest.mark.parametrize("kind", [INSERT, MODIFY, DELETE])
