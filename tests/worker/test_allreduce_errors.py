@@ -59,9 +59,10 @@ def test_different_collectives_are_a_mismatch_on_all_ranks(
 def test_another_order_is_a_mismatch_and_breaks_the_communicator(system: System) -> None:
     def work(comm: p4reduce.Communicator) -> list[Any]:
         names = ["a", "b"] if comm.rank == 0 else ["b", "a"]
-        handles = [comm.allreduce_async(ONES, name=name) for name in names]
-        errors = [outcome(handle.wait) for handle in handles]
-        return [*errors, outcome(lambda: comm.allreduce(ONES))]
+        first = comm.allreduce_async(ONES, name=names[0])
+        # This one may find the communicator broken already.
+        second = outcome(lambda: comm.allreduce_async(ONES, name=names[1]).wait())
+        return [outcome(first.wait), second, outcome(lambda: comm.allreduce(ONES))]
 
     for errors in system.run(2, work):
         assert [type(error) for error in errors] == [p4reduce.MismatchError] * 3

@@ -25,6 +25,7 @@ DTYPES = (np.float16, np.float32, np.float64, np.int32)
 """What can be reduced, as dtypes in the machine's own byte order."""
 
 _DTYPE_CODES = {np.dtype(kind): code for code, kind in enumerate(DTYPES, start=1)}
+_ALL = slice(None)
 _GRACE = 5.0  # seconds that the progress thread has beyond a deadline to report it
 
 
@@ -66,22 +67,23 @@ class Blocks:
         if self._full:
             self._rows.take(blocks, axis=0, out=rows, mode="clip")
         if len(self._tail):
-            for at in np.flatnonzero(blocks == self._full):
+            last = blocks == self._full
+            if np.count_nonzero(last):
+                at = int(np.argmax(last))
                 rows[at] = 0
                 rows[at, : len(self._tail)] = self._tail
 
     def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
-        """Copy rows, which hold some columns of blocks, into the blocks.
-
-        Sums beyond the blocks' dtype, float16, become infinite.
-        """
-        with np.errstate(over="ignore"):
-            if len(self._tail):
-                inside = blocks != self._full
-                if not inside.all():
-                    part = self._tail[columns]
-                    part[:] = rows[~inside][0, : len(part)]
-                    blocks, rows = blocks[inside], rows[inside]
+        """Copy rows, which hold some columns of blocks, into the blocks, each at most once."""
+        if len(self._tail):
+            last = blocks == self._full
+            if np.count_nonzero(last):
+                part = self._tail[columns]
+                part[:] = rows[last][0, : len(part)]
+                blocks, rows = blocks[~last], rows[~last]
+        if columns == _ALL:
+            self._rows[blocks] = rows  # faster than with the columns
+        else:
             self._rows[blocks, columns] = rows
 
     def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:

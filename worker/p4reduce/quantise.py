@@ -135,7 +135,7 @@ class Quantiser:
             exponents: the agreed exponent of each row.
             lanes: big-endian integers, same shape, is written to.
         """
-        if rows.dtype == np.float32 and exponents.min(initial=255) >= _FLOAT32_SCALES_FROM:
+        if rows.dtype == np.float32 and not _any_tiny(exponents):
             np.multiply(rows, self._scales32[exponents][:, None], out=rows)
             clip = not self._float32_never_clips
         else:
@@ -156,7 +156,8 @@ class Quantiser:
     ) -> None:
         """Turn sums back into floats, divided by the world size if `mean`.
 
-        A sum beyond the range of the output's dtype becomes infinity, as in IEEE 754.
+        A sum beyond the range of the output's dtype becomes infinity, as in IEEE 754; whether
+        numpy warns of that is the caller's choice (`numpy.errstate`).
 
         Args:
             lanes: sums, big-endian integers, shape (rows, lanes) or a part of the lanes.
@@ -164,15 +165,15 @@ class Quantiser:
             rows: float32 or float64, same shape, is written to.
         """
         divisor = self.world_size if mean else 1
-        with np.errstate(over="ignore", under="ignore"):
-            if (
-                rows.dtype == np.float32
-                and (not mean or self._mean_is_exact)
-                and exponents.min(initial=255) >= _FLOAT32_SCALES_FROM
-            ):
-                np.copyto(rows, lanes, casting="unsafe")
-                np.multiply(rows, self._factors32[divisor][exponents][:, None], out=rows)
-            else:
-                wide = lanes.astype(np.float64)
-                wide *= self._factors[divisor][exponents][:, None]
-                np.copyto(rows, wide, casting="unsafe")
+        exact = not mean or self._mean_is_exact
+        if rows.dtype == np.float32 and exact and not _any_tiny(exponents):
+            np.copyto(rows, lanes, casting="unsafe")
+            np.multiply(rows, self._factors32[divisor][exponents][:, None], out=rows)
+        else:
+            wide = lanes.astype(np.float64)
+            wide *= self._factors[divisor][exponents][:, None]
+            np.copyto(rows, wide, casting="unsafe")
+
+
+def _any_tiny(exponents: npt.NDArray[np.uint8]) -> bool:
+    return bool(np.count_nonzero(exponents < _FLOAT32_SCALES_FROM))

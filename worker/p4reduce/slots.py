@@ -14,6 +14,25 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
+from p4reduce.answers import (
+    BLOCK,
+    COMPARED,
+    CONTRIBUTORS,
+    ECHOED,
+    FIRST,
+    JOB,
+    KIND_FLAGS_RANK,
+    LENGTHS,
+    NEXT_BLOCK,
+    PARTS,
+    ROUND,
+    SECOND,
+    SLOT_FORMAT_EXPONENT,
+    TAG,
+    WHOLE,
+    Answers,
+    own_answers,
+)
 from p4reduce.collective import Collective, Indices, Operation
 from p4reduce.errors import (
     LaneOverflowError,
@@ -31,7 +50,6 @@ from p4reduce.wire import (
     AGG_BYTES,
     AGGREGATION_VERSION,
     EMPTY_FRAME_BYTES,
-    HALF_FRAME_BYTES,
     MAX_WORLD_SIZE,
     NO_BLOCK,
     NONFINITE_EXPONENT,
@@ -52,97 +70,7 @@ _EMPTY, _PAYLOAD, _PADDED, _SHAPES = 0, 1, 2, 3
 _IDLE = -1  # in `_expected`: no round number
 _OPENING = -1  # in `_block`: the round that opens a stripe
 
-# Words of the aggregation header.
-_KIND_FLAGS_RANK, _JOB, _SLOT_FORMAT_EXPONENT, _ROUND, _BLOCK, _NEXT_BLOCK, _TAG = range(7)
-_CONTRIBUTORS = 7  # and 8
-
 _TRIES_TO_TELL = 3  # retransmissions without any answer, after which the switch is not there
-
-_FIRST, _SECOND, _WHOLE = 1, 2, 3
-_HALVES = Flag.FIRST_HALF | Flag.SECOND_HALF
-_RESULT_FLAGS = Flag.PAYLOAD | Flag.OVERFLOW | Flag.NONFINITE | Flag.MISMATCH | _HALVES
-
-
-def _frame_lengths() -> npt.NDArray[np.int64]:
-    """For each pair of kind and flags, as 12 bits, the length of a frame that we accept."""
-    lengths = np.full(1 << 12, -1, np.int64)
-    for flags in range(256):
-        lengths[Kind.STATUS << 8 | flags] = EMPTY_FRAME_BYTES
-        if flags & ~_RESULT_FLAGS or flags & _HALVES == _HALVES:
-            continue
-        if not flags & Flag.PAYLOAD:
-            length = -1 if flags & _HALVES else EMPTY_FRAME_BYTES
-        else:
-            length = HALF_FRAME_BYTES if flags & _HALVES else PAYLOAD_FRAME_BYTES
-        lengths[Kind.RESULT << 8 | flags] = length
-    return lengths
-
-
-_LENGTHS = _frame_lengths()
-_PARTS = np.array(
-    [{0: _WHOLE, 64: _FIRST, 128: _SECOND}.get(flags & _HALVES, 0) for flags in range(256)],
-    np.uint8,
-)
-
-
-# The 48 bytes of a frame that have the same values in every answer to us: from the source's MAC
-# address, which is left out, to the lanes' format.
-_COMPARED = slice(1, 7)
-
-
-def _own_answers(
-    here: Endpoint, switch: Endpoint, rank: int, job: int, lane_format: Format
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """Return what every answer to us holds in `_COMPARED`, and a mask of the bits that matter."""
-    header = Aggregation(kind=Kind.RESULT, rank=rank, job=job, format=lane_format)
-    wanted, mask = FrameBuffer(1), FrameBuffer(1)
-    wanted.put(0, template(switch, here, header))
-    record = mask.records
-    for column, bits in (
-        ("eth_type", 0xFFFF),
-        ("ip_version_ihl", 0xFF),
-        ("ip_flags_frag", 0x3FFF),
-        ("ip_proto", 0xFF),
-        ("ip_src", 0xFFFFFFFF),
-        ("ip_dst", 0xFFFFFFFF),
-        ("udp_sport", 0xFFFF),
-        ("udp_dport", 0xFFFF),
-        ("version_kind", 0xF0),
-        ("rank", 0xFFFF),
-        ("job", 0xFFFFFFFF),
-        ("format", 0xFF),
-    ):
-        record[column] = bits
-    return (wanted.raw[0, _COMPARED] & mask.raw[0, _COMPARED]), mask.raw[0, _COMPARED]
-
-
-class _Answers:
-    """Some of the frames received, as columns.
-
-    `header` has shape (9, frames), `rows` says where in the buffer each frame is.
-    """
-
-    __slots__ = ("flags", "header", "rows", "slots")
-
-    def __init__(
-        self,
-        header: npt.NDArray[np.uint32],
-        flags: npt.NDArray[np.uint32],
-        slots: Indices,
-        rows: Indices,
-    ) -> None:
-        self.header = header
-        self.flags = flags
-        self.slots = slots
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def only(self, which: npt.NDArray[np.bool_] | Indices) -> _Answers:
-        return _Answers(
-            self.header[:, which], self.flags[which], self.slots[which], self.rows[which]
-        )
 
 
 class SlotMachine:
@@ -204,6 +132,12 @@ class SlotMachine:
         self._parts = np.zeros(slots, np.uint8)  # halves that have come
         self._heard = np.zeros(slots, np.uint64)  # from the last STATUS; 0: there was none
         self._row = np.zeros(slots, np.int64)  # of the frame to repeat
+        # What the header of a plain result has to be, as far as it is ECHOED; of no frame's kind
+        # where the slot does not wait for one.
+        self._awaited = np.zeros((slots, AGG_BYTES // 4), np.uint32)
+        self._opening_slots = 0
+        self._some_halves = False
+        self._earliest_deadline = np.inf  # or earlier
 
         # -- Timers --------------------------------------------------------------------------
         self._sent_at = np.zeros(slots)
@@ -218,9 +152,11 @@ class SlotMachine:
         self.outgoing = FrameBuffer(slots * _SHAPES)
         self._sendable: list[Indices] = []
         self._first_word = AGGREGATION_VERSION << 28 | Kind.CONTRIBUTE << 24 | rank
+        self._plain = AGGREGATION_VERSION << 28 | Kind.RESULT << 24 | Flag.PAYLOAD << 16 | rank
+        self._slot_words = (np.arange(slots) << 16 | lane_format << 8).astype(np.uint32)
         self._job = job
         self._fill_templates(here, switch, rank)
-        self._wanted, self._mask = _own_answers(here, switch, rank, job, lane_format)
+        self._wanted, self._mask = own_answers(here, switch, rank, job, lane_format)
 
         # -- Scratch -------------------------------------------------------------------------
         lanes = lane_format.lanes
@@ -250,10 +186,7 @@ class SlotMachine:
     @property
     def next_due(self) -> float:
         """When the first timer or collective's deadline runs out; infinite if there is none."""
-        due = float(self._due.min())
-        for collective in self._collectives.values():
-            due = min(due, collective.deadline)
-        return due
+        return min(float(np.minimum.reduce(self._due)), self._earliest_deadline)
 
     @property
     def idle(self) -> bool:
@@ -270,17 +203,17 @@ class SlotMachine:
 
     def sent(self, rows: Indices, now: float) -> None:
         """Start the timers of rows that the transport took."""
-        self.counts.frames_sent += len(rows)
-        self.counts.bytes_sent += int(self.outgoing.lengths[rows].sum())
         slots = rows // _SHAPES
         self._sent_at[slots] = now
-        opening = self._block[slots] == _OPENING
-        if self._backed_off:
-            tries = self._retransmissions[slots]
-            wait = np.where(opening, self.opening_timeout.after(tries), self.timeout.after(tries))
+        if not self._backed_off and not self._opening_slots:
+            self._due[slots] = now + self.timeout.seconds
         else:
-            wait = np.where(opening, self.opening_timeout.seconds, self.timeout.seconds)
-        self._due[slots] = now + wait
+            tries = self._retransmissions[slots]
+            self._due[slots] = now + np.where(
+                self._block[slots] == _OPENING,
+                self.opening_timeout.after(tries),
+                self.timeout.after(tries),
+            )
         if self.broken is not None:
             self._due[:] = np.inf
 
@@ -294,6 +227,7 @@ class SlotMachine:
         collective.offset = self._stripes_given % self._slots
         self._stripes_given += collective.stripes
         self._collectives[collective.sequence] = collective
+        self._earliest_deadline = min(self._earliest_deadline, collective.deadline)
         free: list[int] = []
         for stripe in range(collective.stripes):
             slot = (collective.offset + stripe) % self._slots
@@ -309,7 +243,9 @@ class SlotMachine:
         if self.broken is None:
             self.broken = error
         self._expected[:] = _IDLE
+        self._awaited[:] = 0
         self._due[:] = np.inf
+        self._earliest_deadline = np.inf
         self._sendable.clear()
         for queue in self._queues:
             queue.clear()
@@ -329,6 +265,8 @@ class SlotMachine:
 
     def expire(self, now: float) -> None:
         """Repeat the frames whose time is up; end everything if a deadline has passed."""
+        if self.next_due > now:
+            return
         slots = np.flatnonzero(self._due <= now)
         if len(slots):
             self._repeat(slots)
@@ -336,9 +274,26 @@ class SlotMachine:
             if collective.deadline <= now:
                 self.fail(self._timeout_error(collective, now))
                 return
+        self._earliest_deadline = min(
+            (one.deadline for one in self._collectives.values()), default=np.inf
+        )
 
     def receive(self, buffer: FrameBuffer, count: int, now: float) -> None:
         """Take frames that came in, the first `count` rows of a buffer."""
+        with np.errstate(over="ignore"):  # sums beyond the dtype become infinite
+            plain = self._plain_results(buffer, count)
+            if plain is None:
+                self._receive_any(buffer, count, now)
+                return
+            collective, answers = plain
+            self.counts.frames_received += count
+            self.counts.bytes_received += count * PAYLOAD_FRAME_BYTES
+            self._heard_switch_at = now
+            blocks = self._block[answers.slots]
+            self._dequantise(collective, buffer, answers, blocks, slice(None))
+            self._complete(collective, answers, now)
+
+    def _receive_any(self, buffer: FrameBuffer, count: int, now: float) -> None:
         answers = self._answers_to_us(buffer, count)
         if not len(answers):
             return
@@ -346,70 +301,100 @@ class SlotMachine:
         answers = self._results_under_way(answers)
         if not len(answers):
             return
-        parts = _PARTS[answers.flags]
-        if (parts == _WHOLE).all():
+        parts = PARTS[answers.flags]
+        if np.count_nonzero(parts != WHOLE):
+            complete = self._join_halves(buffer, answers, parts)
+        else:
             complete = [self._once_a_slot(answers)]
             self._deliver(buffer, complete[0], slice(None))
-        else:
-            complete = self._join_halves(buffer, answers, parts)
         for some in complete:
             if len(some):
-                self._parts[some.slots] = 0
-                self._take_round_trips(some.slots, now)
                 for collective, which in self._by_owner(some.slots):
-                    self._advance(collective, some if which is None else some.only(which))
+                    self._complete(collective, some if which is None else some.only(which), now)
+
+    def _plain_results(self, buffer: FrameBuffer, count: int) -> tuple[Collective, Answers] | None:
+        """Recognise what nearly all batches are: whole sums, each of another slot, as awaited.
+
+        All is compared at once, to find out whether anything is different. None: something is, or
+        there are several collectives.
+        """
+        if np.count_nonzero(buffer.lengths[:count] != PAYLOAD_FRAME_BYTES):
+            return None
+        header = buffer.header[:count].astype(np.uint32)
+        slots = (header[:, SLOT_FORMAT_EXPONENT] >> 16).astype(np.int64)
+        if np.count_nonzero(slots >= self._slots):
+            return None
+        owners = self._owner[slots]
+        collective = self._collectives.get(int(owners[0]))
+        if collective is None or np.count_nonzero(owners != owners[0]):
+            return None
+        different = self._awaited[slots]
+        different ^= header
+        different &= ECHOED
+        elsewhere = buffer.raw[:count, COMPARED] & self._mask
+        elsewhere ^= self._wanted
+        if np.count_nonzero(different) or np.count_nonzero(elsewhere):
+            return None
+        rows = self._numbers[:count]
+        self._mark[slots] = rows
+        if np.count_nonzero(self._mark[slots] != rows):
+            return None
+        next_blocks = header[:, NEXT_BLOCK]
+        beyond = np.count_nonzero(next_blocks >= collective.count)
+        if beyond and beyond != np.count_nonzero(next_blocks == NO_BLOCK):
+            return None
+        return collective, Answers(header.T, header[:, KIND_FLAGS_RANK], slots, rows)
 
     # -- What came in ----------------------------------------------------------------------------
 
-    def _answers_to_us(self, buffer: FrameBuffer, count: int) -> _Answers:
+    def _answers_to_us(self, buffer: FrameBuffer, count: int) -> Answers:
         """Leave out what is truncated, garbage or somebody else's."""
         lengths = buffer.lengths[:count]
         self.counts.frames_received += count
         self.counts.bytes_received += int(lengths.sum())
         header = buffer.header[:count].T.astype(np.uint32, order="C")
-        flags = (header[_KIND_FLAGS_RANK] >> 16) & 0xFFF
-        slots = (header[_SLOT_FORMAT_EXPONENT] >> 16).astype(np.int64)
-        different = buffer.raw[:count, _COMPARED] & self._mask
-        good = (different == self._wanted).all(axis=1)
-        good &= _LENGTHS[flags] == lengths
+        flags = (header[KIND_FLAGS_RANK] >> 16) & 0xFFF
+        slots = (header[SLOT_FORMAT_EXPONENT] >> 16).astype(np.int64)
+        different = buffer.raw[:count, COMPARED] & self._mask
+        good = np.logical_and.reduce(different == self._wanted, axis=1)
+        good &= LENGTHS[flags] == lengths
         good &= slots < self._slots
-        return self._all_but(
-            ~good, _Answers(header, flags, slots, self._numbers[:count]), "invalid"
-        )
+        return self._all_but(~good, Answers(header, flags, slots, self._numbers[:count]), "invalid")
 
-    def _all_but(self, bad: npt.NDArray[np.bool_], answers: _Answers, count: str) -> _Answers:
+    def _all_but(self, bad: npt.NDArray[np.bool_], answers: Answers, count: str) -> Answers:
         """Leave some out and count them."""
-        if not bad.any():
+        number = int(np.count_nonzero(bad))
+        if not number:
             return answers
-        setattr(self.counts, count, getattr(self.counts, count) + int(bad.sum()))
+        setattr(self.counts, count, getattr(self.counts, count) + number)
         return answers.only(~bad)
 
-    def _results_under_way(self, answers: _Answers) -> _Answers:
+    def _results_under_way(self, answers: Answers) -> Answers:
         """Leave out all but the results that the slots wait for, and take notice of STATUS.
 
         From here on `flags` are without the kind.
         """
-        stale = self._expected[answers.slots] != answers.header[_ROUND]
+        stale = self._expected[answers.slots] != answers.header[ROUND]
         answers = self._all_but(stale, answers, "stale")
         is_status = answers.flags >= Kind.STATUS << 8
-        if is_status.any():
+        if np.count_nonzero(is_status):
             self._take_statuses(answers.only(is_status))
             answers = answers.only(~is_status)
         answers.flags &= 0xFF
         if not len(answers) or self.broken is not None:
             return answers.only(self._numbers[:0])
         mismatch = answers.flags & int(Flag.MISMATCH) != 0
-        if mismatch.any():
+        if np.count_nonzero(mismatch):
             self._mismatch(int(answers.slots[mismatch][0]))
             return answers.only(self._numbers[:0])
         slots, header = answers.slots, answers.header
-        next_block = header[_NEXT_BLOCK]
-        wrong = self._tag[slots] != header[_TAG]
-        wrong |= self._block[slots] & NO_BLOCK != header[_BLOCK]
+        next_block = header[NEXT_BLOCK]
+        wrong = self._tag[slots] != header[TAG]
+        wrong |= self._block[slots] & NO_BLOCK != header[BLOCK]
         wrong |= (next_block >= self._count[slots]) & (next_block != NO_BLOCK)
         return self._all_but(wrong, answers, "invalid")
 
-    def _once_a_slot(self, answers: _Answers) -> _Answers:
+    def _once_a_slot(self, answers: Answers) -> Answers:
         """Leave out duplicates within a batch."""
         if len(answers) == 1:
             return answers
@@ -418,15 +403,15 @@ class SlotMachine:
         return self._all_but(self._mark[answers.slots] != numbers, answers, "duplicates")
 
     def _join_halves(
-        self, buffer: FrameBuffer, answers: _Answers, parts: npt.NDArray[np.uint8]
-    ) -> list[_Answers]:
+        self, buffer: FrameBuffer, answers: Answers, parts: npt.NDArray[np.uint8]
+    ) -> list[Answers]:
         """Deliver halves and wholes; return those that complete a round, each slot once."""
-        complete: list[_Answers] = []
+        complete: list[Answers] = []
         half = self._format.lanes // 2
         for part, columns in (
-            (_FIRST, slice(0, half)),
-            (_SECOND, slice(half, None)),
-            (_WHOLE, slice(None)),
+            (FIRST, slice(0, half)),
+            (SECOND, slice(half, None)),
+            (WHOLE, slice(None)),
         ):
             some = answers.only(parts == part)
             some = self._all_but(self._parts[some.slots] & part == part, some, "duplicates")
@@ -434,13 +419,14 @@ class SlotMachine:
             if len(some):
                 self._deliver(buffer, some, columns)
                 self._parts[some.slots] |= part
-                complete.append(some.only(self._parts[some.slots] == _WHOLE))
+                self._some_halves = True
+                complete.append(some.only(self._parts[some.slots] == WHOLE))
         return complete
 
-    def _take_statuses(self, answers: _Answers) -> None:
+    def _take_statuses(self, answers: Answers) -> None:
         self.counts.statuses += len(answers)
         wide = answers.header.astype(np.uint64)
-        heard = wide[_CONTRIBUTORS] << np.uint64(32) | wide[_CONTRIBUTORS + 1]
+        heard = wide[CONTRIBUTORS] << np.uint64(32) | wide[CONTRIBUTORS + 1]
         self._heard[answers.slots] = heard
         without = self._left_bits & ~heard
         if without.any():
@@ -462,7 +448,7 @@ class SlotMachine:
         """Tell slots apart by collective; None stands for all of them."""
         owners = self._owner[slots]
         first = owners[0]
-        if (owners == first).all():
+        if not np.count_nonzero(owners != first):
             return [(self._collectives[int(first)], None)]
         return [
             (self._collectives[int(owner)], np.flatnonzero(owners == owner))
@@ -471,10 +457,10 @@ class SlotMachine:
 
     # -- Results into the output -----------------------------------------------------------------
 
-    def _deliver(self, buffer: FrameBuffer, answers: _Answers, columns: slice) -> None:
+    def _deliver(self, buffer: FrameBuffer, answers: Answers, columns: slice) -> None:
         """Write sums, or some columns of them, into the outputs."""
         about_block = self._block[answers.slots] != _OPENING
-        if not about_block.all():
+        if np.count_nonzero(about_block) != len(answers):
             answers = answers.only(about_block)
             if not len(answers):
                 return
@@ -482,7 +468,7 @@ class SlotMachine:
             some = answers if which is None else answers.only(which)
             # Without payload the sum is zero, or not a number.
             plain = some.flags & int(Flag.PAYLOAD | Flag.NONFINITE) == Flag.PAYLOAD
-            if not plain.all():
+            if np.count_nonzero(plain) != len(some):
                 odd = some.only(~plain)
                 not_a_number = odd.flags & int(Flag.NONFINITE) != 0
                 blocks = self._block[odd.slots]
@@ -490,17 +476,23 @@ class SlotMachine:
                 if collective.dtype.kind == "f":
                     collective.target.fill(blocks[not_a_number], np.nan)
                 some = some.only(plain)
-            if len(some):
-                self._dequantise(collective, buffer, some, columns)
+            if not len(some):
+                continue
+            blocks = self._block[some.slots]
+            overflowed = some.flags & int(Flag.OVERFLOW) != 0
+            if np.count_nonzero(overflowed):
+                collective.overflowed = int(blocks[overflowed].min())
+            self._dequantise(collective, buffer, some, blocks, columns)
 
     def _dequantise(
-        self, collective: Collective, buffer: FrameBuffer, answers: _Answers, columns: slice
+        self,
+        collective: Collective,
+        buffer: FrameBuffer,
+        answers: Answers,
+        blocks: Indices,
+        columns: slice,
     ) -> None:
         slots, rows = answers.slots, answers.rows
-        blocks = self._block[slots]
-        overflowed = answers.flags & int(Flag.OVERFLOW) != 0
-        if overflowed.any():
-            collective.overflowed = int(blocks[overflowed].min())
         width = len(range(*columns.indices(self._format.lanes)))
         count = len(rows)
         lanes = buffer.payload.view(self._quantiser.lane_dtype)[:, :width]
@@ -522,47 +514,66 @@ class SlotMachine:
 
     # -- On to the next round --------------------------------------------------------------------
 
+    def _complete(self, collective: Collective, answers: Answers, now: float) -> None:
+        """Go on after rounds whose sums have been delivered."""
+        self._take_round_trips(answers.slots, now)
+        if self._some_halves:
+            self._parts[answers.slots] = 0
+        self._advance(collective, answers)
+
     def _take_round_trips(self, slots: Indices, now: float) -> None:
         samples = now - self._sent_at[slots]
-        opening = self._block[slots] == _OPENING
-        if self._backed_off:
-            usable = self._retransmissions[slots] == 0
-            samples, opening = samples[usable], opening[usable]
-        if opening.any():
-            self.opening_timeout.measured(float(samples[opening].max()), now)
-            samples = samples[~opening]
+        if self._opening_slots or self._backed_off:
+            opening = self._block[slots] == _OPENING
+            self._opening_slots -= int(np.count_nonzero(opening))
+            first_try = self._retransmissions[slots] == 0  # Karn's algorithm
+            opened = samples[opening & first_try]
+            samples = samples[first_try & ~opening]
+            if len(opened):
+                self.opening_timeout.measured(float(opened.max()), now)
         if len(samples):
-            self.timeout.measured(float(samples.max()), now)
+            self.timeout.measured(float(np.maximum.reduce(samples)), now)
             self.round_trips.add(samples)
         if self._backed_off:
-            self._heard[slots] = 0
-            self._retransmissions[slots] = 0
-            self._backed_off = bool(self._retransmissions.any())
-            # The ranks are there and the switch answers, so what is missing was lost: there is
-            # no reason left to wait for long.
-            waiting = np.isfinite(self._due)
-            self._due[waiting] = np.minimum(self._due[waiting], now + self.timeout.seconds)
+            self._calm_down(slots, now)
 
-    def _advance(self, collective: Collective, answers: _Answers) -> None:
+    def _calm_down(self, slots: Indices, now: float) -> None:
+        """Some slots have a result, so there is no reason left to wait for long in the others.
+
+        The ranks are there and the switch answers: what is missing was lost.
+        """
+        self._heard[slots] = 0
+        self._retransmissions[slots] = 0
+        self._backed_off = bool(self._retransmissions.any())
+        waiting = np.isfinite(self._due)
+        self._due[waiting] = np.minimum(self._due[waiting], now + self.timeout.seconds)
+
+    def _advance(self, collective: Collective, answers: Answers) -> None:
         """Start the next rounds of slots that have a result."""
-        over = answers.header[_NEXT_BLOCK] == NO_BLOCK
-        if over.any():
+        next_blocks = answers.header[NEXT_BLOCK]
+        over = next_blocks == NO_BLOCK
+        if np.count_nonzero(over):
             self._end_stripes(collective, answers.slots[over])
             answers = answers.only(~over)
             if not len(answers):
                 return
+            next_blocks = answers.header[NEXT_BLOCK]
         slots = answers.slots
-        blocks = answers.header[_NEXT_BLOCK].astype(np.int64)
-        exponents = (answers.header[_SLOT_FORMAT_EXPONENT] & 0xFF).astype(np.uint8)
+        blocks = next_blocks.astype(np.int64)
+        exponents = answers.header[SLOT_FORMAT_EXPONENT].astype(np.uint8)  # the lowest byte
         announced = self._announced[slots]
         mine = blocks == announced
-        self._announced[slots] = np.where(
-            mine, collective.next_nonzero[blocks + collective.stripes], announced
-        )
+        following = collective.next_nonzero[blocks + collective.stripes]
+        if np.count_nonzero(mine) != len(mine):
+            following = np.where(mine, following, announced)
+        self._announced[slots] = following
         self._block[slots] = blocks
         self._exponent[slots] = exponents
         nonfinite = exponents == NONFINITE_EXPONENT
-        self._contribute(collective, slots, mine & ~nonfinite, nonfinite)
+        flags = mine * np.uint32(Flag.PAYLOAD)
+        if np.count_nonzero(nonfinite):
+            flags = np.where(nonfinite, np.uint32(Flag.NONFINITE), flags)
+        self._contribute(collective, slots, blocks, following, flags)
 
     def _open(self, collective: Collective, slots: Indices) -> None:
         """Start a collective's stripes in slots that are free."""
@@ -570,13 +581,17 @@ class SlotMachine:
         self._count[slots] = collective.count
         self._tag[slots] = collective.tag
         self._block[slots] = _OPENING
+        self._opening_slots += len(slots)
         stripes = (slots - collective.offset) % self._slots
-        self._announced[slots] = collective.next_nonzero[stripes]
-        nothing = np.zeros(len(slots), np.bool_)
-        self._contribute(collective, slots, nothing, nothing)
+        announced = collective.next_nonzero[stripes]
+        self._announced[slots] = announced
+        none = np.full(len(slots), NO_BLOCK)
+        self._contribute(collective, slots, none, announced, np.zeros(len(slots), np.uint32))
+        self._awaited[slots] = 0  # the answer has no sums, so is not plain
 
     def _end_stripes(self, collective: Collective, slots: Indices) -> None:
         self._expected[slots] = _IDLE
+        self._awaited[slots] = 0
         self._due[slots] = np.inf
         openings: dict[int, list[int]] = {}
         for slot in slots.tolist():
@@ -587,6 +602,8 @@ class SlotMachine:
         collective.remaining -= len(slots)
         if not collective.remaining:
             del self._collectives[collective.sequence]
+            if not self._collectives:
+                self._earliest_deadline = np.inf
             if collective.overflowed is None:
                 self.counts.collectives += 1
                 collective.finish()
@@ -597,43 +614,47 @@ class SlotMachine:
         self,
         collective: Collective,
         slots: Indices,
-        with_payload: npt.NDArray[np.bool_],
-        nonfinite: npt.NDArray[np.bool_],
+        blocks: Indices,
+        announced: Indices,
+        flags: npt.NDArray[np.uint32],
     ) -> None:
-        """Make the frames of the slots' next rounds."""
+        """Make the frames of the slots' next rounds, about `blocks`."""
         rounds = self._next_round[slots]
         self._next_round[slots] = rounds + np.uint32(1)
         self._expected[slots] = rounds
-        announced = self._announced[slots]
         header = np.zeros((AGG_BYTES // 4, len(slots)), np.uint32)
-        header[_KIND_FLAGS_RANK] = (
-            self._first_word
-            | with_payload * np.uint32(Flag.PAYLOAD << 16)
-            | nonfinite * np.uint32(Flag.NONFINITE << 16)
-        )
-        header[_JOB] = self._job
-        header[_SLOT_FORMAT_EXPONENT] = (
-            slots << 16 | self._format << 8 | collective.exponents[announced]
-        )
-        header[_ROUND] = rounds
-        header[_BLOCK] = self._block[slots] & NO_BLOCK
-        header[_NEXT_BLOCK] = np.where(announced == collective.none, NO_BLOCK, announced)
-        header[_TAG] = collective.tag
-        rows = slots * _SHAPES + with_payload
+        header[KIND_FLAGS_RANK] = flags << 16 | self._first_word
+        header[JOB] = self._job
+        header[SLOT_FORMAT_EXPONENT] = self._slot_words[slots] | collective.exponents[announced]
+        header[ROUND] = rounds
+        header[BLOCK] = blocks
+        header[NEXT_BLOCK] = np.where(announced == collective.none, NO_BLOCK, announced)
+        header[TAG] = collective.tag
+        filled = flags == Flag.PAYLOAD
+        rows = slots * _SHAPES + filled
         self.outgoing.header[rows] = header.T
+        header[KIND_FLAGS_RANK] = self._plain
+        self._awaited[slots] = header.T
         self._row[slots] = rows
         self._due[slots] = np.inf  # runs from when it is sent
-        if with_payload.any():
-            if not with_payload.all():
-                self._fill_lanes(collective, slots[with_payload], rows[with_payload])
-            else:
-                self._fill_lanes(collective, slots, rows)
+        number = int(np.count_nonzero(filled))
+        if number == len(rows):
+            self._fill_lanes(collective, slots, blocks, rows)
+        elif number:
+            self._fill_lanes(collective, slots[filled], blocks[filled], rows[filled])
+        self.counts.blocks_sent += number
+        self.counts.frames_sent += len(rows)
+        self.counts.bytes_sent += (
+            number * PAYLOAD_FRAME_BYTES + (len(rows) - number) * EMPTY_FRAME_BYTES
+        )
         self._sendable.append(rows)
 
-    def _fill_lanes(self, collective: Collective, slots: Indices, rows: Indices) -> None:
+    def _fill_lanes(
+        self, collective: Collective, slots: Indices, blocks: Indices, rows: Indices
+    ) -> None:
         count = len(slots)
         values = self._rows[collective.dtype][:count]
-        collective.source.gather(self._block[slots], values)
+        collective.source.gather(blocks, values)
         lanes = self._lanes[:count]
         if collective.dtype == np.int32:
             np.copyto(lanes, values)
@@ -642,7 +663,6 @@ class SlotMachine:
                 values = values.astype(collective.working_dtype)
             self._quantiser.quantise(values, self._exponent[slots], lanes)
         self._outgoing_lanes[rows] = self._raw_lanes[:count]
-        self.counts.blocks_sent += count
 
     # -- When nothing comes ------------------------------------------------------------------------
 
@@ -665,6 +685,8 @@ class SlotMachine:
         self._backed_off = True
         self._due[slots] = np.inf
         self.counts.retransmissions += len(slots)
+        self.counts.frames_sent += len(slots)
+        self.counts.bytes_sent += len(slots) * PAYLOAD_FRAME_BYTES
         self._sendable.append(rows)
 
     def _left_error(self, ranks: tuple[int, ...], collective: Collective) -> WorkerLostError:
