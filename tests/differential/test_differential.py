@@ -16,10 +16,14 @@ import numpy as np
 import pytest
 from differential_steps import JobShape, Step, play, scenes, steps
 from differential_targets import Pair, differences
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 
 EXAMPLES = int(os.environ.get("P4REDUCE_DIFFERENTIAL_EXAMPLES", "60"))
 SECONDS = 120  # for any number of examples up to that, and for shrinking
+
+
+class SwitchesDifferError(AssertionError):
+    """In what, and after what."""
 
 
 @pytest.mark.bmv2
@@ -45,8 +49,6 @@ def test_equal_to_bmv2(pair: Pair, request: pytest.FixtureRequest) -> None:
         found = differences(pair.play(before, events))
         if found:
             sequence = [f"  {n:3} {event}" for n, event in enumerate(events, start=1)]
-            pytest.fail(
-                "\n".join(["the switches differ", *found, "after", *sequence]), pytrace=False
-            )
+            raise SwitchesDifferError("\n".join(["", *found, "after", *sequence]))
 
     equal()
