@@ -6,6 +6,7 @@ from __future__ import annotations
 import binascii
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 
 __all__ = ["ALGORITHMS", "csum16"]
 
@@ -51,21 +52,26 @@ def _identity(data: bytes) -> int:
     return int.from_bytes(data[:8], "big")
 
 
-def _xor16(data: bytes) -> int:
-    """The 16-bit words, an odd byte at the end padded with zero, exclusive-ored."""
-    if len(data) % 2:
-        data += b"\0"
+def _xor(size: int, data: bytes) -> int:
+    """The words of `size` bytes, a shorter one at the end padded with zeros, exclusive-ored."""
+    data += bytes(-len(data) % size)
     value = 0
-    for index in range(0, len(data), 2):
-        value ^= data[index] << 8 | data[index + 1]
+    for index in range(0, len(data), size):
+        value ^= int.from_bytes(data[index : index + size], "big")
     return value
 
 
+# The parameters of custom CRCs can be changed in BMv2 by Thrift, but not by P4Runtime: so they are
+# what they start with, those of the plain ones.
 ALGORITHMS: Mapping[str, Callable[[bytes], int]] = {
+    "cksum16": csum16,
+    "crc16_custom": _crc16,
+    "crc32_custom": zlib.crc32,
     "csum16": csum16,
     "crc16": _crc16,
     "crc32": zlib.crc32,
     "crcCCITT": _crc_ccitt,
     "identity": _identity,
-    "xor16": _xor16,
+    "xor16": partial(_xor, 2),
+    "xor32": partial(_xor, 4),
 }

@@ -18,7 +18,20 @@ from .tables import MatchKind
 
 __all__ = ["HASH_ALGORITHMS", "LoadError", "load"]
 
-HASH_ALGORITHMS = frozenset({"csum16", "crc16", "crc32", "crcCCITT", "identity", "xor16"})
+HASH_ALGORITHMS = frozenset(
+    {
+        "cksum16",
+        "crc16",
+        "crc16_custom",
+        "crc32",
+        "crc32_custom",
+        "crcCCITT",
+        "csum16",
+        "identity",
+        "xor16",
+        "xor32",
+    }
+)
 
 _T = TypeVar("_T")
 _Json = Mapping[str, Any]

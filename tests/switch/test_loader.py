@@ -19,7 +19,7 @@ from pipeline_programs import AGGREGATION, NAMES, PROGRAMS, REFUSED, config
 MESSAGES = {
     "digest": "digest.p4:16: digest 'seen_t'",
     "direct_meter": "direct_meter.p4:15: meter 'I.m'",
-    "hash_algorithm": "hash_algorithm.p4:15: hash algorithm 'crc32_custom'",
+    "hash_algorithm": "hash_algorithm.p4:15: hash algorithm 'random'",
     "header_stack": "header stack 'a'",
     "header_union": "header union 'u_t'",
     "idle_timeout": "idle_timeout.p4:16: idle timeout of table 'I.t'",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refused: a hash algorithm with parameters of its own.
+// Refused: a hash algorithm that simple_switch does not know either.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -12,7 +12,7 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
 }
 control V(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
-    apply { sm.egress_spec = 1; hash(meta.m, HashAlgorithm.crc32_custom, 8w0, { hdr.a.x }, 16w256); }
+    apply { sm.egress_spec = 1; hash(meta.m, HashAlgorithm.random, 8w0, { hdr.a.x }, 16w256); }
 }
 control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) { apply {  } }
 control C(inout headers_t hdr, inout metadata_t meta) { apply { } }
