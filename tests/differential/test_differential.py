@@ -41,6 +41,7 @@ def test_equal_to_bmv2(pair: Pair, request: pytest.FixtureRequest) -> None:
         deadline=None,
         print_blob=True,
         database=None,
+        phases=[Phase.generate, Phase.shrink],  # to explain takes as long again
         suppress_health_check=list(HealthCheck),
     )
     @given(jobs=scenes, steps=steps)
