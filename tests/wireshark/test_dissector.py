@@ -142,3 +142,30 @@ def test_a_length_that_does_not_fit_the_flags_is_pointed_out(tmp_path: Path) -> 
     )
     (layers,) = dissect(tmp_path, frame)
     assert "100 bytes after the header, the flags say 1024" in json.dumps(layers)
+
+
+@needs_tshark
+def test_the_sample_capture_reads_as_the_docs_say() -> None:
+    answer = subprocess.run(
+        [
+            "tshark",
+            "-X",
+            f"lua_script:{SCRIPT}",
+            "-r",
+            str(ROOT / "docs" / "captures" / "two-ranks-port1.pcap"),
+            "-T",
+            "fields",
+            "-e",
+            "_ws.col.Info",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    documented = (ROOT / "docs" / "wireshark.md").read_text()
+    shown = answer.stdout.splitlines()
+    assert len(shown) == 20
+    for number, info in enumerate(shown, 1):
+        line = next(row for row in documented.splitlines() if row.startswith(f"{number:>2}  "))
+        assert line.endswith(info)
