@@ -140,6 +140,7 @@ class Collective:
             ValueRangeError: see `quantise.block_exponents`.
         """
         self.operation = operation
+        self.is_mean = operation is Operation.MEAN
         self.sequence = sequence
         self.name = name
         self.size = len(source)

@@ -33,7 +33,7 @@ from p4reduce.answers import (
     Answers,
     own_answers,
 )
-from p4reduce.collective import Collective, Indices, Operation
+from p4reduce.collective import Collective, Indices
 from p4reduce.errors import (
     LaneOverflowError,
     MismatchError,
@@ -69,6 +69,12 @@ _EMPTY, _PAYLOAD, _PADDED, _SHAPES = 0, 1, 2, 3
 
 _IDLE = -1  # in `_expected`: no round number
 _OPENING = -1  # in `_block`: the round that opens a stripe
+
+# Plain numbers: to look up a member of an enumeration costs a microsecond before Python 3.12.
+_STATUS = int(Kind.STATUS) << 8
+_HAS_PAYLOAD, _OVERFLOW, _NONFINITE, _MISMATCH = (
+    int(flag) for flag in (Flag.PAYLOAD, Flag.OVERFLOW, Flag.NONFINITE, Flag.MISMATCH)
+)
 
 _TRIES_TO_TELL = 3  # retransmissions without any answer, after which the switch is not there
 
@@ -112,7 +118,6 @@ class SlotMachine:
         self.broken: P4ReduceError | None = None
         self._slots = slots
         self._world_size = world_size
-        self._format = lane_format
         self._quantiser = Quantiser(world_size, lane_format)
 
         # -- What runs where ---------------------------------------------------------------
@@ -376,14 +381,14 @@ class SlotMachine:
         """
         stale = self._expected[answers.slots] != answers.header[ROUND]
         answers = self._all_but(stale, answers, "stale")
-        is_status = answers.flags >= Kind.STATUS << 8
+        is_status = answers.flags >= _STATUS
         if np.count_nonzero(is_status):
             self._take_statuses(answers.only(is_status))
             answers = answers.only(~is_status)
         answers.flags &= 0xFF
         if not len(answers) or self.broken is not None:
             return answers.only(self._numbers[:0])
-        mismatch = answers.flags & int(Flag.MISMATCH) != 0
+        mismatch = answers.flags & _MISMATCH != 0
         if np.count_nonzero(mismatch):
             self._mismatch(int(answers.slots[mismatch][0]))
             return answers.only(self._numbers[:0])
@@ -407,7 +412,7 @@ class SlotMachine:
     ) -> list[Answers]:
         """Deliver halves and wholes; return those that complete a round, each slot once."""
         complete: list[Answers] = []
-        half = self._format.lanes // 2
+        half = self._lanes.shape[1] // 2
         for part, columns in (
             (FIRST, slice(0, half)),
             (SECOND, slice(half, None)),
@@ -467,10 +472,10 @@ class SlotMachine:
         for collective, which in self._by_owner(answers.slots):
             some = answers if which is None else answers.only(which)
             # Without payload the sum is zero, or not a number.
-            plain = some.flags & int(Flag.PAYLOAD | Flag.NONFINITE) == Flag.PAYLOAD
+            plain = some.flags & (_HAS_PAYLOAD | _NONFINITE) == _HAS_PAYLOAD
             if np.count_nonzero(plain) != len(some):
                 odd = some.only(~plain)
-                not_a_number = odd.flags & int(Flag.NONFINITE) != 0
+                not_a_number = odd.flags & _NONFINITE != 0
                 blocks = self._block[odd.slots]
                 collective.target.fill(blocks[~not_a_number], 0)
                 if collective.dtype.kind == "f":
@@ -479,7 +484,7 @@ class SlotMachine:
             if not len(some):
                 continue
             blocks = self._block[some.slots]
-            overflowed = some.flags & int(Flag.OVERFLOW) != 0
+            overflowed = some.flags & _OVERFLOW != 0
             if np.count_nonzero(overflowed):
                 collective.overflowed = int(blocks[overflowed].min())
             self._dequantise(collective, buffer, some, blocks, columns)
@@ -493,7 +498,7 @@ class SlotMachine:
         columns: slice,
     ) -> None:
         slots, rows = answers.slots, answers.rows
-        width = len(range(*columns.indices(self._format.lanes)))
+        width = len(range(*columns.indices(self._lanes.shape[1])))
         count = len(rows)
         lanes = buffer.payload.view(self._quantiser.lane_dtype)[:, :width]
         in_a_row = rows[-1] - rows[0] == count - 1  # then there is no need for a copy
@@ -506,7 +511,7 @@ class SlotMachine:
                 lanes,
                 self._exponent[slots],
                 values,
-                mean=collective.operation is Operation.MEAN,
+                mean=collective.is_mean,
             )
         collective.target.scatter(blocks, values, columns)
         if columns.start != 0:
@@ -570,9 +575,9 @@ class SlotMachine:
         self._block[slots] = blocks
         self._exponent[slots] = exponents
         nonfinite = exponents == NONFINITE_EXPONENT
-        flags = mine * np.uint32(Flag.PAYLOAD)
+        flags = mine.astype(np.uint32)  # PAYLOAD is 1
         if np.count_nonzero(nonfinite):
-            flags = np.where(nonfinite, np.uint32(Flag.NONFINITE), flags)
+            flags = np.where(nonfinite, np.uint32(_NONFINITE), flags)
         self._contribute(collective, slots, blocks, following, flags)
 
     def _open(self, collective: Collective, slots: Indices) -> None:
@@ -630,7 +635,7 @@ class SlotMachine:
         header[BLOCK] = blocks
         header[NEXT_BLOCK] = np.where(announced == collective.none, NO_BLOCK, announced)
         header[TAG] = collective.tag
-        filled = flags == Flag.PAYLOAD
+        filled = flags == _HAS_PAYLOAD
         rows = slots * _SHAPES + filled
         self.outgoing.header[rows] = header.T
         header[KIND_FLAGS_RANK] = self._plain
