@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The experiments of docs/experiments.md: `python experiments/run.py` (some minutes, two cores).
+
+Writes pictures, tables (tables.md) and every step (steps.csv) to build/experiments. With --docs the
+tables also go into docs/experiments.md and the pictures beside it.
+"""
+
+from __future__ import annotations
+
+import os
+
+# Many small matrix products: threads would only wait for each other. Before numpy is imported.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import argparse  # noqa: E402
+import json  # noqa: E402
+import re  # noqa: E402
+import shutil  # noqa: E402
+import subprocess  # noqa: E402
+import sys  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+from dataclasses import dataclass  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+import numpy as np  # noqa: E402
+import report  # noqa: E402
+import study  # noqa: E402
+from over_switch import METHODS, RADIO_METHOD, compressor  # noqa: E402
+from p4reduce.compression import Cat, Compressor, CostModel, Scheme  # noqa: E402
+from simulate import run, spent  # noqa: E402
+from tasks import TASKS, Network, Task  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs" / "experiments.md"
+PICTURES = ROOT / "docs" / "images"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run for one task.
+
+    Attributes:
+        levels: fixed levels of the sweep over elements. The two that fill one packet of each
+            packet model are among them.
+        dense_steps: of the uncompressed run.
+        steps: at most, of the others.
+        feedback: which of the two regimes.
+        blocks: whether to run the choice of blocks as well.
+        switch_steps: of the runs over the switch; 0: none.
+    """
+
+    levels: list[int]
+    dense_steps: int
+    steps: int
+    feedback: tuple[bool, ...] = (False, True)
+    blocks: bool = True
+    switch_steps: int = 0
+
+
+TARGET = 0.9
+PLANS = {
+    "cancer": Plan(sorted([9, *study.powers(496, 1, 2), 287]), 60, 1500, blocks=False),
+    "text": Plan([1, 4, 8, 16, 64, 245, 256, 1024, 4096], 60, 400, switch_steps=30),
+    "digits": Plan([1, 4, 8, 16, 64, 250, 256, 1024, 4096], 200, 400, (True,), switch_steps=100),
+}
+ACCURACY_SEEDS = 3
+
+
+def say(text: str) -> None:
+    """Progress, to stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def compare(name: str, plan: Plan) -> tuple[str, list[study.Outcome]]:
+    """One task's sweeps and CAT runs; also a sentence on the target."""
+    task = TASKS[name]()
+    dense = study.uncompressed_run(task, plan.dense_steps)
+    start = task.loss(task.start())
+    target = study.target_loss(dense, start, TARGET)
+    outcomes: list[study.Outcome] = []
+    for feedback in plan.feedback:
+        outcomes += study.elements(task, plan.levels, target, dense, feedback, plan.steps, say)
+        if plan.blocks:
+            levels = study.powers(-(-task.dimension // study.LANES), 1, 2)
+            outcomes += study.blocks(task, levels, target, dense, feedback, plan.steps, say)
+    text = (
+        f"- {task.title}: {task.dimension:,} parameters, loss {start:.4f} at the start, "
+        f"{min(dense.losses):.4f} after {plan.dense_steps} uncompressed steps, target {target:.4f} "
+        f"(uncompressed: {dense.steps_to(target)} steps)."
+    )
+    return text, outcomes
+
+
+def made_by(method: str, task: Task) -> Callable[[int], Compressor]:
+    """Maker of one rank's compressor, with feedback."""
+    return lambda rank: compressor(method, task, rank, True)
+
+
+def accuracies(steps: int) -> str:
+    """Test accuracy of the network at the end of a full run, over several seeds."""
+    rows, reference = [], None
+    for name, longer in (*((name, 1) for name in METHODS), (RADIO_METHOD, 2), (RADIO_METHOD, 4)):
+        finals, shares = [], []
+        for seed in range(ACCURACY_SEEDS):
+            say(f"accuracy: {name}, seed {seed}")
+            task = Network(seed)
+            trace = run(task, made_by(name, task), steps=longer * steps)
+            finals.append(100 * trace.accuracy)
+            unit = compressor(name, task, 0, True).unit
+            encoding = Scheme.SPARSE.encoding(task.dimension, unit)
+            paid = np.mean(np.array(trace.levels), axis=1)
+            bits = np.minimum(encoding.bits(paid), encoding.dense_bits)
+            shares.append(longer * float(bits.mean()) / encoding.dense_bits)
+        mean = float(np.mean(finals))
+        reference = mean if reference is None else reference
+        rows.append(
+            [
+                name,
+                str(longer * steps),
+                ", ".join(f"{final:.2f}" for final in finals),
+                f"{mean:.2f}",
+                f"{mean - reference:+.2f}",
+                f"{100 * float(np.mean(shares)):.3g} %",
+            ]
+        )
+    head = [
+        "method",
+        "steps",
+        "accuracy by seed (%)",
+        "mean",
+        "difference",
+        "payload bits sent by a rank",
+    ]
+    return report.table(head, rows)
+
+
+def schemes() -> str:
+    """CAT over each of its schemes without feedback, on the logistic task with real data."""
+    task = TASKS["cancer"]()
+    dense = study.uncompressed_run(task, PLANS["cancer"].dense_steps)
+    target = study.target_loss(dense, task.loss(task.start()), TARGET)
+    rows = []
+    for scheme in Scheme:
+        cells = []
+        for link, model in study.ELEMENT_MODELS.items():
+            say(f"{task.title}: CAT over {scheme.value}, {link}")
+
+            def make(rank: int, scheme: Scheme = scheme, model: CostModel = model) -> Cat:
+                return Cat(
+                    world_size=4,
+                    unit=1,
+                    cost=model,
+                    scheme=scheme,
+                    error_feedback=False,
+                    seed=rank,
+                )
+
+            trace = run(task, make, steps=PLANS["cancer"].steps, target=target)
+            reached = trace.steps_to(target)
+            paid = spent(trace, task, model, scheme, 1)
+            level = np.median(trace.levels)
+            cells.append(
+                f"{report.number(float(paid[reached - 1]))} ({reached} steps, T {level:.0f})"
+                if reached
+                else f"not in {len(paid)} steps (T {level:.0f})"
+            )
+        rows.append([scheme.value, *cells])
+    return report.table(["scheme", *(f"{link} (bits)" for link in study.ELEMENT_MODELS)], rows)
+
+
+def over_switch(name: str, steps: int, output: Path, switch: str) -> list[dict[str, Any]]:
+    """Four processes, a switch and a controller; what rank 0 counted.
+
+    Raises:
+        subprocess.CalledProcessError: a process failed; its output is on the terminal.
+    """
+    say(f"{name}: {steps} steps over the switch with each of {len(METHODS)} methods")
+    file = output / f"switch-{name}.json"
+    launcher = [sys.executable, "-m", "p4reduce_lab", "exec", "-n", "4"]
+    worker = [sys.executable, str(ROOT / "experiments" / "over_switch.py")]
+    worker += ["--task", name, "--output", str(file)]
+    subprocess.run(
+        [*launcher, "--switch", switch, "--", *worker, "--steps", str(steps)],
+        check=True,
+        timeout=1200,
+    )
+    results: list[dict[str, Any]] = json.loads(file.read_text())
+    return results
+
+
+def switch_table(name: str, results: list[dict[str, Any]], steps: int) -> str:
+    """Counted traffic beside that of the same run in this process by the cost model."""
+    rows = []
+    dense = results[0]["bytes_sent"] + results[0]["bytes_received"]
+    for result in results:
+        task = TASKS[name]()
+        trace = run(task, made_by(result["method"], task), steps=steps)
+        counted = result["bytes_sent"] + result["bytes_received"]
+        rows.append(
+            [
+                result["method"],
+                f"{result['bytes_sent'] / steps:,.0f}",
+                f"{result['bytes_received'] / steps:,.0f}",
+                f"{dense / counted:.1f}",
+                f"{result['retransmissions']}",
+                f"{8 * max(result['bytes_sent'], result['bytes_received']) / study.BANDWIDTH:.2f}",
+                f"{result['seconds']:.1f}",
+                f"{result['losses'][-1]:.4f}",
+                f"{trace.losses[-1]:.4f}",
+                f"{100 * result['accuracy']:.2f}",
+            ]
+        )
+    head = [
+        "method",
+        "bytes up a step",
+        "bytes down a step",
+        "fewer bytes",
+        "retransmissions",
+        "s at 10 Mbit/s (bytes only)",
+        "s as run",
+        "final loss",
+        "same, summed by numpy",
+        "accuracy (%)",
+    ]
+    return f"{results[0]['steps'][-1]} steps of {TASKS[name]().title}:\n\n" + report.table(
+        head, rows
+    )
+
+
+def into_docs(sections: dict[str, str], pictures: list[Path]) -> None:
+    """Put tables between their markers in docs/experiments.md, and pictures beside it."""
+    text = DOCS.read_text()
+    for name, body in sections.items():
+        match = re.search(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", text, flags=re.S)
+        if match is None:
+            raise SystemExit(f"{DOCS} has no place for {name!r}")
+        text = text[: match.start()] + body + text[match.end() :]
+    DOCS.write_text(text)
+    PICTURES.mkdir(exist_ok=True)
+    for picture in pictures:
+        shutil.copy(picture, PICTURES / f"experiments-{picture.name}")
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "experiments")
+    parser.add_argument("--tasks", nargs="+", choices=sorted(TASKS), default=list(PLANS))
+    parser.add_argument("--switch", choices=["auto", "embedded", "bmv2", "none"], default="auto")
+    parser.add_argument("--docs", action="store_true", help="update docs/experiments.md")
+    given = parser.parse_args()
+    output: Path = given.output
+    output.mkdir(parents=True, exist_ok=True)
+    targets, outcomes = [], []
+    for name in given.tasks:
+        target, some = compare(name, PLANS[name])
+        targets.append(target)
+        outcomes += some
+    sections = {
+        "targets": "\n".join(targets) + "\n",
+        "comparison": report.comparison(outcomes),
+    }
+    report.write_steps(outcomes, output / "steps.csv")
+    pictures = [output / "bits.png", output / "bits-no-feedback.png"]
+    for picture, feedback in zip(pictures, (True, False), strict=True):
+        report.plot_grid(outcomes, feedback, picture, seconds=False)
+    pictures += [output / "seconds.png", output / "levels.png"]
+    report.plot_grid(outcomes, True, output / "seconds.png", seconds=True)
+    report.plot_levels(outcomes, output / "levels.png")
+    if "cancer" in given.tasks:
+        sections["schemes"] = schemes()
+    if "digits" in given.tasks:
+        sections["accuracy"] = accuracies(PLANS["digits"].steps)
+    runs = {}
+    if given.switch != "none":
+        for name in given.tasks:
+            if steps := PLANS[name].switch_steps:
+                runs[name] = over_switch(name, steps, output, given.switch)
+        if runs:
+            sections["switch"] = "\n".join(
+                switch_table(name, results, PLANS[name].switch_steps)
+                for name, results in runs.items()
+            )
+            pictures.append(output / "switch.png")
+            report.plot_switch(runs, pictures[-1])
+    (output / "tables.md").write_text("\n".join(sections.values()))
+    if given.docs:
+        into_docs(sections, pictures)
+    print("\n".join(sections.values()))
+    say(f"Pictures, tables.md and steps.csv are in {output}")
+
+
+if __name__ == "__main__":
+    main()
