@@ -30,7 +30,7 @@ from p4reduce import wire
 from p4reduce.frames import FrameBuffer
 from p4reduce.transport.batch import ReceiveBatch, SendBatch
 from p4reduce_controller.p4client import SwitchClient
-from p4reduce_controller.program import load_program
+from p4reduce_controller.program import Program, load_program
 from p4reduce_controller.schema import Group, Op, Row, Update
 from p4reduce_lab import bmv2, veth
 from p4reduce_lab.embedded import EmbeddedSwitch
@@ -141,9 +141,9 @@ def _open(where: str) -> socket.socket:
     return opened
 
 
-def configure(client: SwitchClient, ranks: int, slots: int) -> None:
-    """Put the program on the switch, with one job."""
-    client.set_pipeline(load_program())
+def configure(client: SwitchClient, ranks: int, slots: int, program: Program | None = None) -> None:
+    """Put the program (another one with the same tables, if given) on the switch, with one job."""
+    client.set_pipeline(program or load_program())
     client.insert("own_address", {"ip": _ip(SWITCH.ip)}, "is_own", {"mac": _mac(SWITCH.mac)})
     rows: list[Row | Group] = []
     whole: list[tuple[int, int]] = []
@@ -203,8 +203,15 @@ def running(kind: str, ranks: int) -> Iterator[tuple[SwitchLauncher, Mapping[int
         yield cleanup.enter_context(launcher), ends
 
 
-def measure(kind: str, ranks: int, slots: int, payload: bool, seconds: float) -> Result:
-    """Run the loop for some seconds.
+def measure(
+    kind: str,
+    ranks: int,
+    slots: int,
+    payload: bool,
+    seconds: float,
+    program: Program | None = None,
+) -> Result:
+    """Run the loop for some seconds, with another program if given.
 
     Raises:
         TimeoutError: frames were lost: some slot does not go on.
@@ -215,7 +222,7 @@ def measure(kind: str, ranks: int, slots: int, payload: bool, seconds: float) ->
     with running(kind, ranks) as (switch, ends), ExitStack() as cleanup:
         client = SwitchClient.connect(switch.grpc_address, DEVICE_ID, 1)
         cleanup.callback(client.close)
-        configure(client, ranks, slots)
+        configure(client, ranks, slots, program)
         members = [Rank(rank, ends[rank + 1], slots, lanes) for rank in range(ranks)]
         poll = select.poll()
         for member in members:

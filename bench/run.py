@@ -43,7 +43,8 @@ BENCHES = (
     Bench("Worker, CPU time", "worker_cpu.py"),
     Bench("All-reduce, embedded switch", "allreduce.py"),
     Bench("All-reduce, BMv2", "allreduce.py", ("--switch", "bmv2")),
-    Bench("BMv2 and embedded side by side", "bmv2_contributions.py"),
+    Bench("BMv2 and embedded side by side", "targets.py"),
+    Bench("Wide words against a register a lane, BMv2", "wide_words.py"),
 )
 
 

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the wide words gain on BMv2: four registers of 2,048 bits, or one of 32 for each lane.
+
+The same load (see bmv2_contributions.py) on the program and on variants of it that differ in how
+lanes are parsed, kept and added only: bench/wide_words/. Blocks have 256 int32 lanes.
+
+    python bench/wide_words.py [--turns 3] [--seconds 1.5] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import logging
+import sys
+import tempfile
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from bmv2_contributions import CANNOT_RUN, measure
+from machine import describe, machine
+from p4reduce_controller.program import Program, load_program
+from p4reduce_lab import bmv2
+from repeated import in_turns, show
+
+VARIANTS = Path(__file__).resolve().parent / "wide_words"
+RANKS = 4
+SLOTS = 32
+LANES = 256
+
+
+def load_variant(name: str) -> Program:
+    """A program of bench/wide_words/."""
+    with tempfile.TemporaryDirectory() as directory:
+        paths = [Path(directory, f"{name}.{suffix}") for suffix in ("json", "p4info.txtpb")]
+        for path in paths:
+            path.write_bytes(gzip.decompress((VARIANTS / f"{path.name}.gz").read_bytes()))
+        return load_program(*paths)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.5, help="for each measurement")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    options = parser.parse_args()
+    # p4runtime-shell calls the end of a session critical.
+    logging.getLogger().addHandler(logging.NullHandler())
+    if reason := bmv2.unavailable():
+        print(reason, file=sys.stderr)
+        sys.exit(CANNOT_RUN)
+    host = machine()
+    print(describe(host))
+    programs = {
+        "a register a lane": load_variant("one_lane"),
+        "a register a lane, no overflow": load_variant("one_lane_bare"),
+        "words of 64 lanes": load_program(),
+    }
+    cases = {
+        name: partial(measure, "BMv2, veths", RANKS, SLOTS, True, options.seconds, program)
+        for name, program in programs.items()
+    }
+    results = in_turns(cases, options.turns)
+    show(results)
+    if options.json is not None:
+        rows = [
+            {
+                **asdict(result),
+                "lanes_per_second": LANES * result.contributions_per_second,
+            }
+            for result in results
+        ]
+        options.json.write_text(json.dumps({"machine": host, "results": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
