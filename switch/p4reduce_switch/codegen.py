@@ -91,9 +91,12 @@ def _emit_ingress(context: Context, state: EgressState) -> None:
         for field, value in zip(carried, kept_parameters(carried), strict=True):
             context.writer.line(f"{context.names.field(field)} = {value}")
         emit_flags(context, "ingress")
+        if context.usage.ingress.digests:
+            context.writer.line("_digest = 0")
         emit_parser(context)
         emit_verify(context)
         emit_control(context, context.program.ingress)
+        _emit_learning(context)
         _emit_forwarding(context, state)
 
 
@@ -150,6 +153,15 @@ def _emit_start(context: Context, again: str = "") -> None:
         variable = context.intrinsic(name)
         if variable is not None:
             writer.line(f"{variable} = {value}")
+
+
+def _emit_learning(context: Context) -> None:
+    """Send the digest that ingress asked for last; also of packets that are dropped."""
+    for name in sorted(context.usage.ingress.digests):
+        digest = context.program.digests[name]
+        with context.writer.block(f"if _digest == {digest.id}:"):
+            values = ", ".join(context.names.field(field) for field in digest.fields)
+            context.writer.line(f"{context.bind('learn', name)}({values})")
 
 
 def _emit_forwarding(context: Context, state: EgressState) -> None:

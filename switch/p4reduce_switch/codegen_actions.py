@@ -16,6 +16,11 @@ from .program import FieldRef
 __all__ = ["ActionEmitter"]
 
 
+def color_code(text: str) -> Code:
+    """What a meter says: 0 (green) to 2 (red)."""
+    return Code(text, ATOM, 0, 2, 3)
+
+
 class ActionEmitter:
     """Writes the bodies of actions, in one stage of the pipeline."""
 
@@ -86,6 +91,12 @@ class ActionEmitter:
         with self._writer.block("else:"):
             self._writer.line(f"{self._names.valid(target.header)} = False")
 
+    def _swap_headers(self, one: ir.HeaderValue, other: ir.HeaderValue) -> None:
+        headers, names = self._context.program.headers, self._names
+        left = [names.valid(one.header), *(names.field(f) for f in headers[one.header].fields)]
+        right = [names.valid(other.header), *(names.field(f) for f in headers[other.header].fields)]
+        self._writer.line(f"{', '.join(left + right)} = {', '.join(right + left)}")
+
     def _add_header(self, target: ir.HeaderValue) -> None:
         header = self._context.program.headers[target.header]
         valid = self._names.valid(header.name)
@@ -103,7 +114,11 @@ class ActionEmitter:
         if self._tracks_length:
             with self._writer.block(f"if {valid}:"):
                 self._writer.line(f"_length -= {header.size}")
-        self._writer.line(f"{valid} = False")
+        self._invalidate(target)
+
+    def _invalidate(self, target: ir.HeaderValue) -> None:
+        header = self._context.program.headers[target.header]
+        self._writer.line(f"{self._names.valid(header.name)} = False")
         packed_before = not self._context.packed_in_egress(header.name)
         if self._stage == "egress" and header.name in self._context.wire and packed_before:
             self._writer.line(f'{self._names.serialised(header.name)} = b""')
@@ -148,6 +163,27 @@ class ActionEmitter:
         cells = self._context.bind("cells", array.name)
         text = self._expressions.assigned(value, array.width).text
         self._indexed(index, array.size, lambda at: [f"{cells}[{at}] = {text}"])
+
+    def _execute_meter(self, field: FieldRef, meter: ir.ObjectRef, index: ir.Expr) -> None:
+        array = self._context.program.meters[meter.name]
+        cells = self._context.bind("meters", array.name)
+        self._indexed(
+            index,
+            array.size,
+            lambda at: [self._assignment(field, color_code(f"{cells}[{at}].execute(_size)"))],
+        )
+
+    def execute_direct_meter(self, meter: ir.MeterArray) -> None:
+        """Set the target of the direct meter of `_slot`'s entry."""
+        assert meter.target is not None
+        self._writer.line("_meter = _slot[2].meter")
+        value = color_code("(0 if _meter is None else _meter.execute(_size))")
+        self._set(meter.target, value)
+
+    def _generate_digest(self, _: ir.Expr, digest: ir.ObjectRef) -> None:
+        # As in BMv2 it is sent after ingress, and only the last of a packet.
+        number = self._context.program.digests[digest.name].id
+        self._writer.line(f"_digest = {number}")
 
     def _indexed(self, index: ir.Expr, size: int, body: Callable[[str], list[str]]) -> None:
         """Code for a cell of an array; a cell that is not there is neither read nor written."""
@@ -229,8 +265,10 @@ class ActionEmitter:
 _EMITTERS: Mapping[str, Callable[..., None]] = {
     "assign": ActionEmitter._assign,
     "assign_header": ActionEmitter._assign_header,
+    "swap_headers": ActionEmitter._swap_headers,
     "add_header": ActionEmitter._add_header,
     "remove_header": ActionEmitter._remove_header,
+    "invalidate": ActionEmitter._invalidate,
     "mark_to_drop": ActionEmitter._mark_to_drop,
     "drop": ActionEmitter._mark_to_drop,
     "exit": ActionEmitter._exit,
@@ -238,6 +276,8 @@ _EMITTERS: Mapping[str, Callable[..., None]] = {
     "count": ActionEmitter._count,
     "register_read": ActionEmitter._register_read,
     "register_write": ActionEmitter._register_write,
+    "execute_meter": ActionEmitter._execute_meter,
+    "generate_digest": ActionEmitter._generate_digest,
     "modify_field_with_hash_based_offset": ActionEmitter._hash,
     "modify_field_rng_uniform": ActionEmitter._random,
     "clone_ingress_pkt_to_egress": ActionEmitter._clone,

@@ -154,6 +154,7 @@ class _Emitter:
                     self._const_default(table)
                     self._go_inside(table, proceed, table.default_action, hit=False)
             with self._writer.block("else:" if misses_matter else "if _slot is not None:"):
+                self._touch(table)
                 self._run_slot(table, proceed)
                 if table.next_by_action is None:
                     self._go_inside(table, proceed, None, hit=True)
@@ -177,9 +178,11 @@ class _Emitter:
             self._writer.line(f"{hit} = _slot is not None")
         with self._writer.block("if _slot is None:"):
             self._writer.line(f"_slot = {default}[0]")
-        if table.has_direct_counter:
+        if table.has_direct_counter or table.meter is not None or table.has_idle_timeout:
             with self._writer.block("else:"):
-                self._count("_slot[2]")
+                self._touch(table)
+                if table.has_direct_counter:
+                    self._count("_slot[2]")
         self._run_slot(table, proceed, counts=False)
         if needs_hit:
             with self._writer.block(f"if {hit}:"):
@@ -258,6 +261,13 @@ class _Emitter:
             head = "if" if index == 0 else "elif"
             with self._writer.block("else:" if last else f"{head} _action == {index}:"):
                 self._inline(table, action, proceed, by_action)
+
+    def _touch(self, table: ir.ApplyTable) -> None:
+        """What a hit does to the entry before its action runs."""
+        if table.has_idle_timeout:
+            self._writer.line(f"_slot[2].last_hit_ns = {self._context.bind('clock')}()")
+        if table.meter is not None:
+            self._actions.execute_direct_meter(table.meter)
 
     def _choose(self, selector: ir.Calculation) -> None:
         """If the entry leads to a group, take the choice that the hash of the selector key says."""

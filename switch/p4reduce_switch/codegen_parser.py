@@ -12,6 +12,7 @@ from __future__ import annotations
 from . import program as ir
 from .codegen_actions import ActionEmitter
 from .codegen_context import Context
+from .codegen_expressions import Code
 
 __all__ = ["emit_parser"]
 
@@ -57,6 +58,11 @@ class _Emitter:
         """Write one operation; gives the offset after it, None if that is `_at`."""
         if isinstance(op, ir.Extract):
             return self._extract(op.header, at)
+        if isinstance(op, ir.ExtractNext):
+            return self._extract_next(op, at)
+        if isinstance(op, ir.Peek):
+            self._peek(op, at)
+            return at
         if isinstance(op, ir.Advance):
             return self._advance(op.bits, at)
         if isinstance(op, ir.Verify):
@@ -68,20 +74,54 @@ class _Emitter:
         return at
 
     def _extract(self, name: str, at: int | None) -> int | None:
-        header = self._context.program.headers[name]
-        offset = "_at" if at is None else str(at)
-        end = f"_at + {header.size}" if at is None else str(at + header.size)
+        size = self._context.program.headers[name].size
+        self._need(size, at)
+        self._take(name, at)
+        return self._pass(size, at)
+
+    def _extract_next(self, op: ir.ExtractNext, at: int | None) -> int | None:
+        taken = self._names.field(op.next)
+        with self._writer.block(f"if {taken} >= {len(op.elements)}:"):
+            self._fail("StackOutOfBounds", at)
+        size = self._context.program.headers[op.elements[0]].size
+        self._need(size, at)
+        for number, name in enumerate(op.elements):
+            with self._writer.block(f"{'elif' if number else 'if'} {taken} == {number}:"):
+                self._take(name, at)
+        self._writer.line(f"{taken} += 1")
+        return self._pass(size, at)
+
+    def _peek(self, op: ir.Peek, at: int | None) -> None:
+        first, end = op.offset // 8, (op.offset + op.width + 7) // 8
+        self._need(end, at)
+        start, stop = (f"_at + {n}" if at is None else str(at + n) for n in (first, end))
+        below = 8 * end - op.offset - op.width
+        full = (1 << op.width) - 1
+        text = f'from_bytes(_frame[{start}:{stop}], "big")'
+        text = f"{text} >> {below} & {self._names.constant(full)}"
+        if self._context.is_live(op.target):
+            value = self._expressions.fit(Code(text, 0, 0, full, full), op.target.width)
+            self._writer.line(f"{self._names.field(op.target)} = {value.text}")
+
+    def _need(self, size: int, at: int | None) -> None:
+        end = f"_at + {size}" if at is None else str(at + size)
         with self._writer.block(f"if _size < {end}:"):
             self._fail("PacketTooShort", at)
+
+    def _pass(self, size: int, at: int | None) -> int | None:
+        if at is not None:
+            return at + size
+        self._writer.line(f"_at += {size}")
+        return None
+
+    def _take(self, name: str, at: int | None) -> None:
+        """Set the fields of a header from the frame."""
+        offset = "_at" if at is None else str(at)
         for line in self._context.layouts[name].unpack("_frame", offset):
             self._writer.line(line)
         self._writer.line(f"{self._names.valid(name)} = True")
         if self._context.needs_offset(name):
             self._writer.line(f"{self._names.offset(name)} = {offset}")
-        if at is None:
-            self._writer.line(f"_at += {header.size}")
-            return None
-        return at + header.size
 
     def _advance(self, bits: ir.Expr, at: int | None) -> int | None:
         if isinstance(bits, ir.Const) and bits.value % 8 == 0 and at is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from . import program as ir
 from .clone_sessions import UNLIMITED
+from .header_stacks import STACKS
 
 if TYPE_CHECKING:
     from .codegen_context import Context
@@ -86,7 +87,7 @@ def emit_reset(context: Context) -> None:
     metadata = [
         names.field(field)
         for header in context.program.headers.values()
-        if header.is_metadata
+        if header.is_metadata and header.name != STACKS
         for field in header.fields
         if field in usage.live and field in usage.reads | usage.writes and field not in fields
     ]
@@ -136,7 +137,10 @@ def emit_clone_at_egress(context: Context, state: EgressState) -> None:
     arguments = ["_to", "_as", "_limit"]
     for argument in state.arguments:
         field = state.metadata.get(argument)
-        arguments.append(argument if field is None else _kept(context, field, lists, "clone"))
+        if field is None or field.header == STACKS:
+            arguments.append(argument)
+        else:
+            arguments.append(_kept(context, field, lists, "clone"))
         if field is not None and field == context.program.intrinsic["instance_type"]:
             arguments[-1] = str(_EGRESS_CLONE)
     with writer.block("if _clone >= 0:"):

@@ -18,7 +18,7 @@ __all__ = ["ASSIGNING", "REPLAYING", "StageUsage", "Usage", "reads_of"]
 
 # Primitives that do nothing but assign to their first argument; left out if nobody reads that.
 ASSIGNING = frozenset({"assign", "register_read", "modify_field_with_hash_based_offset"})
-_ASSIGNS = ASSIGNING | {"modify_field_rng_uniform"}
+_ASSIGNS = ASSIGNING | {"modify_field_rng_uniform", "execute_meter"}
 # To simple_switch both kinds of clone are the same: the control makes the difference.
 REPLAYING = {
     "clone_ingress_pkt_to_egress": "clone",
@@ -39,6 +39,7 @@ class StageUsage:
     added: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
     exits: bool = False
+    digests: set[str] = field(default_factory=set)
     kept: dict[str, list[ir.FieldList]] = field(default_factory=dict)
     """Clone, resubmit, recirculate ("clone" is both kinds) -> the field lists that it is used with,
     each once; their position is their number in the generated code."""
@@ -105,7 +106,9 @@ class Usage:
     def _parser_writes(self) -> Iterator[FieldRef]:
         for state in self._program.parser.states.values():
             for op in state.ops:
-                if isinstance(op, ir.Execute):
+                if isinstance(op, ir.Peek):
+                    yield op.target
+                elif isinstance(op, ir.Execute):
                     for primitive in _primitives((op.statement,)):
                         yield from _written(self._program, primitive)
 
@@ -117,6 +120,11 @@ class Usage:
                 if isinstance(op, ir.Verify):
                     self._expr(op.condition, usage)
                     self._expr(op.error, usage)
+                elif isinstance(op, ir.ExtractNext):
+                    usage.reads.add(op.next)
+                    usage.writes.add(op.next)
+                elif isinstance(op, ir.Peek):
+                    usage.writes.add(op.target)
                 elif isinstance(op, ir.Advance):
                     self._expr(op.bits, usage)
                 elif isinstance(op, ir.Execute):
@@ -133,6 +141,8 @@ class Usage:
                     self._expr(key.field, usage)
                     if isinstance(key.field, FieldRef):
                         usage.tests.add(key.field.header)
+                if node.meter is not None and node.meter.target is not None:
+                    usage.writes.add(node.meter.target)
                 if node.profile is not None and node.profile.selector is not None:
                     self._calculation(node.profile.selector, usage)
                 for action in node.actions:
@@ -177,7 +187,7 @@ class Usage:
             usage.exits = True
         if op == "add_header":
             usage.added.add(_header(args[0]))
-        if op == "remove_header":
+        if op in ("remove_header", "invalidate"):
             usage.removed.add(_header(args[0]))
         if op == "assign_header":
             target, origin = _header(args[0]), _header(args[1])
@@ -185,6 +195,11 @@ class Usage:
             usage.removed.add(target)
             usage.tests.add(origin)
             usage.reads.update(self._program.headers[origin].fields)
+        if op == "generate_digest":
+            assert isinstance(args[1], ir.ObjectRef)
+            usage.digests.add(args[1].name)
+            fields = self._program.digests[args[1].name].fields
+            usage.reads.update(fields)
         if op == "truncate":
             usage.truncates = True
         if op in REPLAYING:
@@ -192,6 +207,12 @@ class Usage:
             if args[-1] not in kept:
                 assert isinstance(args[-1], ir.FieldList)
                 kept.append(args[-1])
+        if op == "swap_headers":
+            for header in (_header(args[0]), _header(args[1])):
+                usage.added.add(header)
+                usage.removed.add(header)
+                usage.tests.add(header)
+                usage.reads.update(self._program.headers[header].fields)
         usage.writes.update(_written(self._program, primitive))
         rest = args
         if op in _ASSIGNS:
@@ -241,6 +262,9 @@ def _written(program: Program, primitive: ir.Primitive) -> Iterator[FieldRef]:
     if op in _ASSIGNS:
         assert isinstance(args[0], FieldRef)
         yield args[0]
+    elif op == "swap_headers":
+        for argument in args:
+            yield from program.headers[_header(argument)].fields
     elif op in ("assign_header", "add_header"):
         yield from program.headers[_header(args[0])].fields
     elif op in ("mark_to_drop", "drop"):

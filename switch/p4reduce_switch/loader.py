@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from . import program as ir
+from .header_stacks import STACKS, HeaderStack, at_index, do_at_index, hidden_metadata
 from .program import NOWHERE, FieldRef, Source
 from .tables import MatchKind
 
@@ -62,20 +63,15 @@ def load(config: bytes | str) -> ir.Program:
 
 # Top-level lists of objects that are not supported, and how the language calls them.
 _UNSUPPORTED_LISTS = {
-    "header_stacks": "header stack",
     "header_union_types": "header union",
     "header_unions": "header union",
     "header_union_stacks": "stack of header unions",
     "parse_vsets": "parser value set",
-    "meter_arrays": "meter",
     "extern_instances": "extern instance",
-    "learn_lists": "digest",
 }
 _UNSUPPORTED_VALUES = {
     "lookahead": "lookahead",
-    "stack_field": "field of a header stack (.last)",
     "union_stack_field": "field of a stack of header unions",
-    "header_stack": "header stack",
     "header_union": "header union",
     "header_union_stack": "stack of header unions",
     "register": "register as an expression",
@@ -86,6 +82,10 @@ _UNSUPPORTED_VALUES = {
 
 _NOTHING = ir.Action(-1, "", (), (), ir.NOWHERE)
 """What an indirect table does on a miss, or with an empty group."""
+
+
+# Hidden metadata for what parsers select on.
+_KEYS = "$keys"
 
 
 def _refuse(construct: str, source: Source) -> NoReturn:
@@ -129,10 +129,15 @@ class _Loader:
         self._calculations: dict[str, ir.Calculation] = {}
         self._actions: dict[int, ir.Action] = {}
         self._profiles: dict[str, ir.ActionProfile] = {}
+        self._meters: dict[str, ir.MeterArray] = {}
+        self._digests: dict[str, ir.Digest] = {}
         self._field_lists: dict[int, ir.FieldList] = {}
+        self._stacks: dict[str, HeaderStack] = {}
+        self._keys: list[FieldRef] = []
 
     def program(self) -> ir.Program:
         root = self._root
+        self._keys.clear()
         version = root.get("__meta__", {}).get("version", [2, 0])
         if version[0] != 2:
             raise LoadError(f"BMv2 JSON version {version[0]}.{version[1]}; version 2 is needed")
@@ -141,6 +146,7 @@ class _Loader:
                 _refuse(f"{construct} '{item['name']}'", _source(item))
         self._load_headers()
         self._load_state()
+        self._load_digests()
         for item in root.get("field_lists", ()):
             self._field_lists[item["id"]] = self._field_list(item)
         for item in root["calculations"]:
@@ -168,6 +174,8 @@ class _Loader:
             calculations=self._calculations,
             counters=self._counters,
             registers=self._registers,
+            meters=self._meters,
+            digests=self._digests,
         )
 
     # -- Headers, state ----------------------------------------------------------------------------
@@ -189,6 +197,15 @@ class _Loader:
                 raise LoadError(f"header '{name}' has {header.bits} bits, not a multiple of 8")
             self._headers[name] = header
             self._fields.update(((name, field.name), field) for field in fields)
+        numbers = {item["id"]: item["name"] for item in self._root["headers"]}
+        for item in self._root.get("header_stacks", ()):
+            name = _text(item["name"], "the name of a header stack")
+            elements = tuple(
+                self._header(numbers[number], NOWHERE) for number in item["header_ids"]
+            )
+            self._stacks[name] = HeaderStack(name, elements)
+        if self._stacks:
+            self._headers[STACKS] = hidden_metadata(tuple(self._stacks.values()))
 
     def _load_state(self) -> None:
         sizes = {
@@ -204,11 +221,42 @@ class _Loader:
             else:
                 size = _find(sizes, table, "table", _source(item))
             self._counters[name] = ir.CounterArray(name, size, table)
+        self._load_meters(sizes)
         for item in self._root.get("register_arrays", ()):
             name = _text(item["name"], "the name of a register")
             width = _number(item["bitwidth"], f"the width of register {name}", 1)
             size = _number(item["size"], f"the size of register {name}")
             self._registers[name] = ir.RegisterArray(name, width, size)
+
+    def _load_meters(self, table_sizes: Mapping[str, int]) -> None:
+        for item in self._root.get("meter_arrays", ()):
+            name = _text(item["name"], "the name of a meter")
+            source = _source(item)
+            if item["rate_count"] != 2:
+                _refuse(f"meter '{name}' of {item['rate_count']} rates", source)
+            table, target = None, None
+            if item["is_direct"]:
+                table = item["binding"]
+                size = _find(table_sizes, table, "table", source)
+                target = self._field(item["result_target"][0], item["result_target"][1], source)
+            else:
+                size = _number(item["size"], f"the size of meter {name}")
+            in_bytes = item["type"] == "bytes"
+            self._meters[name] = ir.MeterArray(name, size, in_bytes, table, target)
+
+    def _load_digests(self) -> None:
+        for item in self._root.get("learn_lists", ()):
+            name = _text(item["name"], "the name of a digest")
+            fields = []
+            for part in item["elements"]:
+                field = self._value(part, (), _source(item))
+                if not isinstance(field, FieldRef):
+                    _refuse(f"digest '{name}' of something else than fields", _source(item))
+                fields.append(field)
+            number = _number(item["id"], f"the id of digest {name}", 1)
+            if name in self._digests:
+                _refuse(f"digest '{name}' at several places", _source(item))
+            self._digests[name] = ir.Digest(number, name, tuple(fields))
 
     def _intrinsic(self) -> dict[str, FieldRef]:
         found = {
@@ -250,6 +298,10 @@ class _Loader:
             return params[_number(value, "the index of an action parameter")]
         if kind == "header":
             return ir.HeaderValue(self._header(value, source))
+        if kind == "stack_field":
+            name = _text(value[1], "the name of a field")
+            stack = _find(self._stacks, value[0], "header stack", source)
+            return stack.last_field(lambda header: self._field(header, name, source))
         if kind == "expression":
             # p4c wraps an expression into another object of the same type now and then.
             return (
@@ -269,6 +321,19 @@ class _Loader:
             )
             self._typed(ir.type_of(choice.left), choice.right, op, source)
             return choice
+        if op == "last_stack_index":
+            return _find(self._stacks, item["right"]["value"], "header stack", source).last_index()
+        if op == "access_field" and self._is_element(item["left"]):
+            stack, index = self._element(item["left"], params, source)
+            number = _number(item["right"], "the number of a field")
+            return at_index(
+                stack, index, lambda header: self._headers[header].fields[number], ir.Const(0)
+            )
+        if op == "valid" and self._is_element(item["right"]):
+            stack, index = self._element(item["right"], params, source)
+            return at_index(
+                stack, index, lambda header: ir.Valid(header, is_bool=True), ir.BoolConst(False)
+            )
         if op == "valid":
             return ir.Valid(self._header(item["right"]["value"], source), is_bool=True)
         known = op in ir.BINARY_OPERATORS or op in ir.UNARY_OPERATORS
@@ -286,6 +351,57 @@ class _Loader:
         if op in ("two_comp_mod", "sat_cast", "usat_cast") and not isinstance(right, ir.Const):
             _refuse(f"operator '{op}' with a width that is not constant", source)
         return ir.Binary(op, left, right)
+
+    def _is_element(self, item: Any) -> bool:
+        """Whether it is an element of a header stack by an index known only at run time."""
+        while isinstance(item, dict) and item.get("type") == "expression":
+            item = item["value"]
+        return isinstance(item, dict) and item.get("op") == "dereference_header_stack"
+
+    def _element(
+        self, item: _Json, params: Sequence[ir.Param], source: Source
+    ) -> tuple[HeaderStack, ir.Expr]:
+        while "op" not in item:
+            item = item["value"]
+        stack = _find(self._stacks, item["left"]["value"], "header stack", source)
+        return stack, self._data(item["right"], params, source)
+
+    def _at_run_time(
+        self, item: _Json, params: Sequence[ir.Param], source: Source
+    ) -> tuple[ir.Statement, ...] | None:
+        """A primitive whose target is an element of a stack by a run-time index; else None."""
+        if item["op"] not in ("assign", "add_header", "remove_header") or not item["parameters"]:
+            return None
+        target, *rest = item["parameters"]
+        while target.get("type") == "expression":
+            target = target["value"]
+        number: int | None = None
+        if target.get("op") == "access_field":
+            number = _number(target["right"], "the number of a field")
+            target = target["left"]
+        if not self._is_element(target):
+            return None
+        stack, index = self._element(target, params, source)
+
+        def make(header: str) -> ir.Statement:
+            if number is None:
+                return ir.Primitive(item["op"], (ir.HeaderValue(header),), source)
+            value = self._data(rest[0], params, source)
+            return ir.Primitive("assign", (self._headers[header].fields[number], value), source)
+
+        return do_at_index(stack, index, make)
+
+    def _stack_primitive(self, item: _Json, source: Source) -> list[ir.Statement]:
+        first, second = item["parameters"]
+        stack = _find(self._stacks, first["value"], "header stack", source)
+        if item["op"] == "assign_header_stack":
+            return stack.assign(
+                _find(self._stacks, second["value"], "header stack", source), source
+            )
+        if second["type"] != "hexstr":
+            _refuse(f"'{item['op']}' by a number that is not constant", source)
+        count = int(second["value"], 16)
+        return stack.push(count, source) if item["op"] == "push" else stack.pop(count, source)
 
     def _typed(self, wanted: ir.ExprType, expr: ir.Expr, op: str, source: Source) -> ir.Expr:
         if ir.type_of(expr) != wanted:
@@ -351,9 +467,15 @@ class _Loader:
                 otherwise = self._block(primitives, target, after, params, where)
                 statements.append(ir.If(condition, then, otherwise))
                 index = after
+                continue
+            index += 1
+            element = self._at_run_time(item, params, where)
+            if element is not None:
+                statements += element
+            elif item["op"] in ("push", "pop", "assign_header_stack"):
+                statements += self._stack_primitive(item, where)
             else:
                 statements.append(self._primitive(item, params, where))
-                index += 1
         return tuple(statements)
 
     def _jump_target(self, item: _Json, index: int, end: int, source: Source) -> int:
@@ -379,6 +501,8 @@ class _Loader:
             self._argument(op, kind, argument, params, source)
             for kind, argument in zip(signature, arguments, strict=True)
         )
+        if op == "execute_meter":
+            args = (args[2], args[0], args[1])  # as elsewhere, what is assigned to comes first
         return ir.Primitive(op, args, source)
 
     def _argument(
@@ -406,6 +530,10 @@ class _Loader:
             if not isinstance(field, FieldRef):
                 _refuse("assignment to something else than a field", source)
             return field
+        if kind == "digest":
+            digests = {digest.id: digest.name for digest in self._digests.values()}
+            number = int(item["value"], 16) if item["type"] == "hexstr" else -1
+            return ir.ObjectRef(kind, _find(digests, number, "digest", source))
         if item["type"] != kind:
             _refuse(_UNSUPPORTED_VALUES.get(item["type"], f"a {item['type']}"), source)
         name = item["value"]
@@ -415,6 +543,8 @@ class _Loader:
             return ir.HeaderValue(self._header(name, source))
         if kind == "calculation":
             self._usable_calculation(name, source)
+        elif kind == "meter_array":
+            _find(self._meters, name, "meter", source)
         elif kind == "counter_array":
             _find(self._counters, name, "counter", source)
         else:
@@ -434,15 +564,15 @@ class _Loader:
 
     def _check_stage(self, name: str, control: ir.Control) -> None:
         """simple_switch ignores these primitives, or defers them, in the other control."""
-        elsewhere = {"ingress": "recirculate", "egress": "resubmit"}[name]
+        elsewhere = {"ingress": ["recirculate"], "egress": ["resubmit", "generate_digest"]}[name]
         for node in control.nodes.values():
             actions = node.actions if isinstance(node, ir.ApplyTable) else ()
             if isinstance(node, ir.Call):
                 actions = (node.action,)
             for action in actions:
                 for statement in ir.statements(self._actions[action].body):
-                    if isinstance(statement, ir.Primitive) and statement.op == elsewhere:
-                        _refuse(f"primitive '{elsewhere}' in {name}", statement.source)
+                    if isinstance(statement, ir.Primitive) and statement.op in elsewhere:
+                        _refuse(f"primitive '{statement.op}' in {name}", statement.source)
 
     # -- Parser ------------------------------------------------------------------------------------
 
@@ -462,13 +592,8 @@ class _Loader:
     def _state(self, item: _Json) -> ir.ParserState:
         name = _text(item["name"], "the name of a parser state")
         source = _source(item, Source(f"parser state {name}"))
-        ops = tuple(self._parser_op(op, name, _source(op, source)) for op in item["parser_ops"])
-        key = []
-        for part in item["transition_key"]:
-            field = self._value(part, (), _named(source, name))
-            if not isinstance(field, FieldRef):
-                _refuse(f"select on something else than a field in parser state '{name}'", source)
-            key.append(field)
+        ops = [self._parser_op(op, name, _source(op, source)) for op in item["parser_ops"]]
+        key = [self._parser_key(part, ops, source) for part in item["transition_key"]]
         cases = []
         default: str | None = None
         for transition in item["transitions"]:
@@ -479,7 +604,27 @@ class _Loader:
                 cases.append(self._case(transition, key))
             else:
                 _refuse(f"parser value set in parser state '{name}'", source)
-        return ir.ParserState(name, ops, tuple(key), tuple(cases), default)
+        return ir.ParserState(name, tuple(ops), tuple(key), tuple(cases), default)
+
+    def _parser_key(self, item: _Json, ops: list[ir.ParserOp], source: Source) -> FieldRef:
+        """The field to select on; what is none is first put into a hidden one."""
+        if item["type"] == "lookahead":
+            offset, width = item["value"]
+            hidden = FieldRef(_KEYS, f"key{len(self._keys)}", width)
+            ops.append(ir.Peek(hidden, offset, width))
+        else:
+            value = self._value(item, (), source)
+            if isinstance(value, FieldRef):
+                return value
+            if item["type"] != "stack_field":
+                _refuse("select on something else than a field", source)
+            stack, name = item["value"]
+            width = self._field(self._stacks[stack].elements[0], name, source).width
+            hidden = FieldRef(_KEYS, f"key{len(self._keys)}", width)
+            ops.append(ir.Execute(ir.Primitive("assign", (hidden, value), source)))
+        self._keys.append(hidden)
+        self._headers[_KEYS] = ir.Header(_KEYS, tuple(self._keys), is_metadata=True)
+        return hidden
 
     def _case(self, item: _Json, key: Sequence[FieldRef]) -> ir.Case:
         widths = [field.width for field in key]
@@ -497,11 +642,16 @@ class _Loader:
         source = _named(source, state)
         args = item["parameters"]
         if op == "extract":
+            if args[0]["type"] == "stack":
+                stack = _find(self._stacks, args[0]["value"], "header stack", source)
+                return ir.ExtractNext(stack.elements, stack.next)
             if args[0]["type"] != "regular":
                 _refuse(f"extract into a {args[0]['type']} in parser state '{state}'", source)
             return ir.Extract(self._header(args[0]["value"], source))
         if op == "set":
             field = self._argument("assign", "field", args[0], (), source)
+            if args[1]["type"] == "lookahead" and isinstance(field, FieldRef):
+                return ir.Peek(field, *args[1]["value"])
             return ir.Execute(
                 ir.Primitive("assign", (field, self._data(args[1], (), source)), source)
             )
@@ -557,10 +707,7 @@ class _Loader:
         if item["type"] != "simple":
             profile = _find(self._profiles, item["action_profile"], "action profile", source)
             item = self._with_no_default(item, name, source)
-        if item.get("direct_meters"):
-            _refuse(f"direct meter of table '{name}'", source)
-        if item.get("support_timeout"):
-            _refuse(f"idle timeout of table '{name}'", source)
+        meter = item.get("direct_meters")
         key = tuple(self._key_field(field, name, source) for field in item["key"])
         actions = tuple(
             _number(number, "the id of an action", _NOTHING.id) for number in item["action_ids"]
@@ -596,6 +743,8 @@ class _Loader:
             next_by_action=by_action,
             source=source,
             profile=profile,
+            meter=_find(self._meters, meter, "meter", source) if meter else None,
+            has_idle_timeout=bool(item.get("support_timeout")),
         )
 
     def _profile(self, item: _Json) -> ir.ActionProfile:

@@ -19,13 +19,17 @@ from typing import Any
 from . import hashes, messages
 from .clone_sessions import CloneSessions
 from .codegen import Binding, generate
+from .digests import Digest
+from .idle import IdleMonitor
 from .loader import LoadError, load
+from .meters import MeterArray
 from .multicast import MulticastGroups
 from .profiles import ActionProfile, IndirectTable
 from .program import ApplyTable, Program
 from .replay import ReplayQueue
 from .state import Counter, Register
 from .tables import ActionInfo, Entry, EntryExists, MatchKey, Table
+from .timers import Clock, Timers
 
 __all__ = ["LoadError", "Pipeline", "PipelineStats"]
 
@@ -66,10 +70,13 @@ class Pipeline:
         config: p4c's JSON.
         cpu_port: the port of packet-in and packet-out; only kept for whoever asks.
         drop_port: what `mark_to_drop` writes to `egress_spec`.
+        clock: nanoseconds, for meters, digests and idle timeouts.
 
     Attributes:
         tables, counters, registers: by name, as in p4info; also the tables that p4c made up.
         profiles: the action profiles and selectors, by name.
+        meters, digests: by name. idle: the watchers of idle entries, by the table's name.
+        timers: what is to be done later; whoever runs the pipeline calls `run_due` now and then.
         multicast: the multicast groups.
         clone_sessions: the clone sessions.
         stats: what became of the frames.
@@ -80,7 +87,12 @@ class Pipeline:
     """
 
     def __init__(
-        self, config: bytes | str, *, cpu_port: int | None = None, drop_port: int = 511
+        self,
+        config: bytes | str,
+        *,
+        cpu_port: int | None = None,
+        drop_port: int = 511,
+        clock: Clock = time.monotonic_ns,
     ) -> None:
         program = load(config)
         self.cpu_port = cpu_port
@@ -92,6 +104,23 @@ class Pipeline:
         }
         self.registers: Mapping[str, Register] = {
             r.name: Register(r.name, r.width, r.size) for r in program.registers.values()
+        }
+        self.timers = Timers(clock)
+        self.meters: Mapping[str, MeterArray] = {
+            m.name: MeterArray(m.name, m.size, clock, in_bytes=m.counts_bytes, table=m.table)
+            for m in program.meters.values()
+        }
+        self.digests: Mapping[str, Digest] = {
+            name: Digest(name, self.timers) for name in program.digests
+        }
+        self.digest_widths: Mapping[str, list[int]] = {
+            name: [field.width for field in digest.fields]
+            for name, digest in program.digests.items()
+        }
+        self.idle: Mapping[str, IdleMonitor] = {
+            node.name: IdleMonitor(self.tables[node.name], self.timers)
+            for node in _apply_tables(program)
+            if node.has_idle_timeout
         }
         self.multicast = MulticastGroups()
         self.clone_sessions = CloneSessions()
@@ -139,6 +168,12 @@ class Pipeline:
             return self.multicast.destinations.get
         if kind == "stats":
             return self.stats
+        if kind == "meters":
+            return self.meters[name].cells
+        if kind == "learn":
+            return self.digests[name].learn
+        if kind == "clock":
+            return self.timers.clock
         if kind == "random":
             return random.randint
         if kind == "sessions":
@@ -158,25 +193,24 @@ class Pipeline:
         return (time.monotonic_ns() - self._start) // 1000
 
 
-def _profiles(program: Program) -> dict[str, ActionProfile]:
-    profiles = [
-        node.profile
+def _apply_tables(program: Program) -> list[ApplyTable]:
+    return [
+        node
         for control in (program.ingress, program.egress)
         for node in control.nodes.values()
-        if isinstance(node, ApplyTable) and node.profile is not None
+        if isinstance(node, ApplyTable)
     ]
+
+
+def _profiles(program: Program) -> dict[str, ActionProfile]:
+    profiles = [node.profile for node in _apply_tables(program) if node.profile is not None]
     return {
         p.name: ActionProfile(p.name, p.size, has_selector=p.selector is not None) for p in profiles
     }
 
 
 def _tables(program: Program, profiles: Mapping[str, ActionProfile]) -> dict[str, Table]:
-    return {
-        node.name: _table(program, node, profiles)
-        for control in (program.ingress, program.egress)
-        for node in control.nodes.values()
-        if isinstance(node, ApplyTable)
-    }
+    return {node.name: _table(program, node, profiles) for node in _apply_tables(program)}
 
 
 def _table(program: Program, node: ApplyTable, profiles: Mapping[str, ActionProfile]) -> Table:

@@ -182,7 +182,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
 class ObjectRef:
     """A counter array, register array or calculation as the argument of a primitive."""
 
-    kind: Literal["counter_array", "register_array", "calculation"]
+    kind: Literal["counter_array", "register_array", "calculation", "meter_array", "digest"]
     name: str
 
 
@@ -248,6 +248,8 @@ ArgumentKind = Literal[
     "counter_array",
     "register_array",
     "calculation",
+    "meter_array",
+    "digest",
     "field_list",
     "text",
     "values",
@@ -256,8 +258,10 @@ ArgumentKind = Literal[
 PRIMITIVES: Mapping[str, tuple[ArgumentKind, ...]] = {
     "assign": ("field", "value"),
     "assign_header": ("header", "header"),
+    "swap_headers": ("header", "header"),
     "add_header": ("header",),
     "remove_header": ("header",),
+    "invalidate": ("header",),
     "mark_to_drop": ("header",),
     "drop": (),
     "exit": (),
@@ -272,6 +276,8 @@ PRIMITIVES: Mapping[str, tuple[ArgumentKind, ...]] = {
     "resubmit": ("field_list",),
     "recirculate": ("field_list",),
     "truncate": ("value",),
+    "execute_meter": ("meter_array", "value", "field"),
+    "generate_digest": ("value", "digest"),
     "assert": ("condition",),
     "assume": ("condition",),
     "log_msg": ("text", "values"),
@@ -296,6 +302,23 @@ class Extract:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtractNext:
+    """Extract into the next element of a header stack; `next` counts those that are taken."""
+
+    elements: tuple[str, ...]
+    next: FieldRef
+
+
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """Take `target` from the packet without going on (lookahead), `offset` and `width` in bits."""
+
+    target: FieldRef
+    offset: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class Verify:
     """If the condition does not hold, parsing stops with this error."""
 
@@ -315,7 +338,7 @@ class Execute:
     statement: Statement
 
 
-ParserOp = Extract | Verify | Advance | Execute
+ParserOp = Extract | ExtractNext | Peek | Verify | Advance | Execute
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,6 +419,8 @@ class ApplyTable:
     source: Source
     profile: ActionProfile | None = None
     """The last action then is one without a name that does nothing, the default."""
+    meter: MeterArray | None = None
+    has_idle_timeout: bool = False
 
     @property
     def successors(self) -> tuple[str | None, ...]:
@@ -480,6 +505,29 @@ class CounterArray:
 
 
 @dataclass(frozen=True, slots=True)
+class MeterArray:
+    """Two-rate three-colour meters, of bytes or of packets.
+
+    A table's direct meter has its result in `target` at each hit, whatever the action does.
+    """
+
+    name: str
+    size: int
+    counts_bytes: bool
+    table: str | None
+    target: FieldRef | None
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What `digest` sends: the values that the fields have at the end of ingress."""
+
+    id: int
+    name: str
+    fields: tuple[FieldRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RegisterArray:
     name: str
     width: int
@@ -502,3 +550,5 @@ class Program:
     calculations: Mapping[str, Calculation]
     counters: Mapping[str, CounterArray]
     registers: Mapping[str, RegisterArray]
+    meters: Mapping[str, MeterArray]
+    digests: Mapping[str, Digest]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from .meters import Meter
     from .profiles import Target
 
 MatchKind = Literal["exact", "lpm", "ternary", "range", "optional"]
@@ -68,7 +69,9 @@ class Entry:
     `match` has one value for each key field: exact -> int; lpm -> (value, prefix length);
     ternary -> (value, mask); range -> (low, high), both inclusive; optional -> int, or None for
     "any". `controller_metadata` and `metadata` belong to the controller and mean nothing here.
-    An entry of an indirect table has a `target` in place of an action.
+    An entry of an indirect table has a `target` in place of an action. `meter` is None until it is
+    configured. The times are those of `idle.py`: 0, or when a packet hit the entry last, and when
+    it was reported idle last.
     """
 
     match: Match
@@ -81,6 +84,10 @@ class Entry:
     is_const: bool = False
     metadata: builtins.bytes = b""
     target: Target | None = None
+    meter: Meter | None = None
+    idle_timeout_ns: int = 0
+    last_hit_ns: int = 0
+    idle_since_ns: int = 0
 
 
 Slot = tuple[int, tuple[Any, ...], Entry]

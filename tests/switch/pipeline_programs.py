@@ -18,8 +18,10 @@ NAMES = (
     "operators",
     "parsing",
     "passive",
+    "peeking",
     "replay",
     "replication",
+    "stacks",
     "state",
     "tables",
 )

@@ -15,6 +15,7 @@ import socket
 import struct
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,14 +75,40 @@ def replication_frame(rng: Rng) -> bytes:
     return command + rng.randbytes(40)
 
 
+def peeking_frame(rng: Rng) -> bytes:
+    return bytes((rng.randrange(5) << 4 | rng.randrange(16),)) + rng.randbytes(rng.randrange(12))
+
+
+def replay_frame(rng: Rng) -> bytes:
+    # There are no sessions and no groups, so neither clones nor copies.
+    command = struct.pack(">BBHI", rng.randrange(128), rng.randrange(4), 7, rng.getrandbits(32))
+    return command + rng.randbytes(40)
+
+
+def stacks_frame(rng: Rng) -> bytes:
+    # At an index that is not there BMv2 dies; in headers that were never valid it has the fields of
+    # an earlier packet. Only the first two commands need no full stack.
+    what = rng.randrange(14)
+    count = rng.randint(1 if what < 2 else 3, 4)
+    command = struct.pack(">BBHI", what, rng.randrange(3), 0, 0)
+    values = [rng.choice((0x111, 0x222, rng.randrange(1 << 12))) for _ in range(count)]
+    last = len(values) - 1
+    labels = [struct.pack(">H", v << 4 | (index < last)) for index, v in enumerate(values)]
+    return command + b"".join(labels) + rng.randbytes(rng.randrange(20))
+
+
 GENERATORS: dict[str, Callable[[Rng], bytes]] = {
     "checksums": checksums_frame,
     "flow": flow_frame,
+    "hashes": lambda rng: rng.randbytes(rng.randint(7, 60)),
     "many_paths": lambda rng: rng.randbytes(rng.choice((2, 4, 10, 24, 40))),
     "operators": lambda rng: rng.randbytes(783 + rng.randrange(300)),
     "parsing": parsing_frame,
     "passive": passive_frame,
+    "peeking": peeking_frame,
+    "replay": replay_frame,
     "replication": replication_frame,
+    "stacks": stacks_frame,
     "state": lambda rng: bytes((rng.randrange(2), 0, 0, 0, rng.randrange(6))) + rng.randbytes(263),
     "tables": tables_frame,
 }
@@ -156,6 +183,10 @@ def test_what_bmv2_sends_we_send(name: str, tmp_path: Path) -> None:
         for port, out in pipeline.process(INGRESS_PORT, frame):
             ours[port].append(out)
     for port in PORTS:
+        if name == "replay":
+            # What goes round again may be overtaken.
+            assert not Counter(theirs[port]) - Counter(ours[port])
+            continue
         remaining = iter(ours[port])
         for number, out in enumerate(theirs[port]):
             assert any(out == own for own in remaining), (port, number, out.hex())
