@@ -26,6 +26,7 @@ from p4reduce_lab import bmv2
 from repeated import in_turns, show
 
 VARIANTS = Path(__file__).resolve().parent / "wide_words"
+SOURCES = VARIANTS.parents[1] / "p4src" / "compiled" / "sources.sha256"
 RANKS = 4
 SLOTS = 32
 LANES = 256
@@ -50,6 +51,9 @@ def main() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
     if reason := bmv2.unavailable():
         print(reason, file=sys.stderr)
+        sys.exit(CANNOT_RUN)
+    if (VARIANTS / "sources.sha256").read_text() != SOURCES.read_text():
+        print("older than p4src/: run python bench/wide_words/compile.py", file=sys.stderr)
         sys.exit(CANNOT_RUN)
     host = machine()
     print(describe(host))

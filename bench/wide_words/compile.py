@@ -7,7 +7,7 @@ The two programs differ in lanes.p4 and in what a `word_h` is, and in nothing el
 - one_lane_bare: adds, and leaves out overflow.
 
 The output is committed next to this file, so that the benchmark needs no p4c. It is compressed,
-as it says everything 256 times.
+as it says everything 256 times. sources.sha256 is the fingerprint of the p4src/ that it is from.
 
     python bench/wide_words/compile.py
 """
@@ -85,6 +85,7 @@ def main() -> None:
     try:
         compile_variant("one_lane", "")
         compile_variant("one_lane_bare", WITHOUT_OVERFLOW)
+        (HERE / "sources.sha256").write_text(load_compiler().fingerprint() + "\n")
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)
 
