@@ -38,6 +38,7 @@ class Engine:
         self._requests: deque[Callable[[], None]] = deque()
         self._stopping = False
         self._stopped = False
+        self._finally_dropped = 0
         self._lock = threading.Lock()  # between submitting and the thread's end
         self.cpu_seconds = 0.0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -68,12 +69,16 @@ class Engine:
         p50, p90, p99 = machine.round_trips.percentiles(50, 90, 99)
         return Statistics(
             **asdict(machine.counts),
-            dropped=self._transport.dropped if not self._stopped else 0,
+            dropped=self._dropped(),
             round_trip_p50=p50,
             round_trip_p90=p90,
             round_trip_p99=p99,
             retransmission_timeout=machine.timeout.seconds,
         )
+
+    def _dropped(self) -> int:
+        with self._lock:
+            return self._finally_dropped if self._stopped else self._transport.dropped
 
     def stop(self, timeout: float) -> None:
         """End the thread; what is under way ends with `ClosedError`."""
@@ -112,6 +117,8 @@ class Engine:
                 self._machine.fail(error)
                 while self._requests:
                     self._requests.popleft()()  # finds the machine broken
+                with contextlib.suppress(OSError):
+                    self._finally_dropped = self._transport.dropped
                 self._transport.close()
 
     def _turn(self) -> None:
