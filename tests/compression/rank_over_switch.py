@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank: compresses, sums over the switch, and writes what came of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import p4reduce
+from p4reduce.compression import CompressedAllreduce, compressor_by_name
+
+NAMES = ("none", "topk:0.1", "topk:0.2/int8", "cat", "cat:signs", "cat:level", "cat:blocks")
+STEPS = 3
+SIZE = 256 * 50 + 3
+
+
+def gradient(rank: int, step: int) -> npt.NDArray[np.float32]:
+    """Blocks of very different size, so that there is something to choose."""
+    random = np.random.default_rng([rank, step])
+    scale = np.repeat(random.lognormal(0, 1.5, 51), 256)[:SIZE]
+    return (random.standard_normal(SIZE) * scale).astype(np.float32)
+
+
+def main() -> None:
+    directory = Path(sys.argv[1])
+    results, blocks = [], []
+    with p4reduce.init(timeout=60.0) as communicator:
+        for name in NAMES:
+            compressor = compressor_by_name(name, communicator.size)
+            reduce = CompressedAllreduce(communicator, compressor)
+            before = communicator.stats.blocks_sent
+            rank = communicator.rank
+            results += [reduce.sum(gradient(rank, step), name) for step in range(STEPS)]
+            blocks.append(communicator.stats.blocks_sent - before)
+    np.savez(directory / f"rank{rank}.npz", results=np.array(results), blocks=np.array(blocks))
+
+
+if __name__ == "__main__":
+    main()
