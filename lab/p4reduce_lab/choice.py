@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ PLACES = {
     ("embedded", "mininet"): "workers on Mininet hosts",
     ("bmv2", "mininet"): "workers on Mininet hosts",
 }
-LAUNCHERS: Mapping[str, Callable[[Path, int | Mapping[int, str]], SwitchLauncher]] = {
+LAUNCHERS: Mapping[str, type[EmbeddedSwitch | Bmv2Switch]] = {
     "embedded": EmbeddedSwitch,
     "bmv2": Bmv2Switch,
 }
@@ -35,12 +35,14 @@ class Choice:
         network: "local" or "mininet".
         why: The reason, for people.
         bandwidth: Of each link of a Mininet network, in Mbit/s; None: not limited.
+        pcap: Whether the switch captures what its ports see.
     """
 
     switch: str
     network: str
     why: str
     bandwidth: float | None = None
+    pcap: bool = False
 
     @property
     def name(self) -> str:
@@ -57,7 +59,7 @@ class Choice:
 
     def launcher(self, directory: Path, ports: int | Mapping[int, str]) -> SwitchLauncher:
         """Makes the switch: see :class:`~p4reduce_lab.launch.SwitchLauncher`."""
-        return LAUNCHERS[self.switch](directory, ports)
+        return LAUNCHERS[self.switch](directory, ports, pcap=self.pcap)
 
 
 def choose(

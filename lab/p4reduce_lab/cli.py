@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -44,6 +45,11 @@ bandwidth_option = click.option(
 )
 
 
+pcap_option = click.option(
+    "--pcap/--no-pcap",
+    envvar="PCAP",
+    help="Leave a capture of each of the switch's ports with the logs. [environment: PCAP]",
+)
 lab_output_option = click.option(
     "--output",
     "-o",
@@ -74,6 +80,7 @@ def commands() -> None:
 @switch_option
 @network_option
 @bandwidth_option
+@pcap_option
 def run(
     workers: int,
     steps: int | None,
@@ -82,6 +89,7 @@ def run(
     switch: str,
     net: str,
     bandwidth: float | None,
+    pcap: bool,
 ) -> None:
     """Train a classifier on real data, its gradients summed by the switch.
 
@@ -98,6 +106,7 @@ def run(
         workers=workers, **{name: value for name, value in given.items() if value is not None}
     )
     choice = choose(switch, net, bandwidth=bandwidth, nearest_to_real=True)
+    choice = replace(choice, pcap=pcap)
     console = Console(highlight=False)
     console.print(f"Switch: {choice.text}", soft_wrap=True)
     summary = run_demo(config, choice, output, console)
@@ -196,7 +205,8 @@ def up(ports: int, output: Path, switch: str, net: str) -> None:
 @lab_output_option
 @switch_option
 @bandwidth_option
-def lab(hosts: int, output: Path, switch: str, bandwidth: float | None) -> None:
+@pcap_option
+def lab(hosts: int, output: Path, switch: str, bandwidth: float | None, pcap: bool) -> None:
     """Leave a Mininet network with a switch and its controller up, with Mininet's prompt.
 
     On its hosts one can ping, capture, and start workers by hand. Takes root.
@@ -205,7 +215,7 @@ def lab(hosts: int, output: Path, switch: str, bandwidth: float | None) -> None:
     from p4reduce_lab.lab import stay_in_lab
 
     choice = choose(switch, "mininet", bandwidth=bandwidth, nearest_to_real=True)
-    stay_in_lab(choice, hosts, output)
+    stay_in_lab(replace(choice, pcap=pcap), hosts, output)
 
 
 @commands.command()

@@ -27,7 +27,7 @@ def stay_in_lab(choice: Choice, hosts: int, output: Path) -> None:
         LabError: something did not start.
     """
     with (
-        results_directory(output, replace=("*.log",)) as logs,
+        results_directory(output, replace=("*.log", "*.pcap")) as logs,
         run_directory() as directory,
         System(choice, directory, logs, hosts) as system,
     ):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -34,7 +35,7 @@ class System:
     Args:
         choice: Which switch.
         directory: A short path, for the sockets and the controller's state.
-        logs: Where switch.log and controller.log go.
+        logs: Where switch.log and controller.log go, and captures where the choice has them.
         ports: How many; a worker of rank r uses port r + 1.
 
     Attributes:
@@ -127,6 +128,8 @@ class System:
         self.processes.end()
         if self._switch is not None:
             self._switch.stop()
+            for capture in self._switch.directory.glob("*.pcap"):
+                shutil.move(capture, self._logs / capture.name)
         if self.network is not None:
             self.network.stop()
             self.network = None

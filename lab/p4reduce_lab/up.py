@@ -26,7 +26,7 @@ def stay_up(choice: Choice, ports: int, output: Path) -> None:
             "(make lab), whose prompt is, or NET=local"
         )
     with (
-        results_directory(output, replace=("*.log",)) as logs,
+        results_directory(output, replace=("*.log", "*.pcap")) as logs,
         run_directory() as directory,
         System(choice, directory, logs, ports) as system,
     ):

@@ -12,10 +12,10 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
-from p4reduce_lab import bmv2
+from p4reduce_lab import bmv2, mininet_net
 
 ROOT = Path(__file__).parent.parent.parent
 LAB = [sys.executable, "-m", "p4reduce_lab"]
@@ -131,12 +131,46 @@ def test_a_short_run_on_bmv2_gives_what_numpy_gives(tmp_path: Path) -> None:
     _check_run(tmp_path, "bmv2", 2)
 
 
-def _check_run(tmp_path: Path, switch: str, workers: int) -> None:
-    arguments = ["--workers", str(workers), "--steps", "15", "--output", "out"]
-    run = Launched(tmp_path, "run", *arguments, "--switch", switch)
+@pytest.mark.bmv2
+@pytest.mark.mininet
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.skipif(bmv2.unavailable() is not None, reason=str(bmv2.unavailable()))
+@pytest.mark.skipif(mininet_net.unavailable() is not None, reason=str(mininet_net.unavailable()))
+def test_both_switches_in_mininet_and_out_of_it_train_the_same_weights(tmp_path: Path) -> None:
+    weights = {
+        (switch, network): _check_run(tmp_path, switch, 2, network)["weights_sha256"]
+        for switch, network in (("bmv2", "mininet"), ("embedded", "mininet"), ("embedded", "local"))
+    }
+    assert len(set(weights.values())) == 1, weights
+
+
+@pytest.mark.mininet
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.skipif(mininet_net.unavailable() is not None, reason=str(mininet_net.unavailable()))
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_in_mininet_that_is_interrupted_leaves_nothing(tmp_path: Path, number: int) -> None:
+    run = Launched(
+        tmp_path, "run", "--workers", "2", "--steps", "1000000", "--net", "mininet", "--pcap"
+    )
+    run.wait_for(r"step +\d+/1000000")
+    prefix = f"p4r{run.process.pid}-"
+    assert prefix in Path("/proc/net/dev").read_text()
+    run.process.send_signal(number)
+    assert run.wait() == (128 + number if number != signal.SIGKILL else -number), run.output
+    deadline = time.monotonic() + 10
+    while prefix in (interfaces := Path("/proc/net/dev").read_text()):
+        assert time.monotonic() < deadline, interfaces
+        time.sleep(0.05)
+
+
+def _check_run(tmp_path: Path, switch: str, workers: int, network: str = "local") -> dict[str, Any]:
+    arguments = ["--workers", str(workers), "--steps", "15", "--output", "out", "--pcap"]
+    run = Launched(tmp_path, "run", *arguments, "--switch", switch, "--net", network)
     assert run.wait() == 0, run.output
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    summary: dict[str, Any] = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["switch"] == switch
+    assert summary["network"] == network
+    assert len(list((tmp_path / "out").glob("*.pcap"))) >= workers
     assert summary["workers"] == workers
     assert summary["steps"] == 15
     assert abs(summary["test_accuracy"] - summary["reference_accuracy"]) <= 0.005
@@ -151,6 +185,7 @@ def _check_run(tmp_path: Path, switch: str, workers: int) -> None:
     assert "15/15" in run.output
     assert "bit-identical" in run.output
     assert "\x1b" not in run.output, "colours where there is no terminal"
+    return summary
 
 
 @pytest.mark.usefixtures("nothing_left")

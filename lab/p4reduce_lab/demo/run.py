@@ -36,7 +36,7 @@ from p4reduce_lab.threads import single_thread_variables
 
 SUMMARY_FILE = "summary.json"
 PICTURE_FILE = "training.png"
-REPLACED = (SUMMARY_FILE, PICTURE_FILE, "*.log")
+REPLACED = (SUMMARY_FILE, PICTURE_FILE, "*.log", "*.pcap")
 TRAINING_TIMEOUT = 600.0  # seconds; far above any sane training, so that nothing waits for ever
 SMOOTHING = 1.0  # seconds over which the rate of contributions is shown
 
