@@ -5,7 +5,7 @@ The same frames by the same load (see bmv2_contributions.py): four ranks with a 
 lanes under way in each of 32 slots, over veth pairs for both, and for the embedded switch over its
 Unix sockets as well.
 
-    python bench/targets.py [--turns 3] [--seconds 1.5] [--json FILE]
+    python bench/targets.py [--turns 3] [--seconds 1.2] [--json FILE]
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KINDS = ("BMv2, veths", "embedded, veths", "embedded, sockets")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.5, help="for each measurement")
+    parser.add_argument("--seconds", type=float, default=1.2, help="for each measurement")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
     # p4runtime-shell calls the end of a session critical.

@@ -4,7 +4,7 @@
 The same load (see bmv2_contributions.py) on the program and on variants of it that differ in how
 lanes are parsed, kept and added only: bench/wide_words/. Blocks have 256 int32 lanes.
 
-    python bench/wide_words.py [--turns 3] [--seconds 1.5] [--json FILE]
+    python bench/wide_words.py [--turns 3] [--seconds 1.2] [--json FILE]
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def load_variant(name: str) -> Program:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.5, help="for each measurement")
+    parser.add_argument("--seconds", type=float, default=1.2, help="for each measurement")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
     # p4runtime-shell calls the end of a session critical.

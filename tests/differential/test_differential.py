@@ -18,7 +18,7 @@ from differential_steps import JobShape, Step, play, scenes, steps
 from differential_targets import Pair, differences
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-EXAMPLES = int(os.environ.get("P4REDUCE_DIFFERENTIAL_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("P4REDUCE_DIFFERENTIAL_EXAMPLES", "50"))
 SECONDS = 120  # for any number of examples up to that, and for shrinking
 
 
