@@ -17,6 +17,7 @@ __all__ = ["Binding", "Context", "ObjectKind", "Stage"]
 Stage = Literal["parser", "ingress", "egress"]
 ObjectKind = Literal[
     "lookup",
+    "members",
     "default",
     "packets",
     "octets",
@@ -41,12 +42,12 @@ ObjectKind = Literal[
 class Binding:
     """A global of the generated code that whoever runs it must provide.
 
-    kind and name: "lookup" and "default" of a table, "packets" and "octets" of a counter, "cells"
-    of a register, a "hash" function; without a name the multicast "groups", the "stats", the clock
-    "now" (microseconds since the start) and "random" (low, high) -> int, the clone "sessions", the
-    packets that are "waiting" to be run again and "replay" that runs them, "log" and "assertion"
-    (kind, where) for programs' messages. "meters" are those of an array, "learn" takes the values
-    of a digest, "clock" gives nanoseconds.
+    kind and name: "members" of a value set, "lookup" and "default" of a table, "packets" and
+    "octets" of a counter, "cells" of a register, a "hash" function; without a name the multicast
+    "groups", the "stats", the clock "now" (microseconds since the start) and "random" (low, high)
+    -> int, the clone "sessions", the packets that are "waiting" to be run again and "replay" that
+    runs them, "log" and "assertion" (kind, where) for programs' messages. "meters" are those of an
+    array, "learn" takes the values of a digest, "clock" gives nanoseconds.
     """
 
     kind: ObjectKind

@@ -13,6 +13,7 @@ from . import program as ir
 from .codegen_actions import ActionEmitter
 from .codegen_context import Context
 from .codegen_expressions import Code
+from .program import FieldRef
 
 __all__ = ["emit_parser"]
 
@@ -142,10 +143,12 @@ class _Emitter:
     def _test(self, state: ir.ParserState, case: ir.Case) -> str:
         """The condition of a case; empty if it always holds."""
         tests = []
+        if case.value_set is not None:
+            members = self._context.bind("members", case.value_set)
+            key = [self._unsigned(field) for field in state.key]
+            return f"{key[0] if len(key) == 1 else '(' + ', '.join(key) + ')'} in {members}"
         for field, value, mask in zip(state.key, case.values, case.masks, strict=True):
-            name = self._names.field(field)
-            if field.signed:
-                name = f"({name} & {self._names.constant((1 << field.width) - 1)})"
+            name = self._unsigned(field)
             if mask == 0:
                 continue
             if mask == (1 << field.width) - 1:
@@ -154,6 +157,12 @@ class _Emitter:
                 masked = f"{name} & {self._names.constant(mask)}"
                 tests.append(f"{masked} == {self._names.constant(value)}")
         return " and ".join(tests)
+
+    def _unsigned(self, field: FieldRef) -> str:
+        name = self._names.field(field)
+        if field.signed:
+            name = f"({name} & {self._names.constant((1 << field.width) - 1)})"
+        return name
 
 
 class _Tree(_Emitter):

@@ -23,6 +23,7 @@ from google.rpc import code_pb2
 
 from .ports import MAX_FRAME_BYTES, Handler, Port
 from .server_errors import P4RuntimeError
+from .timers import Timers
 
 if TYPE_CHECKING:
     from .pipeline import Pipeline
@@ -68,6 +69,7 @@ class DataPlane:
         self.ports = {port.number: port for port in ports}
         self.stats = DataPlaneStats()
         self._pipeline: Pipeline | None = None
+        self._timers = Timers()  # those of the pipeline, once there is one
         self._packet_in: Callable[[bytes], bool] = _no_controller
         self._requests: deque[_Request[object]] = deque()
         self._packet_outs: deque[bytes] = deque()
@@ -129,6 +131,7 @@ class DataPlane:
     def install(self, pipeline: Pipeline) -> None:
         """Send packets through `pipeline` from now on. Only by `run`."""
         self._pipeline = pipeline
+        self._timers = pipeline.timers
 
     def inject(self, frame: bytes) -> None:
         """Take in a frame at the CPU port, soon.
@@ -165,7 +168,9 @@ class DataPlane:
         next_flush = time.monotonic() + _FLUSH_INTERVAL_S
         while not self._stop_requested:
             try:
-                if not poller.turn(_FLUSH_INTERVAL_S) or time.monotonic() >= next_flush:
+                quiet = not poller.turn(self._timers.wait_s(_FLUSH_INTERVAL_S))
+                self._timers.run_due()
+                if quiet or time.monotonic() >= next_flush:
                     next_flush = time.monotonic() + _FLUSH_INTERVAL_S
                     for port in self.ports.values():
                         port.flush()

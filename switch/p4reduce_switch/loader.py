@@ -66,7 +66,6 @@ _UNSUPPORTED_LISTS = {
     "header_union_types": "header union",
     "header_unions": "header union",
     "header_union_stacks": "stack of header unions",
-    "parse_vsets": "parser value set",
     "extern_instances": "extern instance",
 }
 _UNSUPPORTED_VALUES = {
@@ -134,6 +133,7 @@ class _Loader:
         self._field_lists: dict[int, ir.FieldList] = {}
         self._stacks: dict[str, HeaderStack] = {}
         self._keys: list[FieldRef] = []
+        self._value_sets: dict[str, ir.ValueSet] = {}
 
     def program(self) -> ir.Program:
         root = self._root
@@ -175,6 +175,7 @@ class _Loader:
             counters=self._counters,
             registers=self._registers,
             meters=self._meters,
+            value_sets=self._value_sets,
             digests=self._digests,
         )
 
@@ -208,6 +209,10 @@ class _Loader:
             self._headers[STACKS] = hidden_metadata(tuple(self._stacks.values()))
 
     def _load_state(self) -> None:
+        for item in self._root.get("parse_vsets", ()):
+            name = _text(item["name"], "the name of a parser value set")
+            size = _number(item["max_size"], f"the size of parser value set {name}")
+            self._value_sets[name] = ir.ValueSet(name, (), size)
         sizes = {
             table["name"]: _number(table["max_size"], f"the size of table {table['name']}")
             for pipeline in self._root["pipelines"]
@@ -603,8 +608,19 @@ class _Loader:
             elif kind == "hexstr":
                 cases.append(self._case(transition, key))
             else:
-                _refuse(f"parser value set in parser state '{name}'", source)
+                cases.append(self._value_set_case(transition, key, source))
         return ir.ParserState(name, tuple(ops), tuple(key), tuple(cases), default)
+
+    def _value_set_case(self, item: _Json, key: Sequence[FieldRef], source: Source) -> ir.Case:
+        if item["mask"] is not None:
+            _refuse("value set with a mask", source)
+        name = item["value"]
+        widths = tuple(field.width for field in key)
+        before = _find(self._value_sets, name, "parser value set", source)
+        if before.widths and before.widths != widths:
+            _refuse(f"value set '{name}' of keys of different widths", source)
+        self._value_sets[name] = ir.ValueSet(name, widths, before.size)
+        return ir.Case((), (), item["next_state"], name)
 
     def _parser_key(self, item: _Json, ops: list[ir.ParserOp], source: Source) -> FieldRef:
         """The field to select on; what is none is first put into a hidden one."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from p4.config.v1 import p4info_pb2
 
@@ -25,13 +25,16 @@ __all__ = [
     "ActionSpec",
     "ActionUse",
     "CounterSpec",
+    "DigestSpec",
     "Field",
     "MatchField",
+    "MeterSpec",
     "P4Info",
     "P4InfoError",
     "PacketHeader",
     "ProfileSpec",
     "TableSpec",
+    "ValueSetSpec",
     "names",
 ]
 
@@ -87,6 +90,26 @@ class ActionUse:
 
 
 @dataclass(frozen=True, slots=True)
+class MeterSpec:
+    """An indirect meter of `size` cells, or a direct one."""
+
+    id: int
+    name: str
+    size: int
+    in_bytes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DigestSpec:
+    """A digest; its fields are (width in bits, signed). `shape` is the kind of `P4Data` it is."""
+
+    id: int
+    name: str
+    shape: Literal["struct", "tuple", "bitstring"]
+    fields: tuple[tuple[int, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ProfileSpec:
     """An action profile, or an action selector. `max_group_size` is 0 for no limit."""
 
@@ -110,6 +133,7 @@ class TableSpec:
     has_direct_counter: bool
     supports_idle_timeout: bool
     profile: ProfileSpec | None
+    meter: MeterSpec | None
 
     @property
     def needs_priority(self) -> bool:
@@ -123,6 +147,18 @@ class CounterSpec:
     id: int
     name: str
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSetSpec:
+    id: int
+    name: str
+    fields: tuple[MatchField, ...]
+    size: int
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return tuple(field.width for field in self.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +180,9 @@ class P4Info:
     counters: Mapping[int, CounterSpec]
     registers: Mapping[int, str]
     profiles: Mapping[int, ProfileSpec]
+    meters: Mapping[int, MeterSpec]
+    digests: Mapping[int, DigestSpec]
+    value_sets: Mapping[int, ValueSetSpec]
     packet_in: PacketHeader
     packet_out: PacketHeader
 
@@ -167,16 +206,20 @@ class P4Info:
         }
         direct_counters = {c.preamble.id for c in message.direct_counters}
         profiles = {p.preamble.id: _parse_profile(p) for p in message.action_profiles}
+        direct_meters = {m.preamble.id: _parse_meter(m, 0) for m in message.direct_meters}
         headers = {h.preamble.name: _parse_header(h) for h in message.controller_packet_metadata}
         return cls(
             tables={
-                t.preamble.id: _parse_table(t, actions, direct_counters, profiles)
+                t.preamble.id: _parse_table(t, actions, direct_counters, profiles, direct_meters)
                 for t in message.tables
             },
             actions=actions,
             counters=counters,
             registers={r.preamble.id: r.preamble.name for r in message.registers},
             profiles=profiles,
+            meters={m.preamble.id: _parse_meter(m, m.size) for m in message.meters},
+            digests={d.preamble.id: _parse_digest(d, message.type_info) for d in message.digests},
+            value_sets={v.preamble.id: _parse_value_set(v) for v in message.value_sets},
             packet_in=headers.get("packet_in", PacketHeader(())),
             packet_out=headers.get("packet_out", PacketHeader(())),
         )
@@ -208,6 +251,19 @@ class P4Info:
             for name in self.registers.values()
             if name not in pipeline.registers
         )
+        found.extend(
+            f"value set '{spec.name}' is not the same in the program, or not there"
+            for spec in self.value_sets.values()
+            if spec.name not in pipeline.value_sets
+            or pipeline.value_sets[spec.name].size != spec.size
+            or pipeline.value_sets[spec.name].widths not in ((), spec.widths)
+        )
+        found.extend(_meter_differences(self, pipeline))
+        found.extend(
+            f"digest '{digest.name}' is not the same in the program, or not there"
+            for digest in self.digests.values()
+            if pipeline.digest_widths.get(digest.name) != [width for width, _ in digest.fields]
+        )
         return found
 
 
@@ -220,6 +276,10 @@ def _check_ids(message: Any) -> None:
         message.direct_counters,
         message.registers,
         message.action_profiles,
+        message.meters,
+        message.direct_meters,
+        message.digests,
+        message.value_sets,
         message.controller_packet_metadata,
     ):
         for item in kind:
@@ -267,6 +327,21 @@ def _parse_action(message: Any) -> ActionSpec:
     return ActionSpec(message.preamble.id, name, params)
 
 
+def _parse_value_set(message: Any) -> ValueSetSpec:
+    name = message.preamble.name
+    for field in message.match:
+        if _MATCH_KINDS.get(field.match_type) != "exact":
+            raise P4InfoError(f"field '{field.name}' of value set '{name}' is not exact")
+    fields = _unique(
+        (
+            MatchField(f.id, f.name, _width(f, f"field '{f.name}' of value set '{name}'"), "exact")
+            for f in message.match
+        ),
+        f"value set '{name}'",
+    )
+    return ValueSetSpec(message.preamble.id, name, fields, message.size)
+
+
 def _parse_header(message: Any) -> PacketHeader:
     name = message.preamble.name
     return PacketHeader(
@@ -285,6 +360,7 @@ def _parse_table(
     actions: Mapping[int, ActionSpec],
     direct_counters: set[int],
     profiles: Mapping[int, ProfileSpec],
+    direct_meters: Mapping[int, MeterSpec],
 ) -> TableSpec:
     name = message.preamble.name
     profile = profiles.get(message.implementation_id)
@@ -327,7 +403,50 @@ def _parse_table(
             message.idle_timeout_behavior == p4info_pb2.Table.IdleTimeoutBehavior.NOTIFY_CONTROL
         ),
         profile=profile,
+        meter=next(filter(None, map(direct_meters.get, message.direct_resource_ids)), None),
     )
+
+
+def _parse_meter(message: Any, size: int) -> MeterSpec:
+    name = message.preamble.name
+    if message.spec.type != p4info_pb2.MeterSpec.TWO_RATE_THREE_COLOR:
+        raise P4InfoError(f"meter '{name}' is not of two rates and three colours: not supported")
+    in_bytes = message.spec.unit == p4info_pb2.MeterSpec.BYTES
+    return MeterSpec(message.preamble.id, name, size, in_bytes)
+
+
+def _parse_digest(message: Any, type_info: Any) -> DigestSpec:
+    name = message.preamble.name
+    shape = message.type_spec.WhichOneof("type_spec")
+    if shape == "struct":
+        members = type_info.structs[message.type_spec.struct.name].members
+        parts = [member.type_spec for member in members]
+    elif shape == "tuple":
+        parts = list(message.type_spec.tuple.members)
+    elif shape == "bitstring":
+        parts = [message.type_spec]
+    else:
+        raise P4InfoError(f"digest '{name}' is of kind {shape}, which is not supported")
+    fields = []
+    for part in parts:
+        kind = part.bitstring.WhichOneof("type_spec")
+        if kind not in ("bit", "int"):
+            raise P4InfoError(f"digest '{name}' has a part that is not bit<> or int<>")
+        fields.append((getattr(part.bitstring, kind).bitwidth, kind == "int"))
+    return DigestSpec(message.preamble.id, name, shape, tuple(fields))
+
+
+def _meter_differences(p4info: P4Info, pipeline: Pipeline) -> Iterator[str]:
+    for spec in p4info.meters.values():
+        loaded = pipeline.meters.get(spec.name)
+        if loaded is None or (loaded.size, loaded.in_bytes) != (spec.size, spec.in_bytes):
+            yield f"meter '{spec.name}' is not the same in the program, or not there"
+    for table in p4info.tables.values():
+        meter = next((m for m in pipeline.meters.values() if m.table == table.name), None)
+        if (table.meter.name if table.meter else None) != (meter.name if meter else None):
+            yield f"the direct meter of table '{table.name}' is another one in the program"
+        if table.supports_idle_timeout and table.name not in pipeline.idle:
+            yield f"table '{table.name}' has an idle timeout only in the P4Info"
 
 
 def _parse_profile(message: Any) -> ProfileSpec:

@@ -30,6 +30,7 @@ from .replay import ReplayQueue
 from .state import Counter, Register
 from .tables import ActionInfo, Entry, EntryExists, MatchKey, Table
 from .timers import Clock, Timers
+from .value_sets import ValueSet
 
 __all__ = ["LoadError", "Pipeline", "PipelineStats"]
 
@@ -79,6 +80,7 @@ class Pipeline:
         timers: what is to be done later; whoever runs the pipeline calls `run_due` now and then.
         multicast: the multicast groups.
         clone_sessions: the clone sessions.
+        value_sets: the parser value sets, by name.
         stats: what became of the frames.
         source: the generated Python.
 
@@ -124,6 +126,9 @@ class Pipeline:
         }
         self.multicast = MulticastGroups()
         self.clone_sessions = CloneSessions()
+        self.value_sets: Mapping[str, ValueSet] = {
+            v.name: ValueSet(v.name, v.widths, v.size) for v in program.value_sets.values()
+        }
         self.stats = PipelineStats()
         self._replays = ReplayQueue(self.stats)
         self._start = time.monotonic_ns()
@@ -152,6 +157,8 @@ class Pipeline:
     def _bound(self, binding: Binding) -> object:
         """The object behind a global of the generated code."""
         kind, name = binding.kind, binding.name
+        if kind == "members":
+            return self.value_sets[name].members
         if kind == "lookup":
             return self.tables[name].lookup
         if kind == "default":

@@ -343,11 +343,15 @@ ParserOp = Extract | ExtractNext | Peek | Verify | Advance | Execute
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Taken if (key & mask) == value, field by field; `next_state` None ends the parser."""
+    """Taken if (key & mask) == value, field by field; `next_state` None ends the parser.
+
+    With a value set it is taken if that has the key, and there are no values and masks.
+    """
 
     values: tuple[int, ...]
     masks: tuple[int, ...]
     next_state: str | None
+    value_set: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -535,6 +539,15 @@ class RegisterArray:
 
 
 @dataclass(frozen=True, slots=True)
+class ValueSet:
+    """What `select` can look a key up in; `widths` of the key's fields, in bits."""
+
+    name: str
+    widths: tuple[int, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     headers: Mapping[str, Header]
     errors: Mapping[str, int]
@@ -551,4 +564,5 @@ class Program:
     counters: Mapping[str, CounterArray]
     registers: Mapping[str, RegisterArray]
     meters: Mapping[str, MeterArray]
+    value_sets: Mapping[str, ValueSet]
     digests: Mapping[str, Digest]

@@ -31,8 +31,10 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from . import server_read, server_write
 from .server_arbitration import Arbiter, Controller, election_id_of
 from .server_config import ForwardingConfig, load_config
+from .server_digests import digest_message, plan_acknowledgement
 from .server_entities import invalid
 from .server_errors import P4RuntimeError, abort, abort_batch
+from .server_idle import idle_message
 
 if TYPE_CHECKING:
     from .dataplane import DataPlane
@@ -199,6 +201,7 @@ class P4RuntimeServer:
     def _commit(self, config: ForwardingConfig) -> None:
         def switch_over() -> None:
             # Together, so that a packet-in is read by the P4Info of the program that sent it.
+            self._listen(config)
             self._dataplane.install(config.pipeline)
             self._active = config
 
@@ -314,9 +317,7 @@ class P4RuntimeServer:
             if kind == "packet":
                 self._packet_out(controller, request.packet)
             elif kind == "digest_ack":
-                raise invalid(
-                    f"digest_id {request.digest_ack.digest_id:#x} is not a digest of this pipeline"
-                )
+                self._acknowledge(controller, request.digest_ack)
             else:
                 raise P4RuntimeError(
                     code_pb2.UNIMPLEMENTED, f"stream messages of kind {kind} are not supported"
@@ -333,6 +334,32 @@ class P4RuntimeServer:
         if config is None:
             raise _no_pipeline()
         self._dataplane.inject(config.packet_out.packet_out(packet.payload, packet.metadata))
+
+    def _acknowledge(self, controller: Controller, message: Any) -> None:
+        if not self._arbiter.is_primary(controller):
+            raise P4RuntimeError(
+                code_pb2.PERMISSION_DENIED, "only the primary may acknowledge digests"
+            )
+        config = self._active
+        if config is None:
+            raise _no_pipeline()
+        self._dataplane.run(plan_acknowledgement(config, message))
+
+    def _listen(self, config: ForwardingConfig) -> None:
+        """Send what a pipeline learns, and its idle entries, to the primaries."""
+        digests = {spec.name: spec for spec in config.p4info.digests.values()}
+        tables = {spec.name: spec for spec in config.p4info.tables.values()}
+
+        def send(response: Any) -> None:
+            for controller in self._arbiter.primaries:
+                controller.send_packet_in(response)
+
+        for digest in config.pipeline.digests.values():
+            digest.sink = lambda name, number, samples: send(
+                digest_message(digests[name], number, samples)
+            )
+        for monitor in config.pipeline.idle.values():
+            monitor.sink = lambda name, entries: send(idle_message(tables[name], entries))
 
     def _packet_in(self, frame: bytes) -> bool:
         """Called in the data plane's thread: only queues; False if no controller took the frame."""

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .tables import MatchValue
 
 __all__ = [
-    "ABSENT",
     "UNSUPPORTED",
     "decode_action",
     "decode_match",
@@ -39,17 +38,9 @@ __all__ = [
 
 _MAX_PRIORITY = (1 << 31) - 1
 
-ABSENT = {
-    "meter_entry": "meter",
-    "direct_meter_entry": "direct meter",
-}
-"""Kinds of entities that no pipeline here has any of, as programs with them are not loaded."""
-
 UNSUPPORTED = {
     "extern_entry": "externs are not supported",
-    "value_set_entry": "parser value sets are not supported",
     "register_entry": "registers are not accessible by P4Runtime, as in BMv2",
-    "digest_entry": "digests are not supported",
 }
 """Kinds of entities that P4Runtime knows and this server does not."""
 

@@ -16,8 +16,8 @@ from p4.v1 import p4runtime_pb2
 
 from .p4info import names
 from .server_clones import encode_replicas, query_sessions
+from .server_digests import query_digests
 from .server_entities import (
-    ABSENT,
     UNSUPPORTED,
     decode_match,
     encode_action,
@@ -26,10 +26,13 @@ from .server_entities import (
     invalid,
 )
 from .server_errors import P4RuntimeError
+from .server_meters import encode_rates, metered_table, query_meters
 from .server_profiles import encode_target, query_groups, query_members
+from .server_value_sets import query_value_sets
 from .tables import Entry
 
 if TYPE_CHECKING:
+    from .meters import Rates
     from .multicast import Replica
     from .p4info import CounterSpec, P4Info, TableSpec
     from .profiles import Target
@@ -62,10 +65,6 @@ def plan(config: ForwardingConfig, entity: Any) -> Query:
     if kind is None:
         raise invalid("the entity is empty; set the kind of entity to read")
     message = getattr(entity, kind)
-    if kind in ABSENT:
-        if message != type(message)():
-            raise invalid(f"this pipeline has no {ABSENT[kind]}")
-        return Query(list, lambda row: row)  # all of them: there are none
     if kind in UNSUPPORTED:
         raise P4RuntimeError(code_pb2.UNIMPLEMENTED, UNSUPPORTED[kind])
     if kind == "table_entry":
@@ -74,10 +73,18 @@ def plan(config: ForwardingConfig, entity: Any) -> Query:
         return _plan_counter(config, message)
     if kind == "direct_counter_entry":
         return _plan_direct_counters(config, message)
+    if kind == "meter_entry":
+        return Query(*query_meters(config, message))
+    if kind == "direct_meter_entry":
+        return _plan_direct_meters(config, message)
+    if kind == "digest_entry":
+        return Query(*query_digests(config, message))
     if kind == "action_profile_member":
         return Query(*query_members(config, message))
     if kind == "action_profile_group":
         return Query(*query_groups(config, message))
+    if kind == "value_set_entry":
+        return Query(*query_value_sets(config, message))
     return _plan_replication(config, message)
 
 
@@ -99,6 +106,9 @@ class _EntryRow(NamedTuple):
     metadata: bytes
     is_const: bool
     target: Target | None
+    rates: Rates | None
+    idle_timeout_ns: int
+    last_hit_ns: int
 
 
 def _row(table: TableSpec, entry: Entry, *, is_default: bool = False) -> _EntryRow:
@@ -115,15 +125,25 @@ def _row(table: TableSpec, entry: Entry, *, is_default: bool = False) -> _EntryR
         entry.metadata,
         entry.is_const,
         entry.target,
+        entry.meter.rates if entry.meter is not None else None,
+        entry.idle_timeout_ns,
+        entry.last_hit_ns,
     )
 
 
 def _plan_table_entries(config: ForwardingConfig, message: Any) -> Query:
     tables = _selected_tables(config, message)
-    if message.HasField("time_since_last_hit"):
+    with_time = message.HasField("time_since_last_hit")
+    if with_time and (
+        message.is_default_action or not any(t.supports_idle_timeout for t in tables)
+    ):
         raise invalid(
-            "time_since_last_hit is set, but no selected table has an idle timeout; leave it unset"
+            "time_since_last_hit is set, but no selected entry has an idle timeout; leave it unset"
         )
+    clock = config.pipeline.timers.clock
+    with_rates = message.HasField("meter_config")
+    if message.HasField("meter_counter_data"):
+        raise P4RuntimeError(code_pb2.UNIMPLEMENTED, "meters have no counters here")
     keep = _filter(message, tables[0] if message.table_id else None)
     with_counters = message.HasField("counter_data")
 
@@ -141,6 +161,13 @@ def _plan_table_entries(config: ForwardingConfig, message: Any) -> Query:
             out.metadata = row.metadata
         if row.is_const:
             out.is_const = True
+        if with_rates:
+            encode_rates(row.rates, out.meter_config)
+        if row.idle_timeout_ns:
+            out.idle_timeout_ns = row.idle_timeout_ns
+        if with_time and row.table.supports_idle_timeout:
+            out.time_since_last_hit.elapsed_ns = max(0, clock() - row.last_hit_ns)
+            out.time_since_last_hit.SetInParent()
         if with_counters and row.table.has_direct_counter:
             _encode_counts(row.packet_count, row.byte_count, out.counter_data)
         return entity
@@ -338,6 +365,36 @@ def _plan_direct_counters(config: ForwardingConfig, message: Any) -> Query:
         out = entity.direct_counter_entry
         _encode_key(row, out.table_entry)
         _encode_counts(row.packet_count, row.byte_count, out.data)
+        return entity
+
+    return Query(snapshot, encode)
+
+
+def _plan_direct_meters(config: ForwardingConfig, message: Any) -> Query:
+    if message.HasField("counter_data"):
+        raise P4RuntimeError(code_pb2.UNIMPLEMENTED, "meters have no counters here")
+    key = message.table_entry
+    if message.HasField("table_entry") and not key.table_id:
+        tables = [t for t in _selected_tables(config, key) if t.meter is not None]
+    elif message.HasField("table_entry") and find_table(config.p4info, key.table_id).meter is None:
+        raise invalid(f"this pipeline has no direct meter of table id {key.table_id:#x}")
+    else:
+        tables = [metered_table(config, message)]
+    rows = _table_snapshot(config, tables, key, _filter(key, tables[0] if key.table_id else None))
+
+    def snapshot() -> list[_EntryRow]:
+        found = rows()
+        if key.match and not found:
+            raise P4RuntimeError(
+                code_pb2.NOT_FOUND, f"table '{tables[0].name}' has no entry with this key"
+            )
+        return found
+
+    def encode(row: _EntryRow) -> Any:
+        entity = p4runtime_pb2.Entity()
+        out = entity.direct_meter_entry
+        _encode_key(row, out.table_entry)
+        encode_rates(row.rates, out.config)
         return entity
 
     return Query(snapshot, encode)

@@ -21,8 +21,8 @@ from .p4info import names
 from .profiles import IndirectTable
 from .server_clones import plan_session
 from .server_config import ForwardingConfig, GroupForm
+from .server_digests import plan_digest
 from .server_entities import (
-    ABSENT,
     UNSUPPORTED,
     decode_action,
     decode_match,
@@ -31,7 +31,16 @@ from .server_entities import (
     invalid,
 )
 from .server_errors import P4RuntimeError
+from .server_idle import check_idle_timeout, set_timeout
+from .server_meters import (
+    check_direct_meter,
+    configure_entry,
+    decode_rates,
+    metered_table,
+    plan_meter,
+)
 from .server_profiles import decode_target, plan_group, plan_member, profile_errors
+from .server_value_sets import plan_value_set
 from .tables import Entry, EntryExists, ImmutableTable, NoSuchEntry, TableFull
 
 if TYPE_CHECKING:
@@ -60,8 +69,6 @@ def plan(config: ForwardingConfig, update: Any) -> Operation:
     kind = update.entity.WhichOneof("entity")
     if kind is None:
         raise invalid("the update has no entity")
-    if kind in ABSENT:
-        raise invalid(f"this pipeline has no {ABSENT[kind]}")
     if kind in UNSUPPORTED:
         raise P4RuntimeError(code_pb2.UNIMPLEMENTED, UNSUPPORTED[kind])
     if update.type not in (_Update.INSERT, _Update.MODIFY, _Update.DELETE):
@@ -75,10 +82,18 @@ def plan(config: ForwardingConfig, update: Any) -> Operation:
         return _plan_counter(config, update.type, entity)
     if kind == "direct_counter_entry":
         return _plan_direct_counter(config, update.type, entity)
+    if kind == "meter_entry":
+        return plan_meter(config, update.type, entity)
+    if kind == "direct_meter_entry":
+        return _plan_direct_meter(config, update.type, entity)
+    if kind == "digest_entry":
+        return plan_digest(config, update.type, entity)
     if kind == "action_profile_member":
         return plan_member(config, update.type, entity)
     if kind == "action_profile_group":
         return plan_group(config, update.type, entity)
+    if kind == "value_set_entry":
+        return plan_value_set(config, update.type, entity)
     return _plan_replication(config, update.type, entity)
 
 
@@ -105,20 +120,7 @@ def _plan_table_entry(config: ForwardingConfig, update_type: int, message: Any) 
 
 def _check_volatile(table: TableSpec, message: Any) -> None:
     """Refuse what belongs to resources that the table has not."""
-    if message.HasField("time_since_last_hit"):
-        raise invalid(f"time_since_last_hit of table '{table.name}' can only be read")
-    if message.idle_timeout_ns:
-        if table.supports_idle_timeout:
-            raise P4RuntimeError(
-                code_pb2.UNIMPLEMENTED, f"idle timeouts of table '{table.name}' are not supported"
-            )
-        raise invalid(
-            f"idle_timeout_ns is {message.idle_timeout_ns}, but table '{table.name}' has no idle "
-            "timeout; it must be 0"
-        )
-    for field in ("meter_config", "meter_counter_data"):
-        if message.HasField(field):
-            raise invalid(f"{field} is set, but table '{table.name}' has no direct meter")
+    check_idle_timeout(table, message)
     if message.HasField("counter_data"):
         if not table.has_direct_counter:
             raise invalid(f"counter_data is set, but table '{table.name}' has no direct counter")
@@ -141,6 +143,7 @@ def _plan_insert(config: ForwardingConfig, table: TableSpec, message: Any) -> Op
         )
     match = decode_match(table, message.match)
     priority = decode_priority(table, message.priority)
+    rates = check_direct_meter(table, message)
     if not message.HasField("action"):
         raise invalid(f"an INSERT into table '{table.name}' must give an action")
     action, args, target_ref = _decode_entry_action(table, message.action)
@@ -155,12 +158,14 @@ def _plan_insert(config: ForwardingConfig, table: TableSpec, message: Any) -> Op
         metadata=message.metadata,
         target=target_ref,
     )
+    configure_entry(config, table, entry, rates)
     target = config.pipeline.tables[table.name]
 
     def insert() -> None:
         try:
             with profile_errors():
                 target.insert(entry)
+            set_timeout(config, table, entry, message.idle_timeout_ns, is_new=True)
         except EntryExists:
             raise P4RuntimeError(
                 code_pb2.ALREADY_EXISTS,
@@ -191,6 +196,7 @@ def _plan_modify(config: ForwardingConfig, table: TableSpec, message: Any) -> Op
     if message.HasField("action"):
         _refuse_const(table, "the action of an entry cannot be modified")
     find = _finder(config, table, message)
+    rates = check_direct_meter(table, message)
     new_action = _decode_entry_action(table, message.action) if message.HasField("action") else None
     target = config.pipeline.tables[table.name]
 
@@ -205,6 +211,8 @@ def _plan_modify(config: ForwardingConfig, table: TableSpec, message: Any) -> Op
                 assert isinstance(target, IndirectTable)
                 with profile_errors():
                     target.retarget(entry.match, entry.priority, target_ref)
+        configure_entry(config, table, entry, rates)
+        set_timeout(config, table, entry, message.idle_timeout_ns, is_new=False)
         if not entry.is_const:
             entry.controller_metadata = message.controller_metadata
             entry.metadata = message.metadata
@@ -243,6 +251,10 @@ def _plan_default(
         )
     _check_default_key(table, message)
     _check_volatile(table, message)
+    if check_direct_meter(table, message) is not None:
+        raise P4RuntimeError(
+            code_pb2.UNIMPLEMENTED, "default entries have no direct meter, as in BMv2"
+        )
     if table.has_const_default_action or table.profile is not None:
         raise P4RuntimeError(
             code_pb2.PERMISSION_DENIED,
@@ -382,6 +394,14 @@ def _plan_direct_counter(config: ForwardingConfig, update_type: int, message: An
             entry.packets, entry.bytes = packets, size
 
     return write
+
+
+def _plan_direct_meter(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
+    table = metered_table(config, message)
+    _only_modify(update_type, f"a direct meter of table '{table.name}'")
+    rates = decode_rates(message, f"an entry of table '{table.name}'")
+    find = _finder(config, table, message.table_entry)
+    return lambda: configure_entry(config, table, find(), rates)
 
 
 def _finder(config: ForwardingConfig, table: TableSpec, key: Any) -> Callable[[], Entry]:

@@ -479,7 +479,7 @@ def test_resources_of_other_tables_are_refused(features: Client, build: Builder)
         p4rt.ActionProfileMember(action_profile_id=1),
         p4rt.ActionProfileGroup(action_profile_id=1),
         p4rt.MeterEntry(meter_id=1),
-        p4rt.DirectMeterEntry(table_entry={"table_id": 1}),
+        p4rt.DigestEntry(digest_id=1),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -492,9 +492,7 @@ def test_what_the_program_has_none_of(features: Client, message: Any) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        p4rt.ValueSetEntry(value_set_id=1),
         p4rt.RegisterEntry(register_id=1),
-        p4rt.DigestEntry(digest_id=1),
         p4rt.ExternEntry(extern_type_id=1),
     ],
     ids=lambda message: type(message).__name__,
