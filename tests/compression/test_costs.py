@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 from itertools import permutations
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from p4reduce import wire
 from p4reduce.compression import costs
 from p4reduce.compression.base import DenseSwitchOver
 from p4reduce.compression.costs import SwitchLink
 from p4reduce.compression.levels import Scheme
+from p4reduce.compression.measure import measure_link
 
 
 def play(masks: costs.BoolArray, slots: int, last: int, rank: int) -> tuple[int, int, int, int]:
@@ -120,3 +123,37 @@ def test_dense_is_preferred_where_leaving_out_saves_no_frames() -> None:
         assert fewer != rule.prefers_dense(own, total, 0.0)
     # Equal choices never fill up, so that leaving out always saves.
     assert not any(rule.prefers_dense(own, total, 1.0) for own in range(1, total))
+
+
+class ModelledCommunicator:
+    """Advances its own clock by what a link would take."""
+
+    size = 4
+    slots = 32
+
+    def __init__(self, link: SwitchLink) -> None:
+        self.link, self.now = link, 0.0
+
+    def allreduce(self, array: npt.NDArray[Any], *, name: str) -> npt.NDArray[Any]:
+        frames = min(32, array.size // 256) + array.size // 256
+        bits = 8 * (frames * 102 + array.nbytes)
+        # Two rounds, and the link's time for what does not fit into the first of them.
+        alone = 8 * (2 * 102 + 1024)
+        self.now += 2 * self.link.rtt + max(0, bits - alone) / self.link.bandwidth
+        return 4 * array
+
+
+def test_a_link_is_measured_as_it_is() -> None:
+    true = SwitchLink(4, 2e8, 3e-4)
+    communicator = ModelledCommunicator(true)
+    found = measure_link(communicator, clock=lambda: communicator.now)
+    assert found.rtt == pytest.approx(true.rtt)
+    assert found.bandwidth == pytest.approx(true.bandwidth)
+    assert (found.workers, found.slots) == (4, 32)
+    with pytest.raises(ValueError, match="blocks 1"):
+        measure_link(communicator, blocks=1)
+
+
+def test_a_clock_that_stands_still_gives_a_fast_link() -> None:
+    communicator = ModelledCommunicator(SwitchLink(4, 2e8, 3e-4))
+    assert measure_link(communicator, clock=lambda: 0.0).rtt == 0.0

@@ -20,6 +20,7 @@ from p4reduce.compression.costs import (
     Traffic,
 )
 from p4reduce.compression.levels import Choice, Levels, Scheme, choose, measure
+from p4reduce.compression.measure import measure_link
 from p4reduce.compression.reducer import (
     COMPRESSIONS,
     CompressedAllreduce,
@@ -63,5 +64,6 @@ __all__ = [
     "choose",
     "compressor_by_name",
     "measure",
+    "measure_link",
     "nonzero_blocks",
 ]
