@@ -63,8 +63,6 @@ def load(config: bytes | str) -> ir.Program:
 
 # Top-level lists of objects that are not supported, and how the language calls them.
 _UNSUPPORTED_LISTS = {
-    "header_union_types": "header union",
-    "header_unions": "header union",
     "header_union_stacks": "stack of header unions",
     "extern_instances": "extern instance",
 }
@@ -132,6 +130,9 @@ class _Loader:
         self._digests: dict[str, ir.Digest] = {}
         self._field_lists: dict[int, ir.FieldList] = {}
         self._stacks: dict[str, HeaderStack] = {}
+        self._siblings: dict[str, tuple[str, ...]] = {}
+        """Header of a union -> the union's other headers, which become invalid when it is valid."""
+        self._unions: dict[str, tuple[str, ...]] = {}
         self._keys: list[FieldRef] = []
         self._value_sets: dict[str, ir.ValueSet] = {}
 
@@ -205,6 +206,12 @@ class _Loader:
                 self._header(numbers[number], NOWHERE) for number in item["header_ids"]
             )
             self._stacks[name] = HeaderStack(name, elements)
+        for item in self._root.get("header_unions", ()):
+            name = _text(item["name"], "the name of a header union")
+            members = tuple(self._header(numbers[number], NOWHERE) for number in item["header_ids"])
+            self._unions[name] = members
+            for member in members:
+                self._siblings[member] = tuple(other for other in members if other != member)
         if self._stacks:
             self._headers[STACKS] = hidden_metadata(tuple(self._stacks.values()))
 
@@ -408,6 +415,36 @@ class _Loader:
         count = int(second["value"], 16)
         return stack.push(count, source) if item["op"] == "push" else stack.pop(count, source)
 
+    def _assign_union(self, item: _Json, source: Source) -> list[ir.Statement]:
+        target, origin = (
+            _find(self._unions, part["value"], "header union", source)
+            for part in item["parameters"]
+        )
+        statements: list[ir.Statement] = []
+        for to, from_ in zip(target, origin, strict=True):
+            args = (ir.HeaderValue(to), ir.HeaderValue(from_))
+            statements += self._with_siblings(ir.Primitive("assign_header", args, source))
+        return statements
+
+    def _with_siblings(self, primitive: ir.Primitive) -> tuple[ir.Statement, ...]:
+        """The primitive, and what it does to the other headers of a union."""
+        if primitive.op not in ("add_header", "assign_header"):
+            return (primitive,)
+        target = primitive.args[0]
+        assert isinstance(target, ir.HeaderValue)
+        others = self._invalidations(target.header, primitive.source)
+        if not others or primitive.op == "add_header":
+            return (primitive, *others)
+        origin = primitive.args[1]
+        assert isinstance(origin, ir.HeaderValue)
+        return (primitive, ir.If(ir.Valid(origin.header, is_bool=True), others, ()))
+
+    def _invalidations(self, header: str, source: Source) -> tuple[ir.Statement, ...]:
+        return tuple(
+            ir.Primitive("invalidate", (ir.HeaderValue(other),), source)
+            for other in self._siblings.get(header, ())
+        )
+
     def _typed(self, wanted: ir.ExprType, expr: ir.Expr, op: str, source: Source) -> ir.Expr:
         if ir.type_of(expr) != wanted:
             raise LoadError(
@@ -479,8 +516,10 @@ class _Loader:
                 statements += element
             elif item["op"] in ("push", "pop", "assign_header_stack"):
                 statements += self._stack_primitive(item, where)
+            elif item["op"] == "assign_union":
+                statements += self._assign_union(item, where)
             else:
-                statements.append(self._primitive(item, params, where))
+                statements += self._with_siblings(self._primitive(item, params, where))
         return tuple(statements)
 
     def _jump_target(self, item: _Json, index: int, end: int, source: Source) -> int:
@@ -597,7 +636,14 @@ class _Loader:
     def _state(self, item: _Json) -> ir.ParserState:
         name = _text(item["name"], "the name of a parser state")
         source = _source(item, Source(f"parser state {name}"))
-        ops = [self._parser_op(op, name, _source(op, source)) for op in item["parser_ops"]]
+        ops: list[ir.ParserOp] = []
+        for op in item["parser_ops"]:
+            parsed = self._parser_op(op, name, _source(op, source))
+            ops.append(parsed)
+            if isinstance(parsed, ir.Extract):
+                ops += map(ir.Execute, self._invalidations(parsed.header, source))
+            elif isinstance(parsed, ir.Execute) and isinstance(parsed.statement, ir.Primitive):
+                ops += map(ir.Execute, self._with_siblings(parsed.statement)[1:])
         key = [self._parser_key(part, ops, source) for part in item["transition_key"]]
         cases = []
         default: str | None = None

@@ -24,6 +24,7 @@ NAMES = (
     "stacks",
     "state",
     "tables",
+    "unions",
     "value_sets",
 )
 REFUSED = tuple(sorted(path.stem for path in (PROGRAMS / "refused").glob("*.p4")))

@@ -18,7 +18,6 @@ from pipeline_programs import AGGREGATION, NAMES, PROGRAMS, REFUSED, config
 # Program -> what the message must say; where p4c gives the source line, so does the message.
 MESSAGES = {
     "hash_algorithm": "hash_algorithm.p4:15: hash algorithm 'random'",
-    "header_union": "header union 'u_t'",
     "varbit": "varbit field 'a.y'",
 }
 

@@ -111,6 +111,8 @@ GENERATORS: dict[str, Callable[[Rng], bytes]] = {
     "stacks": stacks_frame,
     "state": lambda rng: bytes((rng.randrange(2), 0, 0, 0, rng.randrange(6))) + rng.randbytes(263),
     "tables": tables_frame,
+    "unions": lambda rng: bytes((rng.randrange(4), rng.randrange(4))) + rng.randbytes(20),
+    "value_sets": lambda rng: rng.randbytes(20),
 }
 
 
