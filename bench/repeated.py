@@ -16,13 +16,13 @@ class Summary:
 
     Attributes:
         contributions_per_second: of all ranks together; `slowest` and `fastest` likewise.
-        times_the_first: the median of the ratios, turn by turn, of this rate to that of the first
+        rate_ratio: the median of the ratios, turn by turn, of this rate to that of the first
             of those that are compared.
         switch_us: CPU time of all the switch's threads for a contribution.
         busiest_thread_us: of the one that has most; in BMv2 that is ingress.
         busiest_thread_load: the share of a core that it used, 0 to 1. Well below 1, something else
             was the bottleneck.
-        busiest_thread_times_the_first: as `times_the_first`, of `busiest_thread_us`. Other load on
+        thread_us_ratio: as `rate_ratio`, of `busiest_thread_us`. Other load on
             the machine hardly changes it.
         load_us: CPU time of the process that sends and receives, for a contribution.
     """
@@ -31,11 +31,11 @@ class Summary:
     contributions_per_second: float
     slowest: float
     fastest: float
-    times_the_first: float
+    rate_ratio: float
     switch_us: float
     busiest_thread_us: float
     busiest_thread_load: float
-    busiest_thread_times_the_first: float
+    thread_us_ratio: float
     load_us: float
 
 
@@ -62,11 +62,11 @@ def _summary(name: str, results: list[Result], first: list[Result]) -> Summary:
         contributions_per_second=statistics.median(rates),
         slowest=min(rates),
         fastest=max(rates),
-        times_the_first=ratio(lambda one: one.contributions_per_second),
+        rate_ratio=ratio(lambda one: one.contributions_per_second),
         switch_us=median(lambda one: one.switch_us),
         busiest_thread_us=median(lambda one: one.busiest_thread_us),
         busiest_thread_load=median(lambda one: one.busiest_thread_load),
-        busiest_thread_times_the_first=ratio(lambda one: one.busiest_thread_us),
+        thread_us_ratio=ratio(lambda one: one.busiest_thread_us),
         load_us=median(lambda one: one.load_us),
     )
 
@@ -76,8 +76,8 @@ def show(summaries: list[Summary]) -> None:
     for one in summaries:
         print(
             f"{one.name:44} {one.contributions_per_second:8,.0f}/s"
-            f" ({one.slowest:,.0f} to {one.fastest:,.0f}; {one.times_the_first:.2f}x)"
+            f" ({one.slowest:,.0f} to {one.fastest:,.0f}; {one.rate_ratio:.2f}x)"
             f"  switch {one.switch_us:.1f} us, busiest thread {one.busiest_thread_us:.1f} us"
-            f" ({one.busiest_thread_times_the_first:.2f}x, {one.busiest_thread_load:.0%} of a core)"
+            f" ({one.thread_us_ratio:.2f}x, {one.busiest_thread_load:.0%} of a core)"
             f"  load {one.load_us:.1f} us"
         )
