@@ -9,14 +9,36 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from worker_system import System
+from p4reduce_lab import bmv2
+from p4reduce_lab.bmv2 import Bmv2Switch
+from p4reduce_lab.embedded import EmbeddedSwitch
+from worker_system import PORTS, System
+
+NO_BMV2 = bmv2.unavailable()
 
 
-@pytest.fixture(scope="session")
-def system() -> Iterator[System]:
+@pytest.fixture(
+    scope="session",
+    params=[
+        "embedded",
+        pytest.param(
+            "bmv2",
+            marks=[
+                pytest.mark.bmv2,
+                pytest.mark.root,
+                pytest.mark.skipif(NO_BMV2 is not None, reason=str(NO_BMV2)),
+            ],
+        ),
+    ],
+)
+def system(request: pytest.FixtureRequest) -> Iterator[System]:
+    """Each test that uses it runs once on each target."""
     # pytest's own directories have paths too long for Unix sockets.
-    with tempfile.TemporaryDirectory(prefix="p4r-") as directory:
-        running = System(Path(directory))
+    with tempfile.TemporaryDirectory(prefix="p4r-") as name:
+        directory = Path(name)
+        (directory / "switch").mkdir()
+        launcher = {"embedded": EmbeddedSwitch, "bmv2": Bmv2Switch}[request.param]
+        running = System(launcher(directory / "switch", PORTS), directory)
         try:
             yield running
         finally:

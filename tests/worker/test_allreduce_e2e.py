@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-reduce through the embedded switch: right results, whatever happens to the frames."""
+"""All-reduce through both switches: right results, whatever happens to the frames."""
 
 from __future__ import annotations
 

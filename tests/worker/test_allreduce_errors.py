@@ -320,6 +320,8 @@ def test_a_taken_rank_is_refused(system: System) -> None:
 
 
 def test_a_port_with_a_worker_is_refused(system: System) -> None:
+    if not system.interface(1).startswith("unix:"):
+        pytest.skip("only a Unix socket belongs to one worker; an interface may have several")
     with (
         system.init(0, 1, system.new_job()),
         pytest.raises(p4reduce.SwitchUnreachableError, match="another worker has this port"),

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
 import threading
 import time
@@ -14,6 +13,8 @@ from typing import Any, TypeVar
 
 import p4reduce
 from p4reduce.control.client import ControlClient
+from p4reduce_lab.launch import SwitchLauncher
+from p4reduce_lab.processes import Processes
 
 T = TypeVar("T")
 
@@ -30,51 +31,51 @@ def wait_for(condition: Callable[[], Any], what: str) -> None:
 
 
 class System:
-    """The embedded switch with ports 1 to 8 on Unix sockets, and its controller."""
+    """A switch with ports 1 to 8 and its controller.
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._processes: list[subprocess.Popen[bytes]] = []
+    Args:
+        switch: not started yet; has its own directory.
+        directory: for the controller's socket, state and log.
+    """
+
+    def __init__(self, switch: SwitchLauncher, directory: Path) -> None:
+        self._switch = switch
         self._numbers = itertools.count()
-        p4runtime = f"unix:{directory}/p4runtime.sock"
+        self._processes = Processes()
         self.controller = f"unix:{directory}/controller.sock"
-        ports = [f"--port={n}=unix:{directory}/port{n}.sock" for n in range(1, PORTS + 1)]
-        self._start("switch", "p4reduce_switch", "--grpc-addr", p4runtime, *ports)
-        self._start(
-            *("controller", "p4reduce_controller", "serve", "--switch", p4runtime),
-            *("--listen", self.controller, "--ports", f"1-{PORTS}"),
-            *("--lease", f"{LEASE:g}", "--state-dir", f"{directory}/state"),
-        )
         self.control = ControlClient(self.controller)
+        try:
+            switch.start(self._processes)
+            switch.wait_ready()
+            self._start_controller(directory)
+        except BaseException:
+            self.close()
+            raise
 
-    def _start(self, name: str, module: str, *arguments: str) -> None:
-        ready = self._directory / f"{name}.ready"
-        log = self._directory / f"{name}.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments, "--ready-file", str(ready)],
-                stdout=output,
-                stderr=output,
-            )
-        self._processes.append(process)
-        wait_for(lambda: ready.exists() or process.poll() is not None, f"{name} is ready")
-        assert process.poll() is None, log.read_text()
+    def _start_controller(self, directory: Path) -> None:
+        ready = directory / "controller.ready"
+        command = [sys.executable, "-m", "p4reduce_controller", "serve"]
+        command += ["--switch", self._switch.grpc_address, "--listen", self.controller]
+        command += ["--ports", f"1-{PORTS}", "--lease", f"{LEASE:g}"]
+        command += ["--state-dir", f"{directory}/state", "--ready-file", str(ready)]
+        self._processes.start("controller", command, log=directory / "controller.log")
+
+        def is_ready() -> bool:
+            self._processes.check()
+            return ready.exists()
+
+        wait_for(is_ready, "the controller is ready")
 
     def close(self) -> None:
         self.control.close()
-        for process in reversed(self._processes):
-            process.terminate()
-            try:
-                process.wait(10.0)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        self._processes.end()
+        self._switch.stop()
 
     def new_job(self) -> str:
         return f"test-{next(self._numbers)}"
 
     def interface(self, port: int) -> str:
-        return f"unix:{self._directory}/port{port}.sock"
+        return self._switch.interface.format(port=port)
 
     def init(
         self, rank: int, world_size: int, job: str, *, first_port: int = 1, **options: Any
