@@ -3,7 +3,8 @@
 
 P4Runtime 1.4.1, "Idle-timeout": an entry that no packet hits for its timeout is reported, and again
 after each further timeout. BMv2 looks at its entries once a second; here each table is looked at
-when its next entry may be due, but not more often than every 10 ms.
+when its next entry may be due, but not more often than every 10 ms, and in large tables not so
+often that it takes much of the data plane's time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .timers import Timers
 __all__ = ["IdleMonitor", "IdleSink"]
 
 _SHORTEST_NS = 10_000_000
+_PER_ENTRY_NS = 20_000
 
 IdleSink = Callable[[str, list[Entry]], None]
 """Takes the name of a table and its idle entries."""
@@ -43,7 +45,8 @@ class IdleMonitor:
 
     def _look_at(self, when_ns: int) -> None:
         now = self._timers.clock()
-        when_ns = max(when_ns, now + _SHORTEST_NS)
+        shortest = max(_SHORTEST_NS, _PER_ENTRY_NS * self._table.entry_count)
+        when_ns = max(when_ns, now + shortest)
         if self._next_ns is None or when_ns < self._next_ns:
             self._next_ns = when_ns
             self._timers.call_after(when_ns - now, lambda: self._sweep(when_ns))

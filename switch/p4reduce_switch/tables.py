@@ -179,6 +179,11 @@ class Table:
         return list(self._entries.values())
 
     @property
+    def entry_count(self) -> int:
+        """How many entries there are, but for the default one."""
+        return len(self._entries)
+
+    @property
     def default_entry(self) -> Entry:
         """What a miss does. Its `match` is empty. Misses are not counted (as in BMv2)."""
         return self.default_slot[0][2]

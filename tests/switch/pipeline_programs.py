@@ -11,14 +11,18 @@ PROGRAMS = Path(__file__).parent / "programs"
 AGGREGATION = PROGRAMS.parents[2] / "p4src" / "compiled" / "p4reduce.json"
 NAMES = (
     "checksums",
+    "digests",
     "flow",
     "hashes",
+    "idle",
     "many_paths",
     "messages",
+    "meters",
     "operators",
     "parsing",
     "passive",
     "peeking",
+    "profiles",
     "replay",
     "replication",
     "stacks",

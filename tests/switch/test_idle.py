@@ -91,6 +91,10 @@ def test_a_short_timeout_does_not_keep_the_switch_busy() -> None:
     entry = bench.insert(1, 0)
     bench.pipeline.idle[AGES].start(entry, 1)
     assert [at for at, _, _ in bench.run_until(35)] == [10, 20, 30]
+    for key in range(2, 16):
+        bench.insert(key, 0)
+    bench.pipeline.tables[AGES].delete((1,), 0)
+    assert bench.run_until(100) == []
 
 
 # -- P4Runtime -----------------------------------------------------------------------------------

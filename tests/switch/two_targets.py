@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from p4.v1 import p4runtime_pb2 as p4rt
 from p4rt_client import Client, config
 from p4rt_fixtures import CPU_PORT, Target
 from switch_peer import DEADLINE_S
@@ -32,6 +33,7 @@ def exchange(client: Client, frame: bytes) -> bytes:
     client.send(packet={"payload": frame})
     while True:
         message = client.next()
+        assert isinstance(message, p4rt.StreamMessageResponse), f"the stream ended: {message}"
         if message.HasField("packet"):
             assert isinstance(message.packet.payload, bytes)
             return message.packet.payload
