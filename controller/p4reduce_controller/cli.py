@@ -205,6 +205,14 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     help="A rank without a heartbeat for that long is lost.",
 )
 @click.option(
+    "--default-slots",
+    type=click.IntRange(1, SLOTS),
+    default=DEFAULT_SLOTS,
+    show_default=True,
+    help="Of a job that does not say how many it wants. More keep a fast switch busier; BMv2 "
+    "queues 64 frames a port and drops the rest.",
+)
+@click.option(
     "--state-dir",
     type=click.Path(file_okay=False, path_type=Path),
     help="Where the last job incarnation id is kept.  [default: ~/.local/state/p4reduce]",
@@ -240,6 +248,7 @@ def serve(
     switch_ip: str,
     switch_mac: str,
     lease: float,
+    default_slots: int,
     state_dir: Path | None,
     connect_timeout: float,
     ready_file: Path | None,
@@ -269,6 +278,7 @@ def serve(
             switch_ip=switch_ip,
             switch_mac=switch_mac.lower(),
             lease=lease,
+            default_slots=default_slots,
             state_directory=state_dir or default_state_directory(),
             connect_timeout=connect_timeout,
         ),

@@ -27,7 +27,16 @@ from p4reduce_controller.addresses import parse_ip, parse_mac
 from p4reduce_controller.events import Event, EventLog, RateLimit
 from p4reduce_controller.fabric import Fabric, RankCounts
 from p4reduce_controller.incarnation import Incarnations
-from p4reduce_controller.jobs import Attachment, Cause, Job, Jobs, JobState, Member, RefusedError
+from p4reduce_controller.jobs import (
+    DEFAULT_SLOTS,
+    Attachment,
+    Cause,
+    Job,
+    Jobs,
+    JobState,
+    Member,
+    RefusedError,
+)
 from p4reduce_controller.layout import lay_out
 from p4reduce_controller.outcome import Outcome
 from p4reduce_controller.p4client import (
@@ -70,6 +79,7 @@ class Settings:
     lease: float  # seconds
     state_directory: Path
     connect_timeout: float = 10.0
+    default_slots: int = DEFAULT_SLOTS  # of a job that does not say how many it wants
 
 
 @dataclass(frozen=True)
@@ -119,6 +129,7 @@ class Controller:
             next_incarnation=Incarnations(settings.state_directory).next,
             clock=time.monotonic,
             wall_clock=time.time,
+            default_slots=settings.default_slots,
         )
 
     # -- Life --------------------------------------------------------------------------

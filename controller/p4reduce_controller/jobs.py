@@ -207,8 +207,10 @@ class Jobs:
         next_incarnation: Callable[[], int],
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
+        default_slots: int = DEFAULT_SLOTS,
     ) -> None:
         self.lease = lease
+        self._default_slots = default_slots
         self.hellos_refused = 0
         self._listener = listener
         self._ports = frozenset(ports)
@@ -276,11 +278,11 @@ class Jobs:
         if name in self._by_name and self._by_name[name].alive:
             raise RefusedError(Cause.TAKEN, f"there is a job {name!r} already")
         try:
-            range_ = self._slots.allocate(slots or DEFAULT_SLOTS)
+            range_ = self._slots.allocate(slots or self._default_slots)
         except ExhaustedError as error:
             raise RefusedError(
                 Cause.EXHAUSTED,
-                f"no {slots or DEFAULT_SLOTS} slots in a row for job {name!r}: {error}",
+                f"no {slots or self._default_slots} slots in a row for job {name!r}: {error}",
             ) from None
         try:
             incarnation = self._next_incarnation()

@@ -45,6 +45,7 @@ class Bmv2Switch(SwitchLauncher):
     """
 
     name = "bmv2"
+    slots = 32  # a result is at most two frames, and it queues 64 a port
 
     def __init__(
         self, directory: Path, ports: int | Mapping[int, str], *, pcap: bool = False

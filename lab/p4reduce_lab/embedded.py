@@ -21,6 +21,7 @@ class EmbeddedSwitch(SwitchLauncher):
     """
 
     name = "embedded"
+    slots = 128  # its ports queue 1,024 frames
 
     def __init__(
         self, directory: Path, ports: int | Mapping[int, str], *, pcap: bool = False

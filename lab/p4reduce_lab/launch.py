@@ -42,6 +42,9 @@ class SwitchLauncher(ABC):
     name: str
     """As `make run SWITCH=…` has it."""
 
+    slots: int
+    """How many a job should have in flight, if nobody says otherwise."""
+
     def __init__(self, directory: Path, *, pcap: bool = False) -> None:
         self.directory = directory
         self.log = directory / "switch.log"

@@ -73,6 +73,7 @@ class System:
             raise LabError(f"cannot make the switch's ports: {error}") from error
         command = [sys.executable, "-m", "p4reduce_controller", "serve"]
         command += ["--switch", self._switch.address, "--listen", self.controller_address]
+        command += ["--default-slots", str(self._switch.slots)]
         if self.network is not None:
             command += ["--switch-ip", SWITCH_IP]
         command += ["--ports", f"1-{self._ports}", "--state-dir", str(self._directory / "state")]

@@ -70,7 +70,7 @@ def jobs(world: World) -> Jobs:
     return make_jobs(world)
 
 
-def make_jobs(world: World) -> Jobs:
+def make_jobs(world: World, **options: int) -> Jobs:
     return Jobs(
         world,
         lease=LEASE,
@@ -80,7 +80,14 @@ def make_jobs(world: World) -> Jobs:
         next_incarnation=world.next_incarnation,
         clock=lambda: world.now,
         wall_clock=lambda: 1e9 + world.now,
+        **options,
     )
+
+
+def test_a_job_that_asks_for_no_number_of_slots_gets_the_controllers(world: World) -> None:
+    jobs = make_jobs(world, default_slots=100)
+    assert len(join(jobs, "a", 0, 1)[0].slots) == 100
+    assert len(join(jobs, "b", 0, 1, slots=7)[0].slots) == 7
 
 
 def place(rank: int, *, port: int | None = None) -> Attachment:
