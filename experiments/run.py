@@ -73,12 +73,12 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def compare(name: str, plan: Plan) -> tuple[str, list[study.Outcome]]:
+def compare(name: str, plan: Plan, share: float) -> tuple[str, list[study.Outcome]]:
     """One task's sweeps and CAT runs; also a sentence on the target."""
     task = TASKS[name]()
     dense = study.uncompressed_run(task, plan.dense_steps)
     start = task.loss(task.start())
-    target = study.target_loss(dense, start, TARGET)
+    target = study.target_loss(dense, start, share)
     outcomes: list[study.Outcome] = []
     for feedback in plan.feedback:
         outcomes += study.elements(task, plan.levels, target, dense, feedback, plan.steps, say)
@@ -136,11 +136,11 @@ def accuracies(steps: int) -> str:
     return report.table(head, rows)
 
 
-def schemes() -> str:
+def schemes(share: float) -> str:
     """CAT over each of its schemes without feedback, on the logistic task with real data."""
     task = TASKS["cancer"]()
     dense = study.uncompressed_run(task, PLANS["cancer"].dense_steps)
-    target = study.target_loss(dense, task.loss(task.start()), TARGET)
+    target = study.target_loss(dense, task.loss(task.start()), share)
     rows = []
     for scheme in Scheme:
         cells = []
@@ -249,13 +249,16 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "experiments")
     parser.add_argument("--tasks", nargs="+", choices=sorted(TASKS), default=list(PLANS))
     parser.add_argument("--switch", choices=["auto", "embedded", "bmv2", "none"], default="auto")
+    parser.add_argument(
+        "--target", type=float, default=TARGET, help="share of the uncompressed gain to reach"
+    )
     parser.add_argument("--docs", action="store_true", help="update docs/experiments.md")
     given = parser.parse_args()
     output: Path = given.output
     output.mkdir(parents=True, exist_ok=True)
     targets, outcomes = [], []
     for name in given.tasks:
-        target, some = compare(name, PLANS[name])
+        target, some = compare(name, PLANS[name], given.target)
         targets.append(target)
         outcomes += some
     sections = {
@@ -270,7 +273,7 @@ def main() -> None:
     report.plot_grid(outcomes, True, output / "seconds.png", seconds=True)
     report.plot_levels(outcomes, output / "levels.png")
     if "cancer" in given.tasks:
-        sections["schemes"] = schemes()
+        sections["schemes"] = schemes(given.target)
     if "digits" in given.tasks:
         sections["accuracy"] = accuracies(PLANS["digits"].steps)
     runs = {}
