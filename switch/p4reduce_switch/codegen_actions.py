@@ -105,6 +105,8 @@ class ActionEmitter:
             fields = [self._names.field(f) for f in header.fields if self._context.is_live(f)]
             if fields:
                 self._writer.line(f"{' = '.join(fields)} = 0")
+            if header.tail is not None:
+                self._writer.line(f'{self._names.field(header.tail)} = b""')
             if self._tracks_length:
                 self._writer.line(f"_length += {header.size}")
 
@@ -113,7 +115,9 @@ class ActionEmitter:
         valid = self._names.valid(header.name)
         if self._tracks_length:
             with self._writer.block(f"if {valid}:"):
-                self._writer.line(f"_length -= {header.size}")
+                tail = header.tail
+                more = f" + len({self._names.field(tail)})" if tail is not None else ""
+                self._writer.line(f"_length -= {header.size}{more}")
         self._invalidate(target)
 
     def _invalidate(self, target: ir.HeaderValue) -> None:

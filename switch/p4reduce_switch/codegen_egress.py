@@ -105,7 +105,14 @@ def emit_serialisation(context: Context) -> None:
             packed = f"_frame[{offset}:{offset} + {header.size}]"
         else:
             packed = context.layouts[name].pack()
+        packed += _tail(context, name)
         writer.line(f'{names.serialised(name)} = {packed} if {names.valid(name)} else b""')
+
+
+def _tail(context: Context, header: str) -> str:
+    """The varbit field, to be added to the bytes of its header."""
+    tail = context.program.headers[header].tail
+    return "" if tail is None else f" + {context.names.field(tail)}"
 
 
 def emit_egress(context: Context, state: EgressState) -> None:
@@ -156,7 +163,8 @@ def _emit_deparser(context: Context) -> None:
     parts = []
     for name in context.wire:
         if context.packed_in_egress(name):
-            parts.append(f'{context.layouts[name].pack()} if {names.valid(name)} else b""')
+            packed = context.layouts[name].pack() + _tail(context, name)
+            parts.append(f'{packed} if {names.valid(name)} else b""')
         else:
             parts.append(names.serialised(name))
     parts.append("_payload")

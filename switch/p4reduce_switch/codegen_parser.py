@@ -59,6 +59,9 @@ class _Emitter:
         """Write one operation; gives the offset after it, None if that is `_at`."""
         if isinstance(op, ir.Extract):
             return self._extract(op.header, at)
+        if isinstance(op, ir.ExtractVariable):
+            self._extract_variable(op, at)
+            return None
         if isinstance(op, ir.ExtractNext):
             return self._extract_next(op, at)
         if isinstance(op, ir.Peek):
@@ -79,6 +82,26 @@ class _Emitter:
         self._need(size, at)
         self._take(name, at)
         return self._pass(size, at)
+
+    def _extract_variable(self, op: ir.ExtractVariable, at: int | None) -> None:
+        """The errors in the order in which BMv2 looks for them."""
+        header = self._context.program.headers[op.header]
+        assert header.tail is not None
+        if at is not None:
+            self._writer.line(f"_at = {at}")
+        code = self._expressions.data(op.bits)
+        self._writer.line(f"_skip = {code.text}")
+        with self._writer.block("if _skip & 7:" if code.low >= 0 else "if _skip & 7 or _skip < 0:"):
+            self._fail("ParserInvalidArgument", None)
+        self._writer.line(f"_end = _at + {header.size} + (_skip >> 3)")
+        with self._writer.block("if _size < _end:"):
+            self._fail("PacketTooShort", None)
+        with self._writer.block(f"if _end > _at + {op.most}:"):
+            self._fail("HeaderTooShort", None)
+        self._take(op.header, None)
+        tail = self._names.field(header.tail)
+        self._writer.line(f"{tail} = _frame[_at + {header.size}:_end]")
+        self._writer.line("_at = _end")
 
     def _extract_next(self, op: ir.ExtractNext, at: int | None) -> int | None:
         taken = self._names.field(op.next)

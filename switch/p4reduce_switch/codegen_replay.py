@@ -34,6 +34,8 @@ __all__ = [
     "kept_parameters",
 ]
 
+# Hidden metadata that belongs to headers, and stays with them.
+_OF_HEADERS = (STACKS, ir.VARBITS)
 # PktInstanceType of simple_switch.
 _INGRESS_CLONE, _EGRESS_CLONE, _RECIRCULATED, _RESUBMITTED = 1, 2, 4, 6
 
@@ -87,7 +89,7 @@ def emit_reset(context: Context) -> None:
     metadata = [
         names.field(field)
         for header in context.program.headers.values()
-        if header.is_metadata and header.name != STACKS
+        if header.is_metadata and header.name not in _OF_HEADERS
         for field in header.fields
         if field in usage.live and field in usage.reads | usage.writes and field not in fields
     ]
@@ -137,7 +139,7 @@ def emit_clone_at_egress(context: Context, state: EgressState) -> None:
     arguments = ["_to", "_as", "_limit"]
     for argument in state.arguments:
         field = state.metadata.get(argument)
-        if field is None or field.header == STACKS:
+        if field is None or field.header in _OF_HEADERS:
             arguments.append(argument)
         else:
             arguments.append(_kept(context, field, lists, "clone"))

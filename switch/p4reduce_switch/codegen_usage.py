@@ -72,6 +72,8 @@ class Usage:
             self._control(program.ingress, self.ingress)
             self._control(program.egress, self.egress)
             self._replays()
+            for name in wire:
+                self.egress.reads.update(self._tail(name))
             for checksum in program.verify:
                 self._checksum(
                     checksum, self.ingress, updates=False, raw=self.is_raw_verified(checksum)
@@ -120,6 +122,9 @@ class Usage:
                 if isinstance(op, ir.Verify):
                     self._expr(op.condition, usage)
                     self._expr(op.error, usage)
+                elif isinstance(op, ir.ExtractVariable):
+                    self._expr(op.bits, usage)
+                    usage.writes.update(self._tail(op.header))
                 elif isinstance(op, ir.ExtractNext):
                     usage.reads.add(op.next)
                     usage.writes.add(op.next)
@@ -129,6 +134,10 @@ class Usage:
                     self._expr(op.bits, usage)
                 elif isinstance(op, ir.Execute):
                     self._statements((op.statement,), usage)
+
+    def _tail(self, header: str) -> tuple[FieldRef, ...]:
+        tail = self._program.headers[header].tail
+        return () if tail is None else (tail,)
 
     def _control(self, control: ir.Control, usage: StageUsage) -> None:
         for node in control.nodes.values():
@@ -187,6 +196,7 @@ class Usage:
             usage.exits = True
         if op == "add_header":
             usage.added.add(_header(args[0]))
+            usage.writes.update(self._tail(_header(args[0])))
         if op in ("remove_header", "invalidate"):
             usage.removed.add(_header(args[0]))
         if op == "assign_header":

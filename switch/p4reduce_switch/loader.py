@@ -130,6 +130,8 @@ class _Loader:
         self._digests: dict[str, ir.Digest] = {}
         self._field_lists: dict[int, ir.FieldList] = {}
         self._stacks: dict[str, HeaderStack] = {}
+        self._most: dict[str, int] = {}
+        """Most bytes of each header with a varbit field."""
         self._siblings: dict[str, tuple[str, ...]] = {}
         """Header of a union -> the union's other headers, which become invalid when it is valid."""
         self._unions: dict[str, tuple[str, ...]] = {}
@@ -187,29 +189,42 @@ class _Loader:
         for item in self._root["headers"]:
             name = _text(item["name"], "the name of a header")
             type_ = _find(types, item["header_type"], "header type", _source(item))
-            fields = []
+            fields: list[FieldRef] = []
+            tail: FieldRef | None = None
             for field_name, width, *signed in type_["fields"]:
+                if tail is not None or (width == "*" and not fields):
+                    _refuse(
+                        f"varbit field in '{name}' that is not the last of several fields",
+                        _source(type_, _source(item)),
+                    )
                 if width == "*":
-                    _refuse(f"varbit field '{name}.{field_name}'", _source(type_, _source(item)))
+                    tail = FieldRef(ir.VARBITS, f"{name}.{field_name}", 0)
+                    self._most[name] = _number(type_["max_length"], f"the length of {name}")
+                    continue
                 _number(width, f"the width of field {name}.{field_name}", 1)
                 _text(field_name, f"the name of a field of header {name}")
                 fields.append(FieldRef(name, field_name, width, bool(signed and signed[0])))
-            header = ir.Header(name, tuple(fields), bool(item["metadata"]))
+            header = ir.Header(name, tuple(fields), bool(item["metadata"]), tail)
             if not header.is_metadata and header.bits % 8:
                 raise LoadError(f"header '{name}' has {header.bits} bits, not a multiple of 8")
             self._headers[name] = header
             self._fields.update(((name, field.name), field) for field in fields)
+        tails = tuple(h.tail for h in self._headers.values() if h.tail is not None)
+        if tails:
+            self._headers[ir.VARBITS] = ir.Header(ir.VARBITS, tails, is_metadata=True)
         numbers = {item["id"]: item["name"] for item in self._root["headers"]}
         for item in self._root.get("header_stacks", ()):
             name = _text(item["name"], "the name of a header stack")
             elements = tuple(
                 self._header(numbers[number], NOWHERE) for number in item["header_ids"]
             )
+            self._check_fixed(f"stack '{name}'", elements, NOWHERE)
             self._stacks[name] = HeaderStack(name, elements)
         for item in self._root.get("header_unions", ()):
             name = _text(item["name"], "the name of a header union")
             members = tuple(self._header(numbers[number], NOWHERE) for number in item["header_ids"])
             self._unions[name] = members
+            self._check_fixed(f"union '{name}'", members, NOWHERE)
             for member in members:
                 self._siblings[member] = tuple(other for other in members if other != member)
         if self._stacks:
@@ -283,7 +298,15 @@ class _Loader:
                 raise LoadError(f"there is no field standard_metadata.{name}, which v1model needs")
         return found
 
+    def _check_fixed(self, what: str, headers: Iterable[str], source: Source) -> None:
+        """Headers with varbit fields can be extracted, made valid or not, and go out; no more."""
+        for header in headers:
+            if self._headers[header].tail is not None:
+                _refuse(f"{what} with varbit header '{header}'", source)
+
     def _field(self, header: str, name: str, source: Source) -> FieldRef:
+        if (tail := self._headers[header].tail) is not None and tail.name == f"{header}.{name}":
+            _refuse(f"varbit field '{header}.{name}' in an expression or assignment", source)
         return _find(self._fields, (header, name), "field", source)
 
     def _header(self, name: str, source: Source) -> str:
@@ -359,6 +382,8 @@ class _Loader:
         if op in ("==", "!="):
             op += {"data": "", "bool": "b", "header": "h"}[ir.type_of(left)]
         for operand in (left, right):
+            if isinstance(operand, ir.HeaderValue):
+                self._check_fixed(f"'{op[:2]}'", (operand.header,), source)
             self._typed(ir.BINARY_OPERATORS[op][0], operand, op, source)
         if op in ("two_comp_mod", "sat_cast", "usat_cast") and not isinstance(right, ir.Const):
             _refuse(f"operator '{op}' with a width that is not constant", source)
@@ -584,7 +609,10 @@ class _Loader:
         if kind == "header" and op == "mark_to_drop":
             return ir.HeaderValue(_find(self._headers, name, "metadata", source).name)
         if kind == "header":
-            return ir.HeaderValue(self._header(name, source))
+            header = self._header(name, source)
+            if op not in ("add_header", "remove_header"):
+                self._check_fixed(f"'{op}'", (header,), source)
+            return ir.HeaderValue(header)
         if kind == "calculation":
             self._usable_calculation(name, source)
         elif kind == "meter_array":
@@ -726,7 +754,12 @@ class _Loader:
         if op == "primitive":
             return ir.Execute(self._primitive(args[0], (), source))
         if op == "extract_VL":
-            _refuse(f"extract of a varbit header in parser state '{state}'", source)
+            if args[0]["type"] != "regular":
+                _refuse(f"extract into a {args[0]['type']} in parser state '{state}'", source)
+            header = self._header(args[0]["value"], source)
+            return ir.ExtractVariable(
+                header, self._data(args[1], (), source), _find(self._most, header, "varbit", source)
+            )
         _refuse(f"parser operation '{op}' in parser state '{state}'", source)
 
     # -- Controls ----------------------------------------------------------------------------------
@@ -883,6 +916,7 @@ class _Loader:
             elif kind == "hexstr":
                 inputs.append(ir.ConstBits(int(part["value"], 16), part["bitwidth"]))
             elif kind == "header":
+                self._check_fixed("calculation", (self._header(part["value"], source),), source)
                 inputs.extend(self._headers[self._header(part["value"], source)].fields)
             else:
                 field = self._value(part, (), source)

@@ -52,6 +52,8 @@ class Header:
     name: str
     fields: tuple[FieldRef, ...]
     is_metadata: bool
+    tail: FieldRef | None = None
+    """The varbit field at the end, whose value is bytes; it is not among `fields`."""
 
     @property
     def bits(self) -> int:
@@ -59,8 +61,12 @@ class Header:
 
     @property
     def size(self) -> int:
-        """Bytes on the wire; only for headers, not for metadata."""
+        """Bytes on the wire, without a varbit field; only for headers, not for metadata."""
         return self.bits // 8
+
+
+VARBITS = "$varbits"
+"""The hidden metadata that holds the varbit fields of all headers."""
 
 
 # -- Expressions -----------------------------------------------------------------------------------
@@ -302,6 +308,15 @@ class Extract:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtractVariable:
+    """Extract a header with a varbit field of `bits` bits; at most `most` bytes altogether."""
+
+    header: str
+    bits: Expr
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExtractNext:
     """Extract into the next element of a header stack; `next` counts those that are taken."""
 
@@ -338,7 +353,7 @@ class Execute:
     statement: Statement
 
 
-ParserOp = Extract | ExtractNext | Peek | Verify | Advance | Execute
+ParserOp = Extract | ExtractVariable | ExtractNext | Peek | Verify | Advance | Execute
 
 
 @dataclass(frozen=True, slots=True)

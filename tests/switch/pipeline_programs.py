@@ -30,6 +30,7 @@ NAMES = (
     "tables",
     "unions",
     "value_sets",
+    "varbits",
 )
 REFUSED = tuple(sorted(path.stem for path in (PROGRAMS / "refused").glob("*.p4")))
 

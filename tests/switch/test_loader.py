@@ -18,7 +18,8 @@ from pipeline_programs import AGGREGATION, NAMES, PROGRAMS, REFUSED, config
 # Program -> what the message must say; where p4c gives the source line, so does the message.
 MESSAGES = {
     "hash_algorithm": "hash_algorithm.p4:15: hash algorithm 'random'",
-    "varbit": "varbit field 'a.y'",
+    "varbit_copy": "varbit_copy.p4:15: 'assign_header' with varbit header 'b'",
+    "varbit_inside": "varbit field in 'a' that is not the last of several fields",
 }
 
 

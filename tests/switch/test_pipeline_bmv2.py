@@ -112,6 +112,11 @@ GENERATORS: dict[str, Callable[[Rng], bytes]] = {
     "state": lambda rng: bytes((rng.randrange(2), 0, 0, 0, rng.randrange(6))) + rng.randbytes(263),
     "tables": tables_frame,
     "unions": lambda rng: bytes((rng.randrange(4), rng.randrange(4))) + rng.randbytes(20),
+    "varbits": lambda rng: (
+        bytes((rng.choice((0, 1, 2, 3, 4, 9)), rng.choice((0, 8, 40, 64, 72, 9)), 0, 0))
+        + bytes(4)
+        + rng.randbytes(rng.randrange(16))
+    ),
     "value_sets": lambda rng: rng.randbytes(20),
 }
 

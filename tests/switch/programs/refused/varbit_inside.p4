@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refused: a varbit field.
+// Refused: a varbit field that is not the last one.
 #include <core.p4>
 #include <v1model.p4>
 
-header a_h { bit<8> x; varbit<64> y; }
+header a_h { bit<8> x; varbit<64> y; bit<8> z; }
 struct headers_t { a_h a; }
 struct metadata_t { @field_list(1) bit<8> m; }
 

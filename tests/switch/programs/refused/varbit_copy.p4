@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Refused: a copy of a header with a varbit field.
+#include <core.p4>
+#include <v1model.p4>
+
+header a_h { bit<8> x; varbit<64> y; }
+struct headers_t { a_h a; a_h b; }
+struct metadata_t { @field_list(1) bit<8> m; }
+
+parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
+    state start { packet.extract(hdr.a, 32); transition accept; }
+}
+control V(inout headers_t hdr, inout metadata_t meta) { apply { } }
+control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
+    apply { sm.egress_spec = 1; hdr.b = hdr.a; }
+}
+control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) { apply {  } }
+control C(inout headers_t hdr, inout metadata_t meta) { apply { } }
+control D(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr); } }
+V1Switch(P(), V(), I(), E(), C(), D()) main;
