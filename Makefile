@@ -55,6 +55,10 @@ format: $(READY)  ## let ruff format the Python
 bench: $(READY)  ## measure: switch, worker, all-reduce
 	$(PYTHON) bench/run.py
 
+.PHONY: experiments
+experiments: $(READY)  ## how little can be sent: adaptive compression against fixed levels (minutes)
+	$(PYTHON) experiments/run.py
+
 .PHONY: p4
 p4: $(READY)  ## compile p4src/ with p4c into p4src/compiled/ (committed; only needed after a change)
 	$(PYTHON) tools/compile_p4.py
