@@ -64,7 +64,7 @@ class HeaderLayout:
         lines = []
         if len(self._parts()) > 1 or self._single_native():
             lines.append(f'{self._unpacker} = Struct(">{self._unpack_format()}").unpack_from')
-        if len(self._units) > 1 or self._units[0].size in _NATIVE:
+        if len(self._units) != 1 or self._units[0].size in _NATIVE:
             lines.append(f'{self._packer} = Struct(">{self._pack_format()}").pack')
         return lines
 

@@ -74,3 +74,11 @@ def test_nothing_is_unpacked_that_nobody_needs() -> None:
     only_b = HeaderLayout(Names(), header, lambda field: field.name == "b", rebuilt=False)
     assert only_b.unpack("frame", "14") == ["(h_b,) = _unpack_h(frame, 14)"]
     assert only_b.definitions[0] == '_unpack_h = Struct(">6xH").unpack_from'
+
+
+def test_a_header_without_fields() -> None:
+    layout = HeaderLayout(Names(), Header("h", (), is_metadata=False), lambda _: True, rebuilt=True)
+    assert layout.unpack("frame", "0") == []
+    scope: dict[str, object] = {"Struct": Struct}
+    exec("\n".join([*layout.definitions, f"packed = {layout.pack()}"]), scope)
+    assert scope["packed"] == b""

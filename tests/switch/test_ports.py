@@ -24,6 +24,7 @@ from p4reduce_switch.ports_pcap import CapturedPort
 from p4reduce_switch.ports_queue import QUEUE_FRAMES
 from p4reduce_switch.ports_unix import UnixPort
 from p4reduce_switch.server_errors import P4RuntimeError
+from p4reduce_switch.timers import Timers
 from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
 from switch_peer import DEADLINE_S, Peer, ethernet, eventually
@@ -37,6 +38,7 @@ class Program:
     def __init__(self, process: Process) -> None:
         self.process = process
         self.stats = PipelineStats()
+        self.timers = Timers()
 
 
 def cable(port: int, frame: bytes) -> list[tuple[int, bytes]]:
@@ -648,3 +650,24 @@ def test_interface_may_go_down_and_up(
         pass
     wire.send(ethernet(b"back"))
     assert interface_switch.peer.receive() == ethernet(b"back")
+
+
+def test_timers_run_without_frames() -> None:
+    program = Program(cable)
+    called: list[str] = []
+    done = threading.Event()
+
+    def late() -> None:
+        called.append("late")
+        done.set()
+
+    program.timers.call_after(30_000_000, late)
+    program.timers.call_after(1_000_000, lambda: called.append("early"))
+    dataplane = DataPlane([])
+    dataplane.start()
+    try:
+        dataplane.run(lambda: dataplane.install(program))  # type: ignore[arg-type]
+        assert done.wait(DEADLINE_S), "the data plane did not make the calls"
+    finally:
+        dataplane.stop()
+    assert called == ["early", "late"]
