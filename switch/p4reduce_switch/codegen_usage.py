@@ -72,7 +72,7 @@ class Usage:
             self._control(program.ingress, self.ingress)
             self._control(program.egress, self.egress)
             self._replays()
-            for name in wire:
+            for name in program.headers:
                 self.egress.reads.update(self._tail(name))
             for checksum in program.verify:
                 self._checksum(
