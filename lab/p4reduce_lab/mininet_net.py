@@ -11,6 +11,7 @@ works from a virtual environment too, once its folder is at the end of the path.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -54,12 +55,15 @@ def _modules() -> dict[str, ModuleType]:
     """Import what we use of Mininet, from where Debian's package puts it."""
     if str(SYSTEM_PACKAGES) not in sys.path:
         sys.path.append(str(SYSTEM_PACKAGES))
+    logger_class = logging.getLoggerClass()
     import mininet.cli
     import mininet.link
     import mininet.log
     import mininet.net
     import mininet.node
 
+    # Mininet makes every logger of the process one of its own, with its own level.
+    logging.setLoggerClass(logger_class)
     return {
         "cli": mininet.cli,
         "link": mininet.link,

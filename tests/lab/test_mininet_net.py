@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -103,6 +104,10 @@ class TestNetwork:
             ).stdout
         assert "rate 50Mbit" in far
         assert "rate 50Mbit" in near
+
+    def test_other_loggers_stay_ordinary_ones(self) -> None:
+        with MininetNetwork(1):
+            assert type(logging.getLogger("p4reduce.made-after-mininet")) is logging.Logger
 
     @pytest.mark.parametrize("hosts", [0, -1, 65])
     def test_number_of_hosts_out_of_range(self, hosts: int) -> None:
