@@ -62,6 +62,7 @@ experiments: $(READY)  ## how little can be sent: adaptive compression against f
 .PHONY: p4
 p4: $(READY)  ## compile p4src/ with p4c into p4src/compiled/ (committed; only needed after a change)
 	$(PYTHON) tools/compile_p4.py
+	$(PYTHON) bench/wide_words/compile.py
 
 .PHONY: clean
 clean:  ## remove build products and the virtual environment
