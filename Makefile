@@ -15,7 +15,7 @@ WORKERS ?= 4
 
 .PHONY: help
 help:
-	@sed -n 's/^\([a-z]*\): .*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z0-9]*\): .*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 $(READY): pyproject.toml tools/setup-venv
 	tools/setup-venv $(VENV)
