@@ -116,6 +116,22 @@ def _number(value: Any, what: str, least: int = 0) -> int:
     return value
 
 
+def _flag(value: Any, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise LoadError(f"{what} is {value!r}, not true or false")
+    return value
+
+
+def _lookahead(value: Any) -> tuple[int, int]:
+    """The offset and the width, in bits, of a lookahead."""
+    if not isinstance(value, list) or len(value) != 2:
+        raise LoadError(f"a lookahead is {value!r}, not a pair of an offset and a width")
+    return (
+        _number(value[0], "the offset of a lookahead"),
+        _number(value[1], "the width of a lookahead", 1),
+    )
+
+
 class _Loader:
     def __init__(self, root: _Json) -> None:
         self._root = root
@@ -242,7 +258,8 @@ class _Loader:
         }
         for item in self._root.get("counter_arrays", ()):
             name = _text(item["name"], "the name of a counter")
-            table = item["binding"] if item["is_direct"] else None
+            is_direct = _flag(item["is_direct"], f"is_direct of counter {name}")
+            table = item["binding"] if is_direct else None
             if table is None:
                 size = _number(item["size"], f"the size of counter {name}")
             else:
@@ -262,7 +279,7 @@ class _Loader:
             if item["rate_count"] != 2:
                 _refuse(f"meter '{name}' of {item['rate_count']} rates", source)
             table, target = None, None
-            if item["is_direct"]:
+            if _flag(item["is_direct"], f"is_direct of meter {name}"):
                 table = item["binding"]
                 size = _find(table_sizes, table, "table", source)
                 target = self._field(item["result_target"][0], item["result_target"][1], source)
@@ -699,7 +716,7 @@ class _Loader:
     def _parser_key(self, item: _Json, ops: list[ir.ParserOp], source: Source) -> FieldRef:
         """The field to select on; what is none is first put into a hidden one."""
         if item["type"] == "lookahead":
-            offset, width = item["value"]
+            offset, width = _lookahead(item["value"])
             hidden = FieldRef(_KEYS, f"key{len(self._keys)}", width)
             ops.append(ir.Peek(hidden, offset, width))
         else:
@@ -741,7 +758,7 @@ class _Loader:
         if op == "set":
             field = self._argument("assign", "field", args[0], (), source)
             if args[1]["type"] == "lookahead" and isinstance(field, FieldRef):
-                return ir.Peek(field, *args[1]["value"])
+                return ir.Peek(field, *_lookahead(args[1]["value"]))
             return ir.Execute(
                 ir.Primitive("assign", (field, self._data(args[1], (), source)), source)
             )
@@ -909,6 +926,8 @@ class _Loader:
         source = _source(item)
         inputs: list[FieldRef | ir.ConstBits] = []
         with_payload = False
+        if not isinstance(item["input"], list) or not item["input"]:
+            raise LoadError(f"{source}: calculation {item['name']!r} is of nothing")
         for part in item["input"]:
             kind = part["type"]
             if kind == "payload":
