@@ -22,6 +22,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from p4reduce_lab.errors import LabError, UnavailableError
+from p4reduce_lab.veth import OFFLOADS
 
 SYSTEM_PACKAGES = Path("/usr/lib/python3/dist-packages")
 SUBNET = "10.0.0"
@@ -32,9 +33,6 @@ MAX_HOSTS = 64
 MTU = 1500
 MAX_BANDWIDTH = 1000.0  # Mbit/s; what Mininet's TCLink takes
 TOOLS = {"mnexec": "mininet", "ip": "iproute2", "ethtool": "ethtool"}
-# What a software switch on a veth pair must not meet: frames without their checksums, and
-# several frames merged into one.
-OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
 
 
 def unavailable() -> str | None:
