@@ -6,7 +6,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -17,7 +17,7 @@ from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.launch import SwitchLauncher
 from p4reduce_lab.mininet_net import HOST_INTERFACE, SWITCH_IP, MininetNetwork
-from p4reduce_lab.processes import Processes
+from p4reduce_lab.processes import Child, Processes
 from p4reduce_lab.threads import single_thread_variables
 from p4reduce_lab.veth import VethError
 
@@ -80,16 +80,22 @@ class System:
         command += ["--connect-timeout", f"{READY_TIMEOUT:g}"]
         self.processes.start("controller", command, log=self._logs / "controller.log")
 
-    def wait_ready(self, timeout: float = READY_TIMEOUT) -> pb.Switch:
+    def wait_ready(
+        self, timeout: float = READY_TIMEOUT, *, may_finish: Sequence[Child] = ()
+    ) -> pb.Switch:
         """Waits until the controller serves, and returns what it says of its switch.
 
+        Args:
+            timeout: Seconds.
+            may_finish: Children that may be through already, with exit code 0.
+
         Raises:
-            LabError: a process ended, or the time is up.
+            LabError: another process ended, or the time is up.
         """
         deadline = time.monotonic() + timeout
         self._running_switch.wait_ready(timeout)
         while True:
-            self.processes.check()
+            self.processes.check(may_finish=may_finish)
             try:
                 return self.control.call(
                     self.control.stub.GetSwitch, pb.GetSwitchRequest(), timeout=PROBE, wait=True

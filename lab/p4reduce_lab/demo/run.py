@@ -67,7 +67,7 @@ def run_demo(config: TrainingConfig, choice: Choice, output: Path, console: Cons
         config.save(directory / CONFIG_FILE)
         digits.save(directory / DATA_FILE)
         children = _start_children(config, system, directory, results)
-        system.wait_ready()
+        system.wait_ready(may_finish=children)
         _watch(config, children, system.processes, directory, console)
         outcomes = _outcomes(system)
         system.processes.end()
