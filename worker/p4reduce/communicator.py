@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.collective import DTYPES, Array, Collective, Operation
+from p4reduce.blocks import Array
+from p4reduce.collective import DTYPES, Collective, Operation
 from p4reduce.environment import job_name, placement
 from p4reduce.errors import ClosedError
 from p4reduce.session import Session

@@ -13,7 +13,8 @@ from dataclasses import asdict
 
 import numpy as np
 
-from p4reduce.collective import Collective, Indices
+from p4reduce.blocks import Indices
+from p4reduce.collective import Collective
 from p4reduce.errors import ClosedError, P4ReduceError
 from p4reduce.slots import SlotMachine
 from p4reduce.statistics import Statistics

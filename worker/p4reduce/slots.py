@@ -33,7 +33,8 @@ from p4reduce.answers import (
     Answers,
     own_answers,
 )
-from p4reduce.collective import Collective, Indices
+from p4reduce.blocks import Indices
+from p4reduce.collective import Collective
 from p4reduce.errors import (
     LaneOverflowError,
     MismatchError,

@@ -24,6 +24,34 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _Cause:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _CauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Cause.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    CAUSE_UNSPECIFIED: _Cause.ValueType  # 0
+    """it is not, or all left"""
+    CAUSE_RANK_LOST: _Cause.ValueType  # 1
+    CAUSE_SWITCH_LOST: _Cause.ValueType  # 2
+    CAUSE_DELETED: _Cause.ValueType  # 3
+    CAUSE_SHUTDOWN: _Cause.ValueType  # 4
+    CAUSE_REFUSED: _Cause.ValueType  # 5
+    """by the switch"""
+
+class Cause(_Cause, metaclass=_CauseEnumTypeWrapper):
+    """Why a job is over."""
+
+CAUSE_UNSPECIFIED: Cause.ValueType  # 0
+"""it is not, or all left"""
+CAUSE_RANK_LOST: Cause.ValueType  # 1
+CAUSE_SWITCH_LOST: Cause.ValueType  # 2
+CAUSE_DELETED: Cause.ValueType  # 3
+CAUSE_SHUTDOWN: Cause.ValueType  # 4
+CAUSE_REFUSED: Cause.ValueType  # 5
+"""by the switch"""
+global___Cause = Cause
+
 class _JobState:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -64,6 +92,8 @@ class JoinRequest(google.protobuf.message.Message):
     SLOTS_FIELD_NUMBER: builtins.int
     HOST_FIELD_NUMBER: builtins.int
     PID_FIELD_NUMBER: builtins.int
+    TOKEN_FIELD_NUMBER: builtins.int
+    RING_ADDRESS_FIELD_NUMBER: builtins.int
     job: builtins.str
     """the job's name"""
     rank: builtins.int
@@ -74,6 +104,10 @@ class JoinRequest(google.protobuf.message.Message):
     host: builtins.str
     """for people: where this rank runs"""
     pid: builtins.int
+    token: builtins.str
+    """the job's, where it has one; makes it if this makes the job"""
+    ring_address: builtins.str
+    """"host:port" where other ranks can reach this one by TCP; or empty"""
     def __init__(
         self,
         *,
@@ -83,8 +117,10 @@ class JoinRequest(google.protobuf.message.Message):
         slots: builtins.int = ...,
         host: builtins.str = ...,
         pid: builtins.int = ...,
+        token: builtins.str = ...,
+        ring_address: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["host", b"host", "job", b"job", "pid", b"pid", "rank", b"rank", "slots", b"slots", "world_size", b"world_size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["host", b"host", "job", b"job", "pid", b"pid", "rank", b"rank", "ring_address", b"ring_address", "slots", b"slots", "token", b"token", "world_size", b"world_size"]) -> None: ...
 
 global___JoinRequest = JoinRequest
 
@@ -153,18 +189,24 @@ class Ready(google.protobuf.message.Message):
     WORLD_SIZE_FIELD_NUMBER: builtins.int
     SLOT_COUNT_FIELD_NUMBER: builtins.int
     LEASE_FIELD_NUMBER: builtins.int
+    RING_ADDRESSES_FIELD_NUMBER: builtins.int
     world_size: builtins.int
     slot_count: builtins.int
     lease: builtins.float
     """seconds without a heartbeat after which a rank is lost"""
+    @property
+    def ring_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """of all ranks in order; some may be empty"""
+
     def __init__(
         self,
         *,
         world_size: builtins.int = ...,
         slot_count: builtins.int = ...,
         lease: builtins.float = ...,
+        ring_addresses: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["lease", b"lease", "slot_count", b"slot_count", "world_size", b"world_size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lease", b"lease", "ring_addresses", b"ring_addresses", "slot_count", b"slot_count", "world_size", b"world_size"]) -> None: ...
 
 global___Ready = Ready
 
@@ -175,19 +217,68 @@ class HeartbeatRequest(google.protobuf.message.Message):
     INCARNATION_FIELD_NUMBER: builtins.int
     RANK_FIELD_NUMBER: builtins.int
     NONCE_FIELD_NUMBER: builtins.int
+    STATISTICS_FIELD_NUMBER: builtins.int
     incarnation: builtins.int
     rank: builtins.int
     nonce: builtins.int
+    @property
+    def statistics(self) -> global___WorkerStatistics:
+        """so far"""
+
     def __init__(
         self,
         *,
         incarnation: builtins.int = ...,
         rank: builtins.int = ...,
         nonce: builtins.int = ...,
+        statistics: global___WorkerStatistics | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["incarnation", b"incarnation", "nonce", b"nonce", "rank", b"rank"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["statistics", b"statistics"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["incarnation", b"incarnation", "nonce", b"nonce", "rank", b"rank", "statistics", b"statistics"]) -> None: ...
 
 global___HeartbeatRequest = HeartbeatRequest
+
+@typing.final
+class WorkerStatistics(google.protobuf.message.Message):
+    """What only the worker knows. All of the communicator's life, in blocks and whole frames."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COLLECTIVES_FIELD_NUMBER: builtins.int
+    BLOCKS_FIELD_NUMBER: builtins.int
+    BLOCKS_ANNOUNCED_FIELD_NUMBER: builtins.int
+    BLOCKS_SENT_FIELD_NUMBER: builtins.int
+    EMPTY_SENT_FIELD_NUMBER: builtins.int
+    RETRANSMISSIONS_FIELD_NUMBER: builtins.int
+    BYTES_SENT_FIELD_NUMBER: builtins.int
+    BYTES_RECEIVED_FIELD_NUMBER: builtins.int
+    collectives: builtins.int
+    blocks: builtins.int
+    """in the tensors reduced, zero or not"""
+    blocks_announced: builtins.int
+    """not zero on some rank: rounds about a block"""
+    blocks_sent: builtins.int
+    """contributions with payload"""
+    empty_sent: builtins.int
+    """contributions without"""
+    retransmissions: builtins.int
+    bytes_sent: builtins.int
+    bytes_received: builtins.int
+    def __init__(
+        self,
+        *,
+        collectives: builtins.int = ...,
+        blocks: builtins.int = ...,
+        blocks_announced: builtins.int = ...,
+        blocks_sent: builtins.int = ...,
+        empty_sent: builtins.int = ...,
+        retransmissions: builtins.int = ...,
+        bytes_sent: builtins.int = ...,
+        bytes_received: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["blocks", b"blocks", "blocks_announced", b"blocks_announced", "blocks_sent", b"blocks_sent", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "collectives", b"collectives", "empty_sent", b"empty_sent", "retransmissions", b"retransmissions"]) -> None: ...
+
+global___WorkerStatistics = WorkerStatistics
 
 @typing.final
 class HeartbeatReply(google.protobuf.message.Message):
@@ -197,9 +288,12 @@ class HeartbeatReply(google.protobuf.message.Message):
     LEFT_FIELD_NUMBER: builtins.int
     LOST_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    CAUSE_FIELD_NUMBER: builtins.int
     state: global___JobState.ValueType
     reason: builtins.str
     """why the job has failed or was deleted"""
+    cause: global___Cause.ValueType
+    """the same for programs"""
     @property
     def left(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """ranks that have left of their own accord"""
@@ -215,8 +309,9 @@ class HeartbeatReply(google.protobuf.message.Message):
         left: collections.abc.Iterable[builtins.int] | None = ...,
         lost: collections.abc.Iterable[builtins.int] | None = ...,
         reason: builtins.str = ...,
+        cause: global___Cause.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["left", b"left", "lost", b"lost", "reason", b"reason", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "left", b"left", "lost", b"lost", "reason", b"reason", "state", b"state"]) -> None: ...
 
 global___HeartbeatReply = HeartbeatReply
 
@@ -227,17 +322,24 @@ class LeaveRequest(google.protobuf.message.Message):
     INCARNATION_FIELD_NUMBER: builtins.int
     RANK_FIELD_NUMBER: builtins.int
     NONCE_FIELD_NUMBER: builtins.int
+    STATISTICS_FIELD_NUMBER: builtins.int
     incarnation: builtins.int
     rank: builtins.int
     nonce: builtins.int
+    @property
+    def statistics(self) -> global___WorkerStatistics:
+        """the last ones"""
+
     def __init__(
         self,
         *,
         incarnation: builtins.int = ...,
         rank: builtins.int = ...,
         nonce: builtins.int = ...,
+        statistics: global___WorkerStatistics | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["incarnation", b"incarnation", "nonce", b"nonce", "rank", b"rank"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["statistics", b"statistics"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["incarnation", b"incarnation", "nonce", b"nonce", "rank", b"rank", "statistics", b"statistics"]) -> None: ...
 
 global___LeaveRequest = LeaveRequest
 
@@ -250,6 +352,72 @@ class LeaveReply(google.protobuf.message.Message):
     ) -> None: ...
 
 global___LeaveReply = LeaveReply
+
+@typing.final
+class ReformRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    INCARNATION_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    NONCE_FIELD_NUMBER: builtins.int
+    WORLD_SIZE_FIELD_NUMBER: builtins.int
+    COMPLETED_FIELD_NUMBER: builtins.int
+    TIMEOUT_FIELD_NUMBER: builtins.int
+    RING_ADDRESS_FIELD_NUMBER: builtins.int
+    incarnation: builtins.int
+    """of the job that failed"""
+    rank: builtins.int
+    """in that job"""
+    nonce: builtins.int
+    world_size: builtins.int
+    """of the new job; 0: as many as are alive. More than those: others Join"""
+    completed: builtins.int
+    """collectives of which this rank has the result: all before this number"""
+    timeout: builtins.float
+    """seconds; the answer comes within it"""
+    ring_address: builtins.str
+    def __init__(
+        self,
+        *,
+        incarnation: builtins.int = ...,
+        rank: builtins.int = ...,
+        nonce: builtins.int = ...,
+        world_size: builtins.int = ...,
+        completed: builtins.int = ...,
+        timeout: builtins.float = ...,
+        ring_address: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["completed", b"completed", "incarnation", b"incarnation", "nonce", b"nonce", "rank", b"rank", "ring_address", b"ring_address", "timeout", b"timeout", "world_size", b"world_size"]) -> None: ...
+
+global___ReformRequest = ReformRequest
+
+@typing.final
+class ReformReply(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOINED_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    WORLD_SIZE_FIELD_NUMBER: builtins.int
+    RESUME_FROM_FIELD_NUMBER: builtins.int
+    rank: builtins.int
+    """in the new job: the old order, without gaps if world_size was 0"""
+    world_size: builtins.int
+    resume_from: builtins.int
+    """the lowest `completed` of all ranks that asked"""
+    @property
+    def joined(self) -> global___JoinReply: ...
+    def __init__(
+        self,
+        *,
+        joined: global___JoinReply | None = ...,
+        rank: builtins.int = ...,
+        world_size: builtins.int = ...,
+        resume_from: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["joined", b"joined"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["joined", b"joined", "rank", b"rank", "resume_from", b"resume_from", "world_size", b"world_size"]) -> None: ...
+
+global___ReformReply = ReformReply
 
 @typing.final
 class Member(google.protobuf.message.Message):
@@ -302,6 +470,7 @@ class Job(google.protobuf.message.Message):
     MEMBERS_FIELD_NUMBER: builtins.int
     CREATED_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    HAS_TOKEN_FIELD_NUMBER: builtins.int
     name: builtins.str
     incarnation: builtins.int
     state: global___JobState.ValueType
@@ -311,6 +480,8 @@ class Job(google.protobuf.message.Message):
     created: builtins.float
     """seconds since the epoch"""
     reason: builtins.str
+    has_token: builtins.bool
+    """joining and deleting it take a token"""
     @property
     def members(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Member]: ...
     def __init__(
@@ -325,8 +496,9 @@ class Job(google.protobuf.message.Message):
         members: collections.abc.Iterable[global___Member] | None = ...,
         created: builtins.float = ...,
         reason: builtins.str = ...,
+        has_token: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["created", b"created", "incarnation", b"incarnation", "members", b"members", "name", b"name", "reason", b"reason", "slot_base", b"slot_base", "slot_count", b"slot_count", "state", b"state", "world_size", b"world_size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created", b"created", "has_token", b"has_token", "incarnation", b"incarnation", "members", b"members", "name", b"name", "reason", b"reason", "slot_base", b"slot_base", "slot_count", b"slot_count", "state", b"state", "world_size", b"world_size"]) -> None: ...
 
 global___Job = Job
 
@@ -337,17 +509,21 @@ class CreateJobRequest(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     WORLD_SIZE_FIELD_NUMBER: builtins.int
     SLOTS_FIELD_NUMBER: builtins.int
+    TOKEN_FIELD_NUMBER: builtins.int
     name: builtins.str
     world_size: builtins.int
     slots: builtins.int
+    token: builtins.str
+    """joining and deleting it will take this one; empty: none"""
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         world_size: builtins.int = ...,
         slots: builtins.int = ...,
+        token: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "slots", b"slots", "world_size", b"world_size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "slots", b"slots", "token", b"token", "world_size", b"world_size"]) -> None: ...
 
 global___CreateJobRequest = CreateJobRequest
 
@@ -397,13 +573,17 @@ class DeleteJobRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NAME_FIELD_NUMBER: builtins.int
+    TOKEN_FIELD_NUMBER: builtins.int
     name: builtins.str
+    token: builtins.str
+    """the job's or the operator's; needed where the job has one"""
     def __init__(
         self,
         *,
         name: builtins.str = ...,
+        token: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "token", b"token"]) -> None: ...
 
 global___DeleteJobRequest = DeleteJobRequest
 
@@ -431,6 +611,7 @@ class RankStatistics(google.protobuf.message.Message):
     BYTES_UP_FIELD_NUMBER: builtins.int
     FRAMES_DOWN_FIELD_NUMBER: builtins.int
     BYTES_DOWN_FIELD_NUMBER: builtins.int
+    WORKER_FIELD_NUMBER: builtins.int
     rank: builtins.int
     frames_up: builtins.int
     """contributions admitted, with retransmissions"""
@@ -438,6 +619,10 @@ class RankStatistics(google.protobuf.message.Message):
     frames_down: builtins.int
     """results multicast to it"""
     bytes_down: builtins.int
+    @property
+    def worker(self) -> global___WorkerStatistics:
+        """as of its latest heartbeat"""
+
     def __init__(
         self,
         *,
@@ -446,8 +631,10 @@ class RankStatistics(google.protobuf.message.Message):
         bytes_up: builtins.int = ...,
         frames_down: builtins.int = ...,
         bytes_down: builtins.int = ...,
+        worker: global___WorkerStatistics | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["bytes_down", b"bytes_down", "bytes_up", b"bytes_up", "frames_down", b"frames_down", "frames_up", b"frames_up", "rank", b"rank"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["worker", b"worker"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["bytes_down", b"bytes_down", "bytes_up", b"bytes_up", "frames_down", b"frames_down", "frames_up", b"frames_up", "rank", b"rank", "worker", b"worker"]) -> None: ...
 
 global___RankStatistics = RankStatistics
 
