@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import random
 import shutil
-import socket
 import struct
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ PORTS = range(10)
 INGRESS_PORT = 4
 LEAST = 10
 """Fewer frames than this prove nothing."""
+AT_A_TIME = 6
 
 Rng = random.Random
 
@@ -142,13 +144,6 @@ def read_pcap(path: Path) -> list[bytes]:
     return frames
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def run_bmv2(name: str, frames: list[bytes], directory: Path) -> dict[int, list[bytes]]:
     """What BMv2 sends at each port for these frames."""
     for port in PORTS:
@@ -156,8 +151,7 @@ def run_bmv2(name: str, frames: list[bytes], directory: Path) -> dict[int, list[
     command = ["simple_switch_grpc", "--use-files", "1", "--log-level", "off"]
     for port in PORTS:
         command += ["-i", f"{port}@p{port}"]
-    address = f"127.0.0.1:{free_port()}"
-    command += [str(PROGRAMS / f"{name}.json"), "--", "--grpc-server-addr", address]
+    command += [str(PROGRAMS / f"{name}.json"), "--", "--grpc-server-addr", "unix:grpc.sock"]
     process = subprocess.Popen(
         command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -174,16 +168,47 @@ def run_bmv2(name: str, frames: list[bytes], directory: Path) -> dict[int, list[
     return {port: read_pcap(directory / f"p{port}_out.pcap") for port in PORTS}
 
 
-@pytest.mark.bmv2
-@pytest.mark.parametrize("name", sorted(GENERATORS))
-def test_what_bmv2_sends_we_send(name: str, tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Exchange:
+    """Random frames, and what BMv2 sends at each port for them."""
+
+    seed: int
+    frames: list[bytes]
+    theirs: dict[int, list[bytes]]
+
+
+@pytest.fixture(scope="module")
+def exchanges(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[Exchange]]]:
+    """An exchange for each program that is tested, some at a time: mostly BMv2 waits."""
     if shutil.which("simple_switch_grpc") is None:
         pytest.skip("simple_switch_grpc is not on PATH")
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
-    rng = Rng(seed)
-    frames = [GENERATORS[name](rng) for _ in range(FRAMES)]
-    theirs = run_bmv2(name, frames, tmp_path)
+
+    directory = tmp_path_factory.mktemp("bmv2")
+
+    def run(name: str) -> Exchange:
+        (directory / name).mkdir()
+        seed = random.randrange(1 << 32)
+        rng = Rng(seed)
+        frames = [GENERATORS[name](rng) for _ in range(FRAMES)]
+        return Exchange(seed, frames, run_bmv2(name, frames, directory / name))
+
+    names = [
+        str(item.callspec.params["name"])
+        for item in request.session.items
+        if item.path == request.path and isinstance(item, pytest.Function)
+    ]
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        yield {name: pool.submit(run, name) for name in names}
+
+
+@pytest.mark.bmv2
+@pytest.mark.parametrize("name", sorted(GENERATORS))
+def test_what_bmv2_sends_we_send(name: str, exchanges: dict[str, Future[Exchange]]) -> None:
+    exchange = exchanges[name].result()
+    frames, theirs = exchange.frames, exchange.theirs
+    print("seed", exchange.seed)
     pipeline = load(name)
     ours: dict[int, list[bytes]] = {port: [] for port in PORTS}
     for frame in frames:
