@@ -22,7 +22,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from p4reduce_lab.errors import LabError, UnavailableError
-from p4reduce_lab.veth import OFFLOADS
+from p4reduce_lab.veth import VethError, prepare
 
 SYSTEM_PACKAGES = Path("/usr/lib/python3/dist-packages")
 SUBNET = "10.0.0"
@@ -30,7 +30,6 @@ PREFIX_LENGTH = 24
 SWITCH_IP = f"{SUBNET}.254"
 HOST_INTERFACE = "eth0"
 MAX_HOSTS = 64
-MTU = 1500
 MAX_BANDWIDTH = 1000.0  # Mbit/s; what Mininet's TCLink takes
 TOOLS = {"mnexec": "mininet", "ip": "iproute2", "ethtool": "ethtool"}
 
@@ -128,9 +127,12 @@ class MininetNetwork:
             self._net.build()
             for number, near_end in self.ports.items():
                 host = self._net.get(f"h{number}")
-                _prepare(near_end, [])
-                _prepare(HOST_INTERFACE, self._prefix_of(host))
+                prepare(near_end)
+                prepare(HOST_INTERFACE, prefix=self._prefix_of(host))
             self._check_bandwidth()
+        except VethError as error:
+            self.stop()
+            raise LabError(f"the network cannot be made: {error}") from error
         except BaseException:
             self.stop()
             raise
@@ -193,19 +195,6 @@ def _process_switch(base: type[Any]) -> type[Any]:
             """Nothing: see `MininetNetwork.ports`."""
 
     return ProcessSwitch
-
-
-def _prepare(interface: str, prefix: list[str]) -> None:
-    """Switch off, on one end of a pair, what would get in the way; bring it up."""
-    _run([*prefix, "ip", "link", "set", "dev", interface, "mtu", str(MTU), "up"])
-    switched_off = [word for offload in OFFLOADS for word in (offload, "off")]
-    # Not all of them can be changed on every kernel, and ethtool fails if one cannot.
-    subprocess.run(
-        [*prefix, "ethtool", "-K", interface, *switched_off], capture_output=True, check=False
-    )
-    # Router solicitations and the like would be frames that nobody sent.
-    setting = f"net.ipv6.conf.{interface}.disable_ipv6"
-    subprocess.run([*prefix, "sysctl", "-qw", f"{setting}=1"], capture_output=True, check=False)
 
 
 def _run(command: list[str]) -> str:

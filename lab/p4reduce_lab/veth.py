@@ -17,10 +17,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 
+MTU = 1500
 OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
 COMMAND_TIMEOUT = 10.0  # seconds
 _LETTERS = "ghijklmnopqrstuvwxyz"  # not hexadecimal digits
@@ -101,11 +101,28 @@ def _start_janitor(interfaces: Iterable[str]) -> subprocess.Popen[bytes]:
 def _make_pair(ours: str, theirs: str) -> None:
     _run("ip", "link", "add", ours, "type", "veth", "peer", "name", theirs)
     for name in (ours, theirs):
-        with contextlib.suppress(FileNotFoundError):  # a kernel without IPv6
-            Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
-        options = [word for offload in OFFLOADS for word in (offload, "off")]
-        _run("ethtool", "-K", name, *options)
-        _run("ip", "link", "set", name, "arp", "off", "up")
+        prepare(name, arp=False)
+
+
+def prepare(interface: str, *, prefix: Sequence[str] = (), arp: bool = True) -> None:
+    """Switch off what would get in a switch's way on one end of a pair, and bring it up.
+
+    Args:
+        interface: its name.
+        prefix: a command that runs another one in the interface's network namespace.
+        arp: whether the kernel is to answer ARP for it.
+
+    Raises:
+        VethError: it cannot be brought up.
+    """
+    # Router solicitations and the like would be frames that nobody sent; a kernel without IPv6
+    # sends none.
+    with contextlib.suppress(VethError):
+        setting = f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6"
+        _run(*prefix, "sh", "-c", f"echo 1 > {setting}")
+    _run(*prefix, "ethtool", "-K", interface, *(w for o in OFFLOADS for w in (o, "off")))
+    state = ["mtu", str(MTU), "arp", "on" if arp else "off", "up"]
+    _run(*prefix, "ip", "link", "set", "dev", interface, *state)
 
 
 def _run(*command: str) -> None:
