@@ -14,6 +14,7 @@
 #include "include/parser.p4"        // bytes -> headers
 #include "include/checksums.p4"     // IPv4's, in and out
 
+#include "include/hello.p4"         // who comes to be admitted, and how often
 #include "include/admission.p4"     // may this contribution touch that slot?
 #include "include/lanes.p4"         // the sums
 #include "include/aggregation.p4"   // rounds: who was heard, what to answer

@@ -25,7 +25,7 @@ from p4reduce_controller import render
 from p4reduce_controller.addresses import is_host, is_station, parse_ip, parse_mac
 from p4reduce_controller.exit_codes import Exit, Failure
 from p4reduce_controller.jobs import DEFAULT_SLOTS, MAX_WORLD_SIZE, SLOTS
-from p4reduce_controller.layout import CPU_PORT, LAST_PORT
+from p4reduce_controller.layout import CPU_PORT, LAST_PORT, HelloLimit
 from p4reduce_controller.plain import plain
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -213,6 +213,20 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     "queues 64 frames a port and drops the rest.",
 )
 @click.option(
+    "--hello-rate",
+    type=click.IntRange(1, 1_000_000),
+    default=HelloLimit.rate,
+    show_default=True,
+    help="How many HELLOs a second the switch takes from one port; it drops the rest.",
+)
+@click.option(
+    "--hello-burst",
+    type=click.IntRange(1, 1_000_000),
+    default=HelloLimit.burst,
+    show_default=True,
+    help="How many HELLOs it takes from one port at once.",
+)
+@click.option(
     "--state-dir",
     type=click.Path(file_okay=False, path_type=Path),
     help="Where the last job incarnation id is kept.  [default: ~/.local/state/p4reduce]",
@@ -249,6 +263,8 @@ def serve(
     switch_mac: str,
     lease: float,
     default_slots: int,
+    hello_rate: int,
+    hello_burst: int,
     state_dir: Path | None,
     connect_timeout: float,
     ready_file: Path | None,
@@ -279,6 +295,7 @@ def serve(
             switch_mac=switch_mac.lower(),
             lease=lease,
             default_slots=default_slots,
+            hello_limit=HelloLimit(hello_rate, hello_burst),
             state_directory=state_dir or default_state_directory(),
             connect_timeout=connect_timeout,
         ),

@@ -17,7 +17,7 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -37,7 +37,7 @@ from p4reduce_controller.jobs import (
     Member,
     RefusedError,
 )
-from p4reduce_controller.layout import lay_out
+from p4reduce_controller.layout import HelloLimit, lay_out
 from p4reduce_controller.outcome import Outcome
 from p4reduce_controller.p4client import (
     PacketIn,
@@ -80,6 +80,7 @@ class Settings:
     state_directory: Path
     connect_timeout: float = 10.0
     default_slots: int = DEFAULT_SLOTS  # of a job that does not say how many it wants
+    hello_limit: HelloLimit = field(default_factory=HelloLimit)
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ class Daemon:
                 parse_ip(settings.switch_ip),
                 parse_mac(settings.switch_mac),
                 settings.ports,
+                settings.hello_limit,
             )
         except BaseException:
             self.client.close()

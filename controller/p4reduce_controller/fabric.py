@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from p4reduce_controller.layout import Layout, flood_group, station
+from p4reduce_controller.layout import HelloLimit, Layout, flood_group, station
 from p4reduce_controller.outcome import Outcome
 from p4reduce_controller.p4client import SwitchClient, SwitchError, WriteRefusedError
 from p4reduce_controller.program import Program
-from p4reduce_controller.schema import Counts, Entity, Op, Row, Update
+from p4reduce_controller.schema import Counts, Entity, Group, Op, Row, Update
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,14 @@ class Fabric:
         self._layouts: dict[int, Layout] = {}  # by incarnation; what is installed
         self._stations: Counter[tuple[int, int]] = Counter()  # how many jobs need each
 
-    def prepare(self, program: Program, ip: int, mac: int, ports: Sequence[int]) -> None:
+    def prepare(
+        self,
+        program: Program,
+        ip: int,
+        mac: int,
+        ports: Sequence[int],
+        hello_limit: HelloLimit,
+    ) -> None:
         """Put the program on the switch, and what is there whatever the jobs. Raises SwitchError.
 
         Nothing of what an earlier controller installed is left.
@@ -46,6 +53,7 @@ class Fabric:
         self._client.write([Update(Op.DELETE, group) for group in leftovers])
         self._client.insert("own_address", {"ip": ip}, "is_own", {"mac": mac})
         self._client.write([Update(Op.INSERT, flood_group(ports))])
+        self._client.set_meter("hello_rate", hello_limit.rate, hello_limit.burst)
 
     def install(self, incarnation: int, layout: Layout) -> None:
         """Put a job on the switch: all of it or, raising SwitchError, nothing."""
@@ -127,7 +135,9 @@ def _named(entity: Entity) -> Entity:
     """Return only what names an entity, which is all that deleting it takes."""
     if isinstance(entity, Row):
         return Row(entity.table, entity.match)
-    return type(entity)(entity.group)
+    if isinstance(entity, Group):
+        return Group(entity.group)
+    return entity
 
 
 def _counts(row: Row) -> Counts:

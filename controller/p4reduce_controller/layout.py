@@ -16,6 +16,14 @@ DELIVERIES = ("whole", "first_half", "second_half")
 
 
 @dataclass(frozen=True)
+class HelloLimit:
+    """How many HELLOs the switch lets each of its ports send to the controller."""
+
+    rate: int = 200  # a second
+    burst: int = 64  # as many ranks as a job can have may come by one port at once
+
+
+@dataclass(frozen=True)
 class Layout:
     """A job's entities in the order of installation; removal goes the other way round.
 

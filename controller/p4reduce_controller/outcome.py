@@ -36,6 +36,7 @@ class Outcome(enum.IntEnum):
     L2_FLOODED = 20
     L2_HAIRPIN = 21
     PACKET_OUT_SENT = 22
+    HELLO_LIMITED = 23
 
     @property
     def label(self) -> str:

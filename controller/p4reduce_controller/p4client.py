@@ -20,7 +20,7 @@ from p4.v1 import p4runtime_pb2
 from p4runtime_sh.p4runtime import P4RuntimeClient
 
 from p4reduce_controller.program import Program
-from p4reduce_controller.schema import Counts, Group, Op, Row, Schema, Update
+from p4reduce_controller.schema import Counts, Group, MeterRate, Op, Row, Schema, Update
 
 _T = TypeVar("_T")
 
@@ -249,6 +249,11 @@ class SwitchClient:
     ) -> None:
         """Insert one entry. Raises WriteRefusedError."""
         self.write([Update(Op.INSERT, Row(table, match, action, params))])
+
+    def set_meter(self, meter: str, rate: int, burst: int) -> None:
+        """Give all cells of an indirect meter the same rate. Raises WriteRefusedError."""
+        cells = range(self.schema.meter(meter).size)
+        self.write([Update(Op.MODIFY, MeterRate(meter, index, rate, burst)) for index in cells])
 
     # -- Read --------------------------------------------------------------------------
 

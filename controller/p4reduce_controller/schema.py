@@ -55,7 +55,20 @@ class Group:
         return f"multicast group {self.group} of {len(self.replicas)} replicas"
 
 
-Entity = Row | Group
+@dataclass(frozen=True)
+class MeterRate:
+    """A cell of an indirect meter: what is within `rate` and `burst` is green, all else red."""
+
+    meter: str
+    index: int
+    rate: int  # a second, in the meter's unit
+    burst: int  # in the same unit
+
+    def __str__(self) -> str:
+        return f"{self.meter}[{self.index}] of {self.rate}/s, burst {self.burst}"
+
+
+Entity = Row | Group | MeterRate
 
 
 class Op(enum.Enum):
@@ -123,6 +136,13 @@ class Schema:
             raise SchemaError(f"no counter {name!r}")
         return counter
 
+    def meter(self, name: str) -> Any:
+        """Return an indirect meter's p4info. Raises SchemaError."""
+        meter = self._context.get_meter(name)
+        if meter is None:
+            raise SchemaError(f"no meter {name!r}")
+        return meter
+
     # -- Out ---------------------------------------------------------------------------
 
     def update(self, update: Update) -> Any:
@@ -130,9 +150,18 @@ class Schema:
         message = p4runtime_pb2.Update(type=update.op.value)
         if isinstance(update.entity, Row):
             self._fill_row(message.entity.table_entry, update.entity, update.op)
-        else:
+        elif isinstance(update.entity, Group):
             fill_group(message.entity, update.entity)
+        else:
+            self._fill_meter(message.entity.meter_entry, update.entity)
         return message
+
+    def _fill_meter(self, entry: Any, cell: MeterRate) -> None:
+        """Both rates the same, so that nothing is ever yellow (section 9.3)."""
+        entry.meter_id = self.meter(cell.meter).preamble.id
+        entry.index.index = cell.index
+        entry.config.cir = entry.config.pir = cell.rate
+        entry.config.cburst = entry.config.pburst = cell.burst
 
     def _fill_row(self, entry: Any, row: Row, op: Op) -> None:
         table = self.table(row.table)

@@ -70,6 +70,7 @@ const bit<32> SLOT_STATES = 2 * SLOTS;   // two versions a slot
 #define REPLICA_ENTRIES   6144           // three for each admitted rank
 #define MAC_ENTRIES       4096
 #define OWN_ADDRESSES     16
+#define PORTS             512            // all that a port_t can name
 
 // What became of a frame: the index of its counter. Each frame that enters
 // ingress is counted under exactly one of these. The controller has the same names,
@@ -100,7 +101,9 @@ enum bit<8> Outcome {
     L2_FORWARDED          = 19,
     L2_FLOODED            = 20,
     L2_HAIRPIN            = 21,
-    PACKET_OUT_SENT       = 22
+    PACKET_OUT_SENT       = 22,
+    // the controller's protection
+    HELLO_LIMITED         = 23    // a HELLO above its port's rate: dropped
 }
 #define OUTCOMES 32
 

@@ -9,6 +9,7 @@ control SwitchIngress(inout headers_t hdr,
     counter<Outcome>(OUTCOMES, CounterType.packets_and_bytes) outcomes;
 
     OwnAddress()  own_address;
+    Hello()       hello;
     Admission()   admission;
     Aggregation() aggregation;
     Host()        host;
@@ -17,11 +18,6 @@ control SwitchIngress(inout headers_t hdr,
     action refuse(Outcome reason) {
         meta.outcome = reason;
         mark_to_drop(standard_metadata);
-    }
-
-    action punt(Outcome reason) {
-        standard_metadata.egress_spec = CPU_PORT;
-        meta.outcome = reason;
     }
 
     apply {
@@ -49,7 +45,7 @@ control SwitchIngress(inout headers_t hdr,
         } else if (hdr.agg.version != AGGREGATION_VERSION) {
             refuse(Outcome.BAD_VERSION);
         } else if (hdr.agg.kind == KIND_HELLO) {
-            punt(Outcome.HELLO_PUNTED);
+            hello.apply(meta, standard_metadata);
         } else if (hdr.agg.kind != KIND_CONTRIBUTE) {
             refuse(Outcome.UNKNOWN_KIND);
         } else if (hdr.agg.format > FORMAT_INT8) {

@@ -15,6 +15,7 @@ from controller_harness import DEADLINE, Rank, RunningController, SwitchProcess,
 from p4reduce import wire
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControlError, ControllerUnreachableError
+from p4reduce_controller.layout import HelloLimit
 from p4reduce_controller.listen import ListenError
 from p4reduce_controller.p4client import (
     NotPrimaryError,
@@ -26,6 +27,8 @@ from p4reduce_controller.program import load_program
 from p4reduce_controller.schema import Op, Row, Schema, Update
 
 Start = Callable[..., RunningController]
+
+NO_LIMIT = HelloLimit(rate=1_000_000, burst=1_000_000)  # none that a test would come to
 
 
 def refused(code: grpc.StatusCode, call: Callable[[], object]) -> str:
@@ -278,9 +281,9 @@ def test_wrong_hellos(controller: RunningController, switch: SwitchProcess) -> N
     assert "attached from port 1" in texts[3]
 
 
-def test_a_flood_of_hellos_drowns_nobody(
-    controller: RunningController, switch: SwitchProcess
-) -> None:
+def test_a_flood_of_hellos_drowns_nobody(start: Start, switch: SwitchProcess) -> None:
+    """Not even if the switch lets all of them through."""
+    controller = start(switch, hello_limit=NO_LIMIT)
     rank = controller.rank(switch, 0, 1)
     wrong = rank.hello_frame(nonce=rank.joined.nonce ^ 1)
     for _ in range(2000):
@@ -295,7 +298,25 @@ def test_a_flood_of_hellos_drowns_nobody(
     assert waiting.result().world_size == 1
 
 
-def test_random_hellos_attach_nobody(controller: RunningController, switch: SwitchProcess) -> None:
+def test_the_switch_takes_so_many_hellos_from_a_port(start: Start, switch: SwitchProcess) -> None:
+    controller = start(switch, hello_limit=HelloLimit(rate=1, burst=5))
+    ranks = [controller.rank(switch, rank, 2) for rank in range(2)]
+    wrong = ranks[0].hello_frame(nonce=ranks[0].joined.nonce ^ 1)
+    for _ in range(1000):
+        ranks[0].send(wrong)
+    eventually(lambda: controller.count("hello-limited") > 900, "the switch drops most of them")
+    ranks[1].hello()  # by another port: once is enough
+    eventually(lambda: controller.job("train").members[1].state == "attached", "it attached")
+    eventually(
+        lambda: (
+            controller.count("hello-limited") + controller.call("GetSwitch").hellos_refused == 1000
+        ),
+        "the controller hears of no other",
+    )
+
+
+def test_random_hellos_attach_nobody(start: Start, switch: SwitchProcess) -> None:
+    controller = start(switch, hello_limit=NO_LIMIT)
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     generator = random.Random(seed)

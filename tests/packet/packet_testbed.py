@@ -195,6 +195,16 @@ class Testbed:
         seen.outcomes.subtract({Outcome.ARP_REPLIED: 1})
         self._gather({port: {_answer(serial)}}, set(), seen)
 
+    def pour(self, port: int, frames: Sequence[bytes]) -> Seen:
+        """Send frames of which no answer is awaited: what is counted once all were in ingress."""
+        seen = Seen()
+        for start in range(0, len(frames), CHUNK):
+            for frame in frames[start : start + CHUNK]:
+                self.links[port].send(frame)
+            self.pass_ingress(port, seen)
+        self._count(seen)
+        return seen
+
     def inject(self, sent: Iterable[tuple[int, bytes]]) -> Seen:
         """Send frames as the controller, each out of a port."""
         seen = Seen()

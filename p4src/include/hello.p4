@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef P4REDUCE_HELLO
+#define P4REDUCE_HELLO
+
+// Hands HELLOs to the controller. It is the only thing that anybody at all can have
+// the switch send there, so each port has a rate of its own: who floods one port
+// neither busies the controller nor keeps the workers on other ports out.
+control Hello(inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+
+    // Frames. Rate and burst are the controller's to set; until then all pass.
+    @name(".hello_rate")
+    meter<port_t>(PORTS, MeterType.packets) rate;
+
+    apply {
+        bit<2> color;
+        rate.execute_meter(standard_metadata.ingress_port, color);
+        if (color == V1MODEL_METER_COLOR_GREEN) {
+            standard_metadata.egress_spec = CPU_PORT;
+            meta.outcome = Outcome.HELLO_PUNTED;
+        } else {
+            mark_to_drop(standard_metadata);
+            meta.outcome = Outcome.HELLO_LIMITED;
+        }
+    }
+}  // control Hello
+
+#endif  // P4REDUCE_HELLO

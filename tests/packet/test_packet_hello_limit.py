@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The meter in front of the controller: each port has its own rate of HELLOs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from p4reduce import wire
+from p4reduce.wire import Aggregation, Kind
+from p4reduce_controller.outcome import Outcome
+from p4reduce_controller.p4client import PacketIn
+from p4reduce_controller.schema import MeterRate, Op, Update
+from packet_jobs import Jobs, constant
+from packet_testbed import DEADLINE, PORTS, SWITCH, Testbed
+
+FLOODED = 1  # the port
+BURST = 5
+FRAMES = 100
+ATTACKER = wire.Endpoint("02:00:00:00:cc:01", "10.77.8.8", 6666)
+NOTHING_TO_SPEAK_OF = 1_000_000  # a second: a rate that no test comes near
+
+
+def hello(number: int) -> bytes:
+    return wire.template(ATTACKER, SWITCH, Aggregation(kind=Kind.HELLO, job=1, rank=number % 64))
+
+
+def limit(bed: Testbed, ports: tuple[int, ...], rate: int, burst: int) -> None:
+    cells = [MeterRate("hello_rate", port, rate, burst) for port in ports]
+    bed.client.write([Update(Op.MODIFY, cell) for cell in cells])
+
+
+@pytest.fixture
+def limited(bed: Testbed) -> Iterator[Testbed]:
+    """One port takes a HELLO a second, after so many at once; the others are as by default."""
+    limit(bed, (FLOODED,), 1, BURST)
+    limit(bed, tuple(port for port in PORTS if port != FLOODED), 200, 64)
+    yield bed
+    limit(bed, PORTS, NOTHING_TO_SPEAK_OF, NOTHING_TO_SPEAK_OF)
+    bed.exchange([(port, hello(0)) for port in PORTS])
+
+
+def flood(bed: Testbed) -> int:
+    """Send HELLOs as fast as it goes; how many of them the switch dropped."""
+    began = time.monotonic()
+    outcomes = bed.pour(FLOODED, [hello(number) for number in range(FRAMES)]).outcomes
+    took = time.monotonic() - began
+    passed, dropped = outcomes[Outcome.HELLO_PUNTED], outcomes[Outcome.HELLO_LIMITED]
+    assert passed + dropped == sum(outcomes.values()) == FRAMES
+    assert passed <= BURST + 1 + took
+    return dropped
+
+
+def test_a_flood_is_cut_down_to_the_rate(limited: Testbed) -> None:
+    passed = FRAMES - flood(limited)
+    assert passed >= BURST
+    # What comes to the controller is what was counted as handed to it, and no more.
+    came = 0
+    while (message := limited.client.receive(0.3)) is not None:
+        assert isinstance(message, PacketIn)
+        came += message.frame[:42] == hello(0)[:42]
+    assert came == passed
+
+
+def test_another_port_does_not_suffer(limited: Testbed) -> None:
+    flood(limited)
+    for port in PORTS:
+        if port == FLOODED:
+            continue
+        seen = limited.exchange([(port, hello(9))])
+        assert seen.outcomes == {Outcome.HELLO_PUNTED: 1}
+        assert (port, hello(9)) in [(one.port, one.frame) for one in seen.packet_ins]
+
+
+def test_what_is_not_hello_does_not_suffer(limited: Testbed, jobs: Jobs) -> None:
+    """Least of all the sums of a job whose rank is at the flooded port."""
+    job = jobs(2)
+    assert job.ranks[0].port == FLOODED
+    for turn in range(3):
+        flood(limited)
+        outcomes = [
+            limited.pour(rank.port, [job.frame(rank.number, constant(1), round=turn)]).outcomes
+            for rank in job.ranks
+        ]
+        assert outcomes == [{Outcome.ROUND_OPENED: 1}, {Outcome.ROUND_COMPLETED: 1}]
+
+
+def test_the_port_is_heard_again(limited: Testbed) -> None:
+    """Tokens come back: who flooded by mistake is not shut out for good."""
+    flood(limited)
+    deadline = time.monotonic() + DEADLINE
+    while not limited.pour(FLOODED, [hello(1)]).outcomes[Outcome.HELLO_PUNTED]:
+        assert time.monotonic() < deadline, "no HELLO passes any more"
+        time.sleep(0.05)
