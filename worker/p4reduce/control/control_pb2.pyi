@@ -190,10 +190,13 @@ class Ready(google.protobuf.message.Message):
     SLOT_COUNT_FIELD_NUMBER: builtins.int
     LEASE_FIELD_NUMBER: builtins.int
     RING_ADDRESSES_FIELD_NUMBER: builtins.int
+    SECRET_FIELD_NUMBER: builtins.int
     world_size: builtins.int
     slot_count: builtins.int
     lease: builtins.float
     """seconds without a heartbeat after which a rank is lost"""
+    secret: builtins.bytes
+    """32 random bytes of this incarnation, the same for all its ranks and"""
     @property
     def ring_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """of all ranks in order; some may be empty"""
@@ -205,8 +208,9 @@ class Ready(google.protobuf.message.Message):
         slot_count: builtins.int = ...,
         lease: builtins.float = ...,
         ring_addresses: collections.abc.Iterable[builtins.str] | None = ...,
+        secret: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["lease", b"lease", "ring_addresses", b"ring_addresses", "slot_count", b"slot_count", "world_size", b"world_size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lease", b"lease", "ring_addresses", b"ring_addresses", "secret", b"secret", "slot_count", b"slot_count", "world_size", b"world_size"]) -> None: ...
 
 global___Ready = Ready
 
@@ -218,9 +222,18 @@ class HeartbeatRequest(google.protobuf.message.Message):
     RANK_FIELD_NUMBER: builtins.int
     NONCE_FIELD_NUMBER: builtins.int
     STATISTICS_FIELD_NUMBER: builtins.int
+    COMPLETED_FIELD_NUMBER: builtins.int
+    UNANSWERED_FIELD_NUMBER: builtins.int
+    HEARD_FIELD_NUMBER: builtins.int
     incarnation: builtins.int
     rank: builtins.int
     nonce: builtins.int
+    completed: builtins.int
+    """collectives of which this rank has the result: all before this number"""
+    unanswered: builtins.float
+    """seconds for which the switch has answered nothing, though asked; or 0"""
+    heard: builtins.float
+    """seconds since the switch last answered anything; 0: it never did"""
     @property
     def statistics(self) -> global___WorkerStatistics:
         """so far"""
@@ -232,9 +245,12 @@ class HeartbeatRequest(google.protobuf.message.Message):
         rank: builtins.int = ...,
         nonce: builtins.int = ...,
         statistics: global___WorkerStatistics | None = ...,
+        completed: builtins.int = ...,
+        unanswered: builtins.float = ...,
+        heard: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["statistics", b"statistics"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["incarnation", b"incarnation", "nonce", b"nonce", "rank", b"rank", "statistics", b"statistics"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["completed", b"completed", "heard", b"heard", "incarnation", b"incarnation", "nonce", b"nonce", "rank", b"rank", "statistics", b"statistics", "unanswered", b"unanswered"]) -> None: ...
 
 global___HeartbeatRequest = HeartbeatRequest
 
@@ -289,11 +305,14 @@ class HeartbeatReply(google.protobuf.message.Message):
     LOST_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     CAUSE_FIELD_NUMBER: builtins.int
+    COMPLETED_BY_ALL_FIELD_NUMBER: builtins.int
     state: global___JobState.ValueType
     reason: builtins.str
     """why the job has failed or was deleted"""
     cause: global___Cause.ValueType
     """the same for programs"""
+    completed_by_all: builtins.int
+    """the lowest `completed` of the ranks that take part"""
     @property
     def left(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """ranks that have left of their own accord"""
@@ -310,8 +329,9 @@ class HeartbeatReply(google.protobuf.message.Message):
         lost: collections.abc.Iterable[builtins.int] | None = ...,
         reason: builtins.str = ...,
         cause: global___Cause.ValueType = ...,
+        completed_by_all: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cause", b"cause", "left", b"left", "lost", b"lost", "reason", b"reason", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "completed_by_all", b"completed_by_all", "left", b"left", "lost", b"lost", "reason", b"reason", "state", b"state"]) -> None: ...
 
 global___HeartbeatReply = HeartbeatReply
 
@@ -364,6 +384,7 @@ class ReformRequest(google.protobuf.message.Message):
     COMPLETED_FIELD_NUMBER: builtins.int
     TIMEOUT_FIELD_NUMBER: builtins.int
     RING_ADDRESS_FIELD_NUMBER: builtins.int
+    INTACT_FIELD_NUMBER: builtins.int
     incarnation: builtins.int
     """of the job that failed"""
     rank: builtins.int
@@ -376,6 +397,8 @@ class ReformRequest(google.protobuf.message.Message):
     timeout: builtins.float
     """seconds; the answer comes within it"""
     ring_address: builtins.str
+    intact: builtins.bool
+    """only with all ranks of that job: ABORTED if one was lost or has left"""
     def __init__(
         self,
         *,
@@ -386,8 +409,9 @@ class ReformRequest(google.protobuf.message.Message):
         completed: builtins.int = ...,
         timeout: builtins.float = ...,
         ring_address: builtins.str = ...,
+        intact: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["completed", b"completed", "incarnation", b"incarnation", "nonce", b"nonce", "rank", b"rank", "ring_address", b"ring_address", "timeout", b"timeout", "world_size", b"world_size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["completed", b"completed", "incarnation", b"incarnation", "intact", b"intact", "nonce", b"nonce", "rank", b"rank", "ring_address", b"ring_address", "timeout", b"timeout", "world_size", b"world_size"]) -> None: ...
 
 global___ReformRequest = ReformRequest
 
