@@ -10,7 +10,8 @@ READY  := $(VENV)/.ready
 PACKAGES := worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab
 
 # What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, NET=mininet|local,
-# BW=Mbit/s. The last three go through the environment.
+# BW=Mbit/s; `make run` also COMPRESSION=cat (or another name; a wrong one lists all). All but the
+# first go through the environment.
 WORKERS ?= 4
 
 .PHONY: help

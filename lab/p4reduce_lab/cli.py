@@ -50,6 +50,18 @@ pcap_option = click.option(
     envvar="PCAP",
     help="Leave a capture of each of the switch's ports with the logs. [environment: PCAP]",
 )
+
+
+def _known_compression(context: click.Context, option: click.Parameter, name: str) -> str:
+    from p4reduce.compression import compressor_by_name
+
+    try:
+        compressor_by_name(name, world_size=1)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return name
+
+
 lab_output_option = click.option(
     "--output",
     "-o",
@@ -70,6 +82,16 @@ def commands() -> None:
 @click.option("--steps", type=click.IntRange(1), help="Optimiser steps.")
 @click.option("--seed", type=click.IntRange(0), help="Of data split, weights and batches.")
 @click.option(
+    "--compression",
+    default="none",
+    envvar="COMPRESSION",
+    callback=_known_compression,
+    metavar="NAME",
+    show_default=True,
+    help="What of each gradient is sent: cat, topk:0.1, … (a wrong NAME lists all). Trains "
+    "uncompressed as well, to compare. [environment: COMPRESSION]",
+)
+@click.option(
     "--output",
     "-o",
     type=click.Path(file_okay=False, path_type=Path),
@@ -85,6 +107,7 @@ def run(
     workers: int,
     steps: int | None,
     seed: int | None,
+    compression: str,
     output: Path,
     switch: str,
     net: str,
@@ -103,7 +126,9 @@ def run(
 
     given = {"steps": steps, "seed": seed}
     config = TrainingConfig(
-        workers=workers, **{name: value for name, value in given.items() if value is not None}
+        workers=workers,
+        compression=compression,
+        **{name: value for name, value in given.items() if value is not None},
     )
     choice = choose(switch, net, bandwidth=bandwidth, nearest_to_real=True)
     choice = replace(choice, pcap=pcap)

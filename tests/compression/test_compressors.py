@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -382,8 +383,19 @@ def test_compressors_have_names(text: str, kind: type[Compressor]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "topk", "topk:2", "topk:x", "cat:x", "int4", "topk:0.1/int4", "threshold:-1"]
+    ("text", "why"),
+    [
+        ("", "there is none of that name"),
+        ("topk", "topk: needs a number, not ''"),
+        ("topk:2", "density 2.0 is not within"),
+        ("topk:x", "topk: needs a number, not 'x'"),
+        ("cat:x", "there is no 'x' kind of cat"),
+        ("int4", "there is none of that name"),
+        ("topk:0.1/int4", "lanes are int16 or int8, not 'int4'"),
+        ("threshold:-1", "threshold -1.0 is negative"),
+    ],
 )
-def test_other_names_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="compression"):
+def test_other_names_are_refused_with_the_known_ones(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"compression {text!r}: {why}")) as raised:
         compressor_by_name(text, 4)
+    assert "Known: none, int16, int8, topk:SHARE" in str(raised.value)

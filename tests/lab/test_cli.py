@@ -45,6 +45,14 @@ def test_an_unknown_switch_is_refused_with_the_known_ones() -> None:
     assert "embedded" in done.stderr
 
 
+def test_an_unknown_compression_is_refused_at_once_with_the_known_ones() -> None:
+    done = lab("run", COMPRESSION="gzip")
+    assert done.returncode == 2
+    assert "Invalid value for '--compression': compression 'gzip'" in done.stderr
+    assert "topk:SHARE" in done.stderr
+    assert "Switch:" not in done.stdout
+
+
 def test_bmv2_where_it_is_not_says_what_to_install() -> None:
     done = lab("run", SWITCH="bmv2", PATH="/nowhere")
     assert done.returncode == 2

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from p4reduce_lab.demo.compressed import Course
 from p4reduce_lab.demo.curve import Curve
 from p4reduce_lab.demo.display import Status, display
 from p4reduce_lab.demo.plot import plot
 from p4reduce_lab.demo.report import ProgressReader, ProgressWriter, progress_path
-from p4reduce_lab.demo.summary import Summary
+from p4reduce_lab.demo.summary import Compression, Summary
 from p4reduce_lab.demo.training import Progress
 from rich.console import Console
 
@@ -42,6 +43,26 @@ GOOD = Summary(
     training_seconds=0.2,
     seconds=5.0,
     outcomes={"round-opened": 1000},
+)
+
+COMPRESSED = replace(
+    GOOD,
+    test_accuracy=0.9,
+    compression=Compression(
+        name="cat",
+        bandwidth=1e7,
+        round_trip=1e-3,
+        bytes=2_500_000,
+        uncompressed_bytes=10_000_000,
+        level_minimum=1.0,
+        level_median=4.5,
+        level_maximum=38.0,
+        total_blocks=38,
+        alpha_mean=0.55,
+        uncompressed_accuracy=0.97,
+        uncompressed_weights_sha256="11",
+        uncompressed_seconds=0.4,
+    ),
 )
 
 
@@ -90,10 +111,40 @@ def test_the_printed_summary_does_not_hide_a_difference() -> None:
     assert any("DIFFERENT" in line for line in bad.lines())
 
 
+def test_with_compression_the_whole_gradients_accuracy_must_be_the_references() -> None:
+    assert COMPRESSED.problems() == [], "how much a compression may cost is for its user to say"
+    assert COMPRESSED.compression is not None
+    worse = replace(COMPRESSED.compression, uncompressed_accuracy=0.9)
+    (problem,) = replace(COMPRESSED, compression=worse).problems()
+    assert "test accuracy 0.9000 differs from the reference's 0.9720" in problem
+
+
+def test_the_printed_summary_says_what_compression_saved_and_cost() -> None:
+    text = "\n".join(COMPRESSED.lines())
+    assert "90.00%   (uncompressed: 97.00%; reference, summed by numpy: 97.20%)" in text
+    assert "cat, for a link measured as 10 Mbit/s with a round trip of 1 ms" in text
+    assert "4.5 of 38 in the median, 1 to 38, alpha 0.55" in text
+    assert "75.0%: 2.5 MB a worker instead of 10.0 MB" in text
+
+
+def test_courses_of_several_ranks_have_a_mean() -> None:
+    one = Course([1, 2], [0.5, None], [10, 30], [40, 90], 38)
+    other = Course([3, 2], [1.0, 0.5], [20, 30], [40, 90], 38)
+    assert Course.mean([one, other]) == Course([2, 2], [0.75, None], [15, 30], [40, 90], 38)
+
+
 def test_the_picture_is_a_png(tmp_path: Path) -> None:
     curve = Curve([2.3, 1.0, 0.5], [1, 3], [0.4, 0.9])
     plot(tmp_path / "p.png", curve, curve, title="t", caption="c")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_of_a_compressed_training_is_larger(tmp_path: Path) -> None:
+    curve = Curve([2.3, 1.0, 0.5], [1, 3], [0.4, 0.9])
+    course = Course([3, 2, 1], [0.9, 0.8, 0.7], [1e5, 2e5, 3e5], [2e5, 4e5, 6e5], 38)
+    plot(tmp_path / "p.png", curve, curve, course, title="t", caption="c")
+    header = (tmp_path / "p.png").read_bytes()[:24]
+    assert int.from_bytes(header[20:24], "big") > 1000, "a second row of panels"
 
 
 def test_progress_is_followed_line_by_line(tmp_path: Path) -> None:

@@ -124,6 +124,25 @@ def test_a_short_run_gives_what_numpy_gives(tmp_path: Path, workers: int) -> Non
     _check_run(tmp_path, "embedded", workers)
 
 
+@pytest.mark.usefixtures("nothing_left")
+def test_a_compressed_run_tells_what_it_saved_beside_the_uncompressed_one(tmp_path: Path) -> None:
+    arguments = ["--workers", "2", "--steps", "40", "--output", "out"]
+    run = Launched(tmp_path, "run", *arguments, "--compression", "topk:0.2")
+    assert run.wait() == 0, run.output
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    compression = summary["compression"]
+    assert compression["name"] == "topk:0.2"
+    assert compression["level_median"] == 8
+    assert compression["total_blocks"] == 38
+    # 8 blocks up and at most 16 down, and frames without lanes, instead of 38 and 38.
+    assert 0.1 < compression["bytes"] / compression["uncompressed_bytes"] < 0.55
+    assert abs(compression["uncompressed_accuracy"] - summary["reference_accuracy"]) <= 0.005
+    assert summary["test_accuracy"] > 0.7
+    assert summary["weights_sha256"] != compression["uncompressed_weights_sha256"]
+    assert summary["compared_elements"] == 2 * 40 * (summary["parameters"] + 1)
+    assert re.search(r"bytes saved +\d+\.\d%: \d+\.\d MB a worker instead of", run.output)
+
+
 @pytest.mark.bmv2
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.skipif(bmv2.unavailable() is not None, reason=str(bmv2.unavailable()))

@@ -7,6 +7,8 @@ import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from p4reduce.compression import compressor_by_name
+
 from p4reduce_lab.errors import LabError
 
 # What is in the run's directory; the launcher writes the first two, workers and reference the rest.
@@ -14,6 +16,9 @@ CONFIG_FILE = "config.json"
 DATA_FILE = "digits.npz"
 CURVE_FILE = "curve.json"
 REFERENCE_FILE = "reference.json"
+UNCOMPRESSED_STAGE = "uncompressed"  # a directory: the training that a compressed one is beside
+
+UNCOMPRESSED = "none"
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,9 @@ class TrainingConfig:
         learning_rate, momentum: Of SGD with heavy-ball momentum.
         seed: Of the split of the data, the initial weights and the order of the batches.
         evaluate_every: Steps between two looks at the test accuracy.
+        compression: A name that :func:`p4reduce.compression.compressor_by_name` knows. With
+            another one than "none" the training runs twice: uncompressed, to compare with, and
+            compressed.
     """
 
     workers: int = 4
@@ -38,6 +46,12 @@ class TrainingConfig:
     momentum: float = 0.9
     seed: int = 1
     evaluate_every: int = 5
+    compression: str = UNCOMPRESSED
+
+    @property
+    def compresses(self) -> bool:
+        """Whether anything but the whole gradient is sent."""
+        return self.compression != UNCOMPRESSED
 
     def __post_init__(self) -> None:
         for name in ("workers", "steps", "batch", "hidden", "evaluate_every"):
@@ -48,6 +62,10 @@ class TrainingConfig:
                 f"batch is {self.batch}: too small for {self.workers} workers, "
                 "each needs at least one sample"
             )
+        try:
+            compressor_by_name(self.compression, self.workers)
+        except ValueError as error:
+            raise LabError(str(error)) from error
 
     def save(self, path: Path) -> None:
         """Writes it as JSON, for the workers."""

@@ -64,6 +64,12 @@ class Accuracy:
     maximum: float
     elements: int
 
+    def joined(self, other: Accuracy) -> Accuracy:
+        """Of both trainings' sums."""
+        # Not max(): it would lose a NaN.
+        maximum = float(np.max([self.maximum, other.maximum]))
+        return Accuracy(maximum, self.elements + other.elements)
+
 
 def measure(directory: Path, workers: int, sizes: Sequence[int]) -> Accuracy:
     """Compares rank 0's recorded results with the float64 sums of all ranks' contributions.

@@ -79,6 +79,26 @@ class ProgressReader:
 
 
 @dataclass(frozen=True)
+class RankCompression:
+    """What a rank that compressed says besides.
+
+    Attributes:
+        bandwidth: Of the link that levels were weighed against, as measured, bits a second in
+            each direction.
+        round_trip: Of that link, seconds.
+        uncompressed_weights: SHA-256 of the final weights of the training compared with.
+        uncompressed_accuracy: Test accuracy of those.
+        uncompressed_seconds: From the first step of that training to its last.
+    """
+
+    bandwidth: float
+    round_trip: float
+    uncompressed_weights: str
+    uncompressed_accuracy: float
+    uncompressed_seconds: float
+
+
+@dataclass(frozen=True)
 class RankReport:
     """What a rank says at its end.
 
@@ -89,6 +109,8 @@ class RankReport:
         sent, retransmissions: Contribution frames sent, with repeated ones; repeated ones alone.
         round_trip_us: Median round trip, microseconds.
         seconds: From the first step to the last.
+        connected_seconds: With all that was all-reduced besides.
+        compression: None where gradients were sent whole.
     """
 
     weights: str
@@ -98,6 +120,14 @@ class RankReport:
     retransmissions: int
     round_trip_us: float
     seconds: float
+    connected_seconds: float
+    compression: RankCompression | None = None
+
+    @property
+    def all_weights(self) -> tuple[str, ...]:
+        """Of all trainings: what must be the same on all ranks."""
+        compression = self.compression
+        return (self.weights, *([compression.uncompressed_weights] if compression else []))
 
     def save(self, directory: Path, rank: int) -> None:
         """Writes it as JSON."""
@@ -106,7 +136,10 @@ class RankReport:
     @classmethod
     def load(cls, directory: Path, rank: int) -> RankReport:
         """Reads what :meth:`save` wrote."""
-        return cls(**json.loads(report_path(directory, rank).read_text()))
+        values = json.loads(report_path(directory, rank).read_text())
+        if (compression := values["compression"]) is not None:
+            values["compression"] = RankCompression(**compression)
+        return cls(**values)
 
 
 def progress_path(directory: Path, rank: int) -> Path:

@@ -5,28 +5,24 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from p4reduce.control import control_pb2 as pb
-from p4reduce_controller.outcome import Outcome
 from rich.console import Console
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.demo.config import (
     CONFIG_FILE,
-    CURVE_FILE,
     DATA_FILE,
-    REFERENCE_FILE,
+    UNCOMPRESSED_STAGE,
     TrainingConfig,
 )
-from p4reduce_lab.demo.curve import Curve
-from p4reduce_lab.demo.data import Digits, load_digits
+from p4reduce_lab.demo.data import load_digits
 from p4reduce_lab.demo.display import Status, display
-from p4reduce_lab.demo.model import tensor_sizes
 from p4reduce_lab.demo.plot import plot
-from p4reduce_lab.demo.record import measure
-from p4reduce_lab.demo.report import ProgressReader, RankReport
+from p4reduce_lab.demo.report import ProgressReader
+from p4reduce_lab.demo.results import Results
 from p4reduce_lab.demo.summary import Summary
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes import POLL, Child, Processes
@@ -39,14 +35,6 @@ PICTURE_FILE = "training.png"
 REPLACED = (SUMMARY_FILE, PICTURE_FILE, "*.log", "*.pcap")
 TRAINING_TIMEOUT = 600.0  # seconds; far above any sane training, so that nothing waits for ever
 SMOOTHING = 1.0  # seconds over which the rate of contributions is shown
-
-ADDED = (
-    Outcome.ROUND_OPENED,
-    Outcome.ROUND_JOINED,
-    Outcome.ROUND_COMPLETED,
-    Outcome.ROUND_COMPLETED_HALVES,
-)
-COMPLETED = (Outcome.ROUND_COMPLETED, Outcome.ROUND_COMPLETED_HALVES)
 
 
 def run_demo(config: TrainingConfig, choice: Choice, output: Path, console: Console) -> Summary:
@@ -66,19 +54,17 @@ def run_demo(config: TrainingConfig, choice: Choice, output: Path, console: Cons
         digits = load_digits(config.seed)
         config.save(directory / CONFIG_FILE)
         digits.save(directory / DATA_FILE)
+        if config.compresses:
+            (directory / UNCOMPRESSED_STAGE).mkdir()
         children = _start_children(config, system, directory, results)
         system.wait_ready(may_finish=children)
         _watch(config, children, system.processes, directory, console)
-        outcomes = _outcomes(system)
+        counters = system.control.call(system.control.stub.GetCounters, pb.GetCountersRequest())
         system.processes.end()
-        summary = _summarise(config, choice, digits, directory, outcomes)
-        _plot(
-            results / PICTURE_FILE,
-            choice,
-            summary,
-            Curve.load(directory / CURVE_FILE),
-            Curve.load(directory / REFERENCE_FILE),
-        )
+        found = Results.load(config, directory, digits.train_images.shape[1])
+        counts = {count.name: count.frames for count in counters.counts if count.frames}
+        summary = found.summary(choice.switch, choice.network, counts)
+        _plot(results / PICTURE_FILE, choice, summary, found)
         summary = replace(summary, seconds=time.monotonic() - started)
         summary.write(results / SUMMARY_FILE)
     return summary
@@ -118,24 +104,53 @@ def _watch(
     console: Console,
 ) -> None:
     """Shows the progress until all are through."""
-    readers = [ProgressReader(directory, rank) for rank in range(config.workers)]
-    rate = _Rate()
-    all_steps_shown = False
     deadline = time.monotonic() + TRAINING_TIMEOUT
+    stages = [directory]
+    if config.compresses:
+        stages.insert(0, directory / UNCOMPRESSED_STAGE)
+    for stage in stages:
+        if config.compresses:
+            compression = "none, to compare with" if stage != directory else config.compression
+            console.print(f"Compression: {compression}")
+        _watch_stage(config, children, processes, stage, console, deadline)
+    while any(child.returncode is None for child in children):
+        _check(children, processes, deadline)
+        time.sleep(POLL)
+    processes.check(may_finish=children)
+
+
+def _watch_stage(
+    config: TrainingConfig,
+    children: list[Child],
+    processes: Processes,
+    stage: Path,
+    console: Console,
+    deadline: float,
+) -> None:
+    """Shows the progress of one training until rank 0 has done all of its steps."""
+    readers = [ProgressReader(stage, rank) for rank in range(config.workers)]
+    rate = _Rate()
     with display(console, config.steps) as shown:
-        while any(child.returncode is None for child in children):
-            processes.check(may_finish=children)
+        while True:
+            # Looked at before the progress: who is through has written all of it.
+            through = all(child.returncode is not None for child in children)
+            _check(children, processes, deadline)
             samples = [reader.poll() for reader in readers]
-            # Once all steps are done there is nothing new to show, and the rate would fall to 0.
-            if (first := samples[0]) is not None and not all_steps_shown:
+            if (first := samples[0]) is not None:
                 sent = sum(sample.contributions for sample in samples if sample is not None)
                 shown.show(Status(first.step, first.loss, first.accuracy, rate.of(sent)))
-                all_steps_shown = first.step == config.steps
-            if time.monotonic() > deadline:
-                late = [child.name for child in children if child.returncode is None]
-                raise LabError(f"{', '.join(late)}: not through after {TRAINING_TIMEOUT:.0f} s")
+                if first.step == config.steps:
+                    return
+            if through:
+                raise LabError("the workers ended without having done all steps")
             time.sleep(POLL)
+
+
+def _check(children: list[Child], processes: Processes, deadline: float) -> None:
     processes.check(may_finish=children)
+    if time.monotonic() > deadline:
+        late = [child.name for child in children if child.returncode is None]
+        raise LabError(f"{', '.join(late)}: not through after {TRAINING_TIMEOUT:.0f} s")
 
 
 class _Rate:
@@ -153,68 +168,15 @@ class _Rate:
         return (count - before) / (now - then) if now > then else 0.0
 
 
-@dataclass(frozen=True)
-class _Outcomes:
-    counts: dict[str, int]
-
-    def total(self, outcomes: tuple[Outcome, ...]) -> int:
-        return sum(self.counts.get(outcome.label, 0) for outcome in outcomes)
-
-
-def _outcomes(system: System) -> _Outcomes:
-    counters = system.control.call(system.control.stub.GetCounters, pb.GetCountersRequest())
-    return _Outcomes({count.name: count.frames for count in counters.counts if count.frames})
-
-
-def _summarise(
-    config: TrainingConfig,
-    choice: Choice,
-    digits: Digits,
-    directory: Path,
-    outcomes: _Outcomes,
-) -> Summary:
-    reports = [RankReport.load(directory, rank) for rank in range(config.workers)]
-    sizes = tensor_sizes(digits.train_images.shape[1], config.hidden)
-    accuracy = measure(directory, config.workers, list(sizes.values()))
-    seconds = max(report.seconds for report in reports)
-    contributions = outcomes.total(ADDED)
-    return Summary(
-        switch=choice.switch,
-        network=choice.network,
-        workers=config.workers,
-        steps=config.steps,
-        batch=config.batch,
-        parameters=sum(sizes.values()) - sizes["loss"],
-        test_accuracy=reports[0].accuracy,
-        reference_accuracy=Curve.load(directory / REFERENCE_FILE).accuracies[-1],
-        final_loss=Curve.load(directory / CURVE_FILE).losses[-1],
-        weights_sha256=reports[0].weights,
-        identical_on_all_ranks=len({report.weights for report in reports}) == 1,
-        identical_results_on_all_ranks=len({report.results for report in reports}) == 1,
-        max_relative_error=accuracy.maximum,
-        compared_elements=accuracy.elements,
-        contributions=contributions,
-        results=outcomes.total(COMPLETED),
-        retransmissions=sum(report.retransmissions for report in reports),
-        round_trip_us=sum(report.round_trip_us for report in reports) / len(reports),
-        contributions_per_second=contributions / seconds,
-        training_seconds=seconds,
-        seconds=0.0,  # known when all is done
-        outcomes=outcomes.counts,
-    )
-
-
-def _plot(path: Path, choice: Choice, summary: Summary, curve: Curve, reference: Curve) -> None:
+def _plot(path: Path, choice: Choice, summary: Summary, results: Results) -> None:
     ranks = "1 worker" if summary.workers == 1 else f"{summary.workers} workers"
     same = "bit-identical" if summary.identical_on_all_ranks else "different"
-    plot(
-        path,
-        curve,
-        reference,
-        title=f"{ranks}, gradients summed by the P4 program",
-        caption=(
-            f"Switch: {choice.name}. {summary.steps} steps of {summary.batch} images. "
-            f"Sums within {summary.max_relative_error:.1e} of exact ones; "
-            f"final weights {same} on all ranks; {summary.contributions:,} contributions."
-        ),
+    title = f"{ranks}, gradients summed by the P4 program"
+    caption = (
+        f"Switch: {choice.name}. {summary.steps} steps of {summary.batch} images. "
+        f"Sums within {summary.max_relative_error:.1e} of exact ones; "
+        f"final weights {same} on all ranks; {summary.contributions:,} contributions."
     )
+    if summary.compression is not None:
+        title += f", compressed by {summary.compression.name}"
+    plot(path, results.curve, results.reference, results.course, title=title, caption=caption)

@@ -12,6 +12,61 @@ ERROR_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
+class Compression:
+    """What compressing saved, under the key "compression" of summary.json.
+
+    Bytes are those of whole Ethernet frames that a rank's communicator counted over the training's
+    steps, retransmissions included, the mean of the ranks.
+
+    Attributes:
+        name: As given: "cat", "topk:0.1", …
+        bandwidth: Of the link as measured before, which CAT weighs levels against; bits a second.
+        round_trip: Of that link, seconds.
+        bytes: Sent and received with compression.
+        uncompressed_bytes: The same of the same number of steps with whole gradients.
+        level_minimum, level_median, level_maximum: Blocks that a rank chose in a step,
+            the mean of the ranks.
+        total_blocks: Blocks of the gradient.
+        alpha_mean: Share of the gradient's energy in what was chosen, 0 to 1; None where the
+            compressor does not estimate it.
+        uncompressed_accuracy: Test accuracy of the training with whole gradients.
+        uncompressed_weights_sha256: Of the weights it ended with.
+        uncompressed_seconds: From its first step to its last.
+    """
+
+    name: str
+    bandwidth: float
+    round_trip: float
+    bytes: int
+    uncompressed_bytes: int
+    level_minimum: float
+    level_median: float
+    level_maximum: float
+    total_blocks: int
+    alpha_mean: float | None
+    uncompressed_accuracy: float
+    uncompressed_weights_sha256: str
+    uncompressed_seconds: float
+
+    @property
+    def saved(self) -> float:
+        """Share of the bytes that were not moved."""
+        return 1 - self.bytes / self.uncompressed_bytes
+
+    def lines(self) -> list[str]:
+        """For people, one fact a line."""
+        alpha = "" if self.alpha_mean is None else f", alpha {self.alpha_mean:.2f} on average"
+        return [
+            f"compression      {self.name}, for a link measured as {self.bandwidth / 1e6:.3g} "
+            f"Mbit/s with a round trip of {1e3 * self.round_trip:.2g} ms",
+            f"blocks a step    {self.level_median:g} of {self.total_blocks} in the median,"
+            f" {self.level_minimum:g} to {self.level_maximum:g}{alpha}",
+            f"bytes saved      {self.saved:.1%}: {self.bytes / 1e6:.1f} MB a worker instead of"
+            f" {self.uncompressed_bytes / 1e6:.1f} MB in as many steps, up and down",
+        ]
+
+
+@dataclass(frozen=True)
 class Summary:
     """The keys of summary.json.
 
@@ -36,6 +91,9 @@ class Summary:
         training_seconds: From the first step to the last.
         seconds: The whole command.
         outcomes: The switch's counters of what became of every frame, where not 0.
+        compression: None where gradients were sent whole. Otherwise test_accuracy, final_loss,
+            weights_sha256 and training_seconds are of the compressed training, the switch's
+            figures of both.
     """
 
     switch: str
@@ -60,14 +118,22 @@ class Summary:
     training_seconds: float
     seconds: float
     outcomes: dict[str, int]
+    compression: Compression | None = None
+
+    @property
+    def whole_accuracy(self) -> float:
+        """Test accuracy with whole gradients, which must be the reference's. How far one with
+        compression may be from that is for its user to say."""
+        compression = self.compression
+        return self.test_accuracy if compression is None else compression.uncompressed_accuracy
 
     def problems(self) -> list[str]:
         """What is not as it must be, one line each; empty when all is well."""
         found = []
         # Written so that a NaN is a problem too.
-        if not abs(self.test_accuracy - self.reference_accuracy) <= ACCURACY_TOLERANCE:
+        if not abs(self.whole_accuracy - self.reference_accuracy) <= ACCURACY_TOLERANCE:
             found.append(
-                f"test accuracy {self.test_accuracy:.4f} differs from the reference's "
+                f"test accuracy {self.whole_accuracy:.4f} differs from the reference's "
                 f"{self.reference_accuracy:.4f} by more than {ACCURACY_TOLERANCE}"
             )
         if not self.identical_on_all_ranks:
@@ -93,9 +159,14 @@ class Summary:
     def lines(self) -> list[str]:
         """The summary for people, one fact a line."""
         ranks = "bit-identical" if self.identical_on_all_ranks else "DIFFERENT"
+        reference = f"reference, summed by numpy: {self.reference_accuracy:.2%}"
+        training = f"{self.training_seconds:.1f} s training ({_count(self.steps, 'step')})"
+        if self.compression is not None:
+            reference = f"uncompressed: {self.whole_accuracy:.2%}; {reference}"
+            training += f" and {self.compression.uncompressed_seconds:.1f} s uncompressed"
         return [
-            f"test accuracy    {self.test_accuracy:.2%}"
-            f"   (reference, summed by numpy: {self.reference_accuracy:.2%})",
+            f"test accuracy    {self.test_accuracy:.2%}   ({reference})",
+            *([] if self.compression is None else self.compression.lines()),
             f"final weights    {ranks} on {_count(self.workers, 'rank')}",
             f"largest error    {self.max_relative_error:.1e} of the block's maximum"
             f"   ({self.compared_elements:,} sums compared with float64)",
@@ -103,8 +174,7 @@ class Summary:
             f"   ({self.contributions_per_second:,.0f} contributions/s,"
             f" median round trip {self.round_trip_us / 1000:.1f} ms)",
             f"retransmissions  {self.retransmissions:,}",
-            f"time             {self.seconds:.1f} s, of which {self.training_seconds:.1f} s"
-            f" training ({_count(self.steps, 'step')})",
+            f"time             {self.seconds:.1f} s, of which {training}",
         ]
 
 

@@ -5,17 +5,29 @@ from __future__ import annotations
 
 import hashlib
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import p4reduce
+from p4reduce.compression import CompressedAllreduce, compressor_by_name, measure_link
 
-from p4reduce_lab.demo.config import CONFIG_FILE, CURVE_FILE, DATA_FILE, TrainingConfig
+from p4reduce_lab.demo.compressed import CompressedAggregator, Course
+from p4reduce_lab.demo.config import (
+    CONFIG_FILE,
+    CURVE_FILE,
+    DATA_FILE,
+    UNCOMPRESSED_STAGE,
+    TrainingConfig,
+)
+from p4reduce_lab.demo.curve import Curve
 from p4reduce_lab.demo.data import Digits
-from p4reduce_lab.demo.model import Floats, tensor_sizes
+from p4reduce_lab.demo.model import Floats, Perceptron, tensor_sizes
 from p4reduce_lab.demo.record import Recorder
-from p4reduce_lab.demo.report import ProgressWriter, RankReport
-from p4reduce_lab.demo.training import Progress, Step, train
+from p4reduce_lab.demo.report import ProgressWriter, RankCompression, RankReport
+from p4reduce_lab.demo.training import Aggregator, Progress, Step, train
+
+ROUNDS = 4  # of measuring the link: how often each slot is used
 
 
 class SwitchAggregator:
@@ -44,6 +56,109 @@ class SwitchAggregator:
         return float(flying[0][1][0])
 
 
+@dataclass(frozen=True)
+class _Trained:
+    """What came of one training.
+
+    Attributes:
+        model, curve: see :func:`~p4reduce_lab.demo.training.train`.
+        moved: Bytes of frames sent and received up to each step's end, where it is compared.
+        seconds: From the first step to the last.
+    """
+
+    model: Perceptron
+    curve: Curve
+    moved: list[float]
+    seconds: float
+
+    @property
+    def weights(self) -> str:
+        """SHA-256 of the final weights."""
+        return hashlib.sha256(np.ascontiguousarray(self.model.parameters).data).hexdigest()
+
+
+class _Rank:
+    """One rank's training, or its two: uncompressed and compressed over one communicator."""
+
+    def __init__(
+        self, config: TrainingConfig, directory: Path, digits: Digits, comm: p4reduce.Communicator
+    ) -> None:
+        self._config = config
+        self._directory = directory
+        self._digits = digits
+        self._comm = comm
+
+    def run(self) -> None:
+        """Trains, and leaves report, records and curves in the directory."""
+        start = time.monotonic()
+        recorder = self._recorder(self._directory)
+        compression: RankCompression | None = None
+        if self._config.compresses:
+            trained, compression = self._compress(recorder)
+        else:
+            trained = self._train(self._directory, SwitchAggregator(self._comm, recorder))
+        seconds = time.monotonic() - start
+        if self._comm.rank == 0:
+            trained.curve.save(self._directory / CURVE_FILE)
+        stats = self._comm.stats
+        RankReport(
+            weights=trained.weights,
+            results=recorder.digest(),
+            accuracy=trained.curve.accuracies[-1],
+            sent=stats.frames_sent,
+            retransmissions=stats.retransmissions,
+            round_trip_us=1e6 * stats.round_trip_p50,
+            seconds=trained.seconds,
+            connected_seconds=seconds,
+            compression=compression,
+        ).save(self._directory, self._comm.rank)
+
+    def _compress(self, recorder: Recorder) -> tuple[_Trained, RankCompression]:
+        apart = self._directory / UNCOMPRESSED_STAGE
+        whole = self._train(apart, SwitchAggregator(self._comm, self._recorder(apart)))
+        link = measure_link(self._comm, blocks=ROUNDS * self._comm.slots)
+        compressor = compressor_by_name(self._config.compression, self._comm.size, link)
+        course = Course()
+        reduce = CompressedAllreduce(self._comm, compressor)
+        trained = self._train(
+            self._directory, CompressedAggregator(self._comm, reduce, recorder, course)
+        )
+        course.moved, course.uncompressed_moved = trained.moved, whole.moved
+        course.save(self._directory, self._comm.rank)
+        return trained, RankCompression(
+            bandwidth=link.bandwidth,
+            round_trip=link.rtt,
+            uncompressed_weights=whole.weights,
+            uncompressed_accuracy=whole.curve.accuracies[-1],
+            uncompressed_seconds=whole.seconds,
+        )
+
+    def _recorder(self, directory: Path) -> Recorder:
+        sizes = tensor_sizes(self._digits.train_images.shape[1], self._config.hidden)
+        return Recorder(directory, self._comm.rank, self._config.steps, sum(sizes.values()))
+
+    def _train(self, directory: Path, aggregator: Aggregator) -> _Trained:
+        writer = ProgressWriter(directory, self._comm.rank, self._config.steps)
+        before = self._moved()
+        moved: list[float] = []
+
+        def on_step(progress: Progress) -> None:
+            if self._config.compresses:
+                moved.append(self._moved() - before)
+            if writer.due(progress):
+                writer.write(progress, self._comm.stats.frames_sent)
+
+        start = time.monotonic()
+        model, curve = train(self._config, self._digits, aggregator, on_step)
+        seconds = time.monotonic() - start
+        writer.close()
+        return _Trained(model, curve, moved, seconds)
+
+    def _moved(self) -> int:
+        stats = self._comm.stats
+        return stats.bytes_sent + stats.bytes_received
+
+
 def run_worker(directory: Path, rank: int | None = None, controller: str | None = None) -> None:
     """Trains as one rank, and leaves its report and records in ``directory``.
 
@@ -55,27 +170,4 @@ def run_worker(directory: Path, rank: int | None = None, controller: str | None 
     config = TrainingConfig.load(directory / CONFIG_FILE)
     digits = Digits.load(directory / DATA_FILE)
     with p4reduce.init(rank=rank, world_size=config.workers, controller=controller) as comm:
-        sizes = tensor_sizes(digits.train_images.shape[1], config.hidden)
-        recorder = Recorder(directory, comm.rank, config.steps, sum(sizes.values()))
-        writer = ProgressWriter(directory, comm.rank, config.steps)
-
-        def on_step(progress: Progress) -> None:
-            if writer.due(progress):
-                writer.write(progress, comm.stats.frames_sent)
-
-        start = time.monotonic()
-        model, curve = train(config, digits, SwitchAggregator(comm, recorder), on_step)
-        seconds = time.monotonic() - start
-        writer.close()
-        stats = comm.stats
-        if comm.rank == 0:
-            curve.save(directory / CURVE_FILE)
-        RankReport(
-            weights=hashlib.sha256(np.ascontiguousarray(model.parameters).data).hexdigest(),
-            results=recorder.digest(),
-            accuracy=model.accuracy(digits.test_images, digits.test_labels),
-            sent=stats.frames_sent,
-            retransmissions=stats.retransmissions,
-            round_trip_us=1e6 * stats.round_trip_p50,
-            seconds=seconds,
-        ).save(directory, comm.rank)
+        _Rank(config, directory, digits, comm).run()

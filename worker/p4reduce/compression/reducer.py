@@ -95,37 +95,47 @@ def compressor_by_name(
     Raises:
         ValueError: the text is none of them.
     """
+    try:
+        return _by_name(text, world_size, cost, seed)
+    except ValueError as error:
+        raise ValueError(f"compression {text!r}: {error}. Known: {COMPRESSIONS}") from error
+
+
+def _by_name(text: str, world_size: int, cost: CostModel | None, seed: int) -> Compressor:
     method, _, lanes = text.partition("/")
     kind, _, argument = method.partition(":")
     lane_bits = {"": 32, "int16": 16, "int8": 8}.get(lanes)
     if lane_bits is None:
-        raise ValueError(f"compression {text!r}: lanes are int16 or int8, not {lanes!r}")
+        raise ValueError(f"lanes are int16 or int8, not {lanes!r}")
     common: dict[str, Any] = {"world_size": world_size, "lane_bits": lane_bits, "seed": seed}
     link = SwitchLink(world_size, 1e8, 1e-3, lane_bytes=lane_bits // 8)
     if kind == "cat":
-        return _cat_by_name(text, argument, cost or link, link, common)
+        return _cat_by_name(argument, cost or link, link, common)
+    if method == "none":
+        return Uncompressed(**common)
+    if method in ("int16", "int8") and not lanes:
+        return Uncompressed(**{**common, "lane_bits": int(method[3:])})
+    if kind == "threshold":
+        return Threshold(**common, threshold=_number(kind, argument))
+    for name, share in (("topk", TopK), ("mstopk", ApproximateTopK), ("randomk", RandomK)):
+        if kind == name:
+            density = _number(kind, argument)
+            return share(**common, density=density, switch_over=DenseSwitchOver(link))
+    raise ValueError("there is none of that name")
+
+
+def _number(kind: str, argument: str) -> float:
     try:
-        if method == "none":
-            return Uncompressed(**common)
-        if method in ("int16", "int8") and not lanes:
-            return Uncompressed(**{**common, "lane_bits": int(method[3:])})
-        if kind == "threshold":
-            return Threshold(**common, threshold=float(argument))
-        for name, share in (("topk", TopK), ("mstopk", ApproximateTopK), ("randomk", RandomK)):
-            if kind == name:
-                return share(**common, density=float(argument), switch_over=DenseSwitchOver(link))
-    except ValueError as error:
-        raise ValueError(f"compression {text!r}: {error}") from error
-    raise ValueError(f"compression {text!r} is not one of: {COMPRESSIONS}")
+        return float(argument)
+    except ValueError:
+        raise ValueError(f"{kind}: needs a number, not {argument!r}") from None
 
 
-def _cat_by_name(
-    text: str, argument: str, cost: CostModel, link: SwitchLink, common: dict[str, Any]
-) -> Cat:
+def _cat_by_name(argument: str, cost: CostModel, link: SwitchLink, common: dict[str, Any]) -> Cat:
     schemes = {"": Scheme.SPARSE, "signs": Scheme.SIGNS, "stochastic": Scheme.STOCHASTIC}
     agreements = {"level": Agreement.LEVEL, "blocks": Agreement.BLOCKS}
     if argument not in schemes and argument not in agreements:
-        raise ValueError(f"compression {text!r} is not one of: {COMPRESSIONS}")
+        raise ValueError(f"there is no {argument!r} kind of cat")
     return Cat(
         **common,
         cost=cost,

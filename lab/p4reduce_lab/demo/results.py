@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads what the ranks of a run have left, and puts it together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from p4reduce_controller.outcome import Outcome
+
+from p4reduce_lab.demo.compressed import TENSOR, Course
+from p4reduce_lab.demo.config import (
+    CURVE_FILE,
+    REFERENCE_FILE,
+    UNCOMPRESSED_STAGE,
+    TrainingConfig,
+)
+from p4reduce_lab.demo.curve import Curve
+from p4reduce_lab.demo.model import tensor_sizes
+from p4reduce_lab.demo.record import Accuracy, measure
+from p4reduce_lab.demo.report import RankReport
+from p4reduce_lab.demo.summary import Compression, Summary
+
+ADDED = (
+    Outcome.ROUND_OPENED,
+    Outcome.ROUND_JOINED,
+    Outcome.ROUND_COMPLETED,
+    Outcome.ROUND_COMPLETED_HALVES,
+)
+COMPLETED = (Outcome.ROUND_COMPLETED, Outcome.ROUND_COMPLETED_HALVES)
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a run has left.
+
+    Attributes:
+        config: Of the run.
+        parameters: Of the model.
+        reports: Of the ranks.
+        accuracy: Of all sums, in both trainings if there were two.
+        curve: Of the training that the run is about.
+        reference: Of the one summed by numpy.
+        course: What was sent in each step, the mean of the ranks; None without compression.
+    """
+
+    config: TrainingConfig
+    parameters: int
+    reports: Sequence[RankReport]
+    accuracy: Accuracy
+    curve: Curve
+    reference: Curve
+    course: Course | None
+
+    @classmethod
+    def load(cls, config: TrainingConfig, directory: Path, inputs: int) -> Results:
+        """Reads it from the run's directory; the model has so many inputs."""
+        ranks = range(config.workers)
+        sizes = tensor_sizes(inputs, config.hidden)
+        parameters = sum(sizes.values()) - sizes["loss"]
+        course = None
+        if config.compresses:
+            course = Course.mean([Course.load(directory, rank) for rank in ranks])
+            whole = measure(directory / UNCOMPRESSED_STAGE, config.workers, list(sizes.values()))
+            sizes = {"loss": 1, TENSOR: parameters}
+        accuracy = measure(directory, config.workers, list(sizes.values()))
+        if config.compresses:
+            accuracy = accuracy.joined(whole)
+        return cls(
+            config,
+            parameters,
+            [RankReport.load(directory, rank) for rank in ranks],
+            accuracy,
+            Curve.load(directory / CURVE_FILE),
+            Curve.load(directory / REFERENCE_FILE),
+            course,
+        )
+
+    def summary(self, switch: str, network: str, outcomes: Mapping[str, int]) -> Summary:
+        """The figures.
+
+        Args:
+            switch, network: As `Summary` has them.
+            outcomes: The switch's counters, by label, where not 0.
+        """
+        first, *_ = reports = self.reports
+        contributions = sum(outcomes.get(outcome.label, 0) for outcome in ADDED)
+        return Summary(
+            switch=switch,
+            network=network,
+            workers=self.config.workers,
+            steps=self.config.steps,
+            batch=self.config.batch,
+            parameters=self.parameters,
+            test_accuracy=first.accuracy,
+            reference_accuracy=self.reference.accuracies[-1],
+            final_loss=self.curve.losses[-1],
+            weights_sha256=first.weights,
+            identical_on_all_ranks=len({report.all_weights for report in reports}) == 1,
+            identical_results_on_all_ranks=len({report.results for report in reports}) == 1,
+            max_relative_error=self.accuracy.maximum,
+            compared_elements=self.accuracy.elements,
+            contributions=contributions,
+            results=sum(outcomes.get(outcome.label, 0) for outcome in COMPLETED),
+            retransmissions=sum(report.retransmissions for report in reports),
+            round_trip_us=sum(report.round_trip_us for report in reports) / len(reports),
+            contributions_per_second=contributions
+            / max(report.connected_seconds for report in reports),
+            training_seconds=max(report.seconds for report in reports),
+            seconds=0.0,  # known when all is done
+            outcomes=dict(outcomes),
+            compression=self._compression(),
+        )
+
+    def _compression(self) -> Compression | None:
+        told = [report.compression for report in self.reports if report.compression is not None]
+        if self.course is None or not told:
+            return None
+        course = self.course
+        levels = np.array(course.blocks)
+        alphas = [alpha for alpha in course.alphas if alpha is not None]
+        return Compression(
+            name=self.config.compression,
+            bandwidth=told[0].bandwidth,
+            round_trip=told[0].round_trip,
+            bytes=round(course.moved[-1]),
+            uncompressed_bytes=round(course.uncompressed_moved[-1]),
+            level_minimum=float(levels.min()),
+            level_median=float(np.median(levels)),
+            level_maximum=float(levels.max()),
+            total_blocks=course.total_blocks,
+            alpha_mean=float(np.mean(alphas)) if alphas else None,
+            uncompressed_accuracy=told[0].uncompressed_accuracy,
+            uncompressed_weights_sha256=told[0].uncompressed_weights,
+            uncompressed_seconds=max(one.uncompressed_seconds for one in told),
+        )
