@@ -30,8 +30,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from machine import describe, machine
-from p4reduce import wire
-from p4reduce.collective import Collective, Operation
+from p4reduce import plans, wire
+from p4reduce.calls import Operation
+from p4reduce.collective import Collective
 from p4reduce.engine import Engine
 from p4reduce.errors import SwitchUnreachableError
 from p4reduce.frames import FrameBuffer
@@ -135,17 +136,11 @@ def run(array: npt.NDArray[Any], slots: int) -> tuple[float, float, float, float
     engine = Engine(machine_, UnixTransport.of_socket(near), "bench")
     try:
         out = np.empty_like(array)
+        plan = plans.allreduce(array, Operation.SUM, None, out)
         before = time.thread_time()
         start = time.perf_counter()
         collective = Collective(
-            Operation.SUM,
-            array,
-            out,
-            result=out,
-            sequence=0,
-            name="",
-            slots=slots,
-            timeout=120.0,
+            plan.call, plan.source, plan.target, sequence=0, slots=slots, timeout=120.0
         )
         prepared = time.thread_time() - before
         engine.submit(collective)

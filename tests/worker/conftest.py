@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
 from p4reduce_lab import bmv2
 from p4reduce_lab.bmv2 import Bmv2Switch
 from p4reduce_lab.embedded import EmbeddedSwitch
@@ -51,3 +52,16 @@ def rng() -> np.random.Generator:
     seed = int(np.random.default_rng().integers(1 << 32))
     print(f"seed {seed}")
     return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def faults(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Per cent of the frames that are lost, doubled and put out of order, each."""
+    percent: int = request.param
+    if percent:
+        seed = int(np.random.default_rng().integers(1 << 31))
+        rate = percent / 100
+        plan = f"drop={rate},duplicate={rate},reorder={rate},seed={seed}"
+        print(f"{FAULTS_ENVIRONMENT}={plan}")
+        monkeypatch.setenv(FAULTS_ENVIRONMENT, plan)
+    return percent

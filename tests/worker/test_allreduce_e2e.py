@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import p4reduce
 import pytest
-from p4reduce.collective import Operation
+from p4reduce.calls import Operation
 from p4reduce.quantise import Quantiser
-from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
 from worker_system import System, at_once
 
 Array = npt.NDArray[Any]
@@ -26,18 +25,6 @@ SIZES = [
 ]
 # Pairs of world size and faults, each of both in some.
 WORLDS = [(1, 10), (2, 0), (2, 10), (3, 1), (4, 0), (4, 10), (5, 1), (8, 1)]
-
-
-@pytest.fixture
-def faults(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    percent: int = request.param
-    if percent:
-        seed = int(np.random.default_rng().integers(1 << 31))
-        rate = percent / 100
-        plan = f"drop={rate},duplicate={rate},reorder={rate},seed={seed}"
-        print(f"{FAULTS_ENVIRONMENT}={plan}")
-        monkeypatch.setenv(FAULTS_ENVIRONMENT, plan)
-    return percent
 
 
 def inputs(rng: np.random.Generator, world: int, size: int, dtype: type) -> list[Array]:

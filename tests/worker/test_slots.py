@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from p4reduce import wire
-from p4reduce.collective import Collective, Operation
+from p4reduce import plans, wire
+from p4reduce.calls import Operation
+from p4reduce.collective import Collective
 from p4reduce.engine import Engine
 from p4reduce.errors import (
     ClosedError,
@@ -21,6 +22,7 @@ from p4reduce.errors import (
     WorkerLostError,
 )
 from p4reduce.frames import FrameBuffer
+from p4reduce.handle import Handle
 from p4reduce.slots import SlotMachine
 from p4reduce.transport import UnixTransport
 from p4reduce.wire import NO_BLOCK, Aggregation, Flag, Kind
@@ -33,6 +35,21 @@ SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PO
 EVERYONE = (1 << WORLD) - 1
 ONE = 127  # the biased exponent of 1.0
 SCALE = 2.0 ** (30 - 1)  # with world size 2: 2^30 / 2^1, for numbers from 1 to below 2
+
+
+def allreduce(
+    array: npt.NDArray[Any],
+    out: npt.NDArray[Any],
+    op: Operation = Operation.SUM,
+    *,
+    sequence: int = 0,
+    slots: int = 4,
+    timeout: float = 30.0,
+) -> Collective:
+    plan = plans.allreduce(array, op, None, out)
+    return Collective(
+        plan.call, plan.source, plan.target, sequence=sequence, slots=slots, timeout=timeout
+    )
 
 
 class Script:
@@ -49,21 +66,14 @@ class Script:
 
     def submit(
         self, array: npt.NDArray[Any], op: Operation = Operation.SUM, timeout: float = 30.0
-    ) -> Collective:
-        result = np.full_like(array, 99)
-        collective = Collective(
-            op,
-            array,
-            result,
-            result=result,
-            sequence=self.sequence,
-            name="",
-            slots=self.slots,
-            timeout=timeout,
+    ) -> Handle[npt.NDArray[Any]]:
+        out = np.full_like(array, 99)
+        collective = allreduce(
+            array, out, op, sequence=self.sequence, slots=self.slots, timeout=timeout
         )
         self.sequence += 1
         self.machine.submit(collective)
-        return collective
+        return Handle([collective], lambda: out)
 
     def sent(self) -> list[Packet]:
         """The frames that the machine wants sent, dissected."""
@@ -537,16 +547,7 @@ def test_engine_runs_the_machine_over_a_socket() -> None:
     far = ends[1]
     far.settimeout(20.0)
     array = np.full(10, 1.0, np.float32)
-    collective = Collective(
-        Operation.MEAN,
-        array,
-        array,
-        result=array,
-        sequence=0,
-        name="",
-        slots=4,
-        timeout=30.0,
-    )
+    collective = allreduce(array, array, Operation.MEAN)
     engine.submit(collective)
     opening = Ether(far.recv(2048))[Aggregation]
     far.send(answer(opening, next_block=0, next_exponent=ONE))
@@ -556,7 +557,8 @@ def test_engine_runs_the_machine_over_a_socket() -> None:
             break
     far.send(b"garbage")
     far.send(answer(data, np.full(256, 3 * SCALE)))
-    assert np.array_equal(collective.wait(20.0), np.full(10, 1.5, np.float32))
+    collective.wait(20.0)
+    assert np.array_equal(array, np.full(10, 1.5, np.float32))
     assert engine.statistics().invalid == 1
     engine.stop(10.0)
     with pytest.raises(ClosedError):
@@ -569,16 +571,7 @@ def test_engine_ends_when_the_switch_hangs_up() -> None:
     script = Script()
     engine = Engine(script.machine, UnixTransport.of_socket(ends[0]), "test")
     array = np.ones(10, np.float32)
-    collective = Collective(
-        Operation.SUM,
-        array,
-        array,
-        result=array,
-        sequence=0,
-        name="",
-        slots=4,
-        timeout=30.0,
-    )
+    collective = allreduce(array, array, Operation.SUM)
     engine.submit(collective)
     ends[1].recv(2048)
     ends[1].close()

@@ -12,8 +12,8 @@ See `init` for how a process finds its rank, its controller and its switch, and
 `Communicator.allreduce` for what may be reduced, how exactly, and what can go wrong.
 """
 
-from p4reduce.collective import Operation
-from p4reduce.communicator import MEAN, SUM, Communicator, Handle, init
+from p4reduce.calls import Operation
+from p4reduce.communicator import MEAN, SUM, Communicator, init
 from p4reduce.errors import (
     AdmissionError,
     ClosedError,
@@ -28,6 +28,7 @@ from p4reduce.errors import (
     ValueRangeError,
     WorkerLostError,
 )
+from p4reduce.handle import Handle
 from p4reduce.statistics import Statistics
 
 __all__ = [

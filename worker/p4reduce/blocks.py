@@ -3,17 +3,45 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from p4reduce.quantise import block_exponents
+from p4reduce.wire import PAYLOAD_BYTES, Format
 
 Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 
 _ALL = slice(None)
+
+
+class Source(Protocol):
+    """What a rank puts into a collective: blocks, of which it may have some and lack others."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the lanes before they are quantised."""
+
+    def __len__(self) -> int:
+        """Return the number of blocks, the same on all ranks."""
+
+    def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+        """Return each block's exponent and whether it is not all zeros."""
+
+    def gather(self, blocks: Indices, rows: Array) -> None:
+        """Copy blocks into rows, shape (blocks, lanes), of the source's dtype."""
+
+
+class Target(Protocol):
+    """Where a rank wants the sums."""
+
+    def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
+        """Take rows, which hold some columns of blocks. Blocks may come again, with equal rows."""
+
+    def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
+        """Set whole blocks, given by numbers or by a mask of all, to one value."""
 
 
 class Blocks:
@@ -68,8 +96,77 @@ class Blocks:
     def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
         """Set whole blocks, given by numbers or by a mask of all, to one value."""
         if blocks.dtype == np.bool_:
+            if blocks.all():
+                self._rows[:] = value
+                self._tail[:] = value
+                return
             blocks = np.flatnonzero(blocks)
         if len(self._tail) and (blocks == self._full).any():
             self._tail[:] = value
             blocks = blocks[blocks != self._full]
         self._rows[blocks] = value
+
+
+class RawBlocks:
+    """The bytes of a C-contiguous array of any dtype, 4 to a lane.
+
+    As long as each block has one owner, sums of such lanes are those bytes again: NaN, infinity
+    and negative zero pass like anything else. A negative zero is not all zero bits, so it is sent.
+    """
+
+    dtype = np.dtype(np.int32)
+    format = Format.INT32
+
+    def __init__(self, array: Array) -> None:
+        flat = array.reshape(-1)
+        self._bytes = Blocks(
+            flat.view(np.uint8) if flat.nbytes else np.empty(0, np.uint8), PAYLOAD_BYTES
+        )
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+        """See `Source`. All exponents are 0, as integers have none."""
+        return self._bytes.measure()
+
+    def gather(self, blocks: Indices, rows: Array) -> None:
+        """See `Source`."""
+        self._bytes.gather(blocks, rows.view(np.uint8))
+
+    def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
+        """See `Target`."""
+        if columns != _ALL:
+            size = self.dtype.itemsize
+            start, stop, _ = columns.indices(self.format.lanes)
+            columns = slice(start * size, stop * size)
+        self._bytes.scatter(blocks, rows.view(np.uint8), columns)
+
+    def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
+        """See `Target`; the value is that of each byte."""
+        self._bytes.fill(blocks, value)
+
+
+class Absent:
+    """Blocks that this rank does not have: all zeros as a source, and as a target not kept."""
+
+    def __init__(self, dtype: np.dtype[Any], count: int) -> None:
+        self.dtype = dtype
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+        """See `Source`."""
+        return np.zeros(self._count, np.uint8), np.zeros(self._count, np.bool_)
+
+    def gather(self, blocks: Indices, rows: Array) -> None:
+        """See `Source`."""
+        rows[:] = 0
+
+    def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
+        """See `Target`."""
+
+    def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
+        """See `Target`."""

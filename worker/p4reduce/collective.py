@@ -4,36 +4,29 @@
 from __future__ import annotations
 
 import copy
-import struct
 import threading
 import time
-import zlib
-from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.blocks import Array, Blocks, Indices
+from p4reduce.blocks import Indices, Source, Target
+from p4reduce.calls import Call, Operation
 from p4reduce.errors import P4ReduceError, P4ReduceTimeoutError
 from p4reduce.wire import Format
 
 DTYPES = (np.float16, np.float32, np.float64, np.int32)
 """What can be reduced, as dtypes in the machine's own byte order."""
 
-_DTYPE_CODES = {np.dtype(kind): code for code, kind in enumerate(DTYPES, start=1)}
 _GRACE = 5.0  # seconds that the progress thread has beyond a deadline to report it
 
 
-class Operation(IntEnum):
-    """What a collective does. `BARRIER` is a sum of nothing."""
-
-    SUM = 0
-    MEAN = 1
-    BARRIER = 2
-
-
 class Collective:
-    """An all-reduce or a barrier from its call to its end.
+    """One stream of blocks through the slots, from its call to its end.
+
+    All that the switch does is to sum; which collective it is depends on who has blocks and on
+    who keeps sums (docs/collectives.md). A rank without blocks gives a source without any, one
+    that has no use for the sums a target that drops them.
 
     Attributes:
         working_dtype: what the lanes are computed from and turned into: float32 for float16.
@@ -48,13 +41,11 @@ class Collective:
 
     def __init__(
         self,
-        operation: Operation,
-        source: Array,
-        target: Array,
+        call: Call,
+        source: Source,
+        target: Target,
         *,
-        result: Array,
         sequence: int,
-        name: str,
         slots: int,
         timeout: float,
         lane_format: Format = Format.INT32,
@@ -62,12 +53,10 @@ class Collective:
         """Measure the input.
 
         Args:
-            operation: what to do.
-            source: flat and contiguous; must not change until the collective is over.
-            target: the same size and dtype; may be `source` itself.
-            result: what the caller gets: `target` in the shape wanted.
+            call: what to do.
+            source: what this rank has; must not change until the collective is over.
+            target: takes the sums; may write to what `source` reads.
             sequence: number of the collective within the job.
-            name: for the comparison between ranks, and for messages.
             slots: of the job.
             timeout: seconds from now on.
             lane_format: of the blocks.
@@ -75,29 +64,26 @@ class Collective:
         Raises:
             ValueRangeError: see `quantise.block_exponents`.
         """
-        self.operation = operation
-        self.is_mean = operation is Operation.MEAN
+        self.call = call
+        self.is_mean = call.operation is Operation.MEAN
         self.sequence = sequence
-        self.name = name
-        self.size = len(source)
         self.dtype = source.dtype
         self.working_dtype = np.dtype(np.float32) if self.dtype == np.float16 else self.dtype
         self.format = lane_format
-        self.tag = _fingerprint(operation, source, lane_format, sequence, name)
-        self.source = Blocks(source, lane_format.lanes)
-        self.target = Blocks(target, lane_format.lanes)
-        self.result = result
-        self.count = self.none = len(self.source)
+        self.tag = call.fingerprint(sequence, lane_format)
+        self.source = source
+        self.target = target
+        self.count = self.none = len(source)
         self.stripes = max(1, min(slots, self.count))
         self.remaining = self.stripes
         self.offset = 0
-        exponents, nonzero = self.source.measure()
+        exponents, nonzero = source.measure()
         self.exponents = np.append(exponents, np.uint8(0))
         self.next_nonzero = _next_nonzero(nonzero, self.stripes)
         # What nobody announces stays zero. This rank's own zeros (of either sign) are all that
         # nobody may announce, and in place they are zeros as well.
         if not nonzero.all():
-            self.target.fill(~nonzero, 0)
+            target.fill(~nonzero, 0)
         self.timeout = timeout
         self.started = time.monotonic()
         self.deadline = self.started + timeout
@@ -107,14 +93,8 @@ class Collective:
 
     @property
     def description(self) -> str:
-        """For messages: "allreduce 7 ('grad', SUM of 1000 float32)"."""
-        named = f"{self.name!r}, " if self.name else ""
-        if self.operation is Operation.BARRIER:
-            return f"barrier {self.sequence}"
-        return (
-            f"allreduce {self.sequence} ({named}{self.operation.name} of "
-            f"{self.size:,} {self.dtype.name})"
-        )
+        """For messages: "allreduce 7 ('grad', SUM of 1,000 float32)"."""
+        return self.call.describe(self.sequence)
 
     def finish(self, error: P4ReduceError | None = None) -> None:
         """End it; the first call counts."""
@@ -131,28 +111,18 @@ class Collective:
         limit = self.deadline + _GRACE - time.monotonic() if timeout is None else timeout
         return self._over.wait(max(limit, 0.0))
 
-    def wait(self, timeout: float | None) -> Array:
-        """Return the result once it is there. Raises what ended the collective."""
+    def wait(self, timeout: float | None) -> None:
+        """Wait for the end, `timeout` seconds at most. Raises what ended the collective."""
         if not self.join(timeout):
             limit = self.timeout + _GRACE if timeout is None else timeout
             raise P4ReduceTimeoutError(
-                f"{self.description} is not over after {limit:g} s; it goes on"
+                f"{self.description} is not over after {limit:.3g} s; it goes on"
                 if timeout is not None
-                else f"the progress thread did not end {self.description} within {limit:g} s",
+                else f"the progress thread did not end {self.description} within {limit:.3g} s",
                 seconds=limit,
             )
         if self.error is not None:
             raise copy.copy(self.error)
-        return self.result
-
-
-def _fingerprint(
-    operation: Operation, source: Array, lane_format: Format, sequence: int, name: str
-) -> int:
-    fixed = struct.pack(
-        ">BBBQQ", operation, _DTYPE_CODES[source.dtype], lane_format, len(source), sequence
-    )
-    return zlib.crc32(fixed + name.encode())
 
 
 def _next_nonzero(nonzero: npt.NDArray[np.bool_], stripes: int) -> Indices:

@@ -9,29 +9,26 @@ import time
 import weakref
 from collections import deque
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
-from p4reduce.blocks import Array
-from p4reduce.collective import DTYPES, Collective, Operation
+from p4reduce import plans
+from p4reduce.arguments import SupportsArray, check_timeout
+from p4reduce.calls import Operation
+from p4reduce.collective import Collective
 from p4reduce.environment import job_name, placement
 from p4reduce.errors import ClosedError
+from p4reduce.handle import Handle
+from p4reduce.plans import Plan
 from p4reduce.session import Session
 from p4reduce.statistics import Statistics
 from p4reduce.transport import open_transport
 
+T = TypeVar("T")
+
 SUM = Operation.SUM
 MEAN = Operation.MEAN
-
-_ALLOWED = ", ".join(np.dtype(kind).name for kind in DTYPES)
-
-
-class SupportsArray(Protocol):
-    """Anything that numpy can see as an array: a numpy array, a PyTorch tensor on the CPU."""
-
-    def __array__(self) -> Array: ...
 
 
 def init(
@@ -78,7 +75,7 @@ def init(
         ...     gradient = np.full(1000, comm.rank, np.float32)
         ...     comm.allreduce(gradient, op=p4reduce.MEAN, out=gradient)
     """
-    _check_timeout(timeout)
+    check_timeout(timeout)
     if slots is not None and slots < 1:
         raise ValueError(f"slots={slots}: at least 1 is needed, or None for the default")
     deadline = time.monotonic() + timeout
@@ -93,32 +90,6 @@ def init(
         timeout=max(deadline - time.monotonic(), 0.1),
     )
     return Communicator(session, timeout)
-
-
-class Handle:
-    """A collective that has been started by `Communicator.allreduce_async`."""
-
-    def __init__(self, collective: Collective) -> None:
-        self._collective = collective
-
-    def done(self) -> bool:
-        """Return whether it has ended, well or not."""
-        return self._collective.done()
-
-    def wait(self, timeout: float | None = None) -> npt.NDArray[Any]:
-        """Wait for the end and return the result.
-
-        Args:
-            timeout: seconds to wait here. The collective goes on if they do not suffice, and can
-                be waited for again. None: until it has ended, which its own deadline sees to.
-
-        Raises:
-            P4ReduceTimeoutError: not over in time.
-            P4ReduceError: what `Communicator.allreduce` raises.
-        """
-        if timeout is not None:
-            _check_timeout(timeout)
-        return self._collective.wait(timeout)
 
 
 class Communicator:
@@ -223,7 +194,7 @@ class Communicator:
             JobEndedError: the job was deleted.
             ClosedError: this communicator is closed.
         """
-        return self._start(array, op, name, out, timeout).wait(None)
+        return self.allreduce_async(array, op, name, out, timeout).wait()
 
     def allreduce_async(
         self,
@@ -232,50 +203,69 @@ class Communicator:
         name: str | None = None,
         out: npt.NDArray[Any] | None = None,
         timeout: float | None = None,
-    ) -> Handle:
+    ) -> Handle[npt.NDArray[Any]]:
         """Start an all-reduce and return a handle to wait for it.
 
         As `allreduce`. Several may be under way; they share the slots, so that small ones cost
         hardly more than their bytes. Until one is over, `array` must not be written to and `out`
         not be used.
         """
-        return Handle(self._start(array, op, name, out, timeout))
+        return self._start(plans.allreduce(array, op, name, out), timeout)
+
+    def broadcast(
+        self,
+        array: SupportsArray,
+        root: int = 0,
+        name: str | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+    ) -> npt.NDArray[Any]:
+        """Give all ranks the root's array, bit for bit.
+
+        Only the root sends data, once: the switch copies it. Blocks of 1,024 zero bytes are not
+        sent.
+
+        Args:
+            array: of any dtype without Python objects and any shape. On all ranks but the root
+                its contents do not matter, only its number of elements and dtype, which have to
+                be the same on all.
+            root: the rank whose array it is; the same on all ranks.
+            name: for messages; the same on all ranks.
+            out: a C-contiguous array of the same shape and dtype for the result; `array` itself
+                to work in place, as mpi4py's `Bcast` and Horovod's `broadcast_` do. None: a new
+                one, on the root as well.
+            timeout: seconds; None: what `init` was given.
+
+        Returns:
+            `out`, or a new array.
+
+        Raises:
+            TypeError: no array, or one of Python objects.
+            ValueError: there is no such rank; `out` does not fit.
+            P4ReduceError: as `allreduce`.
+        """
+        return self.broadcast_async(array, root, name, out, timeout).wait()
+
+    def broadcast_async(
+        self,
+        array: SupportsArray,
+        root: int = 0,
+        name: str | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+    ) -> Handle[npt.NDArray[Any]]:
+        """Start a broadcast and return a handle to wait for it; see `allreduce_async`."""
+        plan = plans.broadcast(array, root, name, out, rank=self.rank, world_size=self.size)
+        return self._start(plan, timeout)
 
     def barrier(self, timeout: float | None = None) -> None:
         """Return when all ranks have called this. Raises what `allreduce` raises."""
-        nothing = np.empty(0, np.int32)
-        self._submit(Operation.BARRIER, nothing, nothing, nothing, "", timeout).wait(None)
+        self._start(plans.barrier(), timeout).wait()
 
-    def _start(
-        self,
-        array: SupportsArray,
-        op: Operation,
-        name: str | None,
-        out: npt.NDArray[Any] | None,
-        timeout: float | None,
-    ) -> Collective:
-        source = _input(array, op)
-        result = np.empty(source.shape, source.dtype) if out is None else _output(source, out)
-        return self._submit(
-            op,
-            np.ascontiguousarray(source).reshape(-1),
-            result.reshape(-1),
-            result,
-            name or "",
-            timeout,
-        )
-
-    def _submit(
-        self,
-        op: Operation,
-        source: Array,
-        target: Array,
-        result: Array,
-        name: str,
-        timeout: float | None,
-    ) -> Collective:
-        if timeout is not None:
-            _check_timeout(timeout)
+    def _start(self, plan: Plan[T], timeout: float | None) -> Handle[T]:
+        if timeout is None:
+            timeout = self._timeout
+        check_timeout(timeout)
         if self._process != os.getpid():
             raise ClosedError(
                 f"this communicator belongs to process {self._process}, from which this one was "
@@ -285,21 +275,19 @@ class Communicator:
             if self._closed:
                 raise ClosedError("the communicator is closed")
             collective = Collective(
-                op,
-                source,
-                target,
-                result=result,
+                plan.call,
+                plan.source,
+                plan.target,
                 sequence=self._sequence,
-                name=name,
                 slots=self._session.slots,
-                timeout=self._timeout if timeout is None else timeout,
+                timeout=timeout,
             )
             self._session.engine.submit(collective)
             self._sequence += 1
             self._under_way.append(collective)
             while self._under_way[0].done() and len(self._under_way) > 1:
                 self._under_way.popleft()
-        return collective
+        return Handle([collective], plan.result)
 
     # -- The end ---------------------------------------------------------------------------------
 
@@ -334,44 +322,3 @@ class Communicator:
 def _abandon(session: Session, process: int) -> None:
     if os.getpid() == process:
         session.close()
-
-
-def _check_timeout(timeout: float) -> None:
-    if not 0 < timeout < threading.TIMEOUT_MAX:
-        raise ValueError(f"timeout={timeout!r}: seconds above 0 are needed")
-
-
-def _input(array: SupportsArray, op: Operation) -> Array:
-    if not hasattr(array, "__array__"):
-        raise TypeError(
-            f"a numpy array is needed, or something with __array__, not {type(array).__name__}"
-        )
-    source = np.asarray(array)
-    if source.dtype not in DTYPES:
-        raise TypeError(f"dtype {source.dtype} cannot be reduced; these can: {_ALLOWED}")
-    if op not in (SUM, MEAN):
-        raise TypeError(f"op={op!r}: SUM or MEAN is needed")
-    if op is MEAN and source.dtype.kind != "f":
-        raise TypeError(f"op=MEAN needs floats, not {source.dtype}; SUM works")
-    return source
-
-
-def _output(source: Array, out: npt.NDArray[Any]) -> Array:
-    if not isinstance(out, np.ndarray):
-        raise TypeError(f"out has to be a numpy array, not {type(out).__name__}")
-    if out.shape != source.shape or out.dtype != source.dtype:
-        raise ValueError(
-            f"out has shape {out.shape} and dtype {out.dtype}, "
-            f"the array {source.shape} and {source.dtype}"
-        )
-    if not out.flags.c_contiguous:
-        raise ValueError("out has to be C-contiguous; reduce into a copy and assign that")
-    if not out.flags.writeable:
-        raise ValueError("out is read-only")
-    if np.may_share_memory(source, out) and not _same_memory(source, out):
-        raise ValueError("out overlaps the array without being the same memory")
-    return out
-
-
-def _same_memory(one: Array, other: Array) -> bool:
-    return one.ctypes.data == other.ctypes.data and one.strides == other.strides

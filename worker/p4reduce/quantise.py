@@ -50,8 +50,8 @@ def block_exponents(
     """Find each block's exponent, and whether it holds anything but zeros.
 
     Args:
-        rows: float16, float32, float64 or int32, shape (blocks, lanes). For int32 the exponents
-            are 0, as they mean nothing.
+        rows: float16, float32, float64 or integers, shape (blocks, lanes). For integers the
+            exponents are 0, as they mean nothing.
         exponents: shape (blocks,), is written to.
         nonzero: shape (blocks,), is written to.
 
@@ -61,7 +61,7 @@ def block_exponents(
     for start in range(0, len(rows), _ROWS_AT_A_TIME):
         some = slice(start, start + _ROWS_AT_A_TIME)
         chunk = rows[some]
-        if chunk.dtype == np.int32:
+        if chunk.dtype.kind in "iu":
             exponents[some] = 0
             chunk.any(axis=1, out=nonzero[some])
             continue

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what callers hand to collectives. Errors name the value and what would be right."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from typing import Any, Protocol
+
+import numpy as np
+
+from p4reduce.blocks import Array
+from p4reduce.calls import Operation
+from p4reduce.collective import DTYPES
+
+_ALLOWED = ", ".join(np.dtype(kind).name for kind in DTYPES)
+
+
+class SupportsArray(Protocol):
+    """Anything that numpy can see as an array: a numpy array, a PyTorch tensor on the CPU."""
+
+    def __array__(self) -> Array: ...
+
+
+def check_timeout(timeout: float) -> None:
+    """Refuse what cannot be waited for."""
+    if not 0 < timeout < threading.TIMEOUT_MAX:
+        raise ValueError(f"timeout={timeout!r}: seconds above 0 are needed")
+
+
+def check_operation(op: Operation, dtype: np.dtype[Any]) -> None:
+    """Refuse what is no operation, or none for this dtype."""
+    if not isinstance(op, Operation):
+        raise TypeError(f"op={op!r}: SUM or MEAN is needed")
+    if op is Operation.MEAN and dtype.kind != "f":
+        raise TypeError(f"op=MEAN needs floats, not {dtype}; SUM works")
+
+
+def any_array(array: SupportsArray) -> Array:
+    """Return an argument as an array, of any dtype whose bytes are all there is to it."""
+    if not hasattr(array, "__array__"):
+        raise TypeError(
+            f"a numpy array is needed, or something with __array__, not {type(array).__name__}"
+        )
+    source = np.asarray(array)
+    if source.dtype.hasobject:
+        raise TypeError(f"dtype {source.dtype}: Python objects cannot be sent; numbers can")
+    return source
+
+
+def reducible_array(array: SupportsArray, op: Operation) -> Array:
+    """Return an argument as an array that can be reduced by `op`."""
+    source = any_array(array)
+    check_dtype(source.dtype)
+    check_operation(op, source.dtype)
+    return source
+
+
+def check_dtype(dtype: np.dtype[Any]) -> None:
+    """Refuse what the switch cannot sum."""
+    if dtype not in DTYPES:
+        raise TypeError(f"dtype {dtype} cannot be reduced; these can: {_ALLOWED}")
+
+
+def output_like(source: Array, out: Array | None) -> Array:
+    """Return `out` if it fits the input, or a new array.
+
+    Raises:
+        TypeError, ValueError: `out` does not fit, or overlaps the input without being the same.
+    """
+    if out is None:
+        return np.empty(source.shape, source.dtype)
+    output_of(source.shape, source.dtype, out)
+    if np.may_share_memory(source, out) and not _same_memory(source, out):
+        raise ValueError("out overlaps the array without being the same memory")
+    return out
+
+
+def output_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Array | None) -> Array:
+    """Return `out` if it has that shape and dtype and can be written to, or a new array."""
+    if out is None:
+        return np.empty(shape, dtype)
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out has to be a numpy array, not {type(out).__name__}")
+    if out.shape != shape or out.dtype != dtype:
+        raise ValueError(
+            f"out has shape {out.shape} and dtype {out.dtype}, not {shape} and {dtype}"
+        )
+    if not out.flags.c_contiguous:
+        raise ValueError("out has to be C-contiguous; reduce into a copy and assign that")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
+    return out
+
+
+def _same_memory(one: Array, other: Array) -> bool:
+    return one.ctypes.data == other.ctypes.data and one.strides == other.strides
+
+
+def check_root(root: int, world_size: int) -> int:
+    """Return a rank given as an argument."""
+    try:
+        number = operator.index(root)
+    except TypeError:
+        raise TypeError(f"root={root!r}: the number of a rank is needed") from None
+    if not 0 <= number < world_size:
+        raise ValueError(f"root={root!r}: there are the ranks 0 to {world_size - 1}")
+    return number

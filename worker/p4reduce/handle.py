@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the caller of a collective has in hand while it is under way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from p4reduce.arguments import check_timeout
+from p4reduce.collective import Collective
+
+T = TypeVar("T")
+
+
+class Handle(Generic[T]):
+    """A collective that has been started by one of the communicator's methods in `_async`."""
+
+    def __init__(self, streams: Sequence[Collective], result: Callable[[], T]) -> None:
+        self._streams = streams
+        self._result = result
+
+    def done(self) -> bool:
+        """Return whether it has ended, well or not."""
+        return all(stream.done() for stream in self._streams)
+
+    def wait(self, timeout: float | None = None) -> T:
+        """Wait for the end and return the result.
+
+        Args:
+            timeout: seconds to wait here; 0: not at all. The collective goes on if they do not
+                suffice, and can be waited for again. None: until it has ended, which its own
+                deadline sees to.
+
+        Raises:
+            P4ReduceTimeoutError: not over in time.
+            P4ReduceError: what `Communicator.allreduce` raises.
+        """
+        if timeout is None:
+            for stream in self._streams:
+                stream.wait(None)
+        else:
+            if timeout != 0:
+                check_timeout(timeout)
+            end = time.monotonic() + timeout
+            for stream in self._streams:
+                stream.wait(max(end - time.monotonic(), 0.0))
+        return self._result()
