@@ -166,7 +166,8 @@ control Aggregation(inout headers_t hdr,
             flags = flags & ~FLAG_PAYLOAD;
             hdr.agg.kind = KIND_STATUS;
         }
-        hdr.agg.flags = flags;
+        // Whether a timer had a part in when this answer comes; not of the round, so not kept.
+        hdr.agg.flags = flags | (hdr.agg.flags & FLAG_RETRANSMISSION);
         if (flags & FLAG_PAYLOAD == 0) {
             without_words();
         }

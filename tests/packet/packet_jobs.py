@@ -225,7 +225,7 @@ def answer(sent: bytes, rank: Rank, lanes: Lanes | bytes | None = None, **header
     agg.kind, agg.rank = Kind.RESULT, rank.number
     payload = b"" if lanes is None else lanes if isinstance(lanes, bytes) else encode(lanes)
     flags = header.pop("flags", 0)
-    agg.flags = flags | (Flag.PAYLOAD if payload else 0)
+    agg.flags = (agg.flags & Flag.RETRANSMISSION) | flags | (Flag.PAYLOAD if payload else 0)
     for name, value in header.items():
         agg.setfieldval(name, value)
     return bytes(packet / Raw(payload)) if payload else bytes(packet)

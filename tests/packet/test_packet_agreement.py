@@ -8,10 +8,11 @@ import itertools
 from typing import Any
 
 import pytest
-from p4reduce.wire import NO_BLOCK, Flag, Format
+from p4reduce.wire import NO_BLOCK, Aggregation, Flag, Format
 from p4reduce_controller.outcome import Outcome
 from packet_jobs import TAG, Job, Jobs, constant
 from packet_testbed import Testbed
+from scapy.layers.l2 import Ether
 
 # -- The next block and its exponent -------------------------------------------------------------
 
@@ -99,9 +100,7 @@ def test_flags_are_gone_in_the_next_round(bed: Testbed, jobs: Jobs) -> None:
     bed.expect([last], job.results(last), Outcome.ROUND_COMPLETED)
 
 
-@pytest.mark.parametrize(
-    "flags", [Flag.RETRANSMISSION, Flag.FIRST_HALF, Flag.SECOND_HALF, Flag(0xD0)]
-)
+@pytest.mark.parametrize("flags", [Flag.FIRST_HALF, Flag.SECOND_HALF, Flag(0xC0)])
 def test_other_flags_are_not_repeated(bed: Testbed, jobs: Jobs, flags: Flag) -> None:
     """They are about one frame, not about the round."""
     job = jobs(2)
@@ -110,6 +109,32 @@ def test_other_flags_are_not_repeated(bed: Testbed, jobs: Jobs, flags: Flag) -> 
     bed.expect([last], job.results(last, constant(3)), Outcome.ROUND_COMPLETED)
     again = job.send(0, constant(1), flags=flags)
     bed.expect([again], job.repeated(again, 0, constant(3)), Outcome.RESULT_REPEATED)
+
+
+@pytest.mark.parametrize("summed", [True, False], ids=["summed", "nothing-summed"])
+def test_answers_tell_whether_a_timer_asked(bed: Testbed, jobs: Jobs, summed: bool) -> None:
+    """RETRANSMISSION is about the contribution that is answered: the one that completes a round,
+    or asks for it again. What the round's others had, or an earlier answer, does not matter."""
+    job = jobs(3)
+    lanes = constant(1) if summed else None
+    timer = Flag.RETRANSMISSION
+    plain = Flag.PAYLOAD if summed else Flag(0)
+
+    def check(sent: tuple[int, bytes], wanted: Flag) -> None:
+        frames = bed.exchange([sent]).frames
+        assert frames
+        for frame in frames:
+            assert Ether(frame)[Aggregation].flags == wanted
+
+    bed.exchange([job.send(0, lanes, flags=timer), job.send(1, lanes, flags=timer)])
+    check(job.send(0, lanes), Flag(0))  # a status
+    check(job.send(0, lanes, flags=timer), timer)
+    check(job.send(2, lanes), plain)
+    check(job.send(0, lanes, flags=timer), plain | timer)
+    check(job.send(0, lanes), plain)
+    bed.exchange([job.send(rank, lanes, round=1) for rank in (0, 1)])
+    check(job.send(2, lanes, round=1, flags=timer), plain | timer)
+    check(job.send(0, lanes, round=1), plain)
 
 
 def test_first_retransmission_counts(bed: Testbed, jobs: Jobs) -> None:

@@ -448,16 +448,80 @@ def test_timers_back_off_and_stop_with_the_result() -> None:
     assert script.machine.next_due == np.inf
 
 
-def test_repeated_rounds_give_no_samples() -> None:
+def repeated_round() -> tuple[Script, Packet]:
+    """A script at 0.07 s and the contribution that was sent at 0 and again at 0.06."""
     script = Script()
-    script.submit(np.ones(256, np.int32))
+    script.submit(np.ones(2 * 256, np.int32))
+    openings = script.sent()
+    data, _ = script.receive(*(answer(one, next_block=n) for n, one in enumerate(openings)))
+    assert script.expire(0.06)
+    script.now = 0.07
+    return script, data
+
+
+def test_results_that_a_timer_brought_are_no_samples() -> None:
+    script, data = repeated_round()
+    before = script.machine.timeout.seconds
+    script.receive(answer(data, SUMS, flags=int(Flag.RETRANSMISSION)))
+    assert script.machine.timeout.seconds == before
+    assert script.machine.round_trips.count == 0
+
+
+def test_results_that_came_of_themselves_are_samples_from_the_first_frame_on() -> None:
+    """Though it was repeated meanwhile; so that a timer that is too short gets longer."""
+    script, data = repeated_round()
+    script.receive(answer(data, SUMS))
+    assert script.machine.round_trips.count == 1
+    assert script.machine.round_trips.percentiles(50) == (0.07,)
+    assert script.machine.timeout.seconds == pytest.approx(0.07 + 4 * 0.035)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_needless_repetitions_are_counted(order: tuple[int, int], at_once: bool) -> None:
+    """The result and the one that a timer asked for, together or apart."""
+    script, data = repeated_round()
+    frames = [answer(data, SUMS), answer(data, SUMS, flags=int(Flag.RETRANSMISSION))]
+    frames = [frames[n] for n in order]
+    for batch in [frames] if at_once else [[frame] for frame in frames]:
+        script.receive(*batch)
+    counts = script.machine.counts
+    late_first = order == (1, 0) and not at_once
+    assert counts.spurious == (0 if late_first else 1)
+    assert script.machine.round_trips.count == (0 if late_first else 1)
+    assert counts.stale + counts.duplicates == 1
+
+
+def test_status_shows_a_repetition_to_be_needless() -> None:
+    script, data = repeated_round()
+    script.receive(status(data, 1 << RANK))
+    assert script.machine.counts.spurious == 0  # the network had doubled the frame
+    script.receive(answer(data, kind=Kind.STATUS, flags=int(Flag.RETRANSMISSION)))
+    assert script.machine.counts.spurious == 1
+
+
+def test_a_rank_that_is_late_by_its_timer_says_so() -> None:
+    """Once, on the contribution after the repeated result; its payload is as always."""
+    script = Script(slots=1)
+    script.submit(np.full(3 * 256, 7, np.int32))
     (opening,) = script.sent()
     (data,) = script.receive(answer(opening, next_block=0))
-    before = script.machine.timeout.seconds
     script.expire(0.06)
-    script.now = 0.07
-    script.receive(answer(data, SUMS))
-    assert script.machine.timeout.seconds == before
+    again = int(Flag.RETRANSMISSION)
+    (data,) = script.receive(answer(data, SUMS, next_block=1, flags=again))
+    assert data.flags == "PAYLOAD+RETRANSMISSION"
+    # The next answer has the flag because of that, but nobody is late any more.
+    (data,) = script.receive(answer(data, SUMS, next_block=2, flags=again))
+    assert data.flags == "PAYLOAD"
+
+
+def test_a_result_that_others_timers_brought_makes_nobody_late() -> None:
+    script = Script(slots=1)
+    script.submit(np.full(2 * 256, 7, np.int32))
+    (opening,) = script.sent()
+    (data,) = script.receive(answer(opening, next_block=0))
+    (data,) = script.receive(answer(data, SUMS, next_block=1, flags=int(Flag.RETRANSMISSION)))
+    assert data.flags == "PAYLOAD"
     assert script.machine.round_trips.count == 0
 
 

@@ -27,7 +27,9 @@ CONTRIBUTORS = 7  # and 8
 
 FIRST, SECOND, WHOLE = 1, 2, 3
 _HALVES = Flag.FIRST_HALF | Flag.SECOND_HALF
-_RESULT_FLAGS = Flag.PAYLOAD | Flag.OVERFLOW | Flag.NONFINITE | Flag.MISMATCH | _HALVES
+_RESULT_FLAGS = (
+    Flag.PAYLOAD | Flag.OVERFLOW | Flag.NONFINITE | Flag.MISMATCH | Flag.RETRANSMISSION | _HALVES
+)
 
 
 def _frame_lengths() -> npt.NDArray[np.int64]:

@@ -73,8 +73,9 @@ _OPENING = -1  # in `_block`: the round that opens a stripe
 
 # Plain numbers: to look up a member of an enumeration costs a microsecond before Python 3.12.
 _STATUS = int(Kind.STATUS) << 8
-_HAS_PAYLOAD, _OVERFLOW, _NONFINITE, _MISMATCH = (
-    int(flag) for flag in (Flag.PAYLOAD, Flag.OVERFLOW, Flag.NONFINITE, Flag.MISMATCH)
+_HAS_PAYLOAD, _OVERFLOW, _NONFINITE, _MISMATCH, _RETRANSMISSION = (
+    int(flag)
+    for flag in (Flag.PAYLOAD, Flag.OVERFLOW, Flag.NONFINITE, Flag.MISMATCH, Flag.RETRANSMISSION)
 )
 
 _TRIES_TO_TELL = 3  # retransmissions without any answer, after which the switch is not there
@@ -146,7 +147,7 @@ class SlotMachine:
         self._earliest_deadline = np.inf  # or earlier
 
         # -- Timers --------------------------------------------------------------------------
-        self._sent_at = np.zeros(slots)
+        self._sent_at = np.zeros(slots)  # for the first time
         self._due = np.full(slots, np.inf)
         self._retransmissions = np.zeros(slots, np.int64)
         self._backed_off = False  # whether any of these is not 0
@@ -210,11 +211,12 @@ class SlotMachine:
     def sent(self, rows: Indices, now: float) -> None:
         """Start the timers of rows that the transport took."""
         slots = rows // _SHAPES
-        self._sent_at[slots] = now
         if not self._backed_off and not self._opening_slots:
+            self._sent_at[slots] = now
             self._due[slots] = now + self.timeout.seconds
         else:
             tries = self._retransmissions[slots]
+            self._sent_at[slots[tries == 0]] = now
             self._due[slots] = now + np.where(
                 self._block[slots] == _OPENING,
                 self.opening_timeout.after(tries),
@@ -315,8 +317,11 @@ class SlotMachine:
             self._deliver(buffer, complete[0], slice(None))
         for some in complete:
             if len(some):
+                late = some.slots[some.flags & _RETRANSMISSION != 0]
                 for collective, which in self._by_owner(some.slots):
-                    self._complete(collective, some if which is None else some.only(which), now)
+                    self._complete(
+                        collective, some if which is None else some.only(which), now, late
+                    )
 
     def _plain_results(self, buffer: FrameBuffer, count: int) -> tuple[Collective, Answers] | None:
         """Recognise what nearly all batches are: whole sums, each of another slot, as awaited.
@@ -381,6 +386,11 @@ class SlotMachine:
         From here on `flags` are without the kind.
         """
         stale = self._expected[answers.slots] != answers.header[ROUND]
+        is_status = answers.flags >= _STATUS
+        # The switch had the contribution before it was repeated, and we its result or no reason
+        # to wait for one yet.
+        needless = (stale | is_status) & (answers.flags & _RETRANSMISSION != 0)
+        self.counts.spurious += int(np.count_nonzero(needless))
         answers = self._all_but(stale, answers, "stale")
         is_status = answers.flags >= _STATUS
         if np.count_nonzero(is_status):
@@ -404,9 +414,16 @@ class SlotMachine:
         """Leave out duplicates within a batch."""
         if len(answers) == 1:
             return answers
+        slots = answers.slots
         numbers = self._numbers[: len(answers)]
-        self._mark[answers.slots] = numbers
-        return self._all_but(self._mark[answers.slots] != numbers, answers, "duplicates")
+        self._mark[slots] = numbers
+        by_timer = answers.flags & _RETRANSMISSION != 0
+        if np.count_nonzero(by_timer):
+            # The result that came of itself rather than the one that a timer asked for.
+            self._mark[slots[~by_timer]] = numbers[~by_timer]
+        twice = self._mark[slots] != numbers
+        self.counts.spurious += int(np.count_nonzero(twice & by_timer))
+        return self._all_but(twice, answers, "duplicates")
 
     def _join_halves(
         self, buffer: FrameBuffer, answers: Answers, parts: npt.NDArray[np.uint8]
@@ -520,21 +537,42 @@ class SlotMachine:
 
     # -- On to the next round --------------------------------------------------------------------
 
-    def _complete(self, collective: Collective, answers: Answers, now: float) -> None:
-        """Go on after rounds whose sums have been delivered."""
-        self._take_round_trips(answers.slots, now)
-        if self._some_halves:
-            self._parts[answers.slots] = 0
-        self._advance(collective, answers)
+    def _complete(
+        self, collective: Collective, answers: Answers, now: float, late: Indices | None = None
+    ) -> None:
+        """Go on after rounds whose sums have been delivered.
 
-    def _take_round_trips(self, slots: Indices, now: float) -> None:
+        `late` are the slots with an answer that a timer had a part in.
+        """
+        slots = answers.slots
+        if late is None or not len(late):
+            self._take_round_trips(slots, now)
+            again = None
+        else:
+            # What follows a repeated result is late by this rank's timer, for the other ranks too.
+            again = late[self._retransmissions[late] != 0]
+            self._take_round_trips(slots, now, ~np.isin(slots, late))
+        if self._some_halves:
+            self._parts[slots] = 0
+        self._advance(collective, answers)
+        if again is not None:
+            self.outgoing.flags[self._row[again]] |= np.uint8(_RETRANSMISSION)
+
+    def _take_round_trips(
+        self, slots: Indices, now: float, in_time: npt.NDArray[np.bool_] | None = None
+    ) -> None:
+        """Measure from when the rounds' frames were first sent.
+
+        Which answers say something is in docs/protocol.md, "Round trips". How long it takes until
+        the slowest rank is there says nothing about how long frames take: the opening rounds that
+        were repeated meanwhile are left out.
+        """
         samples = now - self._sent_at[slots]
-        if self._opening_slots or self._backed_off:
+        if in_time is not None or self._opening_slots or self._backed_off:
             opening = self._block[slots] == _OPENING
             self._opening_slots -= int(np.count_nonzero(opening))
-            first_try = self._retransmissions[slots] == 0  # Karn's algorithm
-            opened = samples[opening & first_try]
-            samples = samples[first_try & ~opening]
+            opened = samples[opening & (self._retransmissions[slots] == 0)]
+            samples = samples[~opening if in_time is None else in_time & ~opening]
             if len(opened):
                 self.opening_timeout.measured(float(opened.max()), now)
         if len(samples):
@@ -686,7 +724,7 @@ class SlotMachine:
             self.outgoing.flags[padded] |= np.uint8(Flag.PADDED)
             rows[bare] = padded
             self._row[slots] = rows
-        self.outgoing.flags[rows] |= np.uint8(Flag.RETRANSMISSION)
+        self.outgoing.flags[rows] |= np.uint8(_RETRANSMISSION)
         self._retransmissions[slots] += 1
         self._backed_off = True
         self._due[slots] = np.inf

@@ -44,6 +44,8 @@ class Counts:
             Ethernet frames, here and below.
         frames_received, bytes_received: all that came in.
         retransmissions: contributions sent again by a timer.
+        spurious: those of them that the switch's answers show to have been needless. It had the
+            contribution, and either waited for other ranks or had sent the result already.
         duplicates: results that came twice.
         stale: results of rounds that were over.
         statuses: answers that say who is missing.
@@ -57,6 +59,7 @@ class Counts:
     frames_received: int = 0
     bytes_received: int = 0
     retransmissions: int = 0
+    spurious: int = 0
     duplicates: int = 0
     stale: int = 0
     statuses: int = 0
