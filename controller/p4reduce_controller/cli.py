@@ -24,7 +24,7 @@ from rich.console import Console, RenderableType
 from p4reduce_controller import render
 from p4reduce_controller.addresses import is_host, is_station, parse_ip, parse_mac
 from p4reduce_controller.exit_codes import Exit, Failure
-from p4reduce_controller.jobs import DEFAULT_SLOTS, MAX_WORLD_SIZE, SLOTS
+from p4reduce_controller.job import DEFAULT_SLOTS, MAX_WORLD_SIZE, SLOTS
 from p4reduce_controller.layout import CPU_PORT, LAST_PORT, HelloLimit
 from p4reduce_controller.plain import plain
 

@@ -21,22 +21,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from p4reduce.control import control_pb2 as pb
 from p4reduce.wire import Hello, parse_hello
 
 from p4reduce_controller.addresses import parse_ip, parse_mac
 from p4reduce_controller.events import Event, EventLog, RateLimit
 from p4reduce_controller.fabric import Fabric, RankCounts
 from p4reduce_controller.incarnation import Incarnations
-from p4reduce_controller.jobs import (
+from p4reduce_controller.job import (
     DEFAULT_SLOTS,
     Attachment,
     Cause,
     Job,
-    Jobs,
     JobState,
     Member,
     RefusedError,
 )
+from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.layout import HelloLimit, lay_out
 from p4reduce_controller.outcome import Outcome
 from p4reduce_controller.p4client import (
@@ -48,6 +49,7 @@ from p4reduce_controller.p4client import (
     WriteRefusedError,
 )
 from p4reduce_controller.program import Program
+from p4reduce_controller.reforming import Place, Reformation, Reforming
 from p4reduce_controller.schema import Counts, Row
 
 log = logging.getLogger(__name__)
@@ -115,6 +117,13 @@ class Controller:
         self._final_counts: weakref.WeakKeyDictionary[Job, dict[int, RankCounts]] = (
             weakref.WeakKeyDictionary()
         )
+        self._reformed: weakref.WeakKeyDictionary[Reformation, asyncio.Event] = (
+            weakref.WeakKeyDictionary()
+        )
+        # What each rank last said of itself.
+        self.worker_statistics: weakref.WeakKeyDictionary[Member, pb.WorkerStatistics] = (
+            weakref.WeakKeyDictionary()
+        )
         self._told = RateLimit(HELLOS_REFUSED_TOLD, HELLOS_REFUSED_TOLD, time.monotonic)
         self._since = time.time()
         self._lost = ""
@@ -132,6 +141,8 @@ class Controller:
             wall_clock=time.time,
             default_slots=settings.default_slots,
         )
+        self._reforming = Reforming(self.jobs, self._reformation_settled)
+        self._advancing = False
 
     # -- Life --------------------------------------------------------------------------
 
@@ -237,6 +248,16 @@ class Controller:
         """Wake those who wait for the job."""
         self._settled_event(job).set()
 
+    def changed(self) -> None:
+        """Look at what waits for a change, once the present one is complete."""
+        if not self._advancing:
+            self._advancing = True
+            self._loop.call_soon(self._advance)
+
+    def _advance(self) -> None:
+        self._advancing = False
+        self._reforming.advance()
+
     def remove(self, job: Job) -> None:
         """Take the job off the switch."""
         removal = None
@@ -267,8 +288,7 @@ class Controller:
         Raises NotReadyInTimeError, and RefusedError if it will never run. Unless it does run, the
         rank is taken off, also if the caller is cancelled.
         """
-        if not 0 < timeout < math.inf:
-            raise RefusedError(Cause.INVALID, f"timeout {timeout} is no number of seconds")
+        _check_timeout(timeout)
         why = "lost its connection to the controller while it waited"
         self.jobs.begin_waiting(member)
         try:
@@ -287,6 +307,38 @@ class Controller:
             raise RefusedError(
                 job.cause or Cause.WRONG_STATE, f"job {job.name!r} will not run: {job.reason}"
             )
+
+    async def reform(
+        self,
+        job: Job,
+        member: Member,
+        world_size: int,
+        completed: int,
+        ring_address: str,
+        timeout: float,
+    ) -> Place:
+        """Wait until a failed job's ranks have a new one, for at most `timeout` seconds.
+
+        Raises NotReadyInTimeError naming those who have not asked, and RefusedError.
+        """
+        _check_timeout(timeout)
+        reformation = self._reforming.ask(job, member, world_size, completed, ring_address)
+        self.changed()
+        try:
+            if not reformation.settled:
+                settled = self._reformed.setdefault(reformation, asyncio.Event())
+                await asyncio.wait_for(settled.wait(), min(timeout, LONGEST_WAIT))
+            return self._reforming.place(reformation, member)
+        except asyncio.TimeoutError:
+            raise NotReadyInTimeError(
+                f"job {job.name!r} is not formed again after {timeout:g} s: "
+                f"{self._reforming.waits_for(reformation)}"
+            ) from None
+        finally:
+            self._reforming.withdraw(reformation, member)
+
+    def _reformation_settled(self, reformation: Reformation) -> None:
+        self._reformed[reformation].set()
 
     def _settled_event(self, job: Job) -> asyncio.Event:
         return self._settled.setdefault(job, asyncio.Event())
@@ -340,6 +392,11 @@ class Controller:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("internal error", exc_info=task.exception())
+
+
+def _check_timeout(timeout: float) -> None:
+    if not 0 < timeout < math.inf:
+        raise RefusedError(Cause.INVALID, f"timeout {timeout} is no number of seconds")
 
 
 def _attachment(port: int, hello: Hello) -> Attachment:

@@ -4,7 +4,9 @@
     FORMING --(all ranks attached, switch configured)--> RUNNING --(all left)--> ENDED
        |                                                    |
        +--(deleted, or all gave up)--> ENDED                +--(a rank lost)--> FAILED
-       +--(refused by the switch, or it is gone)--> FAILED
+       +--(refused by the switch, or it is gone)--> FAILED                        |
+                                                                                  |
+    FORMING (a new job of that name) <--(reforming.py: the survivors go on)-------+
 
 Knows nothing of gRPC or P4Runtime: what is to happen outside goes to a `Listener`. Not
 thread-safe: the daemon calls it from one thread.
@@ -12,165 +14,35 @@ thread-safe: the daemon calls it from one thread.
 
 from __future__ import annotations
 
-import enum
 import secrets
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from p4reduce_controller.addresses import format_ip, format_mac, is_host, is_station
 from p4reduce_controller.allocator import ExhaustedError, IdAllocator, RangeAllocator
+from p4reduce_controller.job import (
+    DEFAULT_SLOTS,
+    GROUP_IDS,
+    MAX_WORLD_SIZE,
+    REPLICA_IDS,
+    REPLICAS_A_RANK,
+    SLOTS,
+    Attachment,
+    Cause,
+    Job,
+    JobState,
+    Member,
+    MemberState,
+    NewPlace,
+    RefusedError,
+    Succession,
+    count_text,
+    ranks_text,
+)
 
-MAX_WORLD_SIZE = 64
-SLOTS = 1024
-DEFAULT_SLOTS = 32
 MAX_NAME = 100
+MAX_ADDRESS = 262  # a host name's 255, a colon, a port
 PAST_JOBS = 200  # ended ones that are remembered, for late heartbeats and for people
-
-# Replicas of the flood group have id 0, and group 1 is the flood group itself. BMv2 keeps the
-# groups from 2^15 on to itself.
-REPLICA_IDS = (1, 0xFFFF)
-GROUP_IDS = (2, 0x7FFF)
-REPLICAS_A_RANK = 3  # one of the whole result, two of its halves
-
-
-class JobState(enum.Enum):
-    """Where a job is in its life; the values are those of control.proto."""
-
-    FORMING = 1
-    RUNNING = 2
-    FAILED = 3
-    ENDED = 4
-
-
-class MemberState(enum.Enum):
-    """Where a rank is in its life."""
-
-    JOINED = "joined"  # has a nonce
-    ATTACHED = "attached"  # its HELLO came through the switch
-    LEFT = "left"
-    LOST = "lost"  # its lease ran out
-
-
-class Cause(enum.Enum):
-    """Why a request was refused, or why a job is over."""
-
-    INVALID = enum.auto()
-    TAKEN = enum.auto()
-    EXHAUSTED = enum.auto()
-    UNKNOWN = enum.auto()
-    WRONG_NONCE = enum.auto()
-    WRONG_STATE = enum.auto()
-    SWITCH_REFUSED = enum.auto()
-    SWITCH_LOST = enum.auto()
-    RANK_LOST = enum.auto()
-    DELETED = enum.auto()
-    SHUTDOWN = enum.auto()
-    NO_INCARNATION = enum.auto()
-
-
-class RefusedError(Exception):
-    """A request that cannot be granted."""
-
-    def __init__(self, cause: Cause, message: str) -> None:
-        super().__init__(message)
-        self.cause = cause
-
-
-@dataclass(frozen=True)
-class Attachment:
-    """Where a rank's HELLO came from. All its frames must come from there, and results go there."""
-
-    port: int
-    mac: int
-    ip: int
-    udp_port: int
-
-    def __str__(self) -> str:
-        mac, ip = format_mac(self.mac), format_ip(self.ip)
-        return f"port {self.port}, {mac}, {ip}:{self.udp_port}"
-
-
-@dataclass(eq=False)
-class Member:
-    """One rank of a job."""
-
-    rank: int
-    nonce: int
-    host: str
-    pid: int
-    host_number: int  # unique among the living; makes the suggested addresses
-    lease_ends: float
-    state: MemberState = MemberState.JOINED
-    attachment: Attachment | None = None
-    waiting: int = 0  # calls that wait for the job to run; the lease rests meanwhile
-    refusal: str = ""  # why its last HELLO was refused
-
-    @property
-    def active(self) -> bool:
-        """Whether it still takes part."""
-        return self.state in (MemberState.JOINED, MemberState.ATTACHED)
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} (host {self.host or 'unknown'}, pid {self.pid})"
-
-
-@dataclass(eq=False)
-class Job:
-    """One life of a job name."""
-
-    name: str
-    incarnation: int
-    world_size: int
-    slots: range
-    created: float  # seconds since the epoch
-    by_operator: bool  # then it stays, even without a rank
-    state: JobState = JobState.FORMING
-    configuring: bool = False  # all attached, the switch is being written to
-    members: dict[int, Member] = field(default_factory=dict)
-    departed: dict[int, str] = field(default_factory=dict)  # ranks that went while it formed
-    groups: list[int] = field(default_factory=list)  # full, halves
-    replica_ids: list[int] = field(default_factory=list)  # REPLICAS_A_RANK for each rank in turn
-    cause: Cause | None = None
-    reason: str = ""
-    over: bool = False  # what it had on the switch is being removed, or was
-
-    @property
-    def alive(self) -> bool:
-        """Whether the name is taken by it."""
-        return self.state in (JobState.FORMING, JobState.RUNNING)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every rank is attached."""
-        attached = [m for m in self.members.values() if m.state is MemberState.ATTACHED]
-        return len(attached) == self.world_size
-
-    def ranks(self, state: MemberState) -> list[int]:
-        """The ranks in a state, in order."""
-        return sorted(member.rank for member in self.members.values() if member.state is state)
-
-    def missing(self) -> str:
-        """Say what the job waits for, rank by rank."""
-        gone = self.departed.keys() | self.members.keys()
-        absent = [rank for rank in range(self.world_size) if rank not in gone]
-        lacks = []
-        if absent:
-            lacks.append(f"{_ranks(absent)} {'has' if len(absent) == 1 else 'have'} not joined")
-        lacks += [reason for _, reason in sorted(self.departed.items())]
-        for _, member in sorted(self.members.items()):
-            if member.state is not MemberState.JOINED:
-                continue
-            if member.refusal:
-                lacks.append(f"{member} joined but its HELLO was refused: {member.refusal}")
-            else:
-                lacks.append(
-                    f"{member} joined but its HELLO has not come through the switch: "
-                    "is its interface connected to a port of the switch?"
-                )
-        if not lacks:
-            lacks.append("all ranks are attached, but the switch is still being configured")
-        return "; ".join(lacks)
 
 
 class Listener(Protocol):
@@ -187,6 +59,9 @@ class Listener(Protocol):
 
     def remove(self, job: Job) -> None:
         """Take the job off the switch, then call `Jobs.release`."""
+
+    def changed(self) -> None:
+        """Something about the jobs is no longer as it was."""
 
 
 class Jobs:
@@ -275,8 +150,26 @@ class Jobs:
         _check_name(name)
         _check_number("world size", world_size, 1, MAX_WORLD_SIZE)
         _check_number("number of slots", slots, 0, SLOTS)
-        if name in self._by_name and self._by_name[name].alive:
+        self._check_unused(name)
+        job = self._make(name, world_size, slots, by_operator)
+        self._listener.changed()
+        return job
+
+    def _check_unused(self, name: str) -> None:
+        job = self._by_name.get(name)
+        if job is None:
+            return
+        if job.alive:
             raise RefusedError(Cause.TAKEN, f"there is a job {name!r} already")
+        if job.reformable:
+            survivors = ranks_text([member.rank for member in job.active])
+            raise RefusedError(
+                Cause.WRONG_STATE,
+                f"job {name!r} has failed ({job.reason}), and {survivors} may form it again. "
+                "A new job of that name can begin when all have left, or it is deleted",
+            )
+
+    def _make(self, name: str, world_size: int, slots: int, by_operator: bool) -> Job:
         try:
             range_ = self._slots.allocate(slots or self._default_slots)
         except ExhaustedError as error:
@@ -296,11 +189,18 @@ class Jobs:
         self._by_name[name] = job
         self._forget_past()
         slots_text = f"slots {range_.start}-{range_.stop - 1}"
-        self._listener.event("job-created", job, f"{_count(world_size)}, {slots_text}")
+        self._listener.event("job-created", job, f"{count_text(world_size)}, {slots_text}")
         return job
 
     def join(
-        self, name: str, rank: int, world_size: int, slots: int, host: str, pid: int
+        self,
+        name: str,
+        rank: int,
+        world_size: int,
+        slots: int,
+        host: str,
+        pid: int,
+        ring_address: str = "",
     ) -> tuple[Job, Member]:
         """Register a rank, making the job if there is none alive. Raises RefusedError."""
         self._check_open()
@@ -310,10 +210,7 @@ class Jobs:
             raise RefusedError(
                 Cause.INVALID, f"rank {rank} is not below the world size {world_size}"
             )
-        try:
-            [host_number] = self._host_numbers.allocate(1)
-        except ExhaustedError as error:
-            raise RefusedError(Cause.EXHAUSTED, f"no address for a further rank: {error}") from None
+        [host_number] = self._allocate_host_numbers(1)
         try:
             job = self._by_name.get(name)
             if job is None or not job.alive:
@@ -322,14 +219,35 @@ class Jobs:
         except BaseException:
             self._host_numbers.free([host_number])
             raise
-        host = "".join(filter(str.isprintable, host))[:MAX_NAME]  # it ends up in terminals
+        host = _printable(host)  # it ends up in terminals
+        member = self._admit(
+            job, rank, host, pid, host_number, _printable(ring_address, MAX_ADDRESS)
+        )
+        self._listener.changed()
+        return job, member
+
+    def _allocate_host_numbers(self, count: int) -> list[int]:
+        try:
+            return self._host_numbers.allocate(count)
+        except ExhaustedError as error:
+            raise RefusedError(Cause.EXHAUSTED, f"no address for a further rank: {error}") from None
+
+    def _admit(
+        self, job: Job, rank: int, host: str, pid: int, host_number: int, ring_address: str
+    ) -> Member:
         member = Member(
-            rank, secrets.randbits(64), host, pid, host_number, self._clock() + self.lease
+            rank,
+            secrets.randbits(64),
+            host,
+            pid,
+            host_number,
+            self._clock() + self.lease,
+            ring_address=ring_address,
         )
         job.members[rank] = member
         job.departed.pop(rank, None)
         self._listener.event("rank-joined", job, f"{member}")
-        return job, member
+        return member
 
     def _check_fits(self, job: Job, rank: int, world_size: int, slots: int) -> None:
         if job.world_size != world_size:
@@ -347,7 +265,7 @@ class Jobs:
         if taken is not None and taken.active:
             raise RefusedError(Cause.TAKEN, f"{taken} is in job {job.name!r} already")
         if job.state is not JobState.FORMING:
-            still = _ranks([m.rank for m in job.members.values() if m.active])
+            still = ranks_text([member.rank for member in job.active])
             raise RefusedError(
                 Cause.WRONG_STATE,
                 f"job {job.name!r} has been running: {taken} left, but {still} did not yet. "
@@ -388,6 +306,7 @@ class Jobs:
         self._listener.event("rank-attached", job, f"rank {rank} at {attachment}")
         if job.complete:
             self._configure(job)
+        self._listener.changed()
 
     def refuse_hello(self, job: Job | None, text: str) -> None:
         """Count and tell."""
@@ -440,8 +359,9 @@ class Jobs:
         job.state = JobState.RUNNING
         for member in job.members.values():
             member.lease_ends = self._clock() + self.lease
-        self._listener.event("job-running", job, _count(job.world_size))
+        self._listener.event("job-running", job, count_text(job.world_size))
         self._listener.settled(job)
+        self._listener.changed()
 
     # -- Staying -----------------------------------------------------------------------
 
@@ -465,7 +385,7 @@ class Jobs:
         """Find the ranks whose lease ran out."""
         now = self._clock()
         for job in self.all:
-            if job.over:
+            if job.over and not job.reformable:
                 continue
             for member in list(job.members.values()):
                 if member.active and not member.waiting and member.lease_ends <= now:
@@ -475,12 +395,13 @@ class Jobs:
         reason = f"{member} was lost: no heartbeat for {self.lease:g} s"
         self._listener.event("rank-lost", job, reason)
         if job.state is JobState.FORMING:
-            self._take_off(job, member, reason)
+            self._take_off(job, member, reason, MemberState.LOST)
             return
         member.state = MemberState.LOST
         if job.state is JobState.RUNNING:
             self.fail(job, Cause.RANK_LOST, reason)
         self._remove_if_deserted(job)
+        self._listener.changed()
 
     # -- Leaving -----------------------------------------------------------------------
 
@@ -494,9 +415,10 @@ class Jobs:
             self._take_off(job, member, f"{member} left while the job was forming")
             return
         member.state = MemberState.LEFT
-        if job.state is JobState.RUNNING and not any(m.active for m in job.members.values()):
+        if job.state is JobState.RUNNING and not job.active:
             self._end(job, JobState.ENDED, None, "all ranks left")
         self._remove_if_deserted(job)
+        self._listener.changed()
 
     def give_up(self, job: Job, member: Member, reason: str) -> None:
         """A rank no longer waits for the job to run: its place is free again.
@@ -507,11 +429,15 @@ class Jobs:
             self._listener.event("rank-left", job, f"{member} {reason}")
             self._take_off(job, member, f"{member} {reason}")
 
-    def _take_off(self, job: Job, member: Member, reason: str) -> None:
+    def _take_off(
+        self, job: Job, member: Member, reason: str, state: MemberState = MemberState.LEFT
+    ) -> None:
         """Free a place in a job that is still forming."""
-        if job.configuring:
+        self._listener.changed()
+        if job.configuring or job.elastic:
             # The switch is being told of this very rank: too late to have another one instead.
-            member.state = MemberState.LEFT
+            # And to an elastic job nobody else will come; those who are left can form it again.
+            member.state = state
             self.fail(job, Cause.RANK_LOST, reason)
             return
         del job.members[member.rank]
@@ -524,14 +450,11 @@ class Jobs:
     def delete(self, name: str, reason: str = "deleted by an operator") -> Job:
         """End a job whatever it is doing. Raises RefusedError if it is over already."""
         job = self.named(name)
-        if job.over:
+        if job.over and not job.reformable:
             raise RefusedError(
                 Cause.UNKNOWN, f"job {name!r} is over already: {job.reason or 'it ended'}"
             )
-        if job.alive:
-            self._end(job, JobState.ENDED, Cause.DELETED, reason)
-        else:
-            self._listener.event("job-ended", job, reason)
+        self._end(job, JobState.ENDED, Cause.DELETED, reason)
         self._remove(job)
         return job
 
@@ -554,17 +477,19 @@ class Jobs:
         for job in self.all:
             if cause is Cause.SWITCH_LOST:
                 self.fail(job, cause, reason)
-            elif job.alive:
+            elif job.alive or job.reformable:
                 self._end(job, JobState.ENDED, cause, reason)
             if not job.over:
                 self._remove(job)
 
     def release(self, job: Job) -> None:
         """Nothing of the job is on the switch any more: its numbers are free."""
+        job.released = True
         self._slots.free(job.slots)
         self._replica_ids.free(job.replica_ids)
         self._group_ids.free(job.groups)
         self._host_numbers.free([member.host_number for member in job.members.values()])
+        self._listener.changed()
 
     def _end(self, job: Job, state: JobState, cause: Cause | None, reason: str) -> None:
         waited_for = job.state is JobState.FORMING
@@ -574,15 +499,100 @@ class Jobs:
         self._listener.event(kind, job, reason)
         if waited_for:
             self._listener.settled(job)
+        self._listener.changed()
 
     def _remove_if_deserted(self, job: Job) -> None:
-        if not any(member.active for member in job.members.values()):
+        if not job.active:
             self._remove(job)
 
     def _remove(self, job: Job) -> None:
         if not job.over:
             job.over = True
             self._listener.remove(job)
+
+    # -- Going on after a failure (what reforming.py needs) ---------------------------------
+
+    @property
+    def open(self) -> bool:
+        """Whether new jobs can be made."""
+        return self._closed is None
+
+    @property
+    def why_closed(self) -> str:
+        """Why they cannot."""
+        return self._closed[1] if self._closed else ""
+
+    def let_go(self, job: Job) -> None:
+        """Take a failed job off the switch although ranks of it are still there."""
+        self._remove(job)
+
+    def found_again(
+        self,
+        old: Job,
+        world_size: int,
+        places: dict[int, int],
+        ring_addresses: dict[int, str],
+        resume_from: int,
+        elastic: bool,
+    ) -> Job:
+        """Make a new job of a failed one's name and slots, and move those ranks into it.
+
+        `places` maps old rank to new; `ring_addresses` is by old rank. An `elastic` job fails when
+        a rank is lost that it was founded with, even before it runs. Raises RefusedError; nothing
+        has happened then.
+        """
+        host_numbers = self._allocate_host_numbers(len(places))
+        try:
+            job = self._make(old.name, world_size, len(old.slots), old.by_operator)
+        except BaseException:
+            self._host_numbers.free(host_numbers)
+            raise
+        job.elastic = elastic
+        new_places = {}
+        for (rank, place), host_number in zip(sorted(places.items()), host_numbers, strict=True):
+            member = old.members[rank]
+            member.state = MemberState.LEFT
+            address = _printable(ring_addresses[rank], MAX_ADDRESS)
+            new = self._admit(job, place, member.host, member.pid, host_number, address)
+            new_places[rank] = NewPlace(place, new.nonce)
+        old.successor = Succession(job.incarnation, new_places, resume_from)
+        self._listener.event(
+            "job-reformed",
+            old,
+            f"as incarnation {job.incarnation}, {count_text(world_size)}, "
+            f"from collective {resume_from} on",
+        )
+        self._listener.changed()
+        return job
+
+    def new_member(self, old: Job, rank: int) -> tuple[Job, Member]:
+        """Return what became of a rank of `old`, which has a successor. Raises RefusedError.
+
+        If its place in the new job was taken off it before it was told of it, it gets it back.
+        """
+        succession = old.successor
+        assert succession is not None
+        what = f"job {old.name!r} was formed again as incarnation {succession.incarnation}"
+        job, place = self._by_incarnation.get(succession.incarnation), succession.places[rank]
+        if job is None:
+            raise RefusedError(Cause.UNKNOWN, f"{what}, which is long over")
+        member = job.members.get(place.rank)
+        if member is not None and member.nonce == place.nonce:
+            return job, member
+        if member is not None or job.state is not JobState.FORMING:
+            raise RefusedError(
+                Cause.WRONG_STATE,
+                f"{what}, where rank {place.rank} has lost its place: "
+                f"{job.departed.get(place.rank) or job.reason or 'another has it now'}",
+            )
+        before = old.members[rank]
+        [host_number] = self._allocate_host_numbers(1)
+        member = self._admit(
+            job, place.rank, before.host, before.pid, host_number, before.ring_address
+        )
+        succession.places[rank] = NewPlace(place.rank, member.nonce)
+        self._listener.changed()
+        return job, member
 
     def _check_open(self) -> None:
         if self._closed is not None:
@@ -594,6 +604,10 @@ class Jobs:
             del self._by_incarnation[job.incarnation]
             if self._by_name.get(job.name) is job:
                 del self._by_name[job.name]
+
+
+def _printable(text: str, longest: int = MAX_NAME) -> str:
+    return "".join(filter(str.isprintable, text))[:longest]
 
 
 def _check_name(name: str) -> None:
@@ -608,19 +622,3 @@ def _check_name(name: str) -> None:
 def _check_number(what: str, value: int, lowest: int, highest: int) -> None:
     if not lowest <= value <= highest:
         raise RefusedError(Cause.INVALID, f"{what} {value} is not within {lowest} and {highest}")
-
-
-def _count(world_size: int) -> str:
-    return "1 rank" if world_size == 1 else f"{world_size} ranks"
-
-
-def _ranks(ranks: list[int]) -> str:
-    """Say a list of ranks, consecutive ones as from-to."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and runs[-1][1] == rank - 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    text = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
-    return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from p4reduce_controller.jobs import REPLICAS_A_RANK, Attachment, Job
+from p4reduce_controller.job import REPLICAS_A_RANK, Attachment, Job
 from p4reduce_controller.schema import Entity, Group, Row
 
 FLOOD_GROUP = 1  # p4src/include/constants.p4

@@ -17,7 +17,7 @@ from p4reduce_controller.addresses import format_ip, format_mac
 from p4reduce_controller.controller import Controller, NotReadyInTimeError
 from p4reduce_controller.events import Event, TooSlowError
 from p4reduce_controller.fabric import RankCounts
-from p4reduce_controller.jobs import SLOTS, Cause, Job, Member, MemberState, RefusedError
+from p4reduce_controller.job import SLOTS, Cause, Job, Member, MemberState, RefusedError
 from p4reduce_controller.p4client import NotPrimaryError, SwitchError, SwitchUnreachableError
 from p4reduce_controller.schema import Row, SchemaError
 
@@ -38,6 +38,15 @@ _CODES = {
     Cause.DELETED: grpc.StatusCode.ABORTED,
     Cause.SHUTDOWN: grpc.StatusCode.UNAVAILABLE,
     Cause.NO_INCARNATION: grpc.StatusCode.INTERNAL,
+}
+
+_CAUSES = {
+    Cause.RANK_LOST: pb.CAUSE_RANK_LOST,
+    Cause.SWITCH_LOST: pb.CAUSE_SWITCH_LOST,
+    Cause.DELETED: pb.CAUSE_DELETED,
+    Cause.SHUTDOWN: pb.CAUSE_SHUTDOWN,
+    Cause.SWITCH_REFUSED: pb.CAUSE_REFUSED,
+    Cause.EXHAUSTED: pb.CAUSE_REFUSED,
 }
 
 
@@ -94,7 +103,11 @@ class Service(ControlServicer):
             request.slots,
             request.host,
             request.pid,
+            request.ring_address,
         )
+        return self._joined(job, member)
+
+    def _joined(self, job: Job, member: Member) -> pb.JoinReply:
         mac, ip = self._jobs.suggested_addresses(job, member)
         return pb.JoinReply(
             incarnation=job.incarnation,
@@ -112,7 +125,10 @@ class Service(ControlServicer):
         job, member = self._jobs.member(request.incarnation, request.rank, request.nonce)
         await self._controller.ready(job, member, request.timeout)
         return pb.Ready(
-            world_size=job.world_size, slot_count=len(job.slots), lease=self._jobs.lease
+            world_size=job.world_size,
+            slot_count=len(job.slots),
+            lease=self._jobs.lease,
+            ring_addresses=[job.members[rank].ring_address for rank in range(job.world_size)],
         )
 
     @_answers
@@ -120,17 +136,44 @@ class Service(ControlServicer):
         self, request: pb.HeartbeatRequest, context: _Context
     ) -> pb.HeartbeatReply:
         job = self._jobs.heartbeat(request.incarnation, request.rank, request.nonce)
+        self._keep_statistics(job, request)
         return pb.HeartbeatReply(
             state=_state(job),
             left=job.ranks(MemberState.LEFT),
             lost=job.ranks(MemberState.LOST),
             reason=job.reason,
+            cause=_CAUSES[job.cause] if job.cause else pb.CAUSE_UNSPECIFIED,
         )
 
     @_answers
     async def Leave(self, request: pb.LeaveRequest, context: _Context) -> pb.LeaveReply:  # noqa: N802
+        job, _ = self._jobs.member(request.incarnation, request.rank, request.nonce)
+        self._keep_statistics(job, request)
         self._jobs.leave(request.incarnation, request.rank, request.nonce)
         return pb.LeaveReply()
+
+    def _keep_statistics(self, job: Job, request: pb.HeartbeatRequest | pb.LeaveRequest) -> None:
+        if request.HasField("statistics"):
+            member = job.members[request.rank]
+            self._controller.worker_statistics[member] = request.statistics
+
+    @_answers
+    async def Reform(self, request: pb.ReformRequest, context: _Context) -> pb.ReformReply:  # noqa: N802
+        job, member = self._jobs.member(request.incarnation, request.rank, request.nonce)
+        place = await self._controller.reform(
+            job,
+            member,
+            request.world_size,
+            request.completed,
+            request.ring_address,
+            request.timeout,
+        )
+        return pb.ReformReply(
+            joined=self._joined(place.job, place.member),
+            rank=place.member.rank,
+            world_size=place.job.world_size,
+            resume_from=place.resume_from,
+        )
 
     # -- For operators: jobs -----------------------------------------------------------
 
@@ -158,8 +201,14 @@ class Service(ControlServicer):
     ) -> pb.Statistics:
         job = self._jobs.named(request.job)
         counts = await self._controller.statistics(job)
+        own = {
+            rank: self._controller.worker_statistics[member]
+            for rank, member in job.members.items()
+            if member in self._controller.worker_statistics
+        }
+        ranks = sorted(counts.keys() | own.keys())
         return pb.Statistics(
-            job=_job(job), ranks=[_rank_counts(rank, counts[rank]) for rank in sorted(counts)]
+            job=_job(job), ranks=[_rank(rank, counts.get(rank), own.get(rank)) for rank in ranks]
         )
 
     async def WatchEvents(  # noqa: N802
@@ -248,14 +297,14 @@ def _member(member: Member) -> pb.Member:
     return message
 
 
-def _rank_counts(rank: int, counts: RankCounts) -> pb.RankStatistics:
-    return pb.RankStatistics(
-        rank=rank,
-        frames_up=counts.up.frames,
-        bytes_up=counts.up.bytes,
-        frames_down=counts.down.frames,
-        bytes_down=counts.down.bytes,
-    )
+def _rank(
+    rank: int, counts: RankCounts | None, own: pb.WorkerStatistics | None
+) -> pb.RankStatistics:
+    message = pb.RankStatistics(rank=rank, worker=own)
+    if counts is not None:
+        message.frames_up, message.bytes_up = counts.up.frames, counts.up.bytes
+        message.frames_down, message.bytes_down = counts.down.frames, counts.down.bytes
+    return message
 
 
 def _event(event: Event) -> pb.Event:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import json
 import socket
 import subprocess
@@ -263,9 +264,23 @@ class Rank:
         request = pb.AwaitReadyRequest(timeout=timeout, **self.key)
         return stub.AwaitReady.future(request, timeout=timeout + DEADLINE)
 
-    def heartbeat(self) -> pb.HeartbeatReply:
+    def heartbeat(self, **fields: Any) -> pb.HeartbeatReply:
         """Renew the lease."""
-        return self.controller.call("Heartbeat", **self.key)  # type: ignore[no-any-return]
+        return self.controller.call(  # type: ignore[no-any-return]
+            "Heartbeat", **self.key, **fields
+        )
+
+    def begin_reform(self, timeout: float = DEADLINE, **fields: Any) -> Any:
+        """Begin to ask for a place in a new job; returns gRPC's future."""
+        request = pb.ReformRequest(timeout=timeout, **self.key, **fields)
+        stub = self.controller.client.stub
+        return stub.Reform.future(request, timeout=timeout + DEADLINE)
+
+    def reformed(self, reply: pb.ReformReply) -> Rank:
+        """Return this rank as it goes on."""
+        again = copy.copy(self)
+        again.rank, again.size, again.joined = reply.rank, reply.world_size, reply.joined
+        return again
 
     def leave(self) -> None:
         """Leave."""

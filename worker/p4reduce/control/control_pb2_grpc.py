@@ -36,6 +36,11 @@ class ControlStub(object):
                 request_serializer=p4reduce_dot_control_dot_control__pb2.LeaveRequest.SerializeToString,
                 response_deserializer=p4reduce_dot_control_dot_control__pb2.LeaveReply.FromString,
                 )
+        self.Reform = channel.unary_unary(
+                '/p4reduce.control.Control/Reform',
+                request_serializer=p4reduce_dot_control_dot_control__pb2.ReformRequest.SerializeToString,
+                response_deserializer=p4reduce_dot_control_dot_control__pb2.ReformReply.FromString,
+                )
         self.CreateJob = channel.unary_unary(
                 '/p4reduce.control.Control/CreateJob',
                 request_serializer=p4reduce_dot_control_dot_control__pb2.CreateJobRequest.SerializeToString,
@@ -125,6 +130,18 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Reform(self, request, context):
+        """Goes on after a job that failed: returns once every rank of it that is still alive has
+        asked for this, and the switch is there, with a place in a new job of the same name.
+        What follows is as after Join. DEADLINE_EXCEEDED names the ranks that have not asked.
+        FAILED_PRECONDITION: the job has not failed, or this rank was lost or has left.
+        ABORTED: the job was deleted meanwhile. INVALID_ARGUMENT: ranks ask for different world
+        sizes, or for one that has no room for all. To ask again is safe: the answer is the same.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreateJob(self, request, context):
         """-- For operators -------------------------------------------------------------
 
@@ -206,6 +223,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Leave,
                     request_deserializer=p4reduce_dot_control_dot_control__pb2.LeaveRequest.FromString,
                     response_serializer=p4reduce_dot_control_dot_control__pb2.LeaveReply.SerializeToString,
+            ),
+            'Reform': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reform,
+                    request_deserializer=p4reduce_dot_control_dot_control__pb2.ReformRequest.FromString,
+                    response_serializer=p4reduce_dot_control_dot_control__pb2.ReformReply.SerializeToString,
             ),
             'CreateJob': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateJob,
@@ -328,6 +350,23 @@ class Control(object):
         return grpc.experimental.unary_unary(request, target, '/p4reduce.control.Control/Leave',
             p4reduce_dot_control_dot_control__pb2.LeaveRequest.SerializeToString,
             p4reduce_dot_control_dot_control__pb2.LeaveReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Reform(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/p4reduce.control.Control/Reform',
+            p4reduce_dot_control_dot_control__pb2.ReformRequest.SerializeToString,
+            p4reduce_dot_control_dot_control__pb2.ReformReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -63,6 +63,18 @@ class ControlStub:
     ]
     """The rank needs nothing more. The last one to leave ends the job."""
 
+    Reform: grpc.UnaryUnaryMultiCallable[
+        p4reduce.control.control_pb2.ReformRequest,
+        p4reduce.control.control_pb2.ReformReply,
+    ]
+    """Goes on after a job that failed: returns once every rank of it that is still alive has
+    asked for this, and the switch is there, with a place in a new job of the same name.
+    What follows is as after Join. DEADLINE_EXCEEDED names the ranks that have not asked.
+    FAILED_PRECONDITION: the job has not failed, or this rank was lost or has left.
+    ABORTED: the job was deleted meanwhile. INVALID_ARGUMENT: ranks ask for different world
+    sizes, or for one that has no room for all. To ask again is safe: the answer is the same.
+    """
+
     CreateJob: grpc.UnaryUnaryMultiCallable[
         p4reduce.control.control_pb2.CreateJobRequest,
         p4reduce.control.control_pb2.Job,
@@ -151,6 +163,18 @@ class ControlAsyncStub:
         p4reduce.control.control_pb2.LeaveReply,
     ]
     """The rank needs nothing more. The last one to leave ends the job."""
+
+    Reform: grpc.aio.UnaryUnaryMultiCallable[
+        p4reduce.control.control_pb2.ReformRequest,
+        p4reduce.control.control_pb2.ReformReply,
+    ]
+    """Goes on after a job that failed: returns once every rank of it that is still alive has
+    asked for this, and the switch is there, with a place in a new job of the same name.
+    What follows is as after Join. DEADLINE_EXCEEDED names the ranks that have not asked.
+    FAILED_PRECONDITION: the job has not failed, or this rank was lost or has left.
+    ABORTED: the job was deleted meanwhile. INVALID_ARGUMENT: ranks ask for different world
+    sizes, or for one that has no room for all. To ask again is safe: the answer is the same.
+    """
 
     CreateJob: grpc.aio.UnaryUnaryMultiCallable[
         p4reduce.control.control_pb2.CreateJobRequest,
@@ -248,6 +272,20 @@ class ControlServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[p4reduce.control.control_pb2.LeaveReply, collections.abc.Awaitable[p4reduce.control.control_pb2.LeaveReply]]:
         """The rank needs nothing more. The last one to leave ends the job."""
+
+    @abc.abstractmethod
+    def Reform(
+        self,
+        request: p4reduce.control.control_pb2.ReformRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[p4reduce.control.control_pb2.ReformReply, collections.abc.Awaitable[p4reduce.control.control_pb2.ReformReply]]:
+        """Goes on after a job that failed: returns once every rank of it that is still alive has
+        asked for this, and the switch is there, with a place in a new job of the same name.
+        What follows is as after Join. DEADLINE_EXCEEDED names the ranks that have not asked.
+        FAILED_PRECONDITION: the job has not failed, or this rank was lost or has left.
+        ABORTED: the job was deleted meanwhile. INVALID_ARGUMENT: ranks ask for different world
+        sizes, or for one that has no room for all. To ask again is safe: the answer is the same.
+        """
 
     @abc.abstractmethod
     def CreateJob(

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs without a switch and without a network; time passes when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from p4reduce_controller.addresses import parse_ip, parse_mac
+from p4reduce_controller.job import Attachment, Cause, Job, JobState, Member, RefusedError
+from p4reduce_controller.jobs import Jobs
+
+LEASE = 10.0
+SWITCH_MAC = parse_mac("02:70:34:72:65:64")
+SWITCH_IP = parse_ip("10.77.255.254")
+
+
+@dataclass
+class World:
+    """Stands where the daemon is: remembers what the jobs ask for, does it when told to."""
+
+    now: float = 1000.0
+    kinds: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    to_configure: list[Job] = field(default_factory=list)
+    to_remove: list[Job] = field(default_factory=list)
+    has_settled: list[Job] = field(default_factory=list)
+    incarnation: int = 0
+    changes: int = 0
+
+    def event(self, kind: str, job: Job | None, text: str) -> None:
+        self.kinds.append(kind)
+        self.texts.append(text)
+
+    def configure(self, job: Job) -> None:
+        self.to_configure.append(job)
+
+    def settled(self, job: Job) -> None:
+        self.has_settled.append(job)
+
+    def remove(self, job: Job) -> None:
+        self.to_remove.append(job)
+
+    def changed(self) -> None:
+        self.changes += 1
+
+    def next_incarnation(self) -> int:
+        self.incarnation += 1
+        return self.incarnation
+
+
+def make_jobs(world: World, **options: int) -> Jobs:
+    return Jobs(
+        world,
+        lease=LEASE,
+        ports=range(1, 9),
+        switch_mac=SWITCH_MAC,
+        switch_ip=SWITCH_IP,
+        next_incarnation=world.next_incarnation,
+        clock=lambda: world.now,
+        wall_clock=lambda: 1e9 + world.now,
+        **options,
+    )
+
+
+def place(rank: int, *, port: int | None = None) -> Attachment:
+    return Attachment(port or rank % 8 + 1, 0x020000000000 + rank, 0x0A4D0001 + rank, 40000 + rank)
+
+
+def join(jobs: Jobs, name: str, rank: int, size: int, slots: int = 0) -> tuple[Job, Member]:
+    return jobs.join(name, rank, size, slots, f"host{rank}", 100 + rank)
+
+
+def attach(jobs: Jobs, job: Job, member: Member, at: Attachment | None = None) -> None:
+    jobs.hello(job.incarnation, member.rank, member.nonce, at or place(member.rank))
+
+
+def running(jobs: Jobs, name: str = "train", size: int = 3, slots: int = 0) -> Job:
+    job = None
+    for rank in range(size):
+        job, member = join(jobs, name, rank, size, slots)
+        attach(jobs, job, member)
+    assert job is not None
+    jobs.configured(job)
+    assert job.state is JobState.RUNNING
+    return job
+
+
+def leave(jobs: Jobs, job: Job, rank: int) -> None:
+    jobs.leave(job.incarnation, rank, job.members[rank].nonce)
+
+
+def refused(cause: Cause, call: Callable[[], object]) -> str:
+    with pytest.raises(RefusedError) as caught:
+        call()
+    assert caught.value.cause is cause
+    return str(caught.value)
