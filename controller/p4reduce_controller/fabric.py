@@ -11,11 +11,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from p4reduce_controller.layout import HelloLimit, Layout, flood_group, station
+from p4reduce.wire import HALF_FRAME_BYTES
+
+from p4reduce_controller.layout import DELIVERIES, HelloLimit, Layout, flood_group, station
 from p4reduce_controller.outcome import Outcome
 from p4reduce_controller.p4client import SwitchClient, SwitchError, WriteRefusedError
 from p4reduce_controller.program import Program
 from p4reduce_controller.schema import Counts, Entity, Group, Op, Row, Update
+
+HALVES = DELIVERIES[1:]
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +108,7 @@ class Fabric:
         up = {row.match["rank"]: _counts(row) for row in self._read("admission", layout.admissions)}
         down: dict[int, Counts] = {}
         for row in self._read("delivery", layout.deliveries):
-            rank, more = row.params["rank"], _counts(row)
+            rank, more = row.params["rank"], _sent_down(row)
             so_far = down.get(rank, Counts(0, 0))
             down[rank] = Counts(so_far.frames + more.frames, so_far.bytes + more.bytes)
         nothing = Counts(0, 0)
@@ -138,6 +142,18 @@ def _named(entity: Entity) -> Entity:
     if isinstance(entity, Group):
         return Group(entity.group)
     return entity
+
+
+def _sent_down(row: Row) -> Counts:
+    """Return what left by a row of the delivery table.
+
+    A switch counts a copy with the length of the frame that it was made of. For the halves of a
+    result that is a contribution without lanes: they are there because of it.
+    """
+    counts = _counts(row)
+    if row.action in HALVES:
+        return Counts(counts.frames, counts.frames * HALF_FRAME_BYTES)
+    return counts
 
 
 def _counts(row: Row) -> Counts:

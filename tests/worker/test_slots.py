@@ -388,15 +388,14 @@ def test_a_half_does_not_count_for_the_next_round() -> None:
 # -- Timers --------------------------------------------------------------------------------------
 
 
-def test_the_same_packet_is_repeated_padded_if_empty() -> None:
+def test_the_same_packet_is_repeated() -> None:
     script = Script()
     script.submit(np.full(256, 7, np.int32))
     (opening,) = script.sent()
     (again,) = script.expire(0.06)
-    assert again.flags == "RETRANSMISSION+PADDED"
-    assert len(again) == wire.AGG_BYTES + 1024
+    assert again.flags == "RETRANSMISSION"
     again.flags = opening.flags
-    assert bytes(again)[: wire.AGG_BYTES] == bytes(opening)
+    assert bytes(again) == bytes(opening)
 
     (data,) = script.receive(answer(opening, next_block=0))
     (once,) = script.expire(0.2)
@@ -406,6 +405,20 @@ def test_the_same_packet_is_repeated_padded_if_empty() -> None:
         repeated.flags = data.flags
         assert bytes(repeated) == bytes(data)
     assert script.machine.counts.retransmissions == 3
+    assert script.machine.counts.bytes_sent == 2 * 78 + 3 * 1102
+
+
+def test_a_packet_without_payload_is_repeated_padded_where_lanes_may_come_back() -> None:
+    script = Script()
+    script.submit(np.zeros(256, np.int32))
+    (opening,) = script.sent()
+    (empty,) = script.receive(answer(opening, next_block=0))
+    (again,) = script.expire(0.2)
+    assert again.flags == "RETRANSMISSION+PADDED"
+    assert len(again) == wire.AGG_BYTES + 1024
+    again.flags = empty.flags
+    assert bytes(again)[: wire.AGG_BYTES] == bytes(empty)
+    assert script.machine.counts.bytes_sent == 2 * 78 + 1102
 
 
 def test_flags_of_a_repeated_packet_are_gone_in_the_next_round() -> None:

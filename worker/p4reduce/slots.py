@@ -714,10 +714,10 @@ class SlotMachine:
         """Send the slots' last frames again.
 
         Those without payload are padded from now on, so that a result fits into them; see
-        docs/protocol.md, "Halves and padding".
+        docs/protocol.md, "Halves and padding". The round that opens a stripe has no lanes to fit.
         """
         rows = self._row[slots]
-        bare = rows % _SHAPES == _EMPTY
+        bare = (rows % _SHAPES == _EMPTY) & (self._block[slots] != _OPENING)
         if bare.any():
             padded = slots[bare] * _SHAPES + _PADDED
             self.outgoing.header[padded] = self.outgoing.header[rows[bare]]
@@ -730,7 +730,7 @@ class SlotMachine:
         self._due[slots] = np.inf
         self.counts.retransmissions += len(slots)
         self.counts.frames_sent += len(slots)
-        self.counts.bytes_sent += len(slots) * PAYLOAD_FRAME_BYTES
+        self.counts.bytes_sent += int(self.outgoing.lengths[rows].sum())
         self._sendable.append(rows)
 
     def _left_error(self, ranks: tuple[int, ...], collective: Collective) -> WorkerLostError:
