@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import p4reduce
 import pytest
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
 from p4reduce_lab import bmv2
@@ -65,3 +66,10 @@ def faults(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> i
         print(f"{FAULTS_ENVIRONMENT}={plan}")
         monkeypatch.setenv(FAULTS_ENVIRONMENT, plan)
     return percent
+
+
+@pytest.fixture
+def alone(system: System) -> Iterator[p4reduce.Communicator]:
+    """A communicator of one rank."""
+    with system.init(0, 1, system.new_job()) as comm:
+        yield comm

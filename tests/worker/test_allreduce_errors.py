@@ -22,13 +22,6 @@ from worker_system import DEADLINE, LEASE, System, at_once, outcome, wait_for
 ONES = np.ones(3000, np.float32)
 
 
-@pytest.fixture
-def alone(system: System) -> Any:
-    """A communicator of one rank."""
-    with system.init(0, 1, system.new_job()) as comm:
-        yield comm
-
-
 # -- Ranks that do not agree ----------------------------------------------------------------------
 
 

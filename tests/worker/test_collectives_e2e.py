@@ -4,6 +4,7 @@ be."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 import p4reduce
 import pytest
 from p4reduce.wire import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
-from worker_system import System
+from worker_system import System, outcome
 
 Array = npt.NDArray[Any]
 
@@ -71,3 +72,182 @@ def test_broadcast_is_sent_once(system: System, rng: np.random.Generator) -> Non
         bare = blocks - zero - sent + SLOTS
         expected = sent * PAYLOAD_FRAME_BYTES + bare * EMPTY_FRAME_BYTES
         assert stats.bytes_sent - stats.retransmissions * PAYLOAD_FRAME_BYTES == expected
+
+
+@pytest.mark.parametrize("faults", [0, 5], indirect=True)
+def test_reduce_is_for_the_root(system: System, rng: np.random.Generator, faults: int) -> None:
+    arrays = [rng.integers(-(2**29), 2**29, (90, 211), np.int32) for _ in range(3)]
+    floats = [rng.standard_normal(4 * SLOTS * 256 + 3).astype(np.float32) for _ in range(3)]
+
+    def work(comm: p4reduce.Communicator) -> tuple[Array | None, ...]:
+        mine = floats[comm.rank].copy()
+        return (
+            comm.reduce(arrays[comm.rank], root=1),
+            comm.reduce(mine, p4reduce.MEAN, root=2, out=mine),
+            comm.allreduce(floats[comm.rank], p4reduce.MEAN),
+        )
+
+    for rank, (total, mean, wanted) in enumerate(system.run(3, work)):
+        assert (total is not None, mean is not None) == (rank == 1, rank == 2)
+        if total is not None:
+            assert np.array_equal(total, sum(arrays))
+        if mean is not None and wanted is not None:
+            assert mean.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("faults", [0, 5], indirect=True)
+def test_allgather_joins_what_differs_in_length(
+    system: System, rng: np.random.Generator, faults: int
+) -> None:
+    world = 3
+    cases = [
+        [
+            awkward(rng, dtype, rows * 5 * np.dtype(dtype).itemsize).reshape(rows, 5)
+            for rows in lengths
+        ]
+        for dtype, lengths in (
+            *((np.float32, (1, 700, 52)), (np.int8, (0, 205, 3)), (RECORD, (40, 0, 0))),
+            *((np.complex64, (0, 0, 0)), (bool, (1030, 1, 900))),
+        )
+    ]
+
+    def work(comm: p4reduce.Communicator) -> list[Array]:
+        results = [comm.allgather(case[comm.rank]) for case in cases]
+        # In place, and told the lengths.
+        counts = [len(part) for part in cases[0]]
+        whole = np.full((sum(counts), 5), np.nan, np.float32)
+        part = whole[sum(counts[: comm.rank]) :][: counts[comm.rank]]
+        part[:] = cases[0][comm.rank]
+        handle = comm.allgather_async(part, counts, out=whole)
+        results.append(comm.allgather(np.float32(comm.rank)))
+        results.append(handle.wait())
+        assert results[-1] is whole
+        return results
+
+    wanted = [np.concatenate(case) for case in cases]
+    wanted += [np.arange(world, dtype=np.float32), wanted[0]]
+    for results in system.run(world, work):
+        for result, right in zip(results, wanted, strict=True):
+            assert (result.shape, result.dtype) == (right.shape, right.dtype)
+            assert result.tobytes() == right.tobytes()
+
+
+def test_allgather_sends_each_part_once(system: System, rng: np.random.Generator) -> None:
+    blocks = [0, 40, 64]  # per rank
+
+    def work(comm: p4reduce.Communicator) -> p4reduce.Statistics:
+        mine = rng.integers(1, 9, blocks[comm.rank] * BLOCK_BYTES - 5 * comm.rank, np.int8)
+        counts = [count * BLOCK_BYTES - 5 * rank for rank, count in enumerate(blocks)]
+        comm.allgather(mine, counts=counts)
+        return comm.stats
+
+    for rank, stats in enumerate(system.run(3, work)):
+        assert (stats.blocks_sent, stats.blocks_received) == (blocks[rank], sum(blocks))
+
+
+@pytest.mark.parametrize("faults", [0, 5], indirect=True)
+def test_reduce_scatter_gives_each_rank_its_rows(
+    system: System, rng: np.random.Generator, faults: int
+) -> None:
+    arrays = [rng.integers(-(2**29), 2**29, (47, 301), np.int32) for _ in range(3)]
+    floats = [rng.standard_normal(2002).astype(np.float64) for _ in range(3)]
+    counts = [0, 2000, 2]
+
+    def work(comm: p4reduce.Communicator) -> tuple[Array, Array]:
+        out = np.full(counts[comm.rank], np.nan)
+        means = comm.reduce_scatter(floats[comm.rank], p4reduce.MEAN, counts=counts, out=out)
+        assert means is out
+        return comm.reduce_scatter(arrays[comm.rank]), means
+
+    results = system.run(3, work)
+    assert [len(rows) for rows, _ in results] == [16, 16, 15]
+    assert np.array_equal(np.concatenate([rows for rows, _ in results]), sum(arrays))
+    assert [len(rows) for _, rows in results] == counts
+    means = np.concatenate([rows for _, rows in results])
+    assert np.allclose(means, np.mean(floats, axis=0), rtol=0, atol=4 * 2.0**-28)
+
+
+# -- Ranks that do not agree, and wrong arguments -------------------------------------------------
+
+ONES = np.ones((6, 500), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(
+            lambda comm: comm.broadcast(ONES), lambda comm: comm.broadcast(ONES, 1), id="root"
+        ),
+        pytest.param(
+            lambda comm: comm.broadcast(ONES.view(np.int32)),
+            lambda comm: comm.broadcast(ONES),
+            id="dtype",
+        ),
+        pytest.param(
+            lambda comm: comm.broadcast(ONES), lambda comm: comm.broadcast(ONES[:5]), id="size"
+        ),
+        pytest.param(
+            lambda comm: comm.allreduce(ONES), lambda comm: comm.reduce(ONES), id="reduce"
+        ),
+        pytest.param(
+            lambda comm: comm.reduce(ONES), lambda comm: comm.reduce_scatter(ONES), id="scatter"
+        ),
+        pytest.param(
+            lambda comm: comm.reduce_scatter(ONES),
+            lambda comm: comm.reduce_scatter(ONES.reshape(500, 6)),
+            id="rows",
+        ),
+        pytest.param(
+            lambda comm: comm.reduce_scatter(ONES, counts=[3, 3]),
+            lambda comm: comm.reduce_scatter(ONES, counts=[2, 4]),
+            id="counts",
+        ),
+        pytest.param(
+            lambda comm: comm.allgather(ONES), lambda comm: comm.allgather(ONES.T), id="gather"
+        ),
+        pytest.param(
+            lambda comm: comm.allgather(ONES, counts=[6, 5]),
+            lambda comm: comm.allgather(ONES, counts=[5, 6]),
+            id="gather counts",
+        ),
+    ],
+)
+def test_different_calls_are_a_mismatch_on_all_ranks(
+    system: System,
+    one: Callable[[p4reduce.Communicator], Any],
+    other: Callable[[p4reduce.Communicator], Any],
+) -> None:
+    errors = system.run(2, lambda comm: outcome(lambda: (one, other)[comm.rank](comm)))
+    for error in errors:
+        assert isinstance(error, p4reduce.MismatchError), error
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda comm: comm.broadcast(ONES, 1), ValueError, "root=1.*0 to 0"),
+        (lambda comm: comm.broadcast(ONES, -1), ValueError, "root=-1"),
+        (lambda comm: comm.reduce(ONES, root="0"), TypeError, "root='0'"),
+        (lambda comm: comm.broadcast([1.0]), TypeError, "list"),
+        (lambda comm: comm.broadcast(np.array([None])), TypeError, "object"),
+        (lambda comm: comm.broadcast(ONES, out=ONES[:3]), ValueError, r"\(3, 500\)"),
+        (lambda comm: comm.reduce(ONES.astype(np.int64)), TypeError, "int64"),
+        (lambda comm: comm.reduce_scatter(np.float32(1)), ValueError, "without dimensions"),
+        (lambda comm: comm.reduce_scatter(ONES, counts=[5]), ValueError, "5 rows.*has 6"),
+        (lambda comm: comm.reduce_scatter(ONES, counts=[3, 3]), ValueError, "1 numbers"),
+        (lambda comm: comm.reduce_scatter(ONES, counts=[-6]), ValueError, "-6"),
+        (lambda comm: comm.reduce_scatter(ONES, counts=6), TypeError, "counts=6"),
+        (lambda comm: comm.reduce_scatter(ONES, out=ONES), ValueError, "overlaps"),
+        (lambda comm: comm.allgather(ONES, counts=[7]), ValueError, "7.*6 rows"),
+        (lambda comm: comm.allgather(ONES, out=ONES[::-1][::-1][:5]), ValueError, r"\(5, 500\)"),
+    ],
+)
+def test_wrong_arguments_are_named(
+    alone: p4reduce.Communicator,
+    call: Callable[[p4reduce.Communicator], Any],
+    error: type[Exception],
+    text: str,
+) -> None:
+    with pytest.raises(error, match=text):
+        call(alone)
+    assert np.array_equal(alone.broadcast(ONES), ONES)

@@ -13,7 +13,8 @@ See `init` for how a process finds its rank, its controller and its switch, and
 """
 
 from p4reduce.calls import Operation
-from p4reduce.communicator import MEAN, SUM, Communicator, init
+from p4reduce.collectives import MEAN, SUM
+from p4reduce.communicator import Communicator, init
 from p4reduce.errors import (
     AdmissionError,
     ClosedError,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import operator
 import threading
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -71,7 +72,7 @@ def output_like(source: Array, out: Array | None) -> Array:
     if out is None:
         return np.empty(source.shape, source.dtype)
     output_of(source.shape, source.dtype, out)
-    if np.may_share_memory(source, out) and not _same_memory(source, out):
+    if np.may_share_memory(source, out) and not same_memory(source, out):
         raise ValueError("out overlaps the array without being the same memory")
     return out
 
@@ -93,7 +94,8 @@ def output_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Array | None) -
     return out
 
 
-def _same_memory(one: Array, other: Array) -> bool:
+def same_memory(one: Array, other: Array) -> bool:
+    """Return whether two arrays of one shape and dtype are the same."""
     return one.ctypes.data == other.ctypes.data and one.strides == other.strides
 
 
@@ -106,3 +108,16 @@ def check_root(root: int, world_size: int) -> int:
     if not 0 <= number < world_size:
         raise ValueError(f"root={root!r}: there are the ranks 0 to {world_size - 1}")
     return number
+
+
+def check_counts(counts: Sequence[int], world_size: int) -> tuple[int, ...]:
+    """Return how many rows each rank has, given as an argument."""
+    try:
+        numbers = tuple(operator.index(count) for count in counts)
+    except TypeError:
+        raise TypeError(f"counts={counts!r}: a number of rows for each rank is needed") from None
+    if len(numbers) != world_size or min(numbers) < 0:
+        raise ValueError(
+            f"counts={list(numbers)}: {world_size} numbers of rows are needed, one for each rank"
+        )
+    return numbers

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -95,22 +96,28 @@ class Blocks:
 
     def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
         """Set whole blocks, given by numbers or by a mask of all, to one value."""
-        if blocks.dtype == np.bool_:
-            if blocks.all():
-                self._rows[:] = value
-                self._tail[:] = value
-                return
-            blocks = np.flatnonzero(blocks)
+        if blocks.dtype == np.bool_ and blocks.all():
+            self._rows[:] = value
+            self._tail[:] = value
+            return
+        blocks = _numbers(blocks)
         if len(self._tail) and (blocks == self._full).any():
             self._tail[:] = value
             blocks = blocks[blocks != self._full]
         self._rows[blocks] = value
 
 
+def _numbers(blocks: Indices | npt.NDArray[np.bool_]) -> Indices:
+    """Turn a mask of all blocks into numbers."""
+    if blocks.dtype == np.bool_:
+        return np.flatnonzero(blocks)
+    return blocks.astype(np.int64, copy=False)
+
+
 class RawBlocks:
     """The bytes of a C-contiguous array of any dtype, 4 to a lane.
 
-    As long as each block has one owner, sums of such lanes are those bytes again: NaN, infinity
+    As long as only one rank has something in a lane, the sum is those bytes again: NaN, infinity
     and negative zero pass like anything else. A negative zero is not all zero bits, so it is sent.
     """
 
@@ -170,3 +177,59 @@ class Absent:
 
     def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
         """See `Target`."""
+
+
+class Part(Source, Target, Protocol):
+    """What can be read and written."""
+
+
+class Pieces:
+    """Several sources or targets one after the other, each beginning with a block of its own."""
+
+    def __init__(self, pieces: Sequence[Part]) -> None:
+        self.dtype = pieces[0].dtype
+        self._pieces = pieces
+        self._ends = np.cumsum([len(piece) for piece in pieces])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+        """See `Source`."""
+        exponents, nonzero = zip(*(piece.measure() for piece in self._pieces), strict=True)
+        return np.concatenate(exponents), np.concatenate(nonzero)
+
+    def gather(self, blocks: Indices, rows: Array) -> None:
+        """See `Source`."""
+        for piece, which, inner in self._split(blocks):
+            if which is None:
+                piece.gather(inner, rows)
+            else:
+                some = np.empty((len(inner), rows.shape[1]), rows.dtype)
+                piece.gather(inner, some)
+                rows[which] = some
+
+    def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
+        """See `Target`."""
+        for piece, which, inner in self._split(blocks):
+            piece.scatter(inner, rows if which is None else rows[which], columns)
+
+    def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
+        """See `Target`."""
+        for piece, _, inner in self._split(_numbers(blocks)):
+            piece.fill(inner, value)
+
+    def _split(
+        self, blocks: Indices
+    ) -> Iterator[tuple[Part, npt.NDArray[np.bool_] | None, Indices]]:
+        """Tell blocks apart by piece: which ones, None for all, and their numbers within it."""
+        numbers = np.searchsorted(self._ends, blocks, side="right")
+        touched = np.unique(numbers).tolist()
+        for number in touched:
+            piece = self._pieces[number]
+            start = self._ends[number] - len(piece)
+            if len(touched) == 1:
+                yield piece, None, blocks - start
+            else:
+                which = numbers == number
+                yield piece, which, blocks[which] - start

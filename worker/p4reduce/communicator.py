@@ -9,14 +9,11 @@ import time
 import weakref
 from collections import deque
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import numpy.typing as npt
-
-from p4reduce import plans
-from p4reduce.arguments import SupportsArray, check_timeout
-from p4reduce.calls import Operation
+from p4reduce.arguments import check_timeout
 from p4reduce.collective import Collective
+from p4reduce.collectives import Collectives
 from p4reduce.environment import job_name, placement
 from p4reduce.errors import ClosedError
 from p4reduce.handle import Handle
@@ -26,9 +23,6 @@ from p4reduce.statistics import Statistics
 from p4reduce.transport import open_transport
 
 T = TypeVar("T")
-
-SUM = Operation.SUM
-MEAN = Operation.MEAN
 
 
 def init(
@@ -92,12 +86,12 @@ def init(
     return Communicator(session, timeout)
 
 
-class Communicator:
+class Communicator(Collectives):
     """The ranks of a job, who reduce together. Made by `init`.
 
-    All ranks have to make the same calls in the same order, with the same operation, number of
-    elements, dtype and name: that is checked, and `MismatchError` raised on all of them if it is
-    not so. Calls from several threads are safe, but only useful where their order is the same
+    All ranks have to make the same calls in the same order, with the same operation, root, number
+    of elements, dtype and name: that is checked, and `MismatchError` raised on all of them if it
+    is not so. Calls from several threads are safe, but only useful where their order is the same
     on all ranks.
 
     After an error that leaves the ranks out of step (timeout, mismatch, lost worker, lost switch)
@@ -148,119 +142,7 @@ class Communicator:
         """Bytes, frames, retransmissions, duplicates, round-trip times … so far."""
         return self._session.engine.statistics()
 
-    # -- Collectives -----------------------------------------------------------------------------
-
-    def allreduce(
-        self,
-        array: SupportsArray,
-        op: Operation = SUM,
-        name: str | None = None,
-        out: npt.NDArray[Any] | None = None,
-        timeout: float | None = None,
-    ) -> npt.NDArray[Any]:
-        """Sum an array over all ranks, or take its mean.
-
-        The result is the same on all ranks, bit for bit. Sums of floats have the error bound
-        stated in `p4reduce.quantise`: with 4 ranks at most 2^-27 of the power of two above the
-        largest magnitude in a block of 256 elements, before rounding to the dtype. Blocks that
-        are zero on all ranks are not sent. NaN or infinity in a block of any rank makes the
-        whole block NaN on all ranks. int32 sums are exact; where a sum, or a partial sum in the
-        order in which the ranks' contributions arrive, leaves int32, that is an error.
-
-        Args:
-            array: float16, float32, float64 or int32 in the machine's byte order, of any shape;
-                the same number of elements and dtype on all ranks. An array that is not
-                C-contiguous is copied first. Finite float64 magnitudes have to be below 2^128.
-                PyTorch tensors on the CPU can be given as they are, or as `tensor.numpy()`.
-                Arrays without elements are allowed: the ranks then only meet.
-            op: `SUM`, or `MEAN` for floats.
-            name: for messages; the same on all ranks.
-            out: a C-contiguous array of the same shape and dtype for the result; `array` itself
-                to work in place. None: a new one.
-            timeout: seconds; None: what `init` was given.
-
-        Returns:
-            `out`, or a new array.
-
-        Raises:
-            TypeError: no array, or another dtype; MEAN of integers.
-            ValueError: `out` does not fit or overlaps `array` without being the same.
-            ValueRangeError: a float64 number of 2^128 or more. Only this rank notices.
-            LaneOverflowError: an int32 sum left the range, on all ranks.
-            MismatchError: the ranks called different things.
-            P4ReduceTimeoutError: not complete in time; names the ranks that are missing.
-            WorkerLostError: a rank died or left.
-            SwitchUnreachableError: the switch does not answer.
-            JobEndedError: the job was deleted.
-            ClosedError: this communicator is closed.
-        """
-        return self.allreduce_async(array, op, name, out, timeout).wait()
-
-    def allreduce_async(
-        self,
-        array: SupportsArray,
-        op: Operation = SUM,
-        name: str | None = None,
-        out: npt.NDArray[Any] | None = None,
-        timeout: float | None = None,
-    ) -> Handle[npt.NDArray[Any]]:
-        """Start an all-reduce and return a handle to wait for it.
-
-        As `allreduce`. Several may be under way; they share the slots, so that small ones cost
-        hardly more than their bytes. Until one is over, `array` must not be written to and `out`
-        not be used.
-        """
-        return self._start(plans.allreduce(array, op, name, out), timeout)
-
-    def broadcast(
-        self,
-        array: SupportsArray,
-        root: int = 0,
-        name: str | None = None,
-        out: npt.NDArray[Any] | None = None,
-        timeout: float | None = None,
-    ) -> npt.NDArray[Any]:
-        """Give all ranks the root's array, bit for bit.
-
-        Only the root sends data, once: the switch copies it. Blocks of 1,024 zero bytes are not
-        sent.
-
-        Args:
-            array: of any dtype without Python objects and any shape. On all ranks but the root
-                its contents do not matter, only its number of elements and dtype, which have to
-                be the same on all.
-            root: the rank whose array it is; the same on all ranks.
-            name: for messages; the same on all ranks.
-            out: a C-contiguous array of the same shape and dtype for the result; `array` itself
-                to work in place, as mpi4py's `Bcast` and Horovod's `broadcast_` do. None: a new
-                one, on the root as well.
-            timeout: seconds; None: what `init` was given.
-
-        Returns:
-            `out`, or a new array.
-
-        Raises:
-            TypeError: no array, or one of Python objects.
-            ValueError: there is no such rank; `out` does not fit.
-            P4ReduceError: as `allreduce`.
-        """
-        return self.broadcast_async(array, root, name, out, timeout).wait()
-
-    def broadcast_async(
-        self,
-        array: SupportsArray,
-        root: int = 0,
-        name: str | None = None,
-        out: npt.NDArray[Any] | None = None,
-        timeout: float | None = None,
-    ) -> Handle[npt.NDArray[Any]]:
-        """Start a broadcast and return a handle to wait for it; see `allreduce_async`."""
-        plan = plans.broadcast(array, root, name, out, rank=self.rank, world_size=self.size)
-        return self._start(plan, timeout)
-
-    def barrier(self, timeout: float | None = None) -> None:
-        """Return when all ranks have called this. Raises what `allreduce` raises."""
-        self._start(plans.barrier(), timeout).wait()
+    # -- What runs -------------------------------------------------------------------------------
 
     def _start(self, plan: Plan[T], timeout: float | None) -> Handle[T]:
         if timeout is None:

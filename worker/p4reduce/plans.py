@@ -8,7 +8,7 @@ which sums (`Plan.target`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -17,11 +17,14 @@ import numpy as np
 from p4reduce.arguments import (
     SupportsArray,
     any_array,
+    check_counts,
     check_root,
     output_like,
+    output_of,
     reducible_array,
+    same_memory,
 )
-from p4reduce.blocks import Absent, Array, Blocks, RawBlocks, Source, Target
+from p4reduce.blocks import Absent, Array, Blocks, Part, Pieces, RawBlocks, Source, Target
 from p4reduce.calls import Call, Operation
 from p4reduce.wire import Format
 
@@ -76,6 +79,116 @@ def broadcast(
     return Plan(call, RawBlocks(np.ascontiguousarray(mine)), nothing, lambda: result)
 
 
+def reduce(
+    array: SupportsArray,
+    op: Operation,
+    root: int,
+    name: str | None,
+    out: Array | None,
+    *,
+    rank: int,
+    world_size: int,
+) -> Plan[Array | None]:
+    """Everybody has all blocks, and the root keeps them."""
+    root = check_root(root, world_size)
+    mine = reducible_array(array, op)
+    call = Call("reduce", mine.dtype.name, mine.size, op, root, name or "")
+    source = Blocks(np.ascontiguousarray(mine).reshape(-1), Format.INT32.lanes)
+    if rank != root:
+        return Plan(call, source, Absent(source.dtype, len(source)), lambda: None)
+    result = output_like(mine, out)
+    return Plan(call, source, Blocks(result.reshape(-1), Format.INT32.lanes), lambda: result)
+
+
+def reduce_scatter(
+    array: SupportsArray,
+    op: Operation,
+    counts: Sequence[int] | None,
+    name: str | None,
+    out: Array | None,
+    *,
+    rank: int,
+    world_size: int,
+) -> Plan[Array]:
+    """Everybody has all blocks, and keeps those of a part of its own."""
+    mine = reducible_array(array, op)
+    if mine.ndim == 0:
+        raise ValueError("a number without dimensions cannot be scattered")
+    mine = np.ascontiguousarray(mine)
+    rows = (
+        _equal_counts(len(mine), world_size) if counts is None else check_counts(counts, world_size)
+    )
+    if sum(rows) != len(mine):
+        raise ValueError(
+            f"counts={list(rows)} are {sum(rows)} rows together, the array has {len(mine)}"
+        )
+    result = output_of((rows[rank], *mine.shape[1:]), mine.dtype, out)
+    if np.may_share_memory(mine, result):
+        raise ValueError("out overlaps the array")
+    lanes = Format.INT32.lanes
+    parts = np.split(mine, np.cumsum(rows)[:-1])
+    sources = [Blocks(part.reshape(-1), lanes) for part in parts]
+    targets: list[Part] = [Absent(mine.dtype, len(source)) for source in sources]
+    targets[rank] = Blocks(result.reshape(-1), lanes)
+    shape = _shape_of_rows(mine)
+    call = Call(
+        *("reduce_scatter", mine.dtype.name, mine.size, op),
+        name=name or "",
+        details=f"{shape} {rows}",
+    )
+    return Plan(call, Pieces(sources), Pieces(targets), lambda: result)
+
+
+def allgather_counts(
+    array: SupportsArray, name: str | None, *, rank: int, world_size: int
+) -> Plan[tuple[int, ...]]:
+    """Everybody tells how many rows it has: 8 bytes in a block that all of them share."""
+    mine = np.atleast_1d(any_array(array))
+    mine_of_all = np.zeros(world_size, np.int64)
+    mine_of_all[rank] = len(mine)
+    counts = np.zeros(world_size, np.int64)
+    call = Call(
+        "allgather",
+        describe_dtype(mine.dtype),
+        0,
+        name=name or "",
+        details=f"counts {_shape_of_rows(mine)}",
+    )
+    return Plan(call, RawBlocks(mine_of_all), RawBlocks(counts), lambda: tuple(counts.tolist()))
+
+
+def allgather(
+    array: SupportsArray,
+    counts: Sequence[int],
+    name: str | None,
+    out: Array | None,
+    *,
+    rank: int,
+    world_size: int,
+) -> Plan[Array]:
+    """Everybody has the blocks of its own part, and keeps the others'."""
+    mine = np.atleast_1d(any_array(array))
+    rows = check_counts(counts, world_size)
+    if rows[rank] != len(mine):
+        raise ValueError(f"counts={list(rows)}, but the array of rank {rank} has {len(mine)} rows")
+    result = output_of((sum(rows), *mine.shape[1:]), mine.dtype, out)
+    parts = np.split(result, np.cumsum(rows)[:-1])
+    if not same_memory(mine, parts[rank]):
+        if np.may_share_memory(mine, result):
+            raise ValueError("out overlaps the array, which is not its own part of it")
+        parts[rank][...] = mine
+    targets: list[Part] = [RawBlocks(part) for part in parts]
+    sources: list[Part] = [Absent(target.dtype, len(target)) for target in targets]
+    # What it sends is its part of the result, from which it takes nothing that comes back.
+    sources[rank], targets[rank] = targets[rank], sources[rank]
+    call = Call(
+        *("allgather", describe_dtype(mine.dtype), result.size),
+        name=name or "",
+        details=f"{_shape_of_rows(mine)} {rows}",
+    )
+    return Plan(call, Pieces(sources), Pieces(targets), lambda: result)
+
+
 def barrier() -> Plan[None]:
     """Nobody has anything: the round that opens the stream is all there is."""
     nothing = Absent(np.dtype(np.int32), 0)
@@ -85,3 +198,13 @@ def barrier() -> Plan[None]:
 def describe_dtype(dtype: np.dtype[Any]) -> str:
     """Return a dtype as text, with its fields if it has some."""
     return str(dtype.descr) if dtype.names else str(dtype)
+
+
+def _shape_of_rows(array: Array) -> tuple[int, ...]:
+    return array.shape[1:]
+
+
+def _equal_counts(rows: int, world_size: int) -> tuple[int, ...]:
+    """Split rows evenly; the first ranks have one more where they do not divide."""
+    share, more = divmod(rows, world_size)
+    return tuple(share + (rank < more) for rank in range(world_size))

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The collectives as methods: the part of a `Communicator` that moves data."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy.typing as npt
+
+from p4reduce import plans
+from p4reduce.arguments import SupportsArray
+from p4reduce.calls import Operation
+from p4reduce.handle import Handle
+from p4reduce.plans import Plan
+
+T = TypeVar("T")
+
+SUM = Operation.SUM
+MEAN = Operation.MEAN
+
+_LEAST_TIMEOUT = 1e-3  # seconds; lets a call fail that has none left
+
+
+class Collectives(ABC):
+    """What the ranks of a job do together.
+
+    All of it is one operation of the switch, a sum that leaves out blocks of zeros; see
+    docs/collectives.md for what each costs. As the switch sends each sum to all ranks, a rank
+    that has no use for it (`reduce`, `reduce_scatter`) saves no bytes on the way down.
+    """
+
+    _timeout: float  # seconds, where a call says nothing else
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """Which of the ranks this process is, from 0."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many ranks there are."""
+
+    @abstractmethod
+    def _start(self, plan: Plan[T], timeout: float | None) -> Handle[T]:
+        """Run a plan as this rank's next collective."""
+
+    def allreduce(
+        self,
+        array: SupportsArray,
+        op: Operation = SUM,
+        name: str | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+    ) -> npt.NDArray[Any]:
+        """Sum an array over all ranks, or take its mean.
+
+        The result is the same on all ranks, bit for bit. Sums of floats have the error bound
+        stated in `p4reduce.quantise`: with 4 ranks at most 2^-27 of the power of two above the
+        largest magnitude in a block of 256 elements, before rounding to the dtype. Blocks that
+        are zero on all ranks are not sent. NaN or infinity in a block of any rank makes the
+        whole block NaN on all ranks. int32 sums are exact; where a sum, or a partial sum in the
+        order in which the ranks' contributions arrive, leaves int32, that is an error.
+
+        Args:
+            array: float16, float32, float64 or int32 in the machine's byte order, of any shape;
+                the same number of elements and dtype on all ranks. An array that is not
+                C-contiguous is copied first. Finite float64 magnitudes have to be below 2^128.
+                PyTorch tensors on the CPU can be given as they are, or as `tensor.numpy()`.
+                Arrays without elements are allowed: the ranks then only meet.
+            op: `SUM`, or `MEAN` for floats.
+            name: for messages; the same on all ranks.
+            out: a C-contiguous array of the same shape and dtype for the result; `array` itself
+                to work in place. None: a new one.
+            timeout: seconds; None: what `init` was given.
+
+        Returns:
+            `out`, or a new array.
+
+        Raises:
+            TypeError: no array, or another dtype; MEAN of integers.
+            ValueError: `out` does not fit or overlaps `array` without being the same.
+            ValueRangeError: a float64 number of 2^128 or more. Only this rank notices.
+            LaneOverflowError: an int32 sum left the range, on all ranks.
+            MismatchError: the ranks called different things.
+            P4ReduceTimeoutError: not complete in time; names the ranks that are missing.
+            WorkerLostError: a rank died or left.
+            SwitchUnreachableError: the switch does not answer.
+            JobEndedError: the job was deleted.
+            ClosedError: this communicator is closed.
+        """
+        return self.allreduce_async(array, op, name, out, timeout).wait()
+
+    def allreduce_async(
+        self,
+        array: SupportsArray,
+        op: Operation = SUM,
+        name: str | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+    ) -> Handle[npt.NDArray[Any]]:
+        """Start an all-reduce and return a handle to wait for it.
+
+        As `allreduce`. Several may be under way; they share the slots, so that small ones cost
+        hardly more than their bytes. Until one is over, `array` must not be written to and `out`
+        not be used.
+        """
+        return self._start(plans.allreduce(array, op, name, out), timeout)
+
+    def broadcast(
+        self,
+        array: SupportsArray,
+        root: int = 0,
+        name: str | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+    ) -> npt.NDArray[Any]:
+        """Give all ranks the root's array, bit for bit.
+
+        Only the root sends data, once: the switch copies it. Blocks of 1,024 zero bytes are not
+        sent.
+
+        Args:
+            array: of any dtype without Python objects and any shape. On all ranks but the root
+                its contents do not matter, only its number of elements and dtype, which have to
+                be the same on all.
+            root: the rank whose array it is; the same on all ranks.
+            name: for messages; the same on all ranks.
+            out: a C-contiguous array of the same shape and dtype for the result; `array` itself
+                to work in place, as mpi4py's `Bcast` and Horovod's `broadcast_` do. None: a new
+                one, on the root as well.
+            timeout: seconds; None: what `init` was given.
+
+        Returns:
+            `out`, or a new array.
+
+        Raises:
+            TypeError: no array, or one of Python objects.
+            ValueError: there is no such rank; `out` does not fit.
+            P4ReduceError: as `allreduce`.
+        """
+        return self.broadcast_async(array, root, name, out, timeout).wait()
+
+    def broadcast_async(
+        self,
+        array: SupportsArray,
+        root: int = 0,
+        name: str | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+    ) -> Handle[npt.NDArray[Any]]:
+        """Start a broadcast and return a handle to wait for it; see `allreduce_async`."""
+        plan = plans.broadcast(array, root, name, out, rank=self.rank, world_size=self.size)
+        return self._start(plan, timeout)
+
+    def reduce(
+        self,
+        array: SupportsArray,
+        op: Operation = SUM,
+        root: int = 0,
+        name: str | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+    ) -> npt.NDArray[Any] | None:
+        """Sum an array over all ranks, or take its mean, for one rank.
+
+        As `allreduce` in all but this: only the root gets the result. The bytes on the wire are
+        those of `allreduce` as well.
+
+        Args:
+            array, op, name, timeout: as of `allreduce`.
+            root: the rank that gets the result; the same on all ranks.
+            out: as of `allreduce` on the root; not looked at on the others.
+
+        Returns:
+            On the root `out`, or a new array; on the others None.
+
+        Raises:
+            ValueError: there is no such rank.
+            P4ReduceError: as `allreduce`.
+        """
+        return self.reduce_async(array, op, root, name, out, timeout).wait()
+
+    def reduce_async(
+        self,
+        array: SupportsArray,
+        op: Operation = SUM,
+        root: int = 0,
+        name: str | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+    ) -> Handle[npt.NDArray[Any] | None]:
+        """Start a reduction and return a handle to wait for it; see `allreduce_async`."""
+        plan = plans.reduce(array, op, root, name, out, rank=self.rank, world_size=self.size)
+        return self._start(plan, timeout)
+
+    def reduce_scatter(
+        self,
+        array: SupportsArray,
+        op: Operation = SUM,
+        name: str | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+    ) -> npt.NDArray[Any]:
+        """Sum an array over all ranks, or take its mean, and give each rank a part of the rows.
+
+        As `allreduce` in all but this: rank 0 gets the first rows (along the first dimension),
+        rank 1 the next, and so on. Each part begins with a block of its own. The bytes on the
+        wire are those of `allreduce`, but for the parts' last blocks, which may be short.
+
+        Args:
+            array, op, name, timeout: as of `allreduce`; of at least one dimension.
+            out: a C-contiguous array for this rank's rows, apart from `array`. None: a new one.
+            counts: how many rows each rank gets, the same on all ranks, as mpi4py's
+                `Reduce_scatter` has it. None: equally many; where that leaves a rest, the first
+                ranks get one more, as in Horovod's `reducescatter`.
+
+        Returns:
+            `out`, or a new array, of shape (counts[rank], ...).
+
+        Raises:
+            ValueError: `counts` or `out` do not fit.
+            P4ReduceError: as `allreduce`.
+        """
+        return self.reduce_scatter_async(array, op, name, out, timeout, counts=counts).wait()
+
+    def reduce_scatter_async(
+        self,
+        array: SupportsArray,
+        op: Operation = SUM,
+        name: str | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+    ) -> Handle[npt.NDArray[Any]]:
+        """Start a `reduce_scatter` and return a handle to wait for it; see `allreduce_async`."""
+        plan = plans.reduce_scatter(
+            array, op, counts, name, out, rank=self.rank, world_size=self.size
+        )
+        return self._start(plan, timeout)
+
+    def allgather(
+        self,
+        array: SupportsArray,
+        name: str | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+        *,
+        counts: Sequence[int] | None = None,
+    ) -> npt.NDArray[Any]:
+        """Give all ranks the arrays of all, one after the other, bit for bit.
+
+        As Horovod's `allgather`: the arrays are joined along their first dimension, in which they
+        may differ; the other dimensions and the dtype have to be the same. Each rank sends its
+        own array only, once.
+
+        Args:
+            array: of any dtype without Python objects. A number without dimensions is taken as
+                an array of one.
+            name: for messages; the same on all ranks.
+            out: a C-contiguous array for the result; `array` may be its own part of it (MPI's
+                `IN_PLACE`). None: a new one.
+            timeout: seconds, for all of it; None: what `init` was given.
+            counts: how many rows each rank has, the same on all ranks, as mpi4py's `Allgatherv`
+                has it. None: the ranks tell each other first, which takes two round trips and one
+                block.
+
+        Returns:
+            `out`, or a new array, of shape (sum of counts, ...).
+
+        Raises:
+            TypeError: no array, or one of Python objects.
+            ValueError: `counts` or `out` do not fit.
+            P4ReduceError: as `allreduce`.
+        """
+        if counts is None:
+            timeout = self._timeout if timeout is None else timeout
+            start = time.monotonic()
+            telling = plans.allgather_counts(array, name, rank=self.rank, world_size=self.size)
+            counts = self._start(telling, timeout).wait()
+            timeout = max(timeout - (time.monotonic() - start), _LEAST_TIMEOUT)
+        return self.allgather_async(array, counts, name, out, timeout).wait()
+
+    def allgather_async(
+        self,
+        array: SupportsArray,
+        counts: Sequence[int],
+        name: str | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+    ) -> Handle[npt.NDArray[Any]]:
+        """Start an `allgather` and return a handle to wait for it; see `allreduce_async`.
+
+        To find out the `counts` would be to wait, so they have to be given.
+        """
+        plan = plans.allgather(array, counts, name, out, rank=self.rank, world_size=self.size)
+        return self._start(plan, timeout)
+
+    def barrier(self, timeout: float | None = None) -> None:
+        """Return when all ranks have called this. Raises what `allreduce` raises."""
+        self._start(plans.barrier(), timeout).wait()
