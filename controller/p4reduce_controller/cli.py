@@ -19,6 +19,7 @@ from google.protobuf.message import Message
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.address import default_address
 from p4reduce.control.client import ControlClient, ControlError, ControllerUnreachableError
+from p4reduce.control.tls import ENVIRONMENT, OPTIONS, TlsError, TlsFiles
 from rich.console import Console, RenderableType
 
 from p4reduce_controller import render
@@ -39,6 +40,7 @@ class Options:
 
     controller: str | None
     json: bool
+    tls: TlsFiles | None
 
     @property
     def address(self) -> str:
@@ -47,7 +49,7 @@ class Options:
 
     def connect(self) -> ControlClient:
         """Return a client of the controller."""
-        return ControlClient(self.address)
+        return ControlClient(self.address, self.tls)
 
 
 class _Group(click.Group):
@@ -56,6 +58,8 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except TlsError as error:
+            raise Failure(str(error), Exit.USAGE) from None
         except ControllerUnreachableError as error:
             raise Failure(
                 f"{error}. Is it running? See 'p4reduce-controller serve --help'", Exit.UNREACHABLE
@@ -89,6 +93,29 @@ def _with_json(command: _F) -> _F:
     )(command)
 
 
+def _tls_options(prefix: str, whom: str) -> Callable[[_F], _F]:
+    """--PREFIXtls-cert, -key and -ca; the first ones are in the environment as well."""
+    helps = (
+        f"Own TLS certificate towards {whom}: a PEM file.",
+        "The certificate's key.",
+        f"The CA of the certificates of {whom}.",
+    )
+
+    def add(command: _F) -> _F:
+        for option, variable, text in reversed([*zip(OPTIONS, ENVIRONMENT, helps, strict=True)]):
+            command = click.option(
+                option.replace("--", f"--{prefix}"),
+                type=click.Path(dir_okay=False, path_type=Path),
+                metavar="FILE",
+                envvar=None if prefix else variable,
+                show_envvar=True,
+                help=text,
+            )(command)
+        return command
+
+    return add
+
+
 def _console() -> Console:
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
@@ -116,11 +143,20 @@ def _put(
     "a Unix socket of this user]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+@_tls_options("", "the controller, or for serve of its clients")
 @click.version_option(package_name="p4reduce", prog_name="p4reduce-controller")
 @click.pass_context
-def cli(ctx: click.Context, controller: str | None, as_json: bool) -> None:
+def cli(
+    ctx: click.Context,
+    controller: str | None,
+    as_json: bool,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_ca: Path | None,
+) -> None:
     """Controller of the switch that sums gradients: runs it, and shows what it does."""
-    ctx.obj = Options(controller, as_json)
+    files = TlsFiles.given(tls_cert, tls_key, tls_ca)
+    ctx.obj = Options(controller, as_json, files)
 
 
 # -- serve -----------------------------------------------------------------------------
@@ -162,6 +198,8 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     metavar="ADDR",
     help="The switch's P4Runtime server: its gRPC address.",
 )
+@_tls_options("switch-", "the switch")
+@_tls_options("", "workers and operators")
 @click.option("--device-id", type=click.IntRange(min=0), default=1, show_default=True)
 @click.option(
     "--election-id",
@@ -173,8 +211,8 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
 @click.option(
     "--listen",
     metavar="ADDR",
-    help="Where to serve workers and operators: unix:PATH, or HOST:PORT on loopback.  "
-    "[default: as --controller]",
+    help="Where to serve workers and operators: unix:PATH, or HOST:PORT, which takes TLS unless "
+    "it is on loopback.  [default: as --controller]",
 )
 @click.option(
     "--ports",
@@ -255,6 +293,12 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
 def serve(
     options: Options,
     switch: str,
+    switch_tls_cert: Path | None,
+    switch_tls_key: Path | None,
+    switch_tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_ca: Path | None,
     device_id: int,
     election_id: int,
     listen: str | None,
@@ -298,6 +342,13 @@ def serve(
             hello_limit=HelloLimit(hello_rate, hello_burst),
             state_directory=state_dir or default_state_directory(),
             connect_timeout=connect_timeout,
+            tls=TlsFiles.given(tls_cert, tls_key, tls_ca) or options.tls,
+            switch_tls=TlsFiles.given(
+                switch_tls_cert,
+                switch_tls_key,
+                switch_tls_ca,
+                ("--switch-tls-cert", "--switch-tls-key", "--switch-tls-ca"),
+            ),
         ),
         ready_file,
     )

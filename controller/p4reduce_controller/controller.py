@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from p4reduce.control import control_pb2 as pb
+from p4reduce.control.tls import TlsFiles
 from p4reduce.wire import Hello, parse_hello
 
 from p4reduce_controller.addresses import parse_ip, parse_mac
@@ -82,6 +83,8 @@ class Settings:
     state_directory: Path
     connect_timeout: float = 10.0
     default_slots: int = DEFAULT_SLOTS  # of a job that does not say how many it wants
+    tls: TlsFiles | None = None  # of the control API, where that goes by TCP
+    switch_tls: TlsFiles | None = None  # of the P4Runtime session
     hello_limit: HelloLimit = field(default_factory=HelloLimit)
 
 

@@ -35,12 +35,13 @@ class Daemon:
     def __init__(self, settings: Settings, program: Program | None = None) -> None:
         self._settings = settings
         self._program = program or load_program()
-        listen.prepare(settings.listen)
+        listen.prepare(settings.listen, settings.tls)
         self.client = SwitchClient.connect(
             settings.switch,
             settings.device_id,
             settings.election_id,
             timeout=settings.connect_timeout,
+            files=settings.switch_tls,
         )
         self._fabric = Fabric(self.client)
         try:
@@ -61,7 +62,7 @@ class Daemon:
             controller = Controller(self._settings, self.client, self._fabric, self._program)
             server = grpc.aio.server(options=_OPTIONS)
             add_ControlServicer_to_server(Service(controller), server)
-            address = listen.bind(server, self._settings.listen)
+            address = listen.bind(server, self._settings.listen, self._settings.tls)
         except BaseException:
             self.client.close()
             raise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the controller may listen: a Unix socket of this user's own, or loopback TCP."""
+"""Where the controller may listen: a Unix socket of this user's own, loopback TCP, or TLS."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc.aio
+from p4reduce.control import tls
 
 
 class ListenError(Exception):
     """The address cannot be listened at; the message says why."""
 
 
-def prepare(address: str) -> None:
+def prepare(address: str, files: tls.TlsFiles | None = None) -> None:
     """Check an address before anything else is done, and clear a dead socket away.
 
-    Raises ListenError if the address is no good, or another controller is there.
+    Raises ListenError if the address is no good, another controller is there, or the TLS files
+    cannot be used.
     """
     if address.startswith("unix:"):
         _prepare_unix(unix_path(address))
@@ -30,23 +32,30 @@ def prepare(address: str) -> None:
     if not separator or not port.isdecimal() or int(port) > 0xFFFF:
         raise ListenError(f"{address!r} is neither unix:PATH nor HOST:PORT")
     host = host.removeprefix("[").removesuffix("]")
-    if not _is_loopback(host):
+    if files is not None:
+        _check_files(files)
+    elif not _is_loopback(host):
         raise ListenError(
-            f"refusing to listen at {address}: beyond loopback anybody could take a job over, "
-            "so TLS has to come first, which this version does not have. "
-            "Use unix:PATH or 127.0.0.1:PORT"
+            f"refusing to listen at {address} without TLS: beyond loopback anybody could take a "
+            f"job over. Give {', '.join(tls.OPTIONS)}, or listen at unix:PATH or 127.0.0.1:PORT"
         )
     _check_free(host, int(port))
 
 
-def bind(server: grpc.aio.Server, address: str) -> str:
-    """Bind `server` and return the address with the port that it got. Raises ListenError."""
+def bind(server: grpc.aio.Server, address: str, files: tls.TlsFiles | None) -> str:
+    """Bind `server` and return the address with the port that it got. Raises ListenError.
+
+    A Unix socket is protected by its directory; `files` are for TCP.
+    """
     unix = address.startswith("unix:")
     # gRPC makes the socket file by itself; from the first moment on it is this user's alone.
     old = os.umask(0o177) if unix else None
     try:
-        port = server.add_insecure_port(address)
-    except RuntimeError as error:
+        if files is None or unix:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, files.server_credentials())
+    except (RuntimeError, tls.TlsError) as error:
         raise ListenError(f"cannot listen at {address}: {error}") from None
     finally:
         if old is not None:
@@ -95,6 +104,13 @@ def _prepare_unix(path: Path) -> None:
         except OSError as error:
             raise ListenError(f"{path} is there already, and does not answer: {error}") from None
     raise ListenError(f"another controller listens at unix:{path}")
+
+
+def _check_files(files: tls.TlsFiles) -> None:
+    try:
+        files.check()
+    except tls.TlsError as error:
+        raise ListenError(str(error)) from None
 
 
 def _check_private(directory: Path) -> None:

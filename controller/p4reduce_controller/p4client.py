@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 import grpc
 from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2
-from p4runtime_sh.p4runtime import P4RuntimeClient
+from p4reduce.control import tls
+from p4runtime_sh.p4runtime import P4RuntimeClient, SSLOptions
 
 from p4reduce_controller.program import Program
 from p4reduce_controller.schema import Counts, Group, MeterRate, Op, Row, Schema, Update
@@ -104,12 +105,18 @@ class _Session(P4RuntimeClient):  # type: ignore[misc]  # the package has no typ
     """p4runtime-shell's client without its sys.exit and print, and with a deadline of our own."""
 
     def __init__(
-        self, address: str, device_id: int, election_id: tuple[int, int], timeout: float
+        self,
+        address: str,
+        device_id: int,
+        election_id: tuple[int, int],
+        timeout: float,
+        files: tls.TlsFiles | None,
     ) -> None:
         self.handshake_timeout = timeout
         self.arbitration: Any = None
         self.incoming = _StreamQueue(PACKETS_QUEUED)
-        super().__init__(device_id, address, election_id)
+        options = files and SSLOptions(False, str(files.ca), str(files.cert), str(files.key))
+        super().__init__(device_id, address, election_id, ssl_options=options)
 
     def handshake(self) -> None:
         # One bounded queue instead of one without bound for each kind of message. Nothing has
@@ -138,18 +145,24 @@ class _Session(P4RuntimeClient):  # type: ignore[misc]  # the package has no typ
         self.channel.close()
 
 
-def wait_for_server(address: str, timeout: float) -> None:
-    """Wait until a gRPC server answers at `address`. Raises SwitchUnreachableError.
+def wait_for_server(address: str, timeout: float, files: tls.TlsFiles | None = None) -> None:
+    """Wait until a gRPC server answers at `address`. Raises SwitchUnreachableError, TlsError.
 
     p4runtime-shell exits the process if nothing listens there, so this comes first.
     """
     options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500)]
-    with grpc.insecure_channel(address, options=options) as channel:
+    if files is None:
+        channel = grpc.insecure_channel(address, options=options)
+    else:
+        channel = grpc.secure_channel(address, files.channel_credentials(), options=options)
+    with channel:
         try:
             grpc.channel_ready_future(channel).result(timeout=timeout)
         except grpc.FutureTimeoutError:
+            why = tls.diagnose(address, files)
             raise SwitchUnreachableError(
                 f"no P4Runtime server answers at {address} (waited {timeout:g} s)"
+                + (f": {why}" if why else "")
             ) from None
 
 
@@ -166,16 +179,23 @@ class SwitchClient:
 
     @classmethod
     def connect(
-        cls, address: str, device_id: int, election_id: int, *, timeout: float = 10.0
+        cls,
+        address: str,
+        device_id: int,
+        election_id: int,
+        *,
+        timeout: float = 10.0,
+        files: tls.TlsFiles | None = None,
     ) -> SwitchClient:
-        """Become the primary controller of the switch at `address`.
+        """Become the primary controller of the switch at `address`, by TLS if there are `files`.
 
-        `timeout` is in seconds. Raises SwitchUnreachableError if nothing answers, and
-        NotPrimaryError if another controller has the switch, which then keeps it.
+        `timeout` is in seconds. Raises SwitchUnreachableError if nothing answers, NotPrimaryError
+        if another controller has the switch, which then keeps it, and TlsError if the files cannot
+        be used.
         """
-        wait_for_server(address, timeout)
+        wait_for_server(address, timeout, files)
         halves = (election_id >> 64, election_id & 0xFFFFFFFFFFFFFFFF)
-        session = _Session(address, device_id, halves, timeout)
+        session = _Session(address, device_id, halves, timeout, files)
         try:
             _check_primary(session, address, timeout)
         except BaseException:

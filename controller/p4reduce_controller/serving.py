@@ -11,6 +11,7 @@ import signal
 from pathlib import Path
 
 import click
+from p4reduce.control.tls import TlsError
 
 from p4reduce_controller.controller import Settings
 from p4reduce_controller.daemon import Daemon
@@ -33,6 +34,8 @@ def serve(settings: Settings, ready_file: Path | None) -> None:
         raise Failure(str(error), Exit.NO_SWITCH) from None
     except ListenError as error:
         raise Failure(str(error), Exit.NO_LISTEN) from None
+    except TlsError as error:
+        raise Failure(str(error), Exit.USAGE) from None
     except (SwitchError, OSError, ValueError) as error:
         raise Failure(str(error), Exit.REFUSED) from None
 

@@ -22,6 +22,7 @@ from .ports import MAX_PORT, Port, PortError, PortSpec, parse_port
 if TYPE_CHECKING:
     from .dataplane import DataPlane
     from .server import P4RuntimeServer
+    from .tls import TlsFiles
 
 __all__ = ["main"]
 
@@ -130,10 +131,22 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     help="Write the same, one line, to this inherited file descriptor when ready, and close it.",
 )
 @click.option(
-    "--allow-remote-control",
-    is_flag=True,
-    help="Let --grpc-addr be reachable from other machines. P4Runtime is served without TLS and "
-    "without authentication: whoever reaches it owns the switch.",
+    "--tls-cert",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Serve P4Runtime by TLS with this certificate (PEM); takes --tls-key and --tls-ca.",
+)
+@click.option(
+    "--tls-key",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The certificate's key.",
+)
+@click.option(
+    "--tls-ca",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The CA of controllers' certificates; nobody else is served.",
 )
 @click.option(
     "--log-level",
@@ -152,7 +165,9 @@ def main(
     dump_file: Path | None,
     ready_file: Path | None,
     ready_fd: int | None,
-    allow_remote_control: bool,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_ca: Path | None,
     log_level: str,
 ) -> None:
     """A software switch: runs P4 programs for v1model (p4c's BMv2 JSON), controlled by P4Runtime.
@@ -160,7 +175,8 @@ def main(
     It runs until SIGINT or SIGTERM. Exit codes: 0 after a signal, 1 if a port, the address or the
     program cannot be used, 2 for wrong arguments.
     """
-    _check_arguments(address, port_specs, cpu_port, allow_remote_control)
+    files = _tls_files(tls_cert, tls_key, tls_ca)
+    _check_arguments(address, port_specs, cpu_port, files)
     if (pipeline_file is None) != (p4info_file is None):
         raise click.UsageError("--pipeline and --p4info only go together")
     logging.basicConfig(
@@ -186,7 +202,7 @@ def main(
         dataplane.start()
         if pipeline_file is not None and p4info_file is not None:
             _preload(server, pipeline_file, p4info_file)
-        with _serving(server, address) as address_in_use:
+        with _serving(server, address, files) as address_in_use:
             _announce(dataplane, device_id, address_in_use, ready_file, ready_fd)
             # In short waits: the kernel may give the signal to another thread, and Python
             # calls the handler only once the main thread runs again.
@@ -204,12 +220,12 @@ def _check_arguments(
     address: GrpcAddress,
     port_specs: Sequence[PortSpec],
     cpu_port: int | None,
-    allow_remote_control: bool,
+    files: TlsFiles | None,
 ) -> None:
-    if not address.is_local and not allow_remote_control:
+    if not address.is_local and files is None:
         raise click.UsageError(
-            f"--grpc-addr {address} is reachable from other machines, and P4Runtime is served "
-            "without authentication; use 127.0.0.1 or unix:PATH, or add --allow-remote-control"
+            f"--grpc-addr {address} is reachable from other machines, and whoever reaches it owns "
+            "the switch; add --tls-cert, --tls-key and --tls-ca, or use 127.0.0.1 or unix:PATH"
         )
     seen: dict[object, PortSpec] = {}
     for spec in port_specs:
@@ -219,6 +235,16 @@ def _check_arguments(
             if key in seen:
                 raise click.UsageError(f"--port {spec} and --port {seen[key]} collide")
             seen[key] = spec
+
+
+def _tls_files(cert: Path | None, key: Path | None, ca: Path | None) -> TlsFiles | None:
+    if cert is None and key is None and ca is None:
+        return None
+    if cert is None or key is None or ca is None:
+        raise click.UsageError("--tls-cert, --tls-key and --tls-ca only go together")
+    from .tls import TlsFiles
+
+    return TlsFiles(cert, key, ca)
 
 
 def _open_ports(specs: Sequence[PortSpec], capture_dir: Path | None) -> list[Port]:
@@ -274,18 +300,28 @@ def _source_writer(path: Path | None) -> Callable[[Any], None] | None:
 
 
 @contextlib.contextmanager
-def _serving(server: P4RuntimeServer, address: GrpcAddress) -> Iterator[GrpcAddress]:
+def _serving(
+    server: P4RuntimeServer, address: GrpcAddress, files: TlsFiles | None
+) -> Iterator[GrpcAddress]:
     """Serve P4Runtime; gives the address with the port that was taken."""
     import socket
 
     from .ports_unix import prepare_socket_path
     from .server import BindError
+    from .tls import TlsError
 
     try:
         if address.path is not None:
             prepare_socket_path(address.path, socket.SOCK_STREAM)
-        port = server.start(str(address))
-    except BindError as error:
+        # A Unix socket is protected by its own permissions.
+        credentials = files.credentials() if files is not None and address.path is None else None
+        # gRPC makes the socket file by itself; from the first moment on it is this user's alone.
+        old = os.umask(0o177)
+        try:
+            port = server.start(str(address), credentials)
+        finally:
+            os.umask(old)
+    except (BindError, TlsError) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(

@@ -97,8 +97,12 @@ class P4RuntimeServer:
 
     # -- Life --------------------------------------------------------------------------------------
 
-    def start(self, address: str) -> int:
+    def start(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
         """Listen on `address` ("host:port" or "unix:path"); return the TCP port (0 for unix).
+
+        Args:
+            address: where.
+            credentials: for TLS.
 
         Raises:
             BindError: the address is in use or not of this machine.
@@ -120,7 +124,10 @@ class P4RuntimeServer:
         )
         p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(_Servicer(self), server)
         try:
-            port = server.add_insecure_port(address)
+            if credentials is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, credentials)
         except RuntimeError as error:
             self._executor.shutdown(wait=False)
             raise BindError(f"cannot listen on {address}: {error}") from None

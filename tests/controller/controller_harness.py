@@ -124,7 +124,7 @@ class RunningController:
         assert self._started.wait(DEADLINE)
         if self._error is not None:
             raise self._error
-        self.client = ControlClient(self.address)
+        self.client = ControlClient(self.address, changes.get("tls"))
 
     def _run(self) -> None:
         try:

@@ -178,6 +178,7 @@ def test_grpc_on_a_unix_socket(start: Any, tmp_path: Path) -> None:
     process = start("--grpc-addr", f"unix:{path}")
     ready = process.wait_ready()
     assert ready["grpc_addr"] == f"unix:{path}"
+    assert path.stat().st_mode & 0o077 == 0, "others may connect"
     assert path.parent.stat().st_mode & 0o777 == 0o700
     client = Client(ready["grpc_addr"])
     client.become_primary()
@@ -258,8 +259,9 @@ def test_a_port_in_use(start: Any, tmp_path: Path) -> None:
         (["--grpc-addr", "nowhere"], "HOST:PORT"),
         (["--grpc-addr", "127.0.0.1:99999"], "0 to 65535"),
         (["--grpc-addr", "::1:9559"], "[::1]:9559"),
-        (["--grpc-addr", "0.0.0.0:0"], "--allow-remote-control"),
-        (["--grpc-addr", "[::]:0"], "--allow-remote-control"),
+        (["--grpc-addr", "0.0.0.0:0"], "add --tls-cert, --tls-key and --tls-ca"),
+        (["--grpc-addr", "[::]:0"], "add --tls-cert, --tls-key and --tls-ca"),
+        (["--grpc-addr", "0.0.0.0:0", "--tls-cert", "a.pem"], "only go together"),
         (["--pipeline", str(PROGRAMS / "p4rt_features.json")], "only go together"),
         (["--pipeline", "missing.json", "--p4info", "missing"], "does not exist"),
         (["--device-id", "0"], "device-id"),

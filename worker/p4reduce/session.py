@@ -17,10 +17,12 @@ import numpy as np
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControlError
 from p4reduce.control.client import ControllerUnreachableError as _NoAnswerError
+from p4reduce.control.tls import TlsError
 from p4reduce.engine import Engine
 from p4reduce.environment import Placement
 from p4reduce.errors import (
     AdmissionError,
+    ConfigurationError,
     ControllerUnreachableError,
     JobEndedError,
     P4ReduceError,
@@ -89,8 +91,8 @@ class Session:
         timeout: seconds for all of joining.
 
     Raises:
-        AdmissionError, ControllerUnreachableError, JobEndedError, P4ReduceTimeoutError,
-        SwitchUnreachableError: as their texts say.
+        AdmissionError, ConfigurationError, ControllerUnreachableError, JobEndedError,
+        P4ReduceTimeoutError, SwitchUnreachableError: as their texts say.
     """
 
     def __init__(
@@ -107,7 +109,11 @@ class Session:
         self.world_size = place.world_size
         self.job = job
         self._who = f"rank {place.rank} of job {job!r}"
-        self._client = ControlClient(controller)
+        try:
+            self._client = ControlClient(controller)
+        except TlsError as error:
+            transport.close()
+            raise ConfigurationError(str(error)) from None
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._closed = False

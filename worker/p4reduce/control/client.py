@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import grpc
 
 from p4reduce.control import control_pb2 as pb
+from p4reduce.control import tls
 from p4reduce.control.address import default_address
 from p4reduce.control.control_pb2_grpc import ControlStub
 
@@ -38,11 +39,22 @@ class ControllerUnreachableError(ControlError):
 
 
 class ControlClient:
-    """A connection to the controller at `address`, by default `default_address()`. Thread-safe."""
+    """A connection to the controller at `address`, by default `default_address()`. Thread-safe.
 
-    def __init__(self, address: str | None = None) -> None:
+    By TLS where it goes by TCP and `files` are there, by default those that the environment names.
+    Raises TlsError if they cannot be used.
+    """
+
+    def __init__(self, address: str | None = None, files: tls.TlsFiles | None = None) -> None:
         self.address = address or default_address()
-        self._channel = grpc.insecure_channel(self.address, options=_OPTIONS)
+        # A Unix socket is protected by its directory.
+        by_tcp = not self.address.startswith("unix:")
+        self._tls = (files or tls.TlsFiles.from_environment()) if by_tcp else None
+        if self._tls is None:
+            self._channel = grpc.insecure_channel(self.address, options=_OPTIONS)
+        else:
+            credentials = self._tls.channel_credentials()
+            self._channel = grpc.secure_channel(self.address, credentials, options=_OPTIONS)
         self.stub = ControlStub(self._channel)
 
     def __enter__(self) -> ControlClient:
@@ -96,7 +108,8 @@ class ControlClient:
                 code, f"the controller at {self.address} did not answer within {timeout:g} s"
             )
         if code == grpc.StatusCode.UNAVAILABLE:
-            why = details.rpartition("error: ")[2]  # gRPC's own text says the address three times
+            # gRPC's own text says the address three times.
+            why = tls.diagnose(self.address, self._tls) or details.rpartition("error: ")[2]
             return ControllerUnreachableError(
                 code, f"no controller answers at {self.address} ({why})"
             )

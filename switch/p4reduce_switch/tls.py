@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The P4Runtime server's TLS: read from files, and judged before gRPC gets them.
+
+gRPC takes any files and then refuses each connection without saying why.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+__all__ = ["TlsError", "TlsFiles"]
+
+
+class TlsError(ValueError):
+    """The files cannot be used; the message names the one at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """A certificate (PEM, with its chain), its key, and the CA of the controllers' certificates."""
+
+    cert: Path
+    key: Path
+    ca: Path
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """For a server that wants a certificate of each client.
+
+        Raises:
+            TlsError: a file cannot be read, is no PEM, or the key is another certificate's.
+        """
+        cert, key, ca = (_read(path) for path in (self.cert, self.key, self.ca))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            # An empty password, or OpenSSL would ask for one at the terminal.
+            context.load_cert_chain(self.cert, self.key, password="")
+        except ssl.SSLError as error:
+            raise TlsError(
+                f"--tls-cert {self.cert} and --tls-key {self.key} are not a certificate and its "
+                f"key, without a password, in PEM form: {error.reason or 'the key does not open'}"
+            ) from None
+        try:
+            context.load_verify_locations(cafile=self.ca)
+        except ssl.SSLError:
+            raise TlsError(f"--tls-ca {self.ca} is no CA certificate in PEM form") from None
+        return grpc.ssl_server_credentials([(key, cert)], ca, require_client_auth=True)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TlsError(f"cannot read {path}: {error.strerror}") from None

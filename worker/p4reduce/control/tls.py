@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS with certificates on both sides, and what is wrong when it does not come about.
+
+gRPC says "Socket closed" for most of what can go wrong, so files are checked before they are used
+and a connection that failed is tried again by hand, to be able to say why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+ENVIRONMENT = ("P4REDUCE_TLS_CERT", "P4REDUCE_TLS_KEY", "P4REDUCE_TLS_CA")
+OPTIONS = ("--tls-cert", "--tls-key", "--tls-ca")
+
+_NOT_YET_VALID, _EXPIRED = 9, 10  # X509_V_ERR_CERT_… of OpenSSL
+_PROBE_TIMEOUT = 2.0  # seconds
+
+
+class TlsError(ValueError):
+    """The TLS files cannot be used; the message names the one at fault."""
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """Own certificate (PEM, with its chain), its key, and the CA of the other side's."""
+
+    cert: Path
+    key: Path
+    ca: Path
+
+    @classmethod
+    def given(
+        cls,
+        cert: str | Path | None,
+        key: str | Path | None,
+        ca: str | Path | None,
+        names: tuple[str, str, str] = OPTIONS,
+    ) -> TlsFiles | None:
+        """All three or none. Raises TlsError, which calls them `names`, if only some are there."""
+        paths = (cert, key, ca)
+        if not any(paths):
+            return None
+        lacking = [name for name, path in zip(names, paths, strict=True) if not path]
+        if cert is None or key is None or ca is None or lacking:
+            raise TlsError(f"TLS takes all of {', '.join(names)}; not given: {', '.join(lacking)}")
+        return cls(Path(cert), Path(key), Path(ca))
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> TlsFiles | None:
+        """What P4REDUCE_TLS_CERT, …_KEY and …_CA name. Raises TlsError as `given`."""
+        environ = os.environ if environ is None else environ
+        cert, key, ca = (environ.get(name) for name in ENVIRONMENT)
+        return cls.given(cert, key, ca, ENVIRONMENT)
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """For a server that wants a certificate of each client. Raises TlsError."""
+        cert, key, ca = self._read()
+        return grpc.ssl_server_credentials([(key, cert)], ca, require_client_auth=True)
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """For a client. Raises TlsError."""
+        cert, key, ca = self._read()
+        return grpc.ssl_channel_credentials(ca, key, cert)
+
+    def _read(self) -> tuple[bytes, bytes, bytes]:
+        self.check()
+        return self.cert.read_bytes(), self.key.read_bytes(), self.ca.read_bytes()
+
+    def check(self) -> None:
+        """Raise TlsError if the files are broken, do not belong together, or are out of date."""
+        _check_readable("certificate", self.cert)
+        _check_readable("key", self.key)
+        _check_readable("CA", self.ca)
+        self._context()
+        try:
+            _shake_hands(self._own_context(ssl.PROTOCOL_TLS_SERVER), self._trusting_ourselves())
+        except ssl.SSLCertVerificationError as error:
+            # What else a stranger would say of it depends on the stranger.
+            if error.verify_code in (_NOT_YET_VALID, _EXPIRED):
+                raise TlsError(f"TLS certificate {self.cert}: {error.verify_message}") from None
+
+    def _context(self) -> ssl.SSLContext:
+        """As a client that checks the server's certificate."""
+        context = self._own_context(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            context.load_verify_locations(cafile=self.ca)
+        except (ssl.SSLError, OSError):
+            raise TlsError(f"{self.ca} is no CA certificate in PEM form") from None
+        return context
+
+    def _own_context(self, protocol: int) -> ssl.SSLContext:
+        context = ssl.SSLContext(protocol)
+        try:
+            context.load_cert_chain(self.cert, self.key, password=_no_password)
+        except (ssl.SSLError, OSError) as error:
+            if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+                raise TlsError(
+                    f"TLS key {self.key} is not that of the certificate {self.cert}"
+                ) from None
+            raise TlsError(
+                f"{self.cert} is no certificate, or {self.key} no key without a password, "
+                "in PEM form"
+            ) from None
+        return context
+
+    def _trusting_ourselves(self) -> ssl.SSLContext:
+        """Finds fault with nothing but the certificate's dates."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.load_verify_locations(cafile=self.cert)
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        return context
+
+
+def diagnose(address: str, files: TlsFiles | None) -> str:
+    """Say why TLS with the server at `address` fails; nothing if that is not what fails."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if address.startswith("unix:") or not port.isdecimal():
+        return ""
+    if files is None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    else:
+        context = files._context()
+    context.set_alpn_protocols(["h2"])
+    try:
+        with socket.create_connection((host, int(port)), _PROBE_TIMEOUT) as plain:
+            return _try(plain, host, context, files)
+    except OSError:
+        return ""  # not even TCP: gRPC's own words say that
+
+
+def _try(plain: socket.socket, host: str, context: ssl.SSLContext, files: TlsFiles | None) -> str:
+    try:
+        secure = context.wrap_socket(plain, server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        ca = files.ca if files else "the CA"
+        return f"its certificate does not pass {ca}: {error.verify_message}"
+    except ssl.SSLError as error:
+        return f"it does not speak TLS ({error.reason})" if files else ""
+    with secure:
+        if files is None:
+            return (
+                "it speaks TLS, and wants a client's certificate: "
+                f"give {', '.join(OPTIONS)} or set {', '.join(ENVIRONMENT)}"
+            )
+        # A server of TLS 1.3 looks at our certificate after we are done, and then hangs up;
+        # one that is content begins HTTP/2 by itself.
+        try:
+            refused = not secure.recv(1)
+        except ssl.SSLError:
+            refused = True
+        if not refused:
+            return ""
+        return f"it refuses our certificate {files.cert}: is that of a CA that the server trusts?"
+
+
+def _check_readable(what: str, path: Path) -> None:
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise TlsError(f"cannot read the TLS {what} {path}: {error.strerror}") from None
+
+
+def _no_password() -> str:
+    return ""  # or OpenSSL would ask at the terminal
+
+
+def _shake_hands(server_context: ssl.SSLContext, client_context: ssl.SSLContext) -> None:
+    """One handshake in memory. Raises what the client says of the server's certificate."""
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = server_context.wrap_bio(up, down, server_side=True)
+    client = client_context.wrap_bio(down, up)
+    for side in (client, server, client):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
