@@ -18,21 +18,25 @@ Indices = npt.NDArray[np.int64]
 _ALL = slice(None)
 
 
-class Source(Protocol):
-    """What a rank puts into a collective: blocks, of which it may have some and lack others."""
+class BlockRows(Protocol):
+    """Blocks that can be read."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of the lanes before they are quantised."""
+
+    def gather(self, blocks: Indices, rows: Array) -> None:
+        """Copy blocks into rows, shape (blocks, lanes), of the source's dtype."""
+
+
+class Source(BlockRows, Protocol):
+    """What a rank puts into a collective: blocks, of which it may have some and lack others."""
 
     def __len__(self) -> int:
         """Return the number of blocks, the same on all ranks."""
 
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
         """Return each block's exponent and whether it is not all zeros."""
-
-    def gather(self, blocks: Indices, rows: Array) -> None:
-        """Copy blocks into rows, shape (blocks, lanes), of the source's dtype."""
 
 
 class Target(Protocol):
