@@ -318,6 +318,7 @@ class Controller:
         world_size: int,
         completed: int,
         ring_address: str,
+        intact: bool,
         timeout: float,
     ) -> Place:
         """Wait until a failed job's ranks have a new one, for at most `timeout` seconds.
@@ -325,7 +326,9 @@ class Controller:
         Raises NotReadyInTimeError naming those who have not asked, and RefusedError.
         """
         _check_timeout(timeout)
-        reformation = self._reforming.ask(job, member, world_size, completed, ring_address)
+        reformation = self._reforming.ask(
+            job, member, world_size, completed, ring_address, intact=intact
+        )
         self.changed()
         try:
             if not reformation.settled:

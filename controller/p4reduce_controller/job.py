@@ -76,6 +76,14 @@ class Attachment:
         return f"port {self.port}, {mac}, {ip}:{self.udp_port}"
 
 
+@dataclass(frozen=True)
+class Report:
+    """What a rank says of the switch's answers, at a moment of the controller's clock."""
+
+    silent_since: float | None = None  # it has asked since then, and got no answer
+    answered: float | None = None  # when it got the latest one
+
+
 @dataclass(eq=False)
 class Member:
     """One rank of a job."""
@@ -91,6 +99,8 @@ class Member:
     ring_address: str = ""  # "host:port" where the other ranks reach it, if they can
     waiting: int = 0  # calls that wait for the job; the lease rests meanwhile
     refusal: str = ""  # why its last HELLO was refused
+    completed: int = 0  # it has the result of all collectives before this one
+    report: Report = Report()
 
     @property
     def active(self) -> bool:
@@ -128,6 +138,7 @@ class Job:
     slots: range
     created: float  # seconds since the epoch
     by_operator: bool  # then it stays, even without a rank
+    secret: bytes  # its ranks know each other by it
     state: JobState = JobState.FORMING
     configuring: bool = False  # all attached, the switch is being written to
     members: dict[int, Member] = field(default_factory=dict)
@@ -155,6 +166,17 @@ class Job:
     def active(self) -> list[Member]:
         """The members that still take part, in order of rank."""
         return [member for _, member in sorted(self.members.items()) if member.active]
+
+    @property
+    def completed_by_all(self) -> int:
+        """All collectives before this one have their result on all ranks that take part."""
+        return min((member.completed for member in self.active), default=0)
+
+    @property
+    def vacant(self) -> list[int]:
+        """The ranks that nobody has who takes part."""
+        taken = {member.rank for member in self.active}
+        return [rank for rank in range(self.world_size) if rank not in taken]
 
     @property
     def complete(self) -> bool:

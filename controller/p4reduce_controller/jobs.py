@@ -18,14 +18,12 @@ import secrets
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from p4reduce_controller.addresses import format_ip, format_mac, is_host, is_station
-from p4reduce_controller.allocator import ExhaustedError, IdAllocator, RangeAllocator
+from p4reduce_controller import silence
+from p4reduce_controller.attaching import Entrance
+from p4reduce_controller.holdings import Holdings
 from p4reduce_controller.job import (
     DEFAULT_SLOTS,
-    GROUP_IDS,
     MAX_WORLD_SIZE,
-    REPLICA_IDS,
-    REPLICAS_A_RANK,
     SLOTS,
     Attachment,
     Cause,
@@ -41,6 +39,7 @@ from p4reduce_controller.job import (
 )
 
 MAX_NAME = 100
+SECRET_BYTES = 32
 MAX_ADDRESS = 262  # a host name's 255, a colon, a port
 PAST_JOBS = 200  # ended ones that are remembered, for late heartbeats and for people
 
@@ -88,19 +87,11 @@ class Jobs:
         self._default_slots = default_slots
         self.hellos_refused = 0
         self._listener = listener
-        self._ports = frozenset(ports)
-        self._switch_mac = switch_mac
-        self._switch_ip = switch_ip
+        self._entrance = Entrance(frozenset(ports), switch_mac, switch_ip)
         self._next_incarnation = next_incarnation
         self._clock = clock
         self._wall_clock = wall_clock
-        self._slots = RangeAllocator(SLOTS)
-        self._replica_ids = IdAllocator(*REPLICA_IDS)
-        self._group_ids = IdAllocator(*GROUP_IDS)
-        # The low 16 bits of suggested addresses: no network, broadcast or switch address.
-        self._host_numbers = IdAllocator(
-            1, 0xFFFE, but=frozenset({switch_ip & 0xFFFF} & set(range(1, 0xFFFF)))
-        )
+        self._holdings = Holdings(switch_ip)
         self._by_incarnation: dict[int, Job] = {}
         self._by_name: dict[str, Job] = {}  # the latest life of each name
         self._closed: tuple[Cause, str] | None = None
@@ -115,7 +106,7 @@ class Jobs:
     @property
     def slots_free(self) -> int:
         """How many of the switch's slots no job has."""
-        return self._slots.free_count
+        return self._holdings.slots_free
 
     def named(self, name: str) -> Job:
         """Return the latest life of a name. Raises RefusedError."""
@@ -170,21 +161,23 @@ class Jobs:
             )
 
     def _make(self, name: str, world_size: int, slots: int, by_operator: bool) -> Job:
-        try:
-            range_ = self._slots.allocate(slots or self._default_slots)
-        except ExhaustedError as error:
-            raise RefusedError(
-                Cause.EXHAUSTED,
-                f"no {slots or self._default_slots} slots in a row for job {name!r}: {error}",
-            ) from None
+        range_ = self._holdings.slots(slots or self._default_slots, name)
         try:
             incarnation = self._next_incarnation()
         except (OSError, ValueError, OverflowError) as error:
-            self._slots.free(range_)
+            self._holdings.free_slots(range_)
             raise RefusedError(
                 Cause.NO_INCARNATION, f"no incarnation id for job {name!r}: {error}"
             ) from error
-        job = Job(name, incarnation, world_size, range_, self._wall_clock(), by_operator)
+        job = Job(
+            name,
+            incarnation,
+            world_size,
+            range_,
+            self._wall_clock(),
+            by_operator,
+            secrets.token_bytes(SECRET_BYTES),
+        )
         self._by_incarnation[job.incarnation] = job
         self._by_name[name] = job
         self._forget_past()
@@ -210,14 +203,14 @@ class Jobs:
             raise RefusedError(
                 Cause.INVALID, f"rank {rank} is not below the world size {world_size}"
             )
-        [host_number] = self._allocate_host_numbers(1)
+        [host_number] = self._holdings.host_numbers(1)
         try:
             job = self._by_name.get(name)
             if job is None or not job.alive:
                 job = self.create(name, world_size, slots, by_operator=False)
             self._check_fits(job, rank, world_size, slots)
         except BaseException:
-            self._host_numbers.free([host_number])
+            self._holdings.free_host_numbers([host_number])
             raise
         host = _printable(host)  # it ends up in terminals
         member = self._admit(
@@ -225,12 +218,6 @@ class Jobs:
         )
         self._listener.changed()
         return job, member
-
-    def _allocate_host_numbers(self, count: int) -> list[int]:
-        try:
-            return self._host_numbers.allocate(count)
-        except ExhaustedError as error:
-            raise RefusedError(Cause.EXHAUSTED, f"no address for a further rank: {error}") from None
 
     def _admit(
         self, job: Job, rank: int, host: str, pid: int, host_number: int, ring_address: str
@@ -273,13 +260,8 @@ class Jobs:
             )
 
     def suggested_addresses(self, job: Job, member: Member) -> tuple[int, int]:
-        """Return a MAC and an IPv4 address that no other living rank was given.
-
-        The MAC is locally administered and holds rank and incarnation, so never comes again. The
-        address is in the /16 of the switch's.
-        """
-        mac = 0x02 << 40 | member.rank << 32 | job.incarnation
-        return mac, self._switch_ip & 0xFFFF0000 | member.host_number
+        """Return a MAC and an IPv4 address for a worker whose transport has none."""
+        return self._holdings.suggested_addresses(job, member)
 
     # -- Attaching ---------------------------------------------------------------------
 
@@ -294,7 +276,7 @@ class Jobs:
         except RefusedError as error:
             self.refuse_hello(job, f"from {attachment}: {error}")
             return
-        refusal = self._why_not(job, member, attachment)
+        refusal = self._entrance.objection(job, member, attachment, self.all)
         if refusal:
             member.refusal = refusal
             self.refuse_hello(job, f"rank {rank}: {refusal}")
@@ -313,40 +295,11 @@ class Jobs:
         self.hellos_refused += 1
         self._listener.event("hello-refused", job, text)
 
-    def _why_not(self, job: Job, member: Member, attachment: Attachment) -> str:
-        """Return what is wrong with a HELLO whose nonce is right, or nothing."""
-        if not job.alive or not member.active:
-            return f"the job is {job.state.name.lower()}, the rank {member.state.value}"
-        if member.attachment is not None:
-            if member.attachment == attachment:
-                return ""
-            return f"attached from {member.attachment} already, now from {attachment}"
-        if attachment.port not in self._ports:
-            return f"port {attachment.port} is not one of the switch's ports in use"
-        if not is_station(attachment.mac) or attachment.mac == self._switch_mac:
-            return f"{format_mac(attachment.mac)} is no address that a worker can have"
-        if not is_host(attachment.ip) or attachment.ip == self._switch_ip:
-            return f"{format_ip(attachment.ip)} is no address that a worker can have"
-        if attachment.udp_port == 0:
-            return "UDP port 0 cannot be answered"
-        for other_job in self._by_incarnation.values():
-            for other in other_job.members.values():
-                theirs = other.attachment
-                if other_job.over or theirs is None or theirs.mac != attachment.mac:
-                    continue
-                if theirs.port != attachment.port:
-                    return (
-                        f"{format_mac(attachment.mac)} is on port {theirs.port} already, "
-                        f"as rank {other.rank} of job {other_job.name!r}"
-                    )
-        return ""
-
     def _configure(self, job: Job) -> None:
         try:
-            job.replica_ids = self._replica_ids.allocate(REPLICAS_A_RANK * job.world_size)
-            job.groups = self._group_ids.allocate(2)
-        except ExhaustedError as error:
-            self.fail(job, Cause.EXHAUSTED, f"no ids for its multicast groups: {error}")
+            self._holdings.take_multicast(job)
+        except RefusedError as error:
+            self.fail(job, error.cause, str(error))
             return
         job.configuring = True
         self._listener.configure(job)
@@ -365,11 +318,32 @@ class Jobs:
 
     # -- Staying -----------------------------------------------------------------------
 
-    def heartbeat(self, incarnation: int, rank: int, nonce: int) -> Job:
-        """Renew a rank's lease. Raises RefusedError."""
+    def heartbeat(
+        self,
+        incarnation: int,
+        rank: int,
+        nonce: int,
+        *,
+        completed: int = 0,
+        unanswered: float = 0.0,
+        heard: float = 0.0,
+    ) -> Job:
+        """Renew a rank's lease, and hear how it is. Raises RefusedError.
+
+        `completed` is the number of collectives of which it has the result; the switch has
+        answered nothing for `unanswered` seconds, and answered the last time `heard` seconds ago.
+        """
         job, member = self.member(incarnation, rank, nonce)
-        if member.active:
-            member.lease_ends = self._clock() + self.lease
+        if not member.active:
+            return job
+        now = self._clock()
+        member.lease_ends = now + self.lease
+        member.completed = max(member.completed, completed)
+        member.report = silence.report(now, unanswered, heard)
+        if job.state is JobState.RUNNING:
+            reason = silence.cut_off(job, member, now, self.lease)
+            if reason:
+                self._lose(job, member, reason)
         return job
 
     def begin_waiting(self, member: Member) -> None:
@@ -389,10 +363,10 @@ class Jobs:
                 continue
             for member in list(job.members.values()):
                 if member.active and not member.waiting and member.lease_ends <= now:
-                    self._lose(job, member)
+                    reason = f"{member} was lost: no heartbeat for {self.lease:g} s"
+                    self._lose(job, member, reason)
 
-    def _lose(self, job: Job, member: Member) -> None:
-        reason = f"{member} was lost: no heartbeat for {self.lease:g} s"
+    def _lose(self, job: Job, member: Member, reason: str) -> None:
         self._listener.event("rank-lost", job, reason)
         if job.state is JobState.FORMING:
             self._take_off(job, member, reason, MemberState.LOST)
@@ -442,7 +416,7 @@ class Jobs:
             return
         del job.members[member.rank]
         job.departed[member.rank] = reason
-        self._host_numbers.free([member.host_number])
+        self._holdings.free_host_numbers([member.host_number])
         if not job.members and not job.by_operator:
             self._end(job, JobState.ENDED, Cause.RANK_LOST, f"nobody is left of it: {reason}")
             self._remove(job)
@@ -485,10 +459,7 @@ class Jobs:
     def release(self, job: Job) -> None:
         """Nothing of the job is on the switch any more: its numbers are free."""
         job.released = True
-        self._slots.free(job.slots)
-        self._replica_ids.free(job.replica_ids)
-        self._group_ids.free(job.groups)
-        self._host_numbers.free([member.host_number for member in job.members.values()])
+        self._holdings.release(job)
         self._listener.changed()
 
     def _end(self, job: Job, state: JobState, cause: Cause | None, reason: str) -> None:
@@ -541,11 +512,11 @@ class Jobs:
         a rank is lost that it was founded with, even before it runs. Raises RefusedError; nothing
         has happened then.
         """
-        host_numbers = self._allocate_host_numbers(len(places))
+        host_numbers = self._holdings.host_numbers(len(places))
         try:
             job = self._make(old.name, world_size, len(old.slots), old.by_operator)
         except BaseException:
-            self._host_numbers.free(host_numbers)
+            self._holdings.free_host_numbers(host_numbers)
             raise
         job.elastic = elastic
         new_places = {}
@@ -586,7 +557,7 @@ class Jobs:
                 f"{job.departed.get(place.rank) or job.reason or 'another has it now'}",
             )
         before = old.members[rank]
-        [host_number] = self._allocate_host_numbers(1)
+        [host_number] = self._holdings.host_numbers(1)
         member = self._admit(
             job, place.rank, before.host, before.pid, host_number, before.ring_address
         )

@@ -31,6 +31,7 @@ class _Asked:
     world_size: int  # 0: as many as there are
     completed: int
     ring_address: str
+    intact: bool  # only with all ranks
     calls: int = 0  # more than one while its client tries again
 
 
@@ -69,9 +70,19 @@ class Reforming:
         self._under_way: dict[Job, Reformation] = {}
 
     def ask(
-        self, job: Job, member: Member, world_size: int, completed: int, ring_address: str
+        self,
+        job: Job,
+        member: Member,
+        world_size: int,
+        completed: int,
+        ring_address: str,
+        *,
+        intact: bool = False,
     ) -> Reformation:
-        """Take down what a rank wants; its lease rests until `withdraw`. Raises RefusedError."""
+        """Take down what a rank wants; its lease rests until `withdraw`. Raises RefusedError.
+
+        With `intact` it wants a job of all the ranks that there were, or none.
+        """
         if job.successor is not None and member.rank in job.successor.places:
             return Reformation(job, settled=True)  # asked before, and did not get the answer
         _check(job, member)
@@ -79,6 +90,8 @@ class Reforming:
             raise RefusedError(
                 Cause.INVALID, f"world size {world_size} is not within 0 and {MAX_WORLD_SIZE}"
             )
+        if intact:
+            _check_intact(job)
         reformation = self._under_way.setdefault(job, Reformation(job))
         for rank, other in reformation.asked.items():
             if other.world_size != world_size and rank != member.rank:
@@ -88,7 +101,9 @@ class Reforming:
                     f"which is {other.world_size}",
                 )
         calls = reformation.asked[member.rank].calls if member.rank in reformation.asked else 0
-        reformation.asked[member.rank] = _Asked(world_size, completed, ring_address, calls + 1)
+        reformation.asked[member.rank] = _Asked(
+            world_size, completed, ring_address, intact, calls + 1
+        )
         self._jobs.begin_waiting(member)
         return reformation
 
@@ -145,6 +160,8 @@ class Reforming:
                 job.cause or Cause.WRONG_STATE,
                 f"job {job.name!r} will not be formed again: {job.reason}",
             )
+        if any(asked.intact for asked in reformation.asked.values()):
+            _check_intact(job)
         if reformation.awaited():
             return
         if not job.released:
@@ -173,6 +190,16 @@ class Reforming:
             {rank: reformation.asked[rank].ring_address for rank in survivors},
             resume_from=min(each.completed for each in asked),
             elastic=not asked[0].world_size,
+        )
+
+
+def _check_intact(job: Job) -> None:
+    gone = job.vacant
+    if gone:
+        verb = "is" if len(gone) == 1 else "are"
+        raise RefusedError(
+            Cause.RANK_LOST,
+            f"job {job.name!r} cannot go on as it was, as {ranks_text(gone)} {verb} gone",
         )
 
 

@@ -128,6 +128,7 @@ class Service(ControlServicer):
             world_size=job.world_size,
             slot_count=len(job.slots),
             lease=self._jobs.lease,
+            secret=job.secret,
             ring_addresses=[job.members[rank].ring_address for rank in range(job.world_size)],
         )
 
@@ -135,7 +136,14 @@ class Service(ControlServicer):
     async def Heartbeat(  # noqa: N802
         self, request: pb.HeartbeatRequest, context: _Context
     ) -> pb.HeartbeatReply:
-        job = self._jobs.heartbeat(request.incarnation, request.rank, request.nonce)
+        job = self._jobs.heartbeat(
+            request.incarnation,
+            request.rank,
+            request.nonce,
+            completed=request.completed,
+            unanswered=request.unanswered,
+            heard=request.heard,
+        )
         self._keep_statistics(job, request)
         return pb.HeartbeatReply(
             state=_state(job),
@@ -143,6 +151,7 @@ class Service(ControlServicer):
             lost=job.ranks(MemberState.LOST),
             reason=job.reason,
             cause=_CAUSES[job.cause] if job.cause else pb.CAUSE_UNSPECIFIED,
+            completed_by_all=job.completed_by_all,
         )
 
     @_answers
@@ -166,6 +175,7 @@ class Service(ControlServicer):
             request.world_size,
             request.completed,
             request.ring_address,
+            request.intact,
             request.timeout,
         )
         return pb.ReformReply(

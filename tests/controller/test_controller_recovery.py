@@ -36,10 +36,12 @@ def test_a_lost_rank_and_those_who_go_on(start: Start, switch: SwitchProcess) ->
     controller = start(switch, lease=1.0)
     ranks = controller.running(switch, 3, slots=9)
     statistics = pb.WorkerStatistics(collectives=5, blocks=100, blocks_announced=40)
-    ranks[2].heartbeat(statistics=statistics)
+    ranks[2].heartbeat(statistics=statistics, completed=5)
+    assert ranks[0].heartbeat(completed=4).completed_by_all == 0  # rank 1 said nothing
     reply = failed([ranks[0], ranks[2]])
     assert reply.cause == pb.CAUSE_RANK_LOST
     assert list(reply.lost) == [1]
+    assert reply.completed_by_all == 4
     shown = controller.call("GetStatistics", job="train").ranks
     assert [each.worker.collectives for each in shown] == [0, 0, 5]
     assert not shown[0].HasField("worker")
@@ -64,6 +66,8 @@ def test_a_lost_rank_and_those_who_go_on(start: Start, switch: SwitchProcess) ->
     ready = again[1].await_ready()
     assert (ready.world_size, ready.slot_count) == (2, 9)
     assert list(ready.ring_addresses) == ["here:1", ""]
+    assert len(ready.secret) == 32
+    assert ready.secret == again[0].await_ready().secret
     assert len(controller.table("admission")) == 2
     with pytest.raises(grpc.RpcError) as caught:
         ranks[1].begin_reform().result()

@@ -255,6 +255,30 @@ def test_an_elastic_job_does_not_wait_for_replacements(
     assert jobs.named("train").world_size == 2
 
 
+def test_all_or_nobody(survivors: Survivors, jobs: Jobs, world: World) -> None:
+    job = running(jobs, size=3)
+    jobs.fail(job, Cause.SWITCH_LOST, "it burns")
+    members = job.active
+    asked = [survivors.reforming.ask(job, m, 3, 0, "", intact=True) for m in members[:2]]
+    survivors.advance()
+    assert survivors.settled == []
+    world.now += LEASE
+    jobs.expire()  # rank 2
+    survivors.advance()
+    for reformation, member in zip(asked, members[:2], strict=True):
+        message = refused(
+            Cause.RANK_LOST,
+            lambda pair=(reformation, member): survivors.reforming.place(*pair),
+        )
+        assert message == "job 'train' cannot go on as it was, as rank 2 is gone"
+        survivors.reforming.withdraw(reformation, member)
+    refused(
+        Cause.RANK_LOST,
+        lambda: survivors.reforming.ask(job, members[0], 3, 0, "", intact=True),
+    )
+    assert ranks(survivors.reform(job)) == {0: 0, 1: 1}
+
+
 def test_only_a_job_that_failed_is_formed_again(survivors: Survivors, jobs: Jobs) -> None:
     job = running(jobs, size=2)
     message = refused(Cause.WRONG_STATE, lambda: survivors.ask(job, 0))
