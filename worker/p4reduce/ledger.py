@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from p4reduce.blocks import Array, Indices
+from p4reduce.blocks import Array, BlockRows, Indices
 from p4reduce.collective import Collective
 from p4reduce.errors import P4ReduceError
 
@@ -37,6 +37,8 @@ class Snapshot:
     Args:
         collective: whose input.
     """
+
+    private = True
 
     def __init__(self, collective: Collective) -> None:
         source, count = collective.source, collective.count
@@ -68,7 +70,7 @@ class Snapshot:
 class _Entry:
     original: Collective  # what the caller waits for
     running: Collective  # the same, or its latest repetition for others
-    snapshot: Snapshot
+    snapshot: BlockRows
 
 
 class Ledger:
@@ -92,7 +94,8 @@ class Ledger:
     @property
     def nbytes(self) -> int:
         """How much memory all copies take together."""
-        return sum(entry.snapshot.nbytes for entry in self._entries)
+        snapshots = (entry.snapshot for entry in self._entries)
+        return sum(one.nbytes for one in snapshots if isinstance(one, Snapshot))
 
     def add(self, collective: Collective) -> None:
         """Keep a copy of a collective's input; before it runs, and in order.
@@ -103,7 +106,8 @@ class Ledger:
         if large or len(self._entries) >= self._prune_at:
             self._release()
             self._prune_at = max(2 * len(self._entries), _PRUNE_BEYOND)
-        self._entries.append(_Entry(collective, collective, Snapshot(collective)))
+        kept = collective.source if collective.source.private else Snapshot(collective)
+        self._entries.append(_Entry(collective, collective, kept))
         self._next = collective.sequence + 1
 
     def _release(self) -> None:
