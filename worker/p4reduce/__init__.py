@@ -30,7 +30,6 @@ from p4reduce.errors import (
     WorkerLostError,
 )
 from p4reduce.handle import Handle
-from p4reduce.sparse import SparseBlocks, SparseRows
 from p4reduce.statistics import Statistics
 
 __all__ = [
@@ -48,8 +47,6 @@ __all__ = [
     "Operation",
     "P4ReduceError",
     "P4ReduceTimeoutError",
-    "SparseBlocks",
-    "SparseRows",
     "Statistics",
     "SwitchUnreachableError",
     "ValueRangeError",

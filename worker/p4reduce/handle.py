@@ -45,6 +45,4 @@ class Handle(Generic[T]):
             end = time.monotonic() + timeout
             for stream in self._streams:
                 stream.wait(max(end - time.monotonic(), 0.0))
-        value = self._result()
-        self._result = lambda: value  # to wait again makes nothing anew
-        return value
+        return self._result()
