@@ -22,7 +22,8 @@ from p4reduce.transport import (
     FaultyTransport,
     PacketTransport,
     UnixTransport,
-    open_transport,
+    open_port,
+    port_name,
 )
 from p4reduce.transport.base import RECEIVE_BATCH, SocketTransport
 from p4reduce.transport.faulty import Fault
@@ -156,7 +157,7 @@ def test_interface_is_filled_in(tmp_path: Path) -> None:
         listener.bind(str(tmp_path / "p4-3-1.sock"))
         listener.listen()
         where = f"unix:{tmp_path}/p{{port}}-{{rank}}-{{local_rank}}.sock"
-        transport = open_transport(where, rank=3, local_rank=1)
+        transport = open_port(port_name(where, rank=3, local_rank=1), 3)
         assert transport.description == f"unix:{tmp_path}/p4-3-1.sock"
         assert transport.endpoint is None
         transport.close()
@@ -165,11 +166,11 @@ def test_interface_is_filled_in(tmp_path: Path) -> None:
 def test_wrong_interfaces_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("P4REDUCE_INTERFACE", raising=False)
     with pytest.raises(ConfigurationError, match="P4REDUCE_INTERFACE"):
-        open_transport(None, 0, 0)
+        port_name(None, 0, 0)
     with pytest.raises(ConfigurationError, match="prot"):
-        open_transport("unix:/tmp/{prot}.sock", 0, 0)
+        port_name("unix:/tmp/{prot}.sock", 0, 0)
     with pytest.raises(SwitchUnreachableError, match="'nosuch0'"):
-        open_transport("nosuch0", 0, 0)
+        open_port("nosuch0", 0)
 
 
 # -- Packet sockets ------------------------------------------------------------------------------

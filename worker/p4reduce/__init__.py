@@ -30,6 +30,7 @@ from p4reduce.errors import (
     WorkerLostError,
 )
 from p4reduce.handle import Handle
+from p4reduce.sparse import SparseBlocks, SparseRows
 from p4reduce.statistics import Statistics
 
 __all__ = [
@@ -47,6 +48,8 @@ __all__ = [
     "Operation",
     "P4ReduceError",
     "P4ReduceTimeoutError",
+    "SparseBlocks",
+    "SparseRows",
     "Statistics",
     "SwitchUnreachableError",
     "ValueRangeError",

@@ -18,21 +18,29 @@ Indices = npt.NDArray[np.int64]
 _ALL = slice(None)
 
 
-class Source(Protocol):
-    """What a rank puts into a collective: blocks, of which it may have some and lack others."""
+class BlockRows(Protocol):
+    """Blocks that can be read."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of the lanes before they are quantised."""
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody can write to its memory, so that it need not be copied to be kept."""
+
+    def gather(self, blocks: Indices, rows: Array) -> None:
+        """Copy blocks into rows, shape (blocks, lanes), of the source's dtype."""
+
+
+class Source(BlockRows, Protocol):
+    """What a rank puts into a collective: blocks, of which it may have some and lack others."""
 
     def __len__(self) -> int:
         """Return the number of blocks, the same on all ranks."""
 
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
         """Return each block's exponent and whether it is not all zeros."""
-
-    def gather(self, blocks: Indices, rows: Array) -> None:
-        """Copy blocks into rows, shape (blocks, lanes), of the source's dtype."""
 
 
 class Target(Protocol):
@@ -46,10 +54,17 @@ class Target(Protocol):
 
 
 class Blocks:
-    """A flat contiguous array as rows of one block each, the last one padded with zeros."""
+    """A flat contiguous array as rows of one block each, the last one padded with zeros.
 
-    def __init__(self, flat: Array, lanes: int) -> None:
+    Args:
+        flat: the array.
+        lanes: elements of a block.
+        private: see `BlockRows`.
+    """
+
+    def __init__(self, flat: Array, lanes: int, *, private: bool = False) -> None:
         self.dtype = flat.dtype
+        self.private = private
         full = len(flat) // lanes
         self._full = full
         self._rows = flat[: full * lanes].reshape(full, lanes)
@@ -123,6 +138,7 @@ class RawBlocks:
 
     dtype = np.dtype(np.int32)
     format = Format.INT32
+    private = False
 
     def __init__(self, array: Array) -> None:
         flat = array.reshape(-1)
@@ -157,6 +173,8 @@ class RawBlocks:
 class Absent:
     """Blocks that this rank does not have: all zeros as a source, and as a target not kept."""
 
+    private = True
+
     def __init__(self, dtype: np.dtype[Any], count: int) -> None:
         self.dtype = dtype
         self._count = count
@@ -188,6 +206,7 @@ class Pieces:
 
     def __init__(self, pieces: Sequence[Part]) -> None:
         self.dtype = pieces[0].dtype
+        self.private = all(piece.private for piece in pieces)
         self._pieces = pieces
         self._ends = np.cumsum([len(piece) for piece in pieces])
 

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import copy
+import math
 import threading
 import time
 
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.blocks import Indices, Source, Target
+from p4reduce.blocks import Absent, BlockRows, Indices, Source, Target
 from p4reduce.calls import Call, Operation
 from p4reduce.errors import P4ReduceError, P4ReduceTimeoutError
 from p4reduce.wire import Format
@@ -19,6 +20,7 @@ DTYPES = (np.float16, np.float32, np.float64, np.int32)
 """What can be reduced, as dtypes in the machine's own byte order."""
 
 _GRACE = 5.0  # seconds that the progress thread has beyond a deadline to report it
+_SLICE = 1.0  # seconds; a wait in slices does not count the time for which the process was stopped
 
 
 class Collective:
@@ -37,6 +39,7 @@ class Collective:
             shape (at least count + stripes,).
         exponents: of each block, and 0 for `none`; shape (count + 1,).
         deadline: seconds on the monotonic clock.
+        for_others: this rank has the result already; see `repetition`.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class Collective:
         self.working_dtype = np.dtype(np.float32) if self.dtype == np.float16 else self.dtype
         self.format = lane_format
         self.tag = call.fingerprint(sequence, lane_format)
-        self.source = source
+        self.source: BlockRows = source
         self.target = target
         self.count = self.none = len(source)
         self.stripes = max(1, min(slots, self.count))
@@ -89,12 +92,40 @@ class Collective:
         self.deadline = self.started + timeout
         self.error: P4ReduceError | None = None
         self.overflowed: int | None = None
+        self.for_others = False
         self._over = threading.Event()
 
     @property
     def description(self) -> str:
         """For messages: "allreduce 7 ('grad', SUM of 1,000 float32)"."""
         return self.call.describe(self.sequence)
+
+    def restart(self, source: BlockRows) -> None:
+        """Make it run from its beginning once more, with the same input.
+
+        Sums that have been written already are written again as they are: the same lanes add up
+        to the same.
+
+        Args:
+            source: a copy of the input; what was given before may be overwritten.
+        """
+        self.source = source
+        self.remaining = self.stripes
+        self.overflowed = None
+
+    def repetition(self, source: BlockRows) -> Collective:
+        """Return one with the same input whose result is thrown away, for the other ranks' sake.
+
+        Nobody waits for it, so it has no deadline; those behind it have.
+        """
+        again = copy.copy(self)
+        again.target = Absent(self.dtype, self.count)
+        again.deadline = math.inf
+        again.error = None
+        again.for_others = True
+        again._over = threading.Event()
+        again.restart(source)
+        return again
 
     def finish(self, error: P4ReduceError | None = None) -> None:
         """End it; the first call counts."""
@@ -108,8 +139,12 @@ class Collective:
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until it has ended; return whether it has. None: as long as it may take."""
-        limit = self.deadline + _GRACE - time.monotonic() if timeout is None else timeout
-        return self._over.wait(max(limit, 0.0))
+        if timeout is not None:
+            return self._over.wait(max(timeout, 0.0))
+        left = max(self.deadline - time.monotonic(), 0.0) + _GRACE
+        while left > 0 and not self._over.wait(min(left, _SLICE)):
+            left -= _SLICE
+        return self._over.is_set()
 
     def wait(self, timeout: float | None) -> None:
         """Wait for the end, `timeout` seconds at most. Raises what ended the collective."""

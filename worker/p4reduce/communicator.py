@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -14,13 +15,16 @@ from typing import TypeVar
 from p4reduce.arguments import check_timeout
 from p4reduce.collective import Collective
 from p4reduce.collectives import Collectives
+from p4reduce.control.client import ControlClient
+from p4reduce.control.tls import TlsError
 from p4reduce.environment import job_name, placement
-from p4reduce.errors import ClosedError
+from p4reduce.errors import ClosedError, ConfigurationError
 from p4reduce.handle import Handle
+from p4reduce.membership import Membership
 from p4reduce.plans import Plan
-from p4reduce.session import Session
+from p4reduce.session import Session, join
 from p4reduce.statistics import Statistics
-from p4reduce.transport import open_transport
+from p4reduce.transport import open_port, port_name
 
 T = TypeVar("T")
 
@@ -34,6 +38,7 @@ def init(
     *,
     interface: str | None = None,
     slots: int | None = None,
+    recover: bool = True,
 ) -> Communicator:
     """Join a job, and return when all of its ranks are there.
 
@@ -51,6 +56,9 @@ def init(
             `{local_rank}` and `{port}` = rank + 1 are filled in). None: `P4REDUCE_INTERFACE`.
         slots: aggregators of the switch to ask for, 1 to 1,024: how many blocks of 1,024 bytes
             are under way at once. The same for all ranks. None: the controller's default.
+        recover: when the switch is lost, wait for it to come back, within the collectives'
+            deadlines, and repeat what it had not finished; see docs/faults.md. This takes a copy
+            of what is under way. The same for all ranks. False: that is an error at once.
 
     Returns:
         A communicator, to be closed or used as a context manager.
@@ -74,14 +82,18 @@ def init(
         raise ValueError(f"slots={slots}: at least 1 is needed, or None for the default")
     deadline = time.monotonic() + timeout
     place = placement(rank, world_size)
-    transport = open_transport(interface, place.rank, place.local_rank)
-    session = Session(
-        place,
-        job_name(job),
-        controller=controller,
-        transport=transport,
+    port = port_name(interface, place.rank, place.local_rank)
+    try:
+        client = ControlClient(controller)
+    except TlsError as error:
+        raise ConfigurationError(str(error)) from None
+    session = join(
+        Membership(client, place, job_name(job)),
+        functools.partial(open_port, port, place.rank),
         slots=slots or 0,
-        timeout=max(deadline - time.monotonic(), 0.1),
+        deadline=deadline,
+        timeout=timeout,
+        recover=recover,
     )
     return Communicator(session, timeout)
 
@@ -114,7 +126,7 @@ class Communicator(Collectives):
         self._finalizer = weakref.finalize(self, _abandon, session, self._process)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "broken" if self._session.engine.broken else "open"
+        state = "closed" if self._closed else "broken" if self._session.broken else "open"
         return f"<Communicator of job {self.job!r}: rank {self.rank} of {self.size}, {state}>"
 
     @property
@@ -140,7 +152,7 @@ class Communicator(Collectives):
     @property
     def stats(self) -> Statistics:
         """Bytes, frames, retransmissions, duplicates, round-trip times … so far."""
-        return self._session.engine.statistics()
+        return self._session.statistics()
 
     # -- What runs -------------------------------------------------------------------------------
 
@@ -164,7 +176,7 @@ class Communicator(Collectives):
                 slots=self._session.slots,
                 timeout=timeout,
             )
-            self._session.engine.submit(collective)
+            self._session.submit(collective)
             self._sequence += 1
             self._under_way.append(collective)
             while self._under_way[0].done() and len(self._under_way) > 1:

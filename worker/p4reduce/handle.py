@@ -45,4 +45,6 @@ class Handle(Generic[T]):
             end = time.monotonic() + timeout
             for stream in self._streams:
                 stream.wait(max(end - time.monotonic(), 0.0))
-        return self._result()
+        value = self._result()
+        self._result = lambda: value  # to wait again makes nothing anew
+        return value

@@ -18,6 +18,7 @@ from p4reduce.arguments import (
     SupportsArray,
     any_array,
     check_counts,
+    check_operation,
     check_root,
     output_like,
     output_of,
@@ -26,6 +27,8 @@ from p4reduce.arguments import (
 )
 from p4reduce.blocks import Absent, Array, Blocks, Part, Pieces, RawBlocks, Source, Target
 from p4reduce.calls import Call, Operation
+from p4reduce.sparse import SparseArray, to_runs
+from p4reduce.sparse_blocks import SparseSums
 from p4reduce.wire import Format
 
 T = TypeVar("T")
@@ -54,6 +57,23 @@ def allreduce(
         Blocks(result.reshape(-1), lanes),
         lambda: result,
     )
+
+
+def allreduce_sparse(
+    array: SparseArray, op: Operation, name: str | None, *, dense: bool
+) -> Plan[Any]:
+    """An all-reduce with other ideas of how an array is stored; other ranks may have it dense."""
+    runs, shape, give_back = to_runs(array)
+    dtype = runs.values.dtype
+    check_operation(op, dtype)
+    call = Call("allreduce", dtype.name, runs.size, op, name=name or "")
+    lanes = Format.INT32.lanes
+    source = runs.source(lanes)
+    if dense:
+        result = np.empty(shape, dtype)
+        return Plan(call, source, Blocks(result.reshape(-1), lanes), lambda: result)
+    sums = SparseSums(dtype, runs.size, lanes)
+    return Plan(call, source, sums, lambda: give_back(sums))
 
 
 def broadcast(

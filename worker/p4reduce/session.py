@@ -1,281 +1,398 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's membership of a job: joining, staying (a lease that is renewed), leaving."""
+"""A rank's part in a job, from joining to leaving, through the loss of switch and controller.
+
+What runs the collectives is an `Engine`, one for each life of the job. When its switch is lost, a
+`Recovery` finds the next one, and what the `Ledger` kept is run again on it.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import copy
 import logging
-import os
-import socket
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 
 import grpc
-import numpy as np
 
+from p4reduce.collective import Collective
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlClient, ControlError
-from p4reduce.control.client import ControllerUnreachableError as _NoAnswerError
-from p4reduce.control.tls import TlsError
+from p4reduce.control.client import ControlError
+from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
 from p4reduce.engine import Engine
-from p4reduce.environment import Placement
-from p4reduce.errors import (
-    AdmissionError,
-    ConfigurationError,
-    ControllerUnreachableError,
-    JobEndedError,
-    P4ReduceError,
-    P4ReduceTimeoutError,
-    WorkerLostError,
-)
-from p4reduce.frames import FrameBuffer
+from p4reduce.errors import ClosedError, JobEndedError, P4ReduceError, SwitchUnreachableError
+from p4reduce.ledger import Ledger
+from p4reduce.membership import Membership, Seat, here, translated
+from p4reduce.recovery import Recovery
+from p4reduce.seeker import UNKNOWN_FOR, Connect, Found, why_over
 from p4reduce.slots import SlotMachine
+from p4reduce.statistics import Statistics
 from p4reduce.transport.base import Transport
-from p4reduce.wire import AGGREGATION_PORT, Aggregation, Endpoint, Kind, template
 
 log = logging.getLogger(__name__)
 
-_ANY_PORT = 49152  # own UDP port where the transport has no addresses; ranks differ by IP address
-_HELLO_INTERVALS = (0.02, 0.5)  # seconds, first and longest: doubled each time
-_RETRY_JOIN = 0.1  # seconds
-_CALL_MARGIN = 2.0  # seconds that the controller has beyond what it was told
-_LEAVE_TIMEOUT = 2.0
 _STOP_TIMEOUT = 5.0
-
-_ADMISSION_CODES = frozenset(
-    {
-        grpc.StatusCode.ALREADY_EXISTS,
-        grpc.StatusCode.INVALID_ARGUMENT,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        grpc.StatusCode.FAILED_PRECONDITION,
-        grpc.StatusCode.PERMISSION_DENIED,
-    }
-)
-
-
-def _translated(error: ControlError, what: str) -> P4ReduceError:
-    text = f"{what}: {error}"
-    if isinstance(error, _NoAnswerError):
-        return ControllerUnreachableError(
-            f"{text}. Start one with p4reduce-controller serve, or say where it is by controller= "
-            "or P4REDUCE_CONTROLLER"
-        )
-    if error.code in _ADMISSION_CODES:
-        return AdmissionError(text)
-    if error.code == grpc.StatusCode.DEADLINE_EXCEEDED:
-        return P4ReduceTimeoutError(text)
-    if error.code in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.ABORTED):
-        return JobEndedError(text)
-    return ControllerUnreachableError(text)
-
-
-@dataclass(frozen=True)
-class _Membership:
-    """What a rank got from the controller, and proves itself by."""
-
-    incarnation: int
-    rank: int
-    nonce: int
+_FAREWELL = 2.0  # seconds that a rank stays for others that lack a result
+_FAREWELL_INTERVALS = (0.002, 0.05)  # seconds, first and longest: doubled each time
 
 
 class Session:
-    """From joining to leaving. It owns transport, engine, heartbeat and the controller's client.
+    """Owns engine, ledger, heartbeat and the calls to the controller.
 
     Args:
-        place: who this is.
-        job: name of the job.
-        controller: its address, or None for the default.
-        transport: to the switch; closed with the session, also if joining fails.
-        slots: how many to ask for if this rank makes the job; 0: the controller's default.
-        timeout: seconds for all of joining.
+        membership: joined already; closed with the session, also if attaching fails.
+        seat: in the job.
+        connect: opens a transport to the switch.
+        transport: opened by it already.
+        deadline: for all ranks to attach, on the monotonic clock.
+        timeout: seconds that recovering may take when nothing is under way that has a deadline.
+        recover: go on after the loss of the switch.
 
     Raises:
-        AdmissionError, ConfigurationError, ControllerUnreachableError, JobEndedError,
-        P4ReduceTimeoutError, SwitchUnreachableError: as their texts say.
+        AdmissionError, ControllerUnreachableError, JobEndedError, P4ReduceTimeoutError,
+        SwitchUnreachableError: as their texts say.
     """
 
     def __init__(
         self,
-        place: Placement,
-        job: str,
-        *,
-        controller: str | None,
+        membership: Membership,
+        seat: Seat,
+        connect: Connect,
         transport: Transport,
-        slots: int,
+        *,
+        deadline: float,
         timeout: float,
+        recover: bool,
     ) -> None:
-        self.rank = place.rank
-        self.world_size = place.world_size
-        self.job = job
-        self._who = f"rank {place.rank} of job {job!r}"
-        try:
-            self._client = ControlClient(controller)
-        except TlsError as error:
-            transport.close()
-            raise ConfigurationError(str(error)) from None
+        self.membership = membership
+        self.timeout = timeout
+        self._connect = connect
+        self._recover = recover
+        self._lock = threading.RLock()
         self._closing = threading.Event()
-        self._lock = threading.Lock()
-        self._closed = False
-        deadline = time.monotonic() + timeout
-        joined: _Membership | None = None
+        self._error: P4ReduceError | None = None
+        self._recovery: Recovery | None = None
+        self._lost_frames = 0  # by the kernel, on transports that are gone
+        self._recoveries = 0
+        self._repeated = 0
+        self._seat = seat
         try:
-            reply = self._join(slots, deadline)
-            joined = _Membership(reply.incarnation, place.rank, reply.nonce)
-            here = transport.endpoint or Endpoint(
-                reply.suggested_mac, reply.suggested_ip, _ANY_PORT
-            )
-            switch = Endpoint(reply.switch_mac, reply.switch_ip, AGGREGATION_PORT)
-            ready = self._attach(joined, transport, here, switch, deadline)
-        except BaseException:
+            left = max(deadline - time.monotonic(), 0.1)
+            ready = membership.attach(seat, transport, left)
+        except BaseException as error:
             transport.close()
-            if joined is not None:
-                self._leave(joined)
-            self._client.close()
+            membership.leave(seat)
+            membership.close()
+            if isinstance(error, ControlError):
+                what = f"{membership.who} joined, but the job does not start"
+                raise translated(error, what) from None
             raise
-        self._membership = joined
         self.slots = ready.slot_count
-        self.incarnation = joined.incarnation
-        machine = SlotMachine(
-            slots=ready.slot_count,
-            job=joined.incarnation,
-            rank=place.rank,
-            world_size=ready.world_size,
-            here=here,
-            switch=switch,
-        )
-        self.engine = Engine(machine, transport, f"p4reduce-{place.rank}")
+        self._lease = ready.lease
+        self._ledger = Ledger(self.slots)
+        self._engine = self._start_engine(Found(seat, transport, ready, 0), None)
         self._heartbeat = threading.Thread(
-            target=self._stay, args=(ready.lease,), name=f"p4reduce-lease-{place.rank}", daemon=True
+            target=self._stay, name=f"p4reduce-lease-{seat.rank}", daemon=True
         )
         self._heartbeat.start()
 
-    # -- Joining ---------------------------------------------------------------------------------
+    @property
+    def rank(self) -> int:
+        return self._seat.rank
 
-    def _join(self, slots: int, deadline: float) -> pb.JoinReply:
-        request = pb.JoinRequest(
-            job=self.job,
-            rank=self.rank,
-            world_size=self.world_size,
-            slots=slots,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-        )
-        while True:
-            left = max(deadline - time.monotonic(), 0.1)
+    @property
+    def world_size(self) -> int:
+        return self._seat.world_size
+
+    @property
+    def job(self) -> str:
+        return self.membership.job
+
+    @property
+    def broken(self) -> P4ReduceError | None:
+        """Why nothing can be reduced any more, or None."""
+        return self._error or self._engine.broken
+
+    # -- Collectives -----------------------------------------------------------------------------
+
+    def submit(self, collective: Collective) -> None:
+        """Start a collective. Raises what broke the session before."""
+        with self._lock:
+            if self._closing.is_set():
+                raise ClosedError("the communicator is closed")
+            if self.broken is not None:
+                raise copy.copy(self.broken)
+            if self._recover:
+                self._ledger.add(collective)
+            if self._recovery is None:
+                self._engine.submit(collective)
+            else:
+                self._recovery.wake()
+
+    def fail(self, error: P4ReduceError) -> None:
+        """End all collectives, now and from now on, with an error; the first one counts."""
+        with self._lock:
+            if self.broken is not None:
+                return
+            self._error = error
+            if self._recovery is None:
+                self._engine.fail(error)
+            else:
+                self._ledger.fail(error)
+                self._recovery.wake()
+
+    def statistics(self) -> Statistics:
+        """Return the figures so far, of all lives of the job."""
+        with self._lock:
+            figures = self._engine.statistics()
+            return replace(
+                figures,
+                dropped=figures.dropped + self._lost_frames,
+                recoveries=self._recoveries,
+                repeated=self._repeated,
+            )
+
+    def _start_engine(self, found: Found, before: SlotMachine | None) -> Engine:
+        seat, transport, ready = found.seat, found.transport, found.ready
+        if ready is None:
+            assert before is not None
+            machine = before
+            machine.resume(time.monotonic())
+        else:
+            machine = SlotMachine(
+                slots=ready.slot_count,
+                job=seat.incarnation,
+                rank=seat.rank,
+                world_size=ready.world_size,
+                here=here(seat, transport),
+                switch=seat.switch,
+            )
+            if before is not None:
+                machine.counts, machine.round_trips = before.counts, before.round_trips
+
+        def lost(error: SwitchUnreachableError) -> None:
+            self._switch_lost(seat, str(error))
+
+        name = f"p4reduce-{seat.rank}"
+        return Engine(machine, transport, name, lost if self._recover else None)
+
+    # -- The switch is lost ----------------------------------------------------------------------
+
+    def _switch_lost(self, seat: Seat, why: str) -> None:
+        """Look for it. Called by the engine when its transport broke, and by the heartbeat."""
+        with self._lock:
+            if seat is not self._seat or self._recovery is not None:
+                return
+            if self._closing.is_set() or self.broken is not None:
+                # The engine may be gone before it has heard of the end.
+                self._ledger.fail(self.broken or ClosedError("the communicator was closed"))
+                return
+            log.warning("%s: %s; looking for the switch", self.membership.who, why)
+            self._recovery = Recovery(self, self._engine, seat, self._connect)
+            self._recovery.start()
+
+    # What follows is for `Recovery`.
+
+    def halted(self) -> None:
+        """The old engine has ended."""
+        with self._lock:
+            self._lost_frames += self._engine.statistics().dropped
+
+    def over(self) -> bool:
+        """Whether nobody wants the switch any more."""
+        return self._closing.is_set() or self._error is not None
+
+    @property
+    def completed(self) -> int:
+        """Number of the first collective of which this rank lacks the result."""
+        with self._lock:
+            return self._ledger.completed
+
+    def under_way(self) -> list[Collective]:
+        """Return the collectives that somebody waits for."""
+        with self._lock:
+            return self._ledger.under_way
+
+    def moved(self, seat: Seat) -> None:
+        """This rank has a seat in the next life of the job."""
+        with self._lock:
+            self._seat = seat
+
+    def resume(self, found: Found, before: SlotMachine) -> None:
+        """Go on with a switch. Raises P4ReduceError if that cannot be."""
+        with self._lock:
+            if self.over():
+                found.transport.close()
+                return
+            again: list[Collective] = []
             try:
-                return self._client.call(self._client.stub.Join, request, timeout=left)
-            except ControlError as error:
-                # An earlier life of the job is about to end when its last ranks have left.
-                ending = error.code == grpc.StatusCode.FAILED_PRECONDITION
-                if not ending or time.monotonic() + _RETRY_JOIN >= deadline:
-                    raise _translated(error, f"{self._who} cannot join") from None
-            time.sleep(_RETRY_JOIN)
+                if found.ready is not None:
+                    if found.ready.slot_count != self.slots:
+                        raise P4ReduceError(
+                            f"{self.membership.who}: the job had {self.slots} slots and was "
+                            f"formed anew with {found.ready.slot_count}"
+                        )
+                    again = self._ledger.replay(found.resume_from)
+                    self._lease = found.ready.lease
+            except BaseException:
+                found.transport.close()
+                raise
+            self._engine = self._start_engine(found, before)
+            self._recovery = None
+            self._recoveries += 1
+            self._repeated += len(again)
+            for collective in again:
+                self._engine.submit(collective)
 
-    def _attach(
-        self,
-        joined: _Membership,
-        transport: Transport,
-        here: Endpoint,
-        switch: Endpoint,
-        deadline: float,
-    ) -> pb.Ready:
-        """Send HELLO until the controller says that all are there."""
-        hello = FrameBuffer(1)
-        header = Aggregation(
-            kind=Kind.HELLO, job=joined.incarnation, rank=joined.rank, contributors=joined.nonce
-        )
-        hello.put(0, template(here, switch, header))
-
-        def await_ready(request: pb.AwaitReadyRequest, **options: float) -> pb.Ready:
-            pending = self._client.stub.AwaitReady.future(request, timeout=options["timeout"])
-            interval, longest = _HELLO_INTERVALS
-            try:
-                while not pending.done():
-                    transport.send(hello, np.zeros(1, np.int64))
-                    with contextlib.suppress(grpc.FutureTimeoutError):
-                        pending.result(timeout=interval)
-                    while transport.receive():
-                        pass  # what others send on the network; or the news that it is gone
-                    interval = min(2 * interval, longest)
-                return pending.result()
-            finally:
-                pending.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it open
-
-        left = max(deadline - time.monotonic(), 0.1)
-        request = pb.AwaitReadyRequest(
-            incarnation=joined.incarnation, rank=joined.rank, nonce=joined.nonce, timeout=left
-        )
-        try:
-            return self._client.call(await_ready, request, timeout=left + _CALL_MARGIN)
-        except ControlError as error:
-            raise _translated(error, f"{self._who} joined, but the job does not start") from None
+    def give_up(self, error: P4ReduceError) -> None:
+        """There will be no switch."""
+        with self._lock:
+            self.fail(error)
+            self._ledger.fail(self._error or error)
 
     # -- Staying ---------------------------------------------------------------------------------
 
-    def _stay(self, lease: float) -> None:
-        """Renew the lease three times within its length, and hear how the others are."""
-        interval = lease / 3
-        unreachable_since: float | None = None
-        request = pb.HeartbeatRequest(
-            incarnation=self._membership.incarnation,
-            rank=self._membership.rank,
-            nonce=self._membership.nonce,
-        )
-        while not self._closing.wait(interval):
+    def _stay(self) -> None:
+        """Renew the lease three times within its length, and hear how the others are.
+
+        This goes on when the job has failed: who is still there may form it anew.
+        """
+        trouble_since: float | None = None
+        while not self._closing.wait(self._lease / 3):
+            seat = self._seat
             try:
-                reply = self._client.call(self._client.stub.Heartbeat, request, timeout=interval)
-            except _NoAnswerError as error:
-                # The switch sums without its controller, so this alone ends nothing.
-                if unreachable_since is None:
-                    unreachable_since = time.monotonic()
-                    log.warning("%s: %s; going on without it", self._who, error)
-                continue
+                reply = self._beat(seat, self._lease / 3)
             except ControlError as error:
-                self.engine.fail(_translated(error, f"{self._who} is out of it"))
-                return
+                # The switch sums without its controller, so its absence alone ends nothing. One
+                # that was started anew may need a moment to know the job.
+                unknown = error.code == grpc.StatusCode.NOT_FOUND
+                now = time.monotonic()
+                if trouble_since is None:
+                    trouble_since = now
+                    log.warning("%s: %s; going on without it", self.membership.who, error)
+                if isinstance(error, NoAnswerError):
+                    trouble_since = now  # the patience with one that answers begins when it does
+                elif not unknown or now - trouble_since > UNKNOWN_FOR:
+                    self.fail(translated(error, f"{self.membership.who} is out of it"))
+                    return
+                continue
             except ValueError:
                 return  # the client was closed meanwhile
-            if unreachable_since is not None:
-                log.warning("%s: the controller answers again", self._who)
-                unreachable_since = None
-            if self._hear(reply):
-                return
+            if trouble_since is not None:
+                log.warning("%s: the controller answers again", self.membership.who)
+                trouble_since = None
+            self._hear(seat, reply)
 
-    def _hear(self, reply: pb.HeartbeatReply) -> bool:
-        """Act on how the job is; return whether it is over."""
-        lost = tuple(reply.lost)
-        if lost:
-            self.engine.fail(
-                WorkerLostError(f"job {self.job!r} has failed: {reply.reason}", ranks=lost)
-            )
-            return True
-        if reply.state in (pb.FAILED, pb.ENDED):
-            self.engine.fail(JobEndedError(f"job {self.job!r} is over: {reply.reason}"))
-            return True
-        if reply.left:
-            self.engine.ranks_left(tuple(reply.left))
-        return False
+    def _beat(self, seat: Seat, timeout: float) -> pb.HeartbeatReply:
+        unanswered, heard = (0.0, 0.0) if self._recovery else self._engine.silence()
+        request = pb.HeartbeatRequest(
+            incarnation=seat.incarnation,
+            rank=seat.rank,
+            nonce=seat.nonce,
+            completed=self.completed,
+            unanswered=unanswered,
+            heard=heard,
+        )
+        return self.membership.heartbeat(request, timeout)
+
+    def _hear(self, seat: Seat, reply: pb.HeartbeatReply) -> None:
+        """Act on how the job is."""
+        with self._lock:
+            if seat is not self._seat:
+                return
+            error = why_over(self.job, seat.rank, reply)
+            if error is not None:
+                self.fail(error)
+            elif reply.state == pb.FAILED:
+                if self._recover:
+                    self._switch_lost(seat, reply.reason)
+                else:
+                    self.fail(JobEndedError(f"job {self.job!r} is over: {reply.reason}"))
+            elif reply.left:
+                self._engine.ranks_left(tuple(reply.left))
 
     # -- Leaving ---------------------------------------------------------------------------------
 
+    def stay_for_others(self) -> None:
+        """Wait until all ranks have the results that this one has, or for a bounded time.
+
+        If the switch were lost before that, they could not be had again without this rank. So
+        that takes as long as recovering may, should the switch be lost just now, and two seconds
+        otherwise: after that a rank only lacks a result if it hangs.
+        """
+        if not self._recover:
+            return
+        start = time.monotonic()
+        interval, longest = _FAREWELL_INTERVALS
+        while not self.over() and self.broken is None:
+            waited = time.monotonic() - start
+            if waited > (_FAREWELL if self._recovery is None else self.timeout):
+                return
+            try:
+                reply = self._beat(self._seat, _FAREWELL)
+            except (ControlError, ValueError):
+                return
+            if reply.state == pb.RUNNING and reply.completed_by_all >= self.completed:
+                return
+            if reply.state != pb.RUNNING and self._recovery is None:
+                self._hear(self._seat, reply)
+            self._closing.wait(interval)
+            interval = min(2 * interval, longest)
+
     def close(self) -> None:
         """Stop, and leave the job. What is under way ends with `ClosedError`. Idempotent."""
+        seat = self._stop()
+        if seat is not None:
+            self.membership.leave(seat)
+            self._hang_up()
+
+    def _stop(self) -> Seat | None:
+        """Stop computing; the lease still has to be given back. None: that was done before."""
         with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        self._closing.set()
-        self.engine.stop(_STOP_TIMEOUT)
-        self._leave(self._membership)
-        self._client.close()
+            if self._closing.is_set():
+                return None
+            self._closing.set()
+            recovery, engine = self._recovery, self._engine
+        if recovery is not None:
+            recovery.stop(_STOP_TIMEOUT)
+        engine.stop(_STOP_TIMEOUT)
+        with self._lock:
+            self._ledger.fail(self.broken or ClosedError("the communicator was closed"))
+            return self._seat
+
+    def _hang_up(self) -> None:
+        self.membership.close()
         if threading.current_thread() is not self._heartbeat:
             self._heartbeat.join(_STOP_TIMEOUT)
 
-    def _leave(self, member: _Membership) -> None:
-        request = pb.LeaveRequest(
-            incarnation=member.incarnation, rank=member.rank, nonce=member.nonce
-        )
-        # If nobody hears it, the lease runs out.
-        with contextlib.suppress(ControlError, ValueError):
-            self._client.call(self._client.stub.Leave, request, timeout=_LEAVE_TIMEOUT)
+
+def join(
+    membership: Membership,
+    connect: Connect,
+    *,
+    slots: int,
+    deadline: float,
+    timeout: float,
+    recover: bool,
+) -> Session:
+    """Join a job and return when all of its ranks are there. See `Session`."""
+    try:
+        transport = connect(0)
+    except BaseException:
+        membership.close()
+        raise
+    try:
+        seat = membership.join(slots, deadline)
+    except BaseException:
+        transport.close()
+        membership.close()
+        raise
+    return Session(
+        membership,
+        seat,
+        connect,
+        transport,
+        deadline=deadline,
+        timeout=timeout,
+        recover=recover,
+    )

@@ -45,13 +45,13 @@ from p4reduce.errors import (
 )
 from p4reduce.frames import FrameBuffer
 from p4reduce.quantise import Quantiser
+from p4reduce.ranks import describe_ranks, ranks_of
 from p4reduce.statistics import Counts, RoundTrips
 from p4reduce.timers import RetransmissionTimeout
 from p4reduce.wire import (
     AGG_BYTES,
     AGGREGATION_VERSION,
     EMPTY_FRAME_BYTES,
-    MAX_WORLD_SIZE,
     NO_BLOCK,
     NONFINITE_EXPONENT,
     PAYLOAD_BYTES,
@@ -91,6 +91,7 @@ class SlotMachine:
         opening_timeout: the same for rounds that open a stripe, which take as long as the slowest
             rank needs to get there: no measure of the network, but of when to become impatient.
         broken: why no collective can be run any more, or None.
+        heard_switch_at: when the switch last answered anything; -inf if it never did.
 
     Args:
         slots: how many the job has; all ranks have the same number.
@@ -151,7 +152,7 @@ class SlotMachine:
         self._due = np.full(slots, np.inf)
         self._retransmissions = np.zeros(slots, np.int64)
         self._backed_off = False  # whether any of these is not 0
-        self._heard_switch_at = -np.inf
+        self.heard_switch_at = -np.inf
         self._left: tuple[int, ...] = ()
         self._left_bits = np.uint64(0)
 
@@ -271,6 +272,16 @@ class SlotMachine:
             self._left_bits = np.uint64(sum(1 << rank for rank in ranks))
             self._due[np.isfinite(self._due)] = now
 
+    def resume(self, now: float) -> None:
+        """Go on over a new transport: what was under way on the old one counts as lost."""
+        self._due[self._expected != _IDLE] = now
+
+    def postpone(self, until: float) -> None:
+        """Let no collective come to its deadline before `until`."""
+        for collective in self._collectives.values():
+            collective.deadline = max(collective.deadline, until)
+        self._earliest_deadline = max(self._earliest_deadline, until)
+
     def expire(self, now: float) -> None:
         """Repeat the frames whose time is up; end everything if a deadline has passed."""
         if self.next_due > now:
@@ -296,7 +307,7 @@ class SlotMachine:
             collective, answers = plain
             self.counts.frames_received += count
             self.counts.bytes_received += count * PAYLOAD_FRAME_BYTES
-            self._heard_switch_at = now
+            self.heard_switch_at = now
             blocks = self._block[answers.slots]
             self._dequantise(collective, buffer, answers, blocks, slice(None))
             self._complete(collective, answers, now)
@@ -305,7 +316,7 @@ class SlotMachine:
         answers = self._answers_to_us(buffer, count)
         if not len(answers):
             return
-        self._heard_switch_at = now
+        self.heard_switch_at = now
         answers = self._results_under_way(answers)
         if not len(answers):
             return
@@ -455,7 +466,7 @@ class SlotMachine:
         if without.any():
             bits = int(np.bitwise_or.reduce(without))
             collective = self._collectives[int(self._owner[answers.slots[without != 0][0]])]
-            self.fail(self._left_error(_ranks_of(bits), collective))
+            self.fail(self._left_error(ranks_of(bits), collective))
 
     def _mismatch(self, slot: int) -> None:
         collective = self._collectives[int(self._owner[slot])]
@@ -649,7 +660,7 @@ class SlotMachine:
             if not self._collectives:
                 self._earliest_deadline = np.inf
             if collective.overflowed is None:
-                self.counts.collectives += 1
+                self.counts.collectives += not collective.for_others
                 collective.finish()
             else:
                 collective.finish(_overflow_error(collective, collective.overflowed))
@@ -748,7 +759,7 @@ class SlotMachine:
             waiting = np.flatnonzero(self._expected != _IDLE)
             what += ", still behind earlier ones"
         tries = int(self._retransmissions[waiting].max())
-        if self._heard_switch_at < collective.started and tries >= _TRIES_TO_TELL:
+        if self.heard_switch_at < collective.started and tries >= _TRIES_TO_TELL:
             return SwitchUnreachableError(
                 f"{what}: the switch has answered nothing, though asked {tries} times again "
                 f"(slot {int(waiting[0])})"
@@ -763,7 +774,7 @@ class SlotMachine:
             )
         slot = int(told[0])
         everybody = (1 << self._world_size) - 1
-        missing = _ranks_of(everybody & ~int(self._heard[slot]))
+        missing = ranks_of(everybody & ~int(self._heard[slot]))
         return P4ReduceTimeoutError(
             f"{what}: slot {slot} waits for {describe_ranks(missing)}, which the switch has not "
             "heard",
@@ -780,12 +791,3 @@ def _overflow_error(collective: Collective, block: int) -> LaneOverflowError:
         f"elements {first:,} to {first + collective.format.lanes - 1:,}",
         block=block,
     )
-
-
-def _ranks_of(bits: int) -> tuple[int, ...]:
-    return tuple(rank for rank in range(MAX_WORLD_SIZE) if bits >> rank & 1)
-
-
-def describe_ranks(ranks: tuple[int, ...]) -> str:
-    """Return "rank 3" or "ranks 1, 3"."""
-    return f"rank{'s' * (len(ranks) != 1)} {', '.join(map(str, ranks)) or '(none)'}"

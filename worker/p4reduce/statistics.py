@@ -78,6 +78,8 @@ class Statistics(Counts):
         round_trip_p50, round_trip_p90, round_trip_p99: seconds from a contribution to its result,
             of the latest 4,096 rounds; this includes waiting for the slowest rank. NaN at first.
         retransmission_timeout: seconds after which a contribution is sent again, now.
+        recoveries: how often a lost switch was found again.
+        repeated: collectives run again for that, on this rank's behalf or another's.
     """
 
     dropped: int = 0
@@ -85,3 +87,5 @@ class Statistics(Counts):
     round_trip_p90: float = float("nan")
     round_trip_p99: float = float("nan")
     retransmission_timeout: float = 0.0
+    recoveries: int = 0
+    repeated: int = 0

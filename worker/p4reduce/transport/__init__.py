@@ -6,7 +6,7 @@ from __future__ import annotations
 from p4reduce.transport.base import Transport
 from p4reduce.transport.faulty import FaultPlan, FaultyTransport
 from p4reduce.transport.packet import PacketTransport
-from p4reduce.transport.select import INTERFACE_ENVIRONMENT, open_transport
+from p4reduce.transport.select import INTERFACE_ENVIRONMENT, open_port, port_name
 from p4reduce.transport.unix import UnixTransport
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "PacketTransport",
     "Transport",
     "UnixTransport",
-    "open_transport",
+    "open_port",
+    "port_name",
 ]

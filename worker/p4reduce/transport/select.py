@@ -15,8 +15,8 @@ INTERFACE_ENVIRONMENT = "P4REDUCE_INTERFACE"
 _UNIX = "unix:"
 
 
-def open_transport(interface: str | None, rank: int, local_rank: int) -> Transport:
-    """Open the transport that a setting asks for.
+def port_name(interface: str | None, rank: int, local_rank: int) -> str:
+    """Return which port of the switch, or interface, a setting asks for.
 
     Args:
         interface: the name of a network interface, or "unix:/path" for a port of the embedded
@@ -25,12 +25,8 @@ def open_transport(interface: str | None, rank: int, local_rank: int) -> Transpo
         rank: within the job.
         local_rank: within this host.
 
-    Returns:
-        The transport, with faults injected where `$P4REDUCE_FAULTS` asks for them.
-
     Raises:
         ConfigurationError: nothing says which interface, or it does not read as one.
-        SwitchUnreachableError: it cannot be opened.
     """
     given = interface or os.environ.get(INTERFACE_ENVIRONMENT)
     if not given:
@@ -40,16 +36,32 @@ def open_transport(interface: str | None, rank: int, local_rank: int) -> Transpo
             "(unix:/run/p4reduce/port{port}.sock)"
         )
     try:
-        name = given.format(rank=rank, local_rank=local_rank, port=rank + 1)
+        return given.format(rank=rank, local_rank=local_rank, port=rank + 1)
     except (KeyError, IndexError, ValueError) as error:
         raise ConfigurationError(
             f"interface {given!r}: {error!r}; {{rank}}, {{local_rank}} and {{port}} are filled in"
         ) from None
+
+
+def open_port(name: str, rank: int, udp_port: int = 0) -> Transport:
+    """Open a transport.
+
+    Args:
+        name: as `port_name` returns it.
+        rank: of this process at first; faults are drawn by it.
+        udp_port: own, where the transport has one; 0: any.
+
+    Returns:
+        The transport, with faults injected where `$P4REDUCE_FAULTS` asks for them.
+
+    Raises:
+        SwitchUnreachableError: it cannot be opened.
+    """
     transport: Transport
     if name.startswith(_UNIX):
         transport = UnixTransport(name.removeprefix(_UNIX))
     else:
-        transport = PacketTransport(name)
+        transport = PacketTransport(name, udp_port)
     if faults := os.environ.get(FAULTS_ENVIRONMENT):
         transport = FaultyTransport(transport, FaultPlan.parse(faults, stream=rank))
     return transport

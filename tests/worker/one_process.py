@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real P4 program and all ranks' slot machines in one thread, in any interleaving."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from p4reduce import wire
+from p4reduce.frames import FrameBuffer
+from p4reduce.slots import SlotMachine
+from p4reduce_switch.multicast import Replica
+from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.tables import Entry
+
+CONFIG = Path(__file__).parents[2] / "p4src" / "compiled" / "p4reduce.json"
+SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
+FULL_GROUP, HALVES_GROUP = 2, 3
+
+
+def endpoint(rank: int) -> wire.Endpoint:
+    return wire.Endpoint(f"02:00:00:00:00:{rank + 1:02x}", f"10.77.0.{rank + 1}", 49152 + rank)
+
+
+class OneProcess:
+    """A job of some ranks on a switch that is used by it alone.
+
+    The clock stands still but for `tick`, which lets all timers run out.
+
+    Args:
+        world_size: ranks, at the ports from 1 on.
+        slots: of the job.
+        rng: decides on the order of frames, and which are lost.
+        loss: the share of frames that are, each way.
+    """
+
+    def __init__(
+        self, world_size: int, slots: int, rng: np.random.Generator, loss: float = 0.0
+    ) -> None:
+        self.world_size = world_size
+        self.slots = slots
+        self._rng = rng
+        self._loss = loss
+        self._now = 0.0
+        self._job = 6
+        self.new_switch()
+
+    def new_switch(self) -> None:
+        """Start anew, with an incarnation id that was never used."""
+        self._job += 1
+        self._pipeline = Pipeline(CONFIG.read_bytes())
+        tables = self._pipeline.tables
+        switch_mac = int(SWITCH.mac.replace(":", ""), 16)
+        tables["own_address"].insert(Entry((_number(SWITCH.ip),), 0, "is_own", (switch_mac,)))
+        for rank in range(self.world_size):
+            here = endpoint(rank)
+            mac, ip = int(here.mac.replace(":", ""), 16), _number(here.ip)
+            key = (rank + 1, ip, self._job, rank)
+            grant = (1 << rank, (1 << self.world_size) - 1, 0, self.slots)
+            groups = (FULL_GROUP, HALVES_GROUP)
+            tables["admission"].insert(Entry(key, 0, "grant", (*grant, *groups)))
+            address = (mac, ip, here.udp_port, rank)
+            for part, action in enumerate(("whole", "first_half", "second_half")):
+                entry = Entry((3 * rank + part + 1,), 0, action, address)
+                tables["delivery"].insert(entry)
+        ranks = range(self.world_size)
+        wholes = [Replica(rank + 1, 3 * rank + 1) for rank in ranks]
+        halves = [Replica(rank + 1, 3 * rank + part) for rank in ranks for part in (2, 3)]
+        self._pipeline.multicast.insert(FULL_GROUP, wholes)
+        self._pipeline.multicast.insert(HALVES_GROUP, halves)
+        self._flying: list[tuple[int, bytes]] = []  # port, or minus the port on the way back
+        self.machines = [
+            SlotMachine(
+                slots=self.slots,
+                job=self._job,
+                rank=rank,
+                world_size=self.world_size,
+                here=endpoint(rank),
+                switch=SWITCH,
+            )
+            for rank in ranks
+        ]
+
+    def step(self) -> bool:
+        """Let one frame arrive, any of those under way; return whether there was one."""
+        for rank, machine in enumerate(self.machines):
+            rows = machine.take_sendable()
+            machine.sent(rows, self._now)
+            self._fly((rank + 1, machine.outgoing.get(row)) for row in rows)
+        if not self._flying:
+            return False
+        port, frame = self._flying.pop(int(self._rng.integers(len(self._flying))))
+        if port > 0:
+            self._fly((-out, copy) for out, copy in self._pipeline.process(port, frame))
+        else:
+            buffer = FrameBuffer(1)
+            buffer.put(0, frame)
+            self.machines[-port - 1].receive(buffer, 1, self._now)
+        return True
+
+    def tick(self) -> None:
+        """Let the timers run out."""
+        self._now += 1.0
+        for machine in self.machines:
+            machine.expire(self._now)
+
+    def _fly(self, frames: Iterable[tuple[int, bytes]]) -> None:
+        for port, frame in frames:
+            if self._rng.random() >= self._loss:
+                self._flying.append((port, bytes(frame)))
+
+
+def _number(ip: str) -> int:
+    number = 0
+    for part in ip.split("."):
+        number = number << 8 | int(part)
+    return number
