@@ -52,6 +52,7 @@ from p4reduce_controller.p4client import (
 from p4reduce_controller.program import Program
 from p4reduce_controller.reforming import Place, Reformation, Reforming
 from p4reduce_controller.schema import Counts, Row
+from p4reduce_controller.tokens import operator_token
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +134,7 @@ class Controller:
         self._stopping = threading.Event()
         self._room = threading.BoundedSemaphore(HELLOS_IN_FLIGHT)
         self._receiver = threading.Thread(target=self._receive, name="packet-in", daemon=True)
+        self.operator_token = operator_token(settings.state_directory)
         self.jobs = Jobs(
             self,
             lease=settings.lease,

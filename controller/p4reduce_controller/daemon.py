@@ -13,15 +13,15 @@ from p4reduce.control.control_pb2_grpc import add_ControlServicer_to_server
 from p4reduce_controller import listen
 from p4reduce_controller.addresses import parse_ip, parse_mac
 from p4reduce_controller.controller import Controller, Settings
+from p4reduce_controller.decoding import Decoding
 from p4reduce_controller.fabric import Fabric
+from p4reduce_controller.limits import MAX_CALLS, SERVER_OPTIONS
 from p4reduce_controller.p4client import SwitchClient
 from p4reduce_controller.program import Program, load_program
 from p4reduce_controller.service import Service
 
 log = logging.getLogger(__name__)
 
-# Two servers on one TCP port would share the calls between them; off, the second is refused.
-_OPTIONS = [("grpc.so_reuseport", 0)]
 ANSWERS_GRACE = 0.3  # seconds for the last answers when stopping
 
 
@@ -60,7 +60,11 @@ class Daemon:
         """Serve until `stop` is set; `ready` is called with the address when all is up."""
         try:
             controller = Controller(self._settings, self.client, self._fabric, self._program)
-            server = grpc.aio.server(options=_OPTIONS)
+            server = grpc.aio.server(
+                interceptors=[Decoding()],
+                options=SERVER_OPTIONS,
+                maximum_concurrent_rpcs=MAX_CALLS,
+            )
             add_ControlServicer_to_server(Service(controller), server)
             address = listen.bind(server, self._settings.listen, self._settings.tls)
         except BaseException:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 REMEMBERED = 1000
 WAITING = 1000  # events that a slow watcher may be behind
+MAX_WATCHERS = 64
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,10 @@ class Event:
 
 class TooSlowError(Exception):
     """A watcher has not kept up."""
+
+
+class TooManyError(Exception):
+    """As many watch as may."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +70,11 @@ class EventLog:
     def watch(self, job: str, recent: int) -> Iterator[AsyncIterator[Event]]:
         """Give the events of `job` (or all, if empty): the `recent` latest ones, then each new one.
 
-        Ends when the log is closed; raises TooSlowError where events would be left out.
+        Ends when the log is closed; raises TooSlowError where events would be left out, and
+        TooManyError if too many watch already.
         """
+        if len(self._watchers) >= MAX_WATCHERS:
+            raise TooManyError(f"{MAX_WATCHERS} watch already; no more can")
         queue: asyncio.Queue[Event | _End] = asyncio.Queue(WAITING + 1)
         past = [event for event in self._recent if job in ("", event.job)]
         for event in past[max(0, len(past) - recent) :]:

@@ -7,6 +7,7 @@ import enum
 from dataclasses import dataclass, field
 
 from p4reduce_controller.addresses import format_ip, format_mac
+from p4reduce_controller.token_hash import TokenHash
 
 MAX_WORLD_SIZE = 64
 SLOTS = 1024
@@ -45,6 +46,7 @@ class Cause(enum.Enum):
     EXHAUSTED = enum.auto()
     UNKNOWN = enum.auto()
     WRONG_NONCE = enum.auto()
+    WRONG_TOKEN = enum.auto()
     WRONG_STATE = enum.auto()
     SWITCH_REFUSED = enum.auto()
     SWITCH_LOST = enum.auto()
@@ -147,6 +149,7 @@ class Job:
     replica_ids: list[int] = field(default_factory=list)  # REPLICAS_A_RANK for each rank in turn
     cause: Cause | None = None
     reason: str = ""
+    token: TokenHash | None = None  # joining and deleting it take this one
     over: bool = False  # what it had on the switch is being removed, or was
     released: bool = False  # it was, and its slots and ids are free
     elastic: bool = False  # re-formed of those who were there: it fails rather than wait for others

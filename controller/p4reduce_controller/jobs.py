@@ -37,6 +37,7 @@ from p4reduce_controller.job import (
     count_text,
     ranks_text,
 )
+from p4reduce_controller.token_hash import TokenHash
 
 MAX_NAME = 100
 SECRET_BYTES = 32
@@ -115,6 +116,11 @@ class Jobs:
             raise RefusedError(Cause.UNKNOWN, f"there is no job {name!r}")
         return job
 
+    def living(self, name: str) -> Job | None:
+        """Return the job that has the name now."""
+        job = self._by_name.get(name)
+        return job if job is not None and job.alive else None
+
     def member(self, incarnation: int, rank: int, nonce: int) -> tuple[Job, Member]:
         """Return who proves by `nonce` to be a rank. Raises RefusedError."""
         job = self._by_incarnation.get(incarnation)
@@ -135,7 +141,15 @@ class Jobs:
 
     # -- Joining -----------------------------------------------------------------------
 
-    def create(self, name: str, world_size: int, slots: int, *, by_operator: bool = True) -> Job:
+    def create(
+        self,
+        name: str,
+        world_size: int,
+        slots: int,
+        token: TokenHash | None = None,
+        *,
+        by_operator: bool = True,
+    ) -> Job:
         """Make a job; `slots` 0 means the default. Raises RefusedError."""
         self._check_open()
         _check_name(name)
@@ -143,6 +157,7 @@ class Jobs:
         _check_number("number of slots", slots, 0, SLOTS)
         self._check_unused(name)
         job = self._make(name, world_size, slots, by_operator)
+        job.token = token
         self._listener.changed()
         return job
 
@@ -194,8 +209,12 @@ class Jobs:
         host: str,
         pid: int,
         ring_address: str = "",
+        token: TokenHash | None = None,
     ) -> tuple[Job, Member]:
-        """Register a rank, making the job if there is none alive. Raises RefusedError."""
+        """Register a rank, making the job, with `token`, if there is none alive.
+
+        Whether the rank may join one that there is has been seen to. Raises RefusedError.
+        """
         self._check_open()
         _check_name(name)
         _check_number("world size", world_size, 1, MAX_WORLD_SIZE)
@@ -205,9 +224,9 @@ class Jobs:
             )
         [host_number] = self._holdings.host_numbers(1)
         try:
-            job = self._by_name.get(name)
-            if job is None or not job.alive:
-                job = self.create(name, world_size, slots, by_operator=False)
+            job = self.living(name)
+            if job is None:
+                job = self.create(name, world_size, slots, token, by_operator=False)
             self._check_fits(job, rank, world_size, slots)
         except BaseException:
             self._holdings.free_host_numbers([host_number])
@@ -519,6 +538,7 @@ class Jobs:
             self._holdings.free_host_numbers(host_numbers)
             raise
         job.elastic = elastic
+        job.token = old.token
         new_places = {}
         for (rank, place), host_number in zip(sorted(places.items()), host_numbers, strict=True):
             member = old.members[rank]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import socket
 import stat
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import grpc.aio
 from p4reduce.control import tls
+from p4reduce.control.address import is_local
 
 
 class ListenError(Exception):
@@ -34,7 +34,7 @@ def prepare(address: str, files: tls.TlsFiles | None = None) -> None:
     host = host.removeprefix("[").removesuffix("]")
     if files is not None:
         _check_files(files)
-    elif not _is_loopback(host):
+    elif not is_local(address):
         raise ListenError(
             f"refusing to listen at {address} without TLS: beyond loopback anybody could take a "
             f"job over. Give {', '.join(tls.OPTIONS)}, or listen at unix:PATH or 127.0.0.1:PORT"
@@ -133,12 +133,3 @@ def _check_free(host: str, port: int) -> None:
             probe.listen()
     except OSError as error:
         raise ListenError(f"cannot listen at {host}:{port}: {error}") from None
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -120,6 +120,7 @@ def job_details(job: pb.Job, ranks: Mapping[int, pb.RankStatistics]) -> Renderab
         "ranks": str(job.world_size),
         "slots": f"{job.slot_base}-{job.slot_base + job.slot_count - 1} ({job.slot_count})",
         "created": f"{clock(job.created)} ({age(time.time() - job.created)} ago)",
+        "token": "needed to join or delete it" if job.has_token else "",
     }
     table = columns(
         "rank", "state", "host", "pid", "port", "mac", "address", "frames up", "frames down",

@@ -13,9 +13,10 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ANSWERED
 from p4reduce.control.control_pb2_grpc import ControlServicer
 
+from p4reduce_controller import limits, tokens
 from p4reduce_controller.addresses import format_ip, format_mac
 from p4reduce_controller.controller import Controller, NotReadyInTimeError
-from p4reduce_controller.events import Event, TooSlowError
+from p4reduce_controller.events import Event, TooManyError, TooSlowError
 from p4reduce_controller.fabric import RankCounts
 from p4reduce_controller.job import SLOTS, Cause, Job, Member, MemberState, RefusedError
 from p4reduce_controller.p4client import NotPrimaryError, SwitchError, SwitchUnreachableError
@@ -31,6 +32,7 @@ _CODES = {
     Cause.EXHAUSTED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Cause.UNKNOWN: grpc.StatusCode.NOT_FOUND,
     Cause.WRONG_NONCE: grpc.StatusCode.PERMISSION_DENIED,
+    Cause.WRONG_TOKEN: grpc.StatusCode.PERMISSION_DENIED,
     Cause.WRONG_STATE: grpc.StatusCode.FAILED_PRECONDITION,
     Cause.SWITCH_REFUSED: grpc.StatusCode.ABORTED,
     Cause.SWITCH_LOST: grpc.StatusCode.UNAVAILABLE,
@@ -58,7 +60,7 @@ def status_of(error: Exception) -> grpc.StatusCode | None:
         return grpc.StatusCode.DEADLINE_EXCEEDED
     if isinstance(error, SchemaError):
         return grpc.StatusCode.NOT_FOUND
-    if isinstance(error, TooSlowError):
+    if isinstance(error, TooSlowError | TooManyError):
         return grpc.StatusCode.RESOURCE_EXHAUSTED
     if isinstance(error, SwitchUnreachableError | NotPrimaryError):
         return grpc.StatusCode.UNAVAILABLE
@@ -91,11 +93,20 @@ class Service(ControlServicer):
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._jobs = controller.jobs
+        self._peers = limits.PeerLimits()
 
     # -- For workers -------------------------------------------------------------------
 
     @_answers
     async def Join(self, request: pb.JoinRequest, context: _Context) -> pb.JoinReply:  # noqa: N802
+        there = self._jobs.living(request.job)
+        token = None
+        if there is not None:
+            tokens.check_join(there, request.token)
+        else:
+            token = tokens.hash_given(request.token)
+        peer = limits.peer_host(context.peer())
+        self._peers.check(peer, new_job=there is None)
         job, member = self._jobs.join(
             request.job,
             request.rank,
@@ -104,7 +115,9 @@ class Service(ControlServicer):
             request.host,
             request.pid,
             request.ring_address,
+            token,
         )
+        self._peers.joined(peer, job, member)
         return self._joined(job, member)
 
     def _joined(self, job: Job, member: Member) -> pb.JoinReply:
@@ -123,6 +136,7 @@ class Service(ControlServicer):
         self, request: pb.AwaitReadyRequest, context: _Context
     ) -> pb.Ready:
         job, member = self._jobs.member(request.incarnation, request.rank, request.nonce)
+        limits.check_waits(member)
         await self._controller.ready(job, member, request.timeout)
         return pb.Ready(
             world_size=job.world_size,
@@ -169,6 +183,7 @@ class Service(ControlServicer):
     @_answers
     async def Reform(self, request: pb.ReformRequest, context: _Context) -> pb.ReformReply:  # noqa: N802
         job, member = self._jobs.member(request.incarnation, request.rank, request.nonce)
+        limits.check_waits(member)
         place = await self._controller.reform(
             job,
             member,
@@ -189,7 +204,8 @@ class Service(ControlServicer):
 
     @_answers
     async def CreateJob(self, request: pb.CreateJobRequest, context: _Context) -> pb.Job:  # noqa: N802
-        return _job(self._jobs.create(request.name, request.world_size, request.slots))
+        token = tokens.hash_given(request.token)
+        return _job(self._jobs.create(request.name, request.world_size, request.slots, token))
 
     @_answers
     async def GetJob(self, request: pb.GetJobRequest, context: _Context) -> pb.Job:  # noqa: N802
@@ -203,6 +219,9 @@ class Service(ControlServicer):
 
     @_answers
     async def DeleteJob(self, request: pb.DeleteJobRequest, context: _Context) -> pb.Job:  # noqa: N802
+        tokens.check_delete(
+            self._jobs.named(request.name), request.token, self._controller.operator_token
+        )
         return _job(self._jobs.delete(request.name))
 
     @_answers
@@ -228,7 +247,7 @@ class Service(ControlServicer):
             with self._controller.events.watch(request.job, request.recent) as events:
                 async for event in events:
                     yield _event(event)
-        except TooSlowError as error:
+        except (TooSlowError, TooManyError) as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), ANSWERED)
 
     # -- For operators: the switch -----------------------------------------------------
@@ -292,6 +311,7 @@ def _job(job: Job) -> pb.Job:
         slot_count=len(job.slots),
         members=[_member(member) for _, member in sorted(job.members.items())],
         created=job.created,
+        has_token=job.token is not None,
         reason=job.reason,
     )
 

@@ -8,6 +8,7 @@ from jobs_world import LEASE, World, attach, join, leave, make_jobs, refused, ru
 from p4reduce_controller.job import SLOTS, Cause, Job, JobState, Member, MemberState, RefusedError
 from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.reforming import Place, Reformation, Reforming
+from p4reduce_controller.token_hash import TokenHash
 
 
 class Survivors:
@@ -95,6 +96,15 @@ def test_survivors_go_on_in_a_smaller_job(survivors: Survivors, jobs: Jobs, worl
     jobs.configured(new)
     assert new.state is JobState.RUNNING
     assert "job-reformed" in world.kinds
+
+
+def test_the_token_is_kept(survivors: Survivors, jobs: Jobs) -> None:
+    job = running(jobs, size=3)
+    job.token = TokenHash.of("correct-horse-battery")
+    survivors.lose(job, 2)
+    survivors.reform(job)
+    assert jobs.named("train") is not job
+    assert jobs.named("train").token == job.token
 
 
 def test_ranks_are_kept_where_the_world_keeps_its_size(survivors: Survivors, jobs: Jobs) -> None:

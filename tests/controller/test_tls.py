@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import p4reduce
 import pytest
-from controller_harness import DEADLINE, RunningController, SwitchProcess, cli, eventually
+from controller_harness import DEADLINE, RunningController, SwitchProcess, cli_here, eventually
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControllerUnreachableError
 from p4reduce.control.tls import ENVIRONMENT, TlsError, TlsFiles
@@ -132,22 +132,20 @@ def test_the_command_line(controller: RunningController, ours: Path) -> None:
     client = files(ours, "client")
     options = [f"--tls-cert={client.cert}", f"--tls-key={client.key}", f"--tls-ca={client.ca}"]
     there = ["--controller", controller.address]
-    assert cli(*there, *options, "job", "list").returncode == 0
-    without = cli(*there, "job", "list")
-    assert without.returncode == 3
+    assert cli_here(*there, *options, "job", "list").exit_code == 0
+    without = cli_here(*there, "job", "list")
+    assert without.exit_code == 3
     assert "it speaks TLS" in without.stderr
-    some = cli(*there, *options[:2], "job", "list")
-    assert some.returncode == 2
+    some = cli_here(*there, *options[:2], "job", "list")
+    assert some.exit_code == 2
     assert "not given: --tls-ca" in some.stderr
 
 
 def test_workers(
-    controller: RunningController,
-    switch: SwitchProcess,
-    ours: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    start: Start, mortal_switch: SwitchProcess, ours: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They take theirs from the environment; init is as ever."""
+    controller = start(mortal_switch, listen="127.0.0.1:0", tls=files(ours, "server"))
     client = files(ours, "client")
     for name, path in zip(ENVIRONMENT, (client.cert, client.key, client.ca), strict=True):
         monkeypatch.setenv(name, str(path))
@@ -159,7 +157,7 @@ def test_workers(
             world_size=2,
             job="tls",
             controller=controller.address,
-            interface=f"unix:{switch.port_path(rank + 3)}",
+            interface=f"unix:{mortal_switch.port_path(rank + 1)}",
         ) as comm:
             sums[rank] = comm.allreduce(np.full(3, rank + 1.0, np.float32)).tolist()
 

@@ -15,7 +15,7 @@ import grpc
 import numpy as np
 
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlClient, ControlError
+from p4reduce.control.client import TOKEN_ENVIRONMENT, ControlClient, ControlError
 from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
 from p4reduce.environment import Placement
 from p4reduce.errors import (
@@ -122,6 +122,7 @@ class Membership:
             host=socket.gethostname(),
             pid=os.getpid(),
             ring_address=self.ring_address,
+            token=os.environ.get(TOKEN_ENVIRONMENT, ""),
         )
         while True:
             left = max(deadline - time.monotonic(), 0.1)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from pathlib import Path
 
@@ -20,3 +21,16 @@ def default_address() -> str:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     directory = Path(runtime, "p4reduce") if runtime else Path("/tmp", f"p4reduce-{os.getuid()}")
     return f"unix:{directory / 'controller.sock'}"
+
+
+def is_local(address: str) -> bool:
+    """Whether only this machine can reach a gRPC address: a Unix socket, or loopback."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
