@@ -21,10 +21,8 @@ import numpy as np
 import p4reduce
 from machine import describe, machine
 from p4reduce_lab.choice import choose
-from p4reduce_lab.errors import LabError, UnavailableError
-from p4reduce_lab.processes import POLL
-from p4reduce_lab.rundir import run_directory
-from p4reduce_lab.system import System, rank_variables
+from p4reduce_lab.errors import UnavailableError
+from ranks import run_ranks
 
 SIZES = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22)  # bytes
 BLOCK = 1024
@@ -51,7 +49,7 @@ class Result:
     retransmissions: int
 
 
-def sweep(directory: Path, sizes: list[int], slots: int) -> None:
+def sweep(report: Path, sizes: list[int], slots: int) -> None:
     """What each rank does: all-reduces every size repeatedly and leaves its times."""
     times: dict[str, list[float]] = {}
     repeated: dict[str, int] = {}
@@ -79,40 +77,14 @@ def sweep(directory: Path, sizes: list[int], slots: int) -> None:
                     raise SystemExit(f"{key}: the sum is wrong")
                 times[key] = samples
                 repeated[key] = comm.stats.retransmissions - before
-        rank = comm.rank
-    report = {"times": times, "retransmissions": repeated}
-    (directory / f"rank{rank}.json").write_text(json.dumps(report))
+    report.write_text(json.dumps({"times": times, "retransmissions": repeated}))
 
 
 def measure(switch: str, workers: int, sizes: list[int], slots: int) -> list[Result]:
     """Runs the sweep in ``workers`` processes over a switch of its own. The job gets ``slots``
     slots: so many blocks are under way at once."""
-    with (
-        run_directory() as directory,
-        System(choose(switch, "local"), directory, directory, workers) as system,
-    ):
-        system.start()
-        system.wait_ready()
-        arguments = ["--sweep", str(directory), "--slots", str(slots)]
-        arguments += ["--sizes", *map(str, sizes)]
-        children = [
-            system.processes.start(
-                f"rank {rank}",
-                [sys.executable, __file__, *arguments],
-                environment={**rank_variables(rank, workers), **system.variables()},
-            )
-            for rank in range(workers)
-        ]
-        deadline = time.monotonic() + TIMEOUT
-        while any(child.returncode is None for child in children):
-            system.processes.check(may_finish=children)
-            if time.monotonic() > deadline:
-                raise LabError(f"the sweep was not through after {TIMEOUT:g} s")
-            time.sleep(POLL)
-        system.processes.check(may_finish=children)
-        reports = [
-            json.loads((directory / f"rank{rank}.json").read_text()) for rank in range(workers)
-        ]
+    arguments = ["--slots", str(slots), "--sizes", *map(str, sizes)]
+    reports = run_ranks(choose(switch, "local"), workers, [__file__, *arguments], TIMEOUT)
     results = []
     for key in reports[0]["times"]:
         dtype, size = key.split()
@@ -141,10 +113,10 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="in bytes")
     parser.add_argument("--slots", type=int, nargs="+", help="default: 32, and 128 if embedded")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
-    parser.add_argument("--sweep", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.sweep is not None:
-        sweep(options.sweep, options.sizes, options.slots[0])
+    if options.report is not None:
+        sweep(options.report, options.sizes, options.slots[0])
         return
     try:
         results = [

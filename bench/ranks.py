@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Worker processes over a switch and a controller of their own."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from p4reduce_lab.choice import Choice
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.processes import POLL
+from p4reduce_lab.rundir import run_directory
+from p4reduce_lab.system import System, rank_variables
+
+
+def run_ranks(choice: Choice, workers: int, script: Sequence[str], timeout: float) -> list[Any]:
+    """Run a Python script once for each rank of a job, and return the ranks' reports.
+
+    Args:
+        choice: Which switch and which network.
+        workers: The world size.
+        script: Its path and arguments. `--report FILE` is added: where it leaves JSON. All that
+            `p4reduce.init` needs is in the environment.
+        timeout: Seconds for all of it.
+
+    Raises:
+        UnavailableError: what was chosen cannot run here.
+        LabError: a process failed, or the time is up.
+    """
+    with run_directory() as directory, System(choice, directory, directory, workers) as system:
+        system.start()
+        system.wait_ready()
+        reports = [directory / f"rank{rank}.json" for rank in range(workers)]
+        children = [
+            system.processes.start(
+                f"rank {rank}",
+                system.rank_command(rank, [sys.executable, *script, "--report", str(report)]),
+                environment={**rank_variables(rank, workers), **system.variables()},
+            )
+            for rank, report in enumerate(reports)
+        ]
+        deadline = time.monotonic() + timeout
+        while any(child.returncode is None for child in children):
+            system.processes.check(may_finish=children)
+            if time.monotonic() > deadline:
+                raise LabError(f"the ranks were not through after {timeout:g} s")
+            time.sleep(POLL)
+        system.processes.check(may_finish=children)
+        return [json.loads(report.read_text()) for report in reports]
