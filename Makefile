@@ -7,7 +7,7 @@ SHELL := /bin/bash
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 READY  := $(VENV)/.ready
-PACKAGES := worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab
+PACKAGES := worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab model/p4reduce_model
 
 # What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, NET=mininet|local,
 # BW=Mbit/s; `make run` also COMPRESSION=cat (or another name; a wrong one lists all). All but the
@@ -40,6 +40,10 @@ stop: $(READY)  ## take down what `make lab` has left up
 .PHONY: test
 test: $(READY)  ## every test that this machine can run; says what it skips and why
 	$(PYTHON) -m pytest
+
+.PHONY: model
+model: $(READY)  ## check the protocol exhaustively, by the compiled program and the worker (minutes)
+	PYTHONPATH=model $(PYTHON) -m p4reduce_model
 
 .PHONY: lint
 lint: $(READY)  ## ruff and mypy --strict

@@ -538,6 +538,20 @@ def test_a_result_that_others_timers_brought_makes_nobody_late() -> None:
     assert script.machine.round_trips.count == 0
 
 
+def test_a_repetition_sent_after_the_result_starts_no_timer() -> None:
+    script = Script()
+    collective = script.submit(np.zeros(256, np.int32))
+    (opening,) = script.sent()
+    script.now = 0.06
+    script.machine.expire(script.now)
+    late = script.machine.take_sendable()  # the transport is full
+    script.receive(answer(opening))
+    script.machine.sent(late, script.now)
+    assert collective.done()
+    assert script.machine.next_due == np.inf
+    assert script.expire(100.0) == []
+
+
 def test_progress_elsewhere_shortens_long_waits() -> None:
     script = Script(slots=2)
     script.submit(np.full(2 * 256, 7, np.int32))

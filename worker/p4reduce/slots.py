@@ -212,6 +212,10 @@ class SlotMachine:
     def sent(self, rows: Indices, now: float) -> None:
         """Start the timers of rows that the transport took."""
         slots = rows // _SHAPES
+        waiting = self._expected[slots] != _IDLE
+        if np.count_nonzero(waiting) != len(slots):
+            # A repetition that left only after its result had come, as the transport was full.
+            slots = slots[waiting]
         if not self._backed_off and not self._opening_slots:
             self._sent_at[slots] = now
             self._due[slots] = now + self.timeout.seconds

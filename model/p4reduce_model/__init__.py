@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the protocol exhaustively for small cases, with the real switch program and worker.
+
+docs/model.md says what is modelled, what is checked, and how to read a counterexample.
+"""

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cases that are explored: small ones with every test run, larger ones by `make model`."""
+
+from __future__ import annotations
+
+from p4reduce_model.scenario import Call, Scenario
+
+
+def zeros(*pairs: tuple[int, int]) -> frozenset[tuple[int, int]]:
+    """The (rank, block) pairs of a call that are zero."""
+    return frozenset(pairs)
+
+
+_SPARSE = Call(3, zeros=zeros((0, 0), (1, 1), (0, 2)))
+_SPARSE_3 = Call(3, zeros=zeros((0, 0), (1, 1), (2, 2), (2, 1)))
+_TWICE = (Call(2), Call(1, in_place=True))
+
+SMALL = [
+    Scenario("dense", ranks=2, slots=1, lives=((Call(4),),)),
+    Scenario("dense, 3 ranks", ranks=3, slots=1, lives=((Call(3),),)),
+    Scenario("dense, 2 slots", ranks=2, slots=2, lives=((Call(2),),)),
+    Scenario("calls in a row", ranks=2, slots=1, lives=((*_TWICE, Call(0)),)),
+    Scenario("zeros", ranks=2, slots=1, lives=((_SPARSE,),)),
+    Scenario("floats", ranks=2, slots=1, lives=((Call(2, floating=True),),)),
+    Scenario("rounds overflow", ranks=2, slots=1, lives=((Call(3),),), first_round=0xFFFFFFFE),
+    Scenario("slow transport", ranks=2, slots=1, lives=((Call(2),),), hesitant=True),
+    Scenario(
+        "mismatch", ranks=2, slots=1, lives=((Call(1), Call(1, differs=frozenset({1})), Call(1)),)
+    ),
+    Scenario("re-created", ranks=2, slots=1, lives=((Call(1),), (Call(1),))),
+    Scenario("switch restarts", ranks=2, slots=1, lives=((Call(1),), (Call(1),)), wiped=True),
+]
+
+LARGE = [
+    Scenario("dense, 4 ranks", ranks=4, slots=1, lives=((Call(3),),)),
+    Scenario("dense, 2 slots", ranks=2, slots=2, lives=((Call(8),),)),
+    Scenario("3 ranks, 2 slots", ranks=3, slots=2, lives=((Call(2),),)),
+    Scenario("calls in a row, 2 slots", ranks=2, slots=2, lives=((Call(1), Call(2), Call(1)),)),
+    Scenario("zeros, 3 ranks", ranks=3, slots=1, lives=((_SPARSE_3,),)),
+    Scenario("zeros, 2 slots", ranks=2, slots=2, lives=((_SPARSE,),)),
+    Scenario("slow transport, 2 slots", ranks=2, slots=2, lives=((Call(2),),), hesitant=True),
+    Scenario(
+        "mismatch, 2 slots",
+        ranks=2,
+        slots=2,
+        lives=((Call(1), Call(2, differs=frozenset({0})), Call(1)),),
+    ),
+    Scenario("re-created", ranks=2, slots=1, lives=((Call(3),), (Call(3),))),
+    Scenario("re-created, 3 ranks", ranks=3, slots=1, lives=((Call(1),), (Call(1),))),
+    Scenario("re-created twice", ranks=2, slots=1, lives=((Call(1),), (Call(1),), (Call(1),))),
+    Scenario("switch restarts", ranks=2, slots=1, lives=((Call(3),), (Call(3),)), wiped=True),
+]

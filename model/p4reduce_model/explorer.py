@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Visits every state that can be reached, shortest ways first."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from p4reduce_model.progress import Progress
+from p4reduce_model.reduction import Reduction
+from p4reduce_model.system import Event, State, System
+from p4reduce_model.violation import Violation
+
+
+@dataclass
+class Outcome:
+    """What an exploration found.
+
+    Attributes:
+        complete: whether all states were visited; False after a violation or at the limit.
+        states, transitions: how many.
+        cores: states without regard to what is on the network; progress was checked from each.
+        rounds: the most that a slot had, for each job.
+        depth: events on the longest of the shortest ways to a state.
+        runs: how often the real code was run; all else was remembered.
+        left_out, tried: frames left out of the network, and the deliveries of them that `verify`
+            tried.
+        seconds: it took.
+        violation, trace: what is wrong, and a shortest way to it.
+    """
+
+    complete: bool = False
+    states: int = 0
+    transitions: int = 0
+    cores: int = 0
+    rounds: tuple[int, ...] = (0,)
+    depth: int = 0
+    runs: int = 0
+    left_out: int = 0
+    tried: int = 0
+    seconds: float = 0.0
+    violation: Violation | None = None
+    trace: tuple[Event, ...] = ()
+
+
+def explore(system: System, *, reduce: bool = True, limit: int = 10_000_000) -> Outcome:
+    """Visit all states and check them.
+
+    Args:
+        system: at its beginning.
+        reduce: leave frames out of the network that can have no effect any more.
+        limit: give up after so many states.
+    """
+    return _Search(system, reduce, limit).run()
+
+
+class _Search:
+    def __init__(self, system: System, reduce: bool, limit: int) -> None:
+        self._system = system
+        self._reduction = Reduction(system) if reduce else None
+        self._progress = Progress(system)
+        self._limit = limit
+        self._states: list[State] = []
+        self._numbers: dict[State, int] = {}
+        self._from: list[tuple[int, Event | None]] = []
+        self._outcome = Outcome()
+
+    def run(self) -> Outcome:
+        began, outcome = time.perf_counter(), self._outcome
+        try:
+            self._visit_all()
+            if outcome.complete and self._reduction is not None:
+                outcome.tried = self._reduction.verify()
+        except Violation as violation:
+            outcome.complete = False
+            outcome.violation = violation
+        if self._reduction is not None:
+            outcome.left_out = self._reduction.left_out
+        outcome.rounds = tuple(
+            max(worker.most_rounds for worker in self._system.workers if worker.life == life)
+            for life in range(len(self._system.scenario.lives))
+        )
+        outcome.states = len(self._states)
+        outcome.cores = self._progress.cores
+        outcome.runs = self._system.switch.runs + sum(one.runs for one in self._system.workers)
+        outcome.seconds = time.perf_counter() - began
+        return outcome
+
+    def _visit_all(self) -> None:
+        system, outcome = self._system, self._outcome
+        self._add(system.first, 0, None)
+        level_ends, depth = 1, 0
+        for number, state in enumerate(self._states):  # grows meanwhile
+            if number == level_ends:
+                level_ends, depth = len(self._states), depth + 1
+                outcome.depth = depth
+            for event in system.events(state):
+                outcome.transitions += 1
+                try:
+                    self._add(system.after(state, event), number, event)
+                except Violation:
+                    outcome.trace = (*self._way_to(number), event)
+                    raise
+            if len(self._states) > self._limit:
+                return
+        outcome.complete = True
+
+    def _add(self, state: State, before: int, event: Event | None) -> None:
+        if state in self._numbers:
+            return
+        if self._reduction is not None:
+            state = self._reduction.reduced(state)
+            if state in self._numbers:
+                return
+        self._progress.check(state)
+        self._numbers[state] = len(self._states)
+        self._states.append(state)
+        self._from.append((before, event))
+
+    def _way_to(self, number: int) -> list[Event]:
+        events: list[Event] = []
+        while (event := self._from[number][1]) is not None:
+            events.append(event)
+            number = self._from[number][0]
+        return events[::-1]

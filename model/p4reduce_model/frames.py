@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames in flight: each distinct one has a number, a set of them is an integer of as many bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from p4reduce import wire
+from p4reduce.wire import NO_BLOCK, Flag, Format, Kind
+
+_FLAGS = wire.AGG_OFFSET + 1
+_REPEATED = int(Flag.RETRANSMISSION)
+
+Lanes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Header:
+    """The aggregation header of a frame."""
+
+    kind: Kind
+    flags: Flag
+    rank: int
+    job: int
+    slot: int
+    format: Format
+    next_exponent: int
+    round: int
+    block: int
+    next_block: int
+    tag: int
+    contributors: int
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame on the link between a host and the switch.
+
+    Frames that differ in RETRANSMISSION alone are one frame here. The flag is for statistics: that
+    nothing else follows from it is checked at each step, by doing it with either.
+
+    Attributes:
+        number: also its bit in a set of frames.
+        up: towards the switch.
+        port: of the switch, that the link is at.
+        data: the bytes, from Ethernet on, without that flag.
+        header: dissected.
+    """
+
+    number: int
+    up: bool
+    port: int
+    data: bytes
+    header: Header
+
+    @cached_property
+    def repeated(self) -> bytes:
+        """The same with the flag."""
+        return _with_flag(self.data, True)
+
+    @property
+    def lanes(self) -> Lanes:
+        """What follows the header, as numbers in the frame's own lane format."""
+        kind = np.dtype(f">i{self.header.format.lane_bytes}")
+        return np.frombuffer(self.data[wire.PAYLOAD_OFFSET :], kind).astype(np.int64)
+
+    def __str__(self) -> str:
+        """Its fields, as a counterexample shows them."""
+        head = self.header
+        words = [head.kind.name, f"job {head.job}", f"slot {head.slot}", f"round {head.round}"]
+        words.append("opening" if head.block == NO_BLOCK else f"block {head.block}")
+        words.append(f"next {'none' if head.next_block == NO_BLOCK else head.next_block}")
+        if head.next_exponent:
+            words.append(f"exponent {head.next_exponent}")
+        if head.kind is not Kind.CONTRIBUTE:
+            heard = [rank for rank in range(64) if head.contributors >> rank & 1]
+            words.append(f"heard {{{', '.join(map(str, heard))}}}")
+        if head.flags:
+            words.append("+".join(str(flag.name) for flag in Flag if flag in head.flags))
+        return f"{words[0]} " + ", ".join(words[1:])
+
+
+class Frames:
+    """All frames that were ever sent, each once."""
+
+    def __init__(self) -> None:
+        self._frames: list[Frame] = []
+        self._numbers: dict[tuple[bool, int, bytes], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def __getitem__(self, number: int) -> Frame:
+        return self._frames[number]
+
+    def __iter__(self) -> Iterator[Frame]:
+        return iter(self._frames)
+
+    def number(self, *, up: bool, port: int, data: bytes) -> int:
+        """Return the number of a frame, a new one if it was never seen."""
+        data = _with_flag(data, False)
+        key = (up, port, data)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._frames)
+            self._frames.append(Frame(number, up, port, data, _header(data)))
+        return number
+
+    def of(self, bits: int) -> Iterator[Frame]:
+        """The frames of a set."""
+        for number in numbers(bits):
+            yield self._frames[number]
+
+
+def numbers(bits: int) -> Iterator[int]:
+    """The numbers in a set of frames, lowest first."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
+
+
+def _with_flag(data: bytes, repeated: bool) -> bytes:
+    flags = data[_FLAGS] | _REPEATED if repeated else data[_FLAGS] & ~_REPEATED
+    return data[:_FLAGS] + bytes([flags]) + data[_FLAGS + 1 :]
+
+
+def _header(data: bytes) -> Header:
+    buffer = np.zeros(wire.FRAME_STRIDE, np.uint8)
+    buffer[: len(data)] = np.frombuffer(data, np.uint8)
+    record = buffer.view(wire.HEADER)[0]
+    return Header(
+        kind=Kind(int(record["version_kind"]) & 0xF),
+        flags=Flag(int(record["flags"])),
+        format=Format(int(record["format"])),
+        **{
+            name: int(record[name])
+            for name in (
+                "rank",
+                "job",
+                "slot",
+                "next_exponent",
+                "round",
+                "block",
+                "next_block",
+                "tag",
+                "contributors",
+            )
+        },
+    )

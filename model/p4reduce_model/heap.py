@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes back Python objects to what they were: snapshots of all that some roots lead to.
+
+The worker's state machine is not written to be copied: numpy views share memory, collectives are
+in several containers at once. So a snapshot keeps the objects themselves and what each of them
+holds, and restoring puts that back in place. Nothing here knows the fields of any class: one that
+is new is part of the state until somebody says why it need not be (`Heap.without`).
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import marshal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+_ATOMS = (bool, int, float, str, bytes, type(None), enum.Enum, np.generic, np.dtype, slice, type)
+
+
+@dataclass(frozen=True)
+class Image:
+    """What objects held at one moment."""
+
+    contents: tuple[tuple[Any, Any], ...]  # (object, what it held)
+    digest: bytes  # the same for equal contents, whatever the objects' addresses
+
+
+class Heap:
+    """The mutable objects that can be reached from `roots`.
+
+    Args:
+        roots: where to start; always the same objects.
+        without: attributes by (class name, name) that are no part of the state.
+        module: instances of classes in this package are looked into; any other object that is
+            neither plain data nor a known container is an error.
+
+    Raises:
+        TypeError: at `capture`, naming an object of a kind that is not known.
+    """
+
+    def __init__(
+        self, roots: Iterable[Any], *, without: Iterable[tuple[str, str]] = (), module: str
+    ) -> None:
+        self._roots = list(roots)
+        self._without = frozenset(without)
+        self._module = module
+        self._shared: dict[bytes, bytes] = {}  # equal arrays of many images are kept once
+
+    def capture(self) -> Image:
+        """Return what everything holds now."""
+        walk = _Walk(self._fields, self._shared)
+        for root in self._roots:
+            walk.visit(root)
+        digest = hashlib.blake2b(marshal.dumps(walk.tokens, 2), digest_size=16).digest()
+        return Image(tuple(walk.contents), digest)
+
+    @staticmethod
+    def restore(image: Image) -> None:
+        """Put everything back to what it held when `image` was taken."""
+        for target, held in image.contents:
+            if isinstance(target, np.ndarray):
+                target.reshape(-1).view(np.uint8)[:] = np.frombuffer(held, np.uint8)
+            elif isinstance(target, dict | set):
+                target.clear()
+                target.update(held)
+            elif isinstance(target, list):
+                target[:] = held
+            elif isinstance(target, deque):
+                target.clear()
+                target.extend(held)
+            elif isinstance(target, threading.Event):
+                target.set() if held else target.clear()
+            else:
+                for name, value in held:
+                    object.__setattr__(target, name, value)  # some are frozen
+
+    def _fields(self, thing: object) -> list[tuple[str, Any]]:
+        """The attributes of an object that are part of the state."""
+        kind = type(thing)
+        if kind.__module__.partition(".")[0] != self._module:
+            raise TypeError(
+                f"cannot take a snapshot of {thing!r}: say how in heap.py, or leave out the "
+                "attribute that leads to it"
+            )
+        names = list(getattr(thing, "__dict__", ()))
+        for base in kind.__mro__:
+            slots = base.__dict__.get("__slots__", ())
+            names += [slots] if isinstance(slots, str) else slots
+        mine = {base.__name__ for base in kind.__mro__}
+        return [
+            (name, getattr(thing, name))
+            for name in sorted(names)
+            if not any((base, name) in self._without for base in mine) and hasattr(thing, name)
+        ]
+
+
+class _Walk:
+    """One walk over the objects, each visited once."""
+
+    def __init__(
+        self, fields: Callable[[object], list[tuple[str, Any]]], shared: dict[bytes, bytes]
+    ) -> None:
+        self.tokens: list[Any] = []
+        self.contents: list[tuple[Any, Any]] = []
+        self._fields = fields
+        self._shared = shared
+        self._numbers: dict[int, int] = {}
+        self._kept: list[Any] = []  # so that no address is used twice meanwhile
+
+    def visit(self, thing: Any) -> None:
+        tokens = self.tokens
+        if isinstance(thing, _ATOMS):
+            tokens.append(_atom(thing))
+            return
+        if isinstance(thing, np.ndarray):
+            thing = _owner(thing)
+        seen = self._numbers.get(id(thing))
+        if seen is not None:
+            tokens += ("again", seen)
+            return
+        self._numbers[id(thing)] = len(self._numbers)
+        self._kept.append(thing)
+        tokens.append(type(thing).__name__)
+        if isinstance(thing, np.ndarray):
+            held = thing.tobytes()
+            held = self._shared.setdefault(held, held)
+            self._note(thing, held)
+            tokens.append(held)
+        elif isinstance(thing, dict):
+            self._note(thing, tuple(thing.items()))
+            self._visit_all(part for item in thing.items() for part in item)
+        elif isinstance(thing, list | deque):
+            self._note(thing, tuple(thing))
+            self._visit_all(thing)
+        elif isinstance(thing, tuple):
+            self._visit_all(thing)
+        elif isinstance(thing, set):
+            self._note(thing, tuple(thing))
+            self._visit_all(sorted(thing))
+        elif isinstance(thing, threading.Event):
+            self._note(thing, thing.is_set())
+            tokens.append(thing.is_set())
+        elif isinstance(thing, BaseException):
+            # Errors are not changed once they are made.
+            tokens.append(str(thing))
+        else:
+            fields = self._fields(thing)
+            self._note(thing, tuple(fields))
+            self._visit_all(part for field in fields for part in field)
+
+    def _visit_all(self, things: Iterable[Any]) -> None:
+        things = list(things)
+        self.tokens.append(len(things))
+        for thing in things:
+            self.visit(thing)
+
+    def _note(self, thing: Any, held: Any) -> None:
+        self.contents.append((thing, held))
+
+
+def _atom(thing: Any) -> Any:
+    if isinstance(thing, bool | int | float | str | bytes | type(None)) and not isinstance(
+        thing, enum.Enum | np.generic
+    ):
+        return thing
+    return f"{type(thing).__name__}:{thing!r}"
+
+
+def _owner(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array whose memory this one is a view of."""
+    while True:
+        base = array.base
+        if isinstance(base, memoryview):
+            base = base.obj
+        if not isinstance(base, np.ndarray):
+            return array
+        array = base

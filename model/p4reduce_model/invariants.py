@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has to hold of the switch's registers and of the frames. `worker.py` has what of results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from p4reduce.wire import NO_BLOCK, Flag, Kind
+
+from p4reduce_model.frames import Frame
+from p4reduce_model.scenario import FIRST_JOB, Addend, Scenario
+from p4reduce_model.violation import Violation
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What the registers hold about one version of a slot."""
+
+    job: int
+    round: int
+    heard: int
+    tag: int
+    block: int
+    flags: int
+    words: tuple[int, ...]
+
+
+class Invariants:
+    """The invariants of one scenario.
+
+    Attributes:
+        calls: which calls each tag stands for, as (life, call); to be filled in.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self.calls: dict[int, set[tuple[int, int]]] = {}
+        self._rounds: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self._all = (1 << scenario.ranks) - 1
+
+    # -- The switch ----------------------------------------------------------------------------
+
+    def check_cells(self, cells: tuple[Cell, ...]) -> None:
+        """Each cell holds one contribution of every rank heard, to that very round, and no more."""
+        for cell in cells:
+            if cell.job and not cell.flags & Flag.MISMATCH:
+                self._check_cell(cell)
+
+    def _check_cell(self, cell: Cell) -> None:
+        where = f"the cell of job {cell.job}, round {cell.round}"
+        life, call = self._call(cell.job, cell.tag, where)
+        if cell.heard & ~self._all:
+            raise Violation("counted once", f"{where} has heard {cell.heard:#b}")
+        heard = [rank for rank in range(self._scenario.ranks) if cell.heard >> rank & 1]
+        wanted = self._sum(life, call, cell.block, heard)
+        if not cell.flags & Flag.PAYLOAD:
+            if wanted.any():
+                raise Violation(
+                    "counted once",
+                    f"{where} has heard {heard}, but lacks {self._scenario.addends(wanted)}",
+                )
+            return
+        kind = np.dtype(f">i{self._scenario.lane_format.lane_bytes}")
+        data = b"".join(word.to_bytes(256, "big") for word in cell.words)
+        self._compare(np.frombuffer(data, kind).astype(np.int64), wanted, where, heard)
+
+    # -- Frames --------------------------------------------------------------------------------
+
+    def check_answer(self, frame: Frame) -> None:
+        """A result has one contribution of each rank."""
+        head = frame.header
+        if head.kind is not Kind.RESULT or head.flags & Flag.MISMATCH:
+            return
+        where = f"the result {frame}"
+        life, call = self._call(head.job, head.tag, where)
+        if head.contributors != self._all:
+            raise Violation("complete results", f"{where} lacks ranks")
+        wanted = self._sum(life, call, head.block, list(range(self._scenario.ranks)))
+        half = self._scenario.half
+        if head.flags & Flag.FIRST_HALF:
+            wanted = wanted[:half]
+        elif head.flags & Flag.SECOND_HALF:
+            wanted = wanted[half:]
+        lanes = frame.lanes if head.flags & Flag.PAYLOAD else np.zeros_like(wanted)
+        self._compare(lanes, wanted, where, list(range(self._scenario.ranks)))
+
+    def check_contribution(self, frame: Frame) -> None:
+        """All ranks mean the same block by a round, unless they do not call the same."""
+        head = frame.header
+        meant = (head.tag, head.block)
+        other = self._rounds.setdefault((head.job, head.slot, head.round), meant)
+        calls = {one for tag in (meant[0], other[0]) for one in self.calls.get(tag, ())}
+        if meant != other and all(self._scenario.result(*one) is not None for one in calls):
+            raise Violation(
+                "same block",
+                f"rank {head.rank} sends {frame}, but another rank has meant block "
+                f"{'none' if other[1] == NO_BLOCK else other[1]}, tag {other[0]:#x}",
+            )
+
+    # -- Helpers -------------------------------------------------------------------------------
+
+    def _call(self, job: int, tag: int, where: str) -> tuple[int, int]:
+        life = job - FIRST_JOB
+        for one in self.calls.get(tag, ()):
+            if one[0] == life:
+                return one
+        raise Violation("counted once", f"{where} has the tag {tag:#x}, which no call of it has")
+
+    def _sum(self, life: int, call: int, block: int, ranks: list[int]) -> npt.NDArray[np.int64]:
+        """The sum of one contribution to a block of each of these ranks."""
+        scenario = self._scenario
+        lanes = np.zeros(2 * scenario.half, np.int64)
+        if block == NO_BLOCK:
+            return lanes
+        for rank in ranks:
+            addend = Addend(life, rank, call, block)
+            lane = scenario.lane[addend]
+            lanes[[lane, lane + scenario.half]] += scenario.lane_value(addend)
+        return lanes
+
+    def _compare(
+        self,
+        lanes: npt.NDArray[np.int64],
+        wanted: npt.NDArray[np.int64],
+        where: str,
+        heard: list[int],
+    ) -> None:
+        if not np.array_equal(lanes, wanted):
+            ranks = ", ".join(map(str, heard))
+            raise Violation(
+                "counted once",
+                f"{where}, in which ranks {ranks} were heard, holds "
+                f"{self._scenario.addends(lanes)}",
+            )

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The jobs of a scenario as the controller puts them on the switch and takes them off again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from p4reduce.wire import AGGREGATION_PORT, Endpoint
+from p4reduce_controller.addresses import format_ip, format_mac, parse_ip, parse_mac
+from p4reduce_controller.job import Attachment, Job, Member, MemberState
+from p4reduce_controller.layout import lay_out
+from p4reduce_controller.schema import Entity
+
+from p4reduce_model.scenario import FIRST_SLOT, Scenario
+
+SWITCH = Endpoint("02:70:34:72:65:64", "10.77.255.254", AGGREGATION_PORT)
+
+
+@dataclass(frozen=True)
+class ControlStep:
+    """One thing that the controller does to the switch at once.
+
+    Attributes:
+        text: for people.
+        insert, delete: what comes and what goes.
+        wipes: the switch restarts: its registers are zero.
+    """
+
+    text: str
+    insert: tuple[Entity, ...] = ()
+    delete: tuple[Entity, ...] = ()
+    wipes: bool = False
+
+
+def port_of(rank: int) -> int:
+    """The switch's port that a rank is at, in all lives of the job."""
+    return rank + 1
+
+
+def endpoint_of(rank: int) -> Endpoint:
+    """A rank's addresses; those of an earlier life are used again, as only the worst is of use."""
+    return Endpoint(format_mac(0x02_00_00_00_01_00 + rank), format_ip(0x0A4D0001 + rank), 49152)
+
+
+def stages(scenario: Scenario, life: int) -> tuple[tuple[Entity, ...], ...]:
+    """What the controller writes for one life of the job, by its own `lay_out`."""
+    job = Job(
+        name="model",
+        incarnation=scenario.job(life),
+        world_size=scenario.ranks,
+        slots=_slots(scenario),
+        created=0.0,
+        by_operator=False,
+        secret=b"",
+    )
+    job.groups = [2 + 2 * life, 3 + 2 * life]
+    job.replica_ids = [1 + 3 * scenario.ranks * life + n for n in range(3 * scenario.ranks)]
+    for rank in range(scenario.ranks):
+        at = endpoint_of(rank)
+        attachment = Attachment(port_of(rank), parse_mac(at.mac), parse_ip(at.ip), at.udp_port)
+        job.members[rank] = Member(
+            rank, 0, "", 0, rank, 0.0, state=MemberState.ATTACHED, attachment=attachment
+        )
+    return lay_out(job).stages
+
+
+def control_steps(scenario: Scenario) -> tuple[list[ControlStep], list[int]]:
+    """All that the controller does after the first job runs, and when each life's ranks are told.
+
+    The order is that of `Fabric.install` and `Fabric.remove`. Entries of the admission table come
+    and go one by one; a stage that nothing refers to is one step, as no frame can tell.
+
+    Returns:
+        The steps, and for each life the number of steps after which its ranks may begin.
+    """
+    steps: list[ControlStep] = []
+    ready = [0]
+    for life in range(1, len(scenario.lives)):
+        before, after = stages(scenario, life - 1), stages(scenario, life)
+        if scenario.wiped:
+            gone = tuple(entity for stage in before for entity in stage)
+            steps.append(ControlStep("the switch restarts, empty", delete=gone, wipes=True))
+        else:
+            steps += [ControlStep(f"removes {entity}", delete=(entity,)) for entity in before[-1]]
+            steps += [
+                ControlStep(f"removes {_said(stage)}", delete=stage)
+                for stage in reversed(before[:-1])
+            ]
+        steps += [ControlStep(f"inserts {_said(stage)}", insert=stage) for stage in after[:-1]]
+        steps += [ControlStep(f"inserts {entity}", insert=(entity,)) for entity in after[-1]]
+        ready.append(len(steps))
+    return steps, ready
+
+
+def _slots(scenario: Scenario) -> range:
+    return range(FIRST_SLOT, FIRST_SLOT + scenario.slots)
+
+
+def _said(stage: Sequence[Entity]) -> str:
+    return ", ".join(map(str, stage))

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is explored: jobs, their ranks, what these call, and what the results have to be.
+
+Every block of every call of every rank has two lanes of its own, in which only that one block is
+not zero: one in the first half of the lanes and one in the second. So a sum says by itself how
+often it holds which contribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from p4reduce.quantise import Quantiser
+from p4reduce.wire import Format
+
+FIRST_JOB = 7
+"""Incarnation id of the first job; those after it count on."""
+
+_SHOWN = 6  # addends in a message
+
+FIRST_SLOT = 3  # of the jobs, in the switch: not 0, so that forgetting it would show
+
+
+@dataclass(frozen=True)
+class Call:
+    """An all-reduce of whole blocks, as all ranks call it.
+
+    Attributes:
+        blocks: how many; 0: the ranks only meet.
+        zeros: the (rank, block) pairs that are all zeros.
+        floating: float32 in place of int32; the blocks then have different exponents.
+        in_place: the result overwrites the input.
+        differs: ranks that call it by another name, which is a mistake to be found.
+    """
+
+    blocks: int = 1
+    zeros: frozenset[tuple[int, int]] = frozenset()
+    floating: bool = False
+    in_place: bool = False
+    differs: frozenset[int] = frozenset()
+
+    @property
+    def dtype(self) -> type[np.float32] | type[np.int32]:
+        return np.float32 if self.floating else np.int32
+
+
+@dataclass(frozen=True)
+class Addend:
+    """One rank's contribution to one block."""
+
+    life: int
+    rank: int
+    call: int
+    block: int
+
+    def __str__(self) -> str:
+        job = FIRST_JOB + self.life
+        return f"rank {self.rank}'s block {self.block} of call {self.call} (job {job})"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A case to be explored.
+
+    Attributes:
+        name: of the case.
+        ranks: how many each job has.
+        slots: how many each job has. All jobs have the same ones, one after the other.
+        lives: the calls of each incarnation of the job, the first one's first.
+        first_round: the number of the first round in each slot, to see it overflow.
+        hesitant: frames wait in the worker for the transport to take them, one by one.
+        wiped: the switch restarts, with all registers zero, between two incarnations.
+        timers: False: only frames are lost or late, and no timer ever runs out. The progress
+            check has them in any case.
+    """
+
+    name: str
+    ranks: int
+    slots: int
+    lives: tuple[tuple[Call, ...], ...]
+    first_round: int = 0
+    hesitant: bool = False
+    wiped: bool = False
+    timers: bool = True
+    lane_format: Format = field(default=Format.INT32, kw_only=True)
+
+    def but(self, **changes: object) -> Scenario:
+        """A scenario that differs in some points."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def job(self, life: int) -> int:
+        """The incarnation id of a life."""
+        return FIRST_JOB + life
+
+    # -- Contents ----------------------------------------------------------------------------
+
+    @cached_property
+    def lane(self) -> Mapping[Addend, int]:
+        """The lane, of the first half, that each contribution has for itself."""
+        lanes = {
+            addend: number
+            for number, addend in enumerate(
+                Addend(life, rank, call, block)
+                for life, calls in enumerate(self.lives)
+                for call, what in enumerate(calls)
+                for block in range(what.blocks)
+                for rank in range(self.ranks)
+            )
+        }
+        if len(lanes) > self.half:
+            raise ValueError(
+                f"{self.name}: {len(lanes)} contributions, but only {self.half} lanes to tell "
+                "them apart"
+            )
+        return lanes
+
+    @property
+    def half(self) -> int:
+        """Lanes in half a block."""
+        return self.lane_format.lanes // 2
+
+    def is_zero(self, addend: Addend) -> bool:
+        """Whether that block is all zeros."""
+        return (addend.rank, addend.block) in self.lives[addend.life][addend.call].zeros
+
+    def value(self, addend: Addend) -> float:
+        """What the block has in its own two lanes: 1, or a power of two if it is of floats."""
+        if self.is_zero(addend):
+            return 0
+        call = self.lives[addend.life][addend.call]
+        # Different from rank to rank and from block to block, for a wrong exponent to show.
+        return 2.0 ** ((3 * addend.rank + 5 * addend.block) % 11 - 5) if call.floating else 1
+
+    def lane_value(self, addend: Addend) -> int:
+        """The same as a lane, by the exponent that the ranks have to agree on."""
+        call = self.lives[addend.life][addend.call]
+        value = self.value(addend)
+        if not call.floating or not value:
+            return int(value)
+        largest = max(self.value(replace(addend, rank=rank)) for rank in range(self.ranks))
+        exponent = int(np.float32(largest).view(np.uint32)) >> 23
+        return round(value * Quantiser(self.ranks, self.lane_format).scale(exponent))
+
+    def input(self, life: int, call: int, rank: int) -> npt.NDArray[np.float32 | np.int32]:
+        """What a rank calls it with; flat, of whole blocks."""
+        what = self.lives[life][call]
+        rows = np.zeros((what.blocks, self.lane_format.lanes), what.dtype)
+        for block in range(what.blocks):
+            addend = Addend(life, rank, call, block)
+            rows[block, [self.lane[addend], self.lane[addend] + self.half]] = self.value(addend)
+        return rows.reshape(-1)
+
+    def result(self, life: int, call: int) -> npt.NDArray[np.float32 | np.int32] | None:
+        """What every rank must get; None: an error, as the ranks do not call the same."""
+        if self.lives[life][call].differs:
+            return None
+        inputs = [self.input(life, call, rank) for rank in range(self.ranks)]
+        total: npt.NDArray[np.float32 | np.int32] = np.sum(inputs, axis=0, dtype=inputs[0].dtype)
+        return total
+
+    def addends(self, lanes: npt.NDArray[np.int64 | np.float32]) -> str:
+        """Say which contributions a block holds, or one half of it, as far as its lanes tell."""
+        owners = {lane: addend for addend, lane in self.lane.items()}
+        words = []
+        for lane in np.flatnonzero(lanes):
+            if lane >= self.half and lanes[lane - self.half] == lanes[lane]:
+                continue  # said already
+            addend, value = owners.get(int(lane) % self.half), lanes[lane]
+            if addend is None:
+                words.append(f"{value:g} in lane {lane}, which is nobody's")
+                continue
+            one = self.value(addend) if lanes.dtype == np.float32 else self.lane_value(addend)
+            times = f"{value / one:g} x" if one else f"{value:g} in the lane of"
+            words.append(f"{times} {addend}")
+        shown = [*words[:_SHOWN], f"and {len(words) - _SHOWN} more"][: len(words)]
+        return ", ".join(shown) or "nothing"

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The switch: the compiled P4 program in the embedded switch's pipeline, one frame at a time.
+
+Its state is what the registers hold for each slot of the job. A frame is about one slot, so what
+it does is worked out once for each pair of frame and slot state, by running the program, and then
+remembered. That the other slots neither matter nor change is checked at each such run.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from p4reduce_controller.addresses import parse_ip, parse_mac
+from p4reduce_controller.layout import CPU_PORT
+from p4reduce_controller.outcome import Outcome
+from p4reduce_controller.schema import Entity, Group, Row
+from p4reduce_switch.multicast import Replica
+from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.tables import Entry, Table
+
+from p4reduce_model.frames import Frames
+from p4reduce_model.invariants import Cell, Invariants
+from p4reduce_model.jobs import SWITCH, ControlStep, control_steps, stages
+from p4reduce_model.scenario import FIRST_SLOT, Scenario
+from p4reduce_model.violation import Violation
+
+VERSIONS = 2
+_SLOTS_BEYOND = 2  # the job's, that are watched like those before it
+
+
+class Taken(NamedTuple):
+    """What the switch makes of a frame."""
+
+    cells: int  # the slot's state afterwards
+    out: int  # frames sent, as a set
+    outcome: Outcome
+
+
+class CellProgress(NamedTuple):
+    """How far a cell is: first the job counts, then the rounds since the first, then the ranks."""
+
+    job: int
+    rounds: int
+    heard: int
+
+    def may_follow(self, other: CellProgress) -> bool:
+        """Whether this may be the same moment as `other`, or a later one."""
+        if self[:2] != other[:2]:
+            return self[:2] > other[:2]
+        return self.heard & other.heard == other.heard
+
+
+class Switch:
+    """The program, the controller's entries, and all states that slots were found in.
+
+    Args:
+        scenario: what is explored.
+        frames: where frames get their numbers.
+        program: p4c's JSON.
+        invariants: what has to hold of each new state and of each frame sent.
+
+    Attributes:
+        steps, ready: see `control_steps`. How many of the steps have been done is part of the
+            system's state.
+        blank: the number of the state in which all registers are zero.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        frames: Frames,
+        program: bytes,
+        invariants: Invariants,
+    ) -> None:
+        self._scenario = scenario
+        self._frames = frames
+        self._invariants = invariants
+        self.steps, self.ready = control_steps(scenario)
+        self._pipeline = Pipeline(program, cpu_port=CPU_PORT)
+        self._insert(
+            Row(
+                "own_address", {"ip": parse_ip(SWITCH.ip)}, "is_own", {"mac": parse_mac(SWITCH.mac)}
+            )
+        )
+        for stage in stages(scenario, 0):
+            for entity in stage:
+                self._insert(entity)
+        self._steps_done = 0
+        self._registers = list(self._pipeline.registers.values())
+        self._columns = {
+            register.name.rpartition(".")[2]: column
+            for column, register in enumerate(self._registers)
+        }
+        self._contents: list[tuple[int, ...]] = []
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._taken: dict[tuple[int, int, int], Taken] = {}
+        self.blank = self._number((0,) * (VERSIONS * len(self._registers)))
+
+    @property
+    def runs(self) -> int:
+        """How many different pairs of slot state and frame the program was run on."""
+        return len(self._taken)
+
+    @property
+    def states(self) -> int:
+        """How many states slots were found in."""
+        return len(self._contents)
+
+    # -- What happens --------------------------------------------------------------------------
+
+    def take(self, done: int, cells: int, number: int) -> Taken:
+        """Run the program on a frame.
+
+        Args:
+            done: how many of the controller's steps have been done.
+            cells: the state of the slot that the frame is about.
+            number: of the frame.
+        """
+        key = (done, cells, number)
+        taken = self._taken.get(key)
+        if taken is None:
+            taken = self._taken[key] = self._run(done, cells, number)
+        return taken
+
+    def cells(self, state: int) -> tuple[Cell, ...]:
+        """What a state of a slot says, version by version."""
+        return self._as_cells(self._contents[state])
+
+    def progress(self, state: int) -> tuple[CellProgress, ...]:
+        """How far each version of a slot is. Must never go back."""
+        first = self._scenario.first_round
+        return tuple(
+            CellProgress(cell.job, (cell.round - first) & 0xFFFFFFFF, cell.heard)
+            if cell.job
+            else CellProgress(0, 0, 0)
+            for cell in self.cells(state)
+        )
+
+    # -- Running the program -------------------------------------------------------------------
+
+    def _run(self, done: int, cells: int, number: int) -> Taken:
+        frame = self._frames[number]
+        slot = frame.header.slot
+        if slot >= self._scenario.slots:
+            raise Violation(
+                "slots", f"a frame is about slot {slot}, which the job has not: {frame}"
+            )
+        self._go_to(done)
+        first = self._run_beside(0, cells, slot, frame.port, frame.data)
+        second = self._run_beside(~0, cells, slot, frame.port, frame.repeated)
+        if first != second:
+            raise Violation(
+                "nothing else matters",
+                f"what the switch makes of {frame} depends on other slots, or on RETRANSMISSION",
+            )
+        content, out, outcome = first
+        after = self._number(content)
+        pairs = zip(self.progress(after), self.progress(cells), strict=True)
+        if not all(new.may_follow(old) for new, old in pairs):
+            raise Violation(
+                "rounds go on",
+                f"{frame} takes a cell from {self._said(cells)} back to {self._said(after)}",
+            )
+        return Taken(after, out, outcome)
+
+    def _run_beside(
+        self, other: int, cells: int, slot: int, port: int, data: bytes
+    ) -> tuple[tuple[int, ...], int, Outcome]:
+        """Run it while the registers of all other slots hold `other`, cut to their widths."""
+        last = FIRST_SLOT + self._scenario.slots + _SLOTS_BEYOND
+        own = range((FIRST_SLOT + slot) * VERSIONS, (FIRST_SLOT + slot + 1) * VERSIONS)
+        around = [index for index in range(last * VERSIONS) if index not in own]
+        content = iter(self._contents[cells])
+        fillings = []
+        for register in self._registers:
+            filling = other & ((1 << register.width) - 1)
+            fillings.append(filling)
+            for index in around:
+                register.cells[index] = filling
+        for index in own:
+            for register in self._registers:
+                register.cells[index] = next(content)
+        counted = self._pipeline.counters["outcomes"].packets
+        counted[:] = [0] * len(counted)
+        sent = self._pipeline.process(port, data)
+        for register, filling in zip(self._registers, fillings, strict=True):
+            if any(register.cells[index] != filling for index in around):
+                raise Violation(
+                    "slots", f"a frame about slot {slot} writes to another one's {register.name}"
+                )
+        content_after = tuple(
+            register.cells[index] for index in own for register in self._registers
+        )
+        return content_after, self._send(sent), Outcome(counted.index(1))
+
+    def _send(self, copies: list[tuple[int, bytes]]) -> int:
+        """Put what the switch sends on the links."""
+        out = 0
+        for port, data in copies:
+            before = len(self._frames)
+            number = self._frames.number(up=False, port=port, data=data)
+            if number == before:
+                self._invariants.check_answer(self._frames[number])
+            out |= 1 << number
+        return out
+
+    def _number(self, content: tuple[int, ...]) -> int:
+        number = self._numbers.get(content)
+        if number is None:
+            self._invariants.check_cells(self._as_cells(content))
+            number = self._numbers[content] = len(self._contents)
+            self._contents.append(content)
+        return number
+
+    def _as_cells(self, content: tuple[int, ...]) -> tuple[Cell, ...]:
+        width = len(self._registers)
+        column = self._columns
+        return tuple(
+            Cell(
+                job=part[column["jobs"]],
+                round=part[column["rounds"]],
+                heard=part[column["heard_ranks"]],
+                tag=part[column["tags"]],
+                block=part[column["blocks"]],
+                flags=part[column["all_flags"]],
+                words=tuple(part[column[f"sums{word}"]] for word in range(4)),
+            )
+            for part in (content[:width], content[width:])
+        )
+
+    def _said(self, state: int) -> str:
+        return " and ".join(f"job {cell.job} round {cell.round}" for cell in self.cells(state))
+
+    # -- The controller ------------------------------------------------------------------------
+
+    def _go_to(self, done: int) -> None:
+        """Bring the tables to what they are after so many steps."""
+        while self._steps_done < done:
+            self._do(self.steps[self._steps_done])
+            self._steps_done += 1
+        while self._steps_done > done:
+            self._steps_done -= 1
+            step = self.steps[self._steps_done]
+            self._do(ControlStep("", insert=step.delete, delete=step.insert))
+
+    def _do(self, step: ControlStep) -> None:
+        for entity in step.delete:
+            self._delete(entity)
+        for entity in step.insert:
+            self._insert(entity)
+
+    def _insert(self, entity: Entity) -> None:
+        if isinstance(entity, Group):
+            self._pipeline.multicast.insert(
+                entity.group, [Replica(port, instance) for port, instance in entity.replicas]
+            )
+            return
+        if not isinstance(entity, Row):
+            raise TypeError(f"a job needs tables and groups only, not {entity}")
+        table = self._pipeline.tables[entity.table]
+        args = tuple(entity.params[name] for name, _ in table.actions[entity.action].params)
+        table.insert(Entry(_match(table, entity), 0, entity.action, args))
+
+    def _delete(self, entity: Entity) -> None:
+        if isinstance(entity, Group):
+            self._pipeline.multicast.delete(entity.group)
+        elif isinstance(entity, Row):
+            table = self._pipeline.tables[entity.table]
+            table.delete(_match(table, entity), 0)
+
+
+def _match(table: Table, row: Row) -> tuple[int, ...]:
+    return tuple(row.match[key.name] for key in table.key)

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole: switch, machines and network, as a graph of states.
+
+A state is a tuple of numbers: how many of the controller's steps have been done, the state of each
+slot in the switch, the state of each machine, and the set of frames on the network.
+
+**The network forgets nothing.** A frame once sent stays in the set and can be delivered at any
+later time, as often as you like, or never. So every order, delay, duplication and loss is there,
+without any budget, and each copy of a multicast has a fate of its own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from p4reduce.slots import SlotMachine
+from p4reduce_controller.program import compiled_files
+
+from p4reduce_model.frames import Frame, Frames
+from p4reduce_model.invariants import Invariants
+from p4reduce_model.scenario import Scenario
+from p4reduce_model.switch import Switch
+from p4reduce_model.worker import Worker
+
+State = tuple[int, ...]
+
+
+class Event(NamedTuple):
+    """What can happen: `what` to `whom`.
+
+    Attributes:
+        what: "submit", "timer", "send", "receive" (a machine, by number), "switch" (takes a
+            frame), or "control" (the controller does its next step).
+        whom: a machine's number, or 0.
+        which: a slot's or a frame's number, or 0.
+    """
+
+    what: str
+    whom: int = 0
+    which: int = 0
+
+
+_CONTROL = Event("control")
+
+
+class System:
+    """A scenario, ready to be run.
+
+    Args:
+        scenario: what.
+        program: p4c's JSON; None: the committed one.
+        machine: makes the machines.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        program: bytes | None = None,
+        machine: type[SlotMachine] = SlotMachine,
+    ) -> None:
+        self.scenario = scenario
+        self.frames = Frames()
+        invariants = Invariants(scenario)
+        self.workers = [
+            Worker(scenario, life, rank, self.frames, invariants.check_contribution, machine)
+            for life in range(len(scenario.lives))
+            for rank in range(scenario.ranks)
+        ]
+        for worker in self.workers:
+            for call, tag in enumerate(worker.tags):
+                invariants.calls.setdefault(tag, set()).add((worker.life, call))
+        self.switch = Switch(
+            scenario,
+            self.frames,
+            compiled_files()[0].read_bytes() if program is None else program,
+            invariants,
+        )
+        self._at_port = {
+            worker.port: [n for n, other in enumerate(self.workers) if other.port == worker.port]
+            for worker in self.workers
+        }
+        self.first: State = (
+            0,
+            *[self.switch.blank] * scenario.slots,
+            *(worker.first for worker in self.workers),
+            0,
+        )
+        self._machines_from = 1 + scenario.slots
+        self._ready = [self.switch.ready[worker.life] for worker in self.workers]
+        self._by_machine: dict[tuple[int, int], list[Event]] = {}
+        self._by_frame: list[list[Event]] = []
+
+    # -- Parts of a state ----------------------------------------------------------------------
+
+    def cells(self, state: State, slot: int) -> int:
+        """The state of a slot in the switch."""
+        return state[1 + slot]
+
+    def machine(self, state: State, whom: int) -> int:
+        """The state of a machine."""
+        return state[self._machines_from + whom]
+
+    def receivers(self, frame: Frame) -> list[int]:
+        """The machines at the host's end of a frame's link."""
+        return self._at_port[frame.port]
+
+    def may_begin(self, state: State, whom: int) -> bool:
+        """Whether the controller has told a machine that its job runs."""
+        return state[0] >= self._ready[whom]
+
+    def finished(self, state: State) -> bool:
+        """Whether the ranks of the last job have all results, and everything is quiet."""
+        last = len(self.scenario.lives) - 1
+        return state[0] == len(self.switch.steps) and all(
+            worker.view(self.machine(state, whom)).over
+            for whom, worker in enumerate(self.workers)
+            if worker.life == last
+        )
+
+    # -- What can happen -----------------------------------------------------------------------
+
+    def events(self, state: State) -> list[Event]:
+        """All that can happen in a state."""
+        done, flying = state[0], state[-1]
+        events: list[Event] = []
+        if done < len(self.switch.steps):
+            events.append(_CONTROL)
+        for whom, ready in enumerate(self._ready):
+            if done >= ready:
+                events += self.own_events(whom, state[self._machines_from + whom])
+        by_frame = self._by_frame
+        while flying:
+            lowest = flying & -flying
+            flying ^= lowest
+            number = lowest.bit_length() - 1
+            while number >= len(by_frame):
+                by_frame.append(self._deliveries(self.frames[len(by_frame)]))
+            events += by_frame[number]
+        return events
+
+    def own_events(self, whom: int, machine: int) -> list[Event]:
+        """What a machine can do by itself in one of its states."""
+        events = self._by_machine.get((whom, machine))
+        if events is None:
+            worker = self.workers[whom]
+            view = worker.view(machine)
+            events = []
+            if view.submitted < len(self.scenario.lives[worker.life]):
+                events.append(Event("submit", whom))
+            if view.waiting:
+                events.append(Event("send", whom))
+            if self.scenario.timers:
+                events += [
+                    Event("timer", whom, slot) for slot, runs in enumerate(view.timers) if runs
+                ]
+            self._by_machine[whom, machine] = events
+        return events
+
+    def _deliveries(self, frame: Frame) -> list[Event]:
+        if frame.up:
+            return [Event("switch", 0, frame.number)]
+        return [Event("receive", whom, frame.number) for whom in self.receivers(frame)]
+
+    def after(self, state: State, event: Event) -> State:
+        """The state that an event leads to.
+
+        Raises:
+            Violation: an invariant does not hold there.
+        """
+        after = list(state)
+        if event.what == "control":
+            step = self.switch.steps[state[0]]
+            after[0] += 1
+            if step.wipes:
+                after[1 : self._machines_from] = [self.switch.blank] * self.scenario.slots
+            return tuple(after)
+        if event.what == "switch":
+            slot = self.frames[event.which].header.slot
+            taken = self.switch.take(state[0], state[1 + slot], event.which)
+            after[1 + slot] = taken.cells
+            after[-1] |= taken.out
+            return tuple(after)
+        worker = self.workers[event.whom]
+        at = self._machines_from + event.whom
+        if event.what == "receive":
+            stepped = worker.receive(state[at], event.which)
+        elif event.what == "timer":
+            stepped = worker.expire(state[at], event.which)
+        elif event.what == "submit":
+            stepped = worker.submit(state[at])
+        else:
+            stepped = worker.send(state[at])
+        after[at] = stepped.state
+        after[-1] |= stepped.out
+        return tuple(after)
+
+    def sent(self, state: State, event: Event) -> int:
+        """The frames that are sent in an event, as a set."""
+        return self.after((*state[:-1], 0), event)[-1]

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The protocol holds in every state of the small cases: docs/model.md."""
+
+from __future__ import annotations
+
+import pytest
+from p4reduce_model.cases import SMALL
+from p4reduce_model.explorer import Outcome, explore
+from p4reduce_model.scenario import Call, Scenario
+from p4reduce_model.system import System
+from p4reduce_model.trace import describe
+
+
+def explored(scenario: Scenario, *, reduce: bool = True) -> Outcome:
+    system = System(scenario)
+    outcome = explore(system, reduce=reduce)
+    if outcome.violation is not None:
+        pytest.fail(describe(system, outcome.trace, outcome.violation), pytrace=False)
+    return outcome
+
+
+@pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
+def test_the_protocol_holds_in_every_state(scenario: Scenario) -> None:
+    assert explored(scenario).complete
+
+
+@pytest.mark.parametrize("lives", [((Call(2),),), ((Call(1),), (Call(0),))])
+def test_leaving_out_frames_hides_no_state(lives: tuple[tuple[Call, ...], ...]) -> None:
+    scenario = Scenario("small", ranks=2, slots=1, lives=lives)
+    some, all_ = explored(scenario), explored(scenario, reduce=False)
+    assert some.cores == all_.cores
+    assert some.states < all_.states
+    assert some.tried > 0
