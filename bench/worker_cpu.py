@@ -136,7 +136,7 @@ def run(array: npt.NDArray[Any], slots: int) -> tuple[float, float, float, float
     engine = Engine(machine_, UnixTransport.of_socket(near), "bench")
     try:
         out = np.empty_like(array)
-        plan = plans.allreduce(array, Operation.SUM, None, out)
+        plan = plans.allreduce(array, Operation.SUM, None, out, world_size=WORLD)
         before = time.thread_time()
         start = time.perf_counter()
         collective = Collective(

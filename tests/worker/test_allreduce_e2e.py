@@ -10,6 +10,7 @@ import numpy.typing as npt
 import p4reduce
 import pytest
 from p4reduce.calls import Operation
+from p4reduce.control.figures import worker_statistics
 from p4reduce.quantise import Quantiser
 from worker_system import System, at_once
 
@@ -292,6 +293,28 @@ def test_two_jobs_at_once_do_not_meet(system: System, rng: np.random.Generator) 
         check_sum(arrays, of_ranks)
 
 
+def test_statistics_of_zero_skipping(system: System, rng: np.random.Generator) -> None:
+    """What each rank sends adds up to what all announced, and the controller is told the same."""
+    world, blocks = 3, 400
+    sent = rng.random((world, blocks)) < 0.1
+    arrays = [np.repeat(mine, BLOCK).astype(np.int32) for mine in sent]
+
+    def work(comm: p4reduce.Communicator) -> p4reduce.Statistics:
+        comm.allreduce(arrays[comm.rank])
+        return comm.stats
+
+    union = int(sent.any(axis=0).sum())
+    for rank, stats in enumerate(system.run(world, work)):
+        assert (stats.blocks, stats.blocks_announced) == (blocks, union)
+        assert (stats.blocks_skipped, stats.union_density) == (blocks - union, union / blocks)
+        assert stats.blocks_sent == sent[rank].sum()
+        assert stats.blocks_sent + stats.empty_sent == union + SLOTS
+        message = worker_statistics(stats)
+        assert (message.blocks, message.blocks_announced) == (blocks, union)
+        assert (message.blocks_sent, message.empty_sent) == (stats.blocks_sent, stats.empty_sent)
+        assert message.bytes_received == stats.bytes_received
+
+
 def test_statistics_add_up(system: System, rng: np.random.Generator) -> None:
     blocks = 100
     arrays = [rng.standard_normal(blocks * BLOCK).astype(np.float32) for _ in range(2)]
@@ -303,6 +326,8 @@ def test_statistics_add_up(system: System, rng: np.random.Generator) -> None:
     for stats in system.run(2, work):
         assert stats.collectives == 1
         assert stats.blocks_sent == stats.blocks_received == blocks
+        assert stats.blocks == stats.blocks_announced == blocks
+        assert (stats.empty_sent, stats.blocks_skipped, stats.union_density) == (SLOTS, 0, 1.0)
         once = stats.frames_sent - stats.retransmissions
         assert once == blocks + SLOTS  # and a round to open each stripe
         repeated = stats.bytes_sent - blocks * 1102 - SLOTS * 78

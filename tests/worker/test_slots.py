@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from typing import Any
@@ -45,10 +46,19 @@ def allreduce(
     sequence: int = 0,
     slots: int = 4,
     timeout: float = 30.0,
+    precision: str | None = None,
+    seed: int | None = None,
 ) -> Collective:
-    plan = plans.allreduce(array, op, None, out)
+    plan = plans.allreduce(array, op, None, out, precision, seed, world_size=WORLD)
     return Collective(
-        plan.call, plan.source, plan.target, sequence=sequence, slots=slots, timeout=timeout
+        plan.call,
+        plan.source,
+        plan.target,
+        sequence=sequence,
+        slots=slots,
+        timeout=timeout,
+        lane_format=plan.lane_format,
+        noise=plan.noise(RANK, sequence),
     )
 
 
@@ -65,12 +75,10 @@ class Script:
         self.start = time.monotonic()
 
     def submit(
-        self, array: npt.NDArray[Any], op: Operation = Operation.SUM, timeout: float = 30.0
+        self, array: npt.NDArray[Any], op: Operation = Operation.SUM, **options: Any
     ) -> Handle[npt.NDArray[Any]]:
         out = np.full_like(array, 99)
-        collective = allreduce(
-            array, out, op, sequence=self.sequence, slots=self.slots, timeout=timeout
-        )
+        collective = allreduce(array, out, op, sequence=self.sequence, slots=self.slots, **options)
         self.sequence += 1
         self.machine.submit(collective)
         return Handle([collective], lambda: out)
@@ -107,12 +115,16 @@ def answer(to: Packet, lanes: Any = None, **changes: Any) -> bytes:
     payload = b""
     if lanes is not None:
         fields["flags"] |= Flag.PAYLOAD
-        payload = np.asarray(lanes).astype(">i4").tobytes()
+        payload = np.asarray(lanes).astype(lane_type(fields["format"])).tobytes()
     return wire.template(SWITCH, HERE, Aggregation(**fields), payload)
 
 
+def lane_type(lane_format: int) -> str:
+    return (">i4", ">i2", ">i1", ">i4")[lane_format]
+
+
 def lanes_of(packet: Packet) -> npt.NDArray[np.int64]:
-    return np.frombuffer(bytes(packet.payload), ">i4").astype(np.int64)
+    return np.frombuffer(bytes(packet.payload), lane_type(packet.format)).astype(np.int64)
 
 
 # -- A stripe ------------------------------------------------------------------------------------
@@ -237,6 +249,114 @@ def test_results_of_two_collectives_in_one_batch() -> None:
     script.receive(answer(by_slot[0], np.full(256, 6)), answer(by_slot[1], np.full(256, 2 * SCALE)))
     assert np.array_equal(first.wait(0), np.full(256, 6))
     assert np.array_equal(second.wait(0), np.full(10, 2, np.float32))
+
+
+# -- Formats of lanes ----------------------------------------------------------------------------
+
+FORMATS = {np.int32: 0, np.int16: 1, np.int8: 2}
+
+
+@pytest.mark.parametrize("dtype", list(FORMATS))
+def test_integers_are_lanes_as_they_are(dtype: type, rng: np.random.Generator) -> None:
+    script = Script(slots=1)
+    lanes = wire.Format(FORMATS[dtype]).lanes
+    limits = np.iinfo(dtype)
+    array = rng.integers(limits.min, limits.max, lanes + 3, dtype, endpoint=True)
+    collective = script.submit(array)
+    (opening,) = script.sent()
+    assert (opening.format, opening.next_exponent) == (FORMATS[dtype], 0)
+    (data,) = script.receive(answer(opening, next_block=0))
+    assert data.format == FORMATS[dtype]
+    assert np.array_equal(lanes_of(data), array[:lanes])
+    (last,) = script.receive(answer(data, lanes_of(data)[::-1], next_block=1))
+    assert np.array_equal(lanes_of(last), np.concatenate([array[lanes:], np.zeros(lanes - 3)]))
+    script.receive(answer(last, lanes_of(last)))
+    assert np.array_equal(
+        collective.wait(0), np.concatenate([array[lanes - 1 :: -1], array[lanes:]])
+    )
+
+
+@pytest.mark.parametrize(("precision", "limit"), [("int16", 32767 // 2), ("int8", 127 // 2)])
+def test_floats_in_narrow_lanes(precision: str, limit: int) -> None:
+    """The limit stands for the power of two above the largest, which is 4 here."""
+    script = Script()
+    array = np.full(512 if precision == "int16" else 1024, 2.0, np.float32)
+    array[:4] = [4 / limit, -1.0, 0.0, 3 / 128]
+    collective = script.submit(array, precision=precision)
+    (opening,) = script.sent()
+    (data,) = script.receive(answer(opening, next_block=0, next_exponent=ONE + 1))
+    lanes = lanes_of(data)
+    assert (lanes[0], lanes[2]) == (1, 0)
+    for at, exact in ((1, -limit / 4), (3, limit * 3 / 512)):
+        assert lanes[at] in (math.floor(exact), math.ceil(exact))
+    script.receive(answer(data, np.full(len(lanes), limit)))
+    assert np.array_equal(collective.wait(0), np.full(len(array), 4.0, np.float32))
+
+
+def test_random_rounding_happens_once() -> None:
+    """What a timer sends again are the very same bytes; and a seed gives them again."""
+    sent = []
+    for _ in range(2):
+        script = Script()
+        script.submit(np.linspace(0.1, 1.9, 1024, dtype=np.float32), precision="int8", seed=5)
+        (opening,) = script.sent()
+        (data,) = script.receive(answer(opening, next_block=0, next_exponent=ONE))
+        (again,) = script.expire(0.2)
+        assert again.flags == "PAYLOAD+RETRANSMISSION"
+        assert bytes(again.payload) == bytes(data.payload)
+        sent.append(bytes(data.payload))
+    assert sent[0] == sent[1]
+
+
+def test_formats_side_by_side(rng: np.random.Generator) -> None:
+    """In one batch: whole results, and halves, of all formats."""
+    script = Script(slots=6)
+    arrays = {
+        slot: rng.integers(-50, 50, wire.Format(lane_format).lanes).astype(dtype)
+        for slot, (dtype, lane_format) in enumerate([*FORMATS.items()] * 2)
+    }
+    collectives = {slot: script.submit(array) for slot, array in arrays.items()}
+    data = script.receive(*(answer(one, next_block=0) for one in script.sent()))
+    assert [one.format for one in data] == [0, 1, 2, 0, 1, 2]
+    frames = []
+    for one in data:
+        sums = 2 * lanes_of(one)
+        if one.slot < 3:
+            frames.append(answer(one, sums))
+        else:
+            half = len(sums) // 2
+            frames.append(answer(one, sums[half:], flags=int(Flag.SECOND_HALF)))
+            frames.append(answer(one, sums[:half], flags=int(Flag.FIRST_HALF)))
+    rng.shuffle(frames)
+    script.receive(*frames)
+    for slot, collective in collectives.items():
+        assert np.array_equal(collective.wait(0), 2 * arrays[slot]), slot
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_answers_of_another_format_do_not_count(alone: bool) -> None:
+    """Whether they come in a batch that is plain otherwise, or not."""
+    script = Script(slots=2)
+    collective = script.submit(np.ones(2 * 512, np.int16))
+    openings = script.sent()
+    data = script.receive(*(answer(one, next_block=n) for n, one in enumerate(openings)))
+    good = [answer(one, np.full(512, 3)) for one in data]
+    wrong = answer(data[0], np.full(256, 7), format=0)
+    batch = [wrong] if alone else [wrong, good[1]]
+    script.receive(*batch)
+    assert script.machine.counts.invalid == 1
+    script.receive(*good)
+    assert np.array_equal(collective.wait(0), np.full(1024, 3, np.int16))
+
+
+def test_a_mismatch_of_formats_is_one() -> None:
+    """The answer has the format of the rank that came first."""
+    script = Script()
+    collective = script.submit(np.ones(512, np.float32), precision="int16")
+    (opening,) = script.sent()
+    script.receive(answer(opening, flags=int(Flag.MISMATCH), tag=1, format=0))
+    with pytest.raises(MismatchError, match="precision"):
+        collective.wait(0)
 
 
 # -- What should not count -----------------------------------------------------------------------

@@ -30,6 +30,7 @@ from p4reduce.errors import (
     WorkerLostError,
 )
 from p4reduce.handle import Handle
+from p4reduce.precision import error_bound
 from p4reduce.sparse import SparseBlocks, SparseRows
 from p4reduce.statistics import Statistics
 
@@ -54,5 +55,6 @@ __all__ = [
     "SwitchUnreachableError",
     "ValueRangeError",
     "WorkerLostError",
+    "error_bound",
     "init",
 ]

@@ -14,7 +14,6 @@ from p4reduce.wire import (
     Aggregation,
     Endpoint,
     Flag,
-    Format,
     Kind,
     template,
 )
@@ -62,16 +61,16 @@ ECHOED = np.array(
     [0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFF00, 0xFFFFFFFF, 0xFFFFFFFF, 0, 0xFFFFFFFF, 0, 0], np.uint32
 )
 
-# The 48 bytes of a frame that have the same values in every answer to us: from the source's MAC
-# address, which is left out, to the lanes' format.
+# The 48 bytes of a frame that hold what is the same in every answer to us: from the source's MAC
+# address, which is left out, to the job.
 COMPARED = slice(1, 7)
 
 
 def own_answers(
-    here: Endpoint, switch: Endpoint, rank: int, job: int, lane_format: Format
+    here: Endpoint, switch: Endpoint, rank: int, job: int
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
     """Return what every answer to us holds in `COMPARED`, and a mask of the bits that matter."""
-    header = Aggregation(kind=Kind.RESULT, rank=rank, job=job, format=lane_format)
+    header = Aggregation(kind=Kind.RESULT, rank=rank, job=job)
     wanted, mask = FrameBuffer(1), FrameBuffer(1)
     wanted.put(0, template(switch, here, header))
     record = mask.records
@@ -87,7 +86,6 @@ def own_answers(
         ("version_kind", 0xF0),
         ("rank", 0xFFFF),
         ("job", 0xFFFFFFFF),
-        ("format", 0xFF),
     ):
         record[column] = bits
     return (wanted.raw[0, COMPARED] & mask.raw[0, COMPARED]), mask.raw[0, COMPARED]

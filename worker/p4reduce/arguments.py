@@ -15,6 +15,15 @@ from p4reduce.calls import Operation
 from p4reduce.collective import DTYPES
 
 _ALLOWED = ", ".join(np.dtype(kind).name for kind in DTYPES)
+# What to make of an array that cannot be reduced, by its kind and bytes.
+_INSTEAD = {
+    "b1": "array.astype(numpy.int8) counts the ranks that have True, 127 at most",
+    "u1": "array.astype(numpy.int16) has room for the sum of 128 ranks",
+    "u2": "array.astype(numpy.int32) has room for the sum of 32,768 ranks",
+    "c8": "array.view(numpy.float32) has real and imaginary parts side by side",
+    "c16": "array.view(numpy.float64) has real and imaginary parts side by side",
+    "f16": "array.astype(numpy.float64) is the widest float there is",
+}
 
 
 class SupportsArray(Protocol):
@@ -59,8 +68,16 @@ def reducible_array(array: SupportsArray, op: Operation) -> Array:
 
 def check_dtype(dtype: np.dtype[Any]) -> None:
     """Refuse what the switch cannot sum."""
-    if dtype not in DTYPES:
-        raise TypeError(f"dtype {dtype} cannot be reduced; these can: {_ALLOWED}")
+    if dtype in DTYPES:
+        return
+    hint = _INSTEAD.get(f"{dtype.kind}{dtype.itemsize}")
+    if dtype.newbyteorder("=") in DTYPES:
+        hint = f"array.astype(numpy.{dtype.name}) has the machine's own byte order"
+    elif dtype.kind in "iu" and dtype.itemsize > 2:
+        hint = "array.astype(numpy.int32), if the sums fit into that"
+    raise TypeError(
+        f"dtype {dtype} cannot be reduced; these can: {_ALLOWED}" + (f". {hint}" if hint else "")
+    )
 
 
 def output_like(source: Array, out: Array | None) -> Array:

@@ -14,9 +14,10 @@ import numpy.typing as npt
 from p4reduce.blocks import Absent, BlockRows, Indices, Source, Target
 from p4reduce.calls import Call, Operation
 from p4reduce.errors import P4ReduceError, P4ReduceTimeoutError
+from p4reduce.noise import Noise
 from p4reduce.wire import Format
 
-DTYPES = (np.float16, np.float32, np.float64, np.int32)
+DTYPES = (np.float16, np.float32, np.float64, np.int8, np.int16, np.int32)
 """What can be reduced, as dtypes in the machine's own byte order."""
 
 _GRACE = 5.0  # seconds that the progress thread has beyond a deadline to report it
@@ -52,6 +53,7 @@ class Collective:
         slots: int,
         timeout: float,
         lane_format: Format = Format.INT32,
+        noise: Noise | None = None,
     ) -> None:
         """Measure the input.
 
@@ -62,7 +64,8 @@ class Collective:
             sequence: number of the collective within the job.
             slots: of the job.
             timeout: seconds from now on.
-            lane_format: of the blocks.
+            lane_format: of the blocks, which have as many elements as that has lanes.
+            noise: for rounding floats to narrow lanes.
 
         Raises:
             ValueRangeError: see `quantise.block_exponents`.
@@ -73,6 +76,7 @@ class Collective:
         self.dtype = source.dtype
         self.working_dtype = np.dtype(np.float32) if self.dtype == np.float16 else self.dtype
         self.format = lane_format
+        self.noise = noise
         self.tag = call.fingerprint(sequence, lane_format)
         self.source: BlockRows = source
         self.target = target

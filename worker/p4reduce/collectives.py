@@ -57,19 +57,42 @@ class Collectives(ABC):
         name: str | None = None,
         out: npt.NDArray[Any] | None = None,
         timeout: float | None = None,
+        *,
+        precision: str | None = None,
+        seed: int | None = None,
     ) -> npt.NDArray[Any]:
         """Sum an array over all ranks, or take its mean.
 
-        The result is the same on all ranks, bit for bit. Sums of floats have the error bound
-        stated in `p4reduce.quantise`: with 4 ranks at most 2^-27 of the power of two above the
-        largest magnitude in a block of 256 elements, before rounding to the dtype. Blocks that
-        are zero on all ranks are not sent. NaN or infinity in a block of any rank makes the
-        whole block NaN on all ranks. int32 sums are exact; where a sum, or a partial sum in the
-        order in which the ranks' contributions arrive, leaves int32, that is an error.
+        The result is the same on all ranks, bit for bit. Blocks that are zero on all ranks are not
+        sent. NaN or infinity in a block of any rank makes the whole block NaN on all ranks.
+
+        **Integers** are exact. They travel in lanes of their own width, so int8 arrays take a
+        quarter of the bytes of int32 ones of as many elements. Where a sum, or a partial sum in
+        the order in which the ranks' contributions arrive, leaves the dtype, that is an error.
+
+        **Floats** travel as integers with an exponent a block. How far n ranks' sum can be off,
+        before it is rounded to the dtype, if 2^e is the power of two above the largest magnitude
+        in the block (`p4reduce.error_bound` computes it; the mean has 1/n of it):
+
+        ========= =========================== ======== ===== ======== =============
+        precision off by at most              elements bytes ranks at 4 ranks
+                                              a block        at most
+        ========= =========================== ======== ===== ======== =============
+        int32     n * 2^(e-k), the largest k  256      1     64       2^-27 * 2^e
+                  with n * 2^k <= 2^31
+        int16     n * 2^e * (1/M + 2^-24),    512      1/2   64       2^-11 * 2^e
+                  M = 32,767 // n
+        int8      n * 2^e * (1/M + 2^-24),    1,024    1/4   63       0.129 * 2^e
+                  M = 127 // n
+        ========= =========================== ======== ===== ======== =============
+
+        With int32 lanes numbers are rounded to nearest. With narrower ones they are rounded up or
+        down at random, so that the expected result is the exact one and errors average out over
+        elements, ranks and calls.
 
         Args:
-            array: float16, float32, float64 or int32 in the machine's byte order, of any shape;
-                the same number of elements and dtype on all ranks. An array that is not
+            array: float16, float32, float64, int8, int16 or int32 in the machine's byte order, of
+                any shape; the same number of elements and dtype on all ranks. An array that is not
                 C-contiguous is copied first. Finite float64 magnitudes have to be below 2^128.
                 PyTorch tensors on the CPU can be given as they are, or as `tensor.numpy()`.
                 Arrays without elements are allowed: the ranks then only meet.
@@ -78,15 +101,22 @@ class Collectives(ABC):
             out: a C-contiguous array of the same shape and dtype for the result; `array` itself
                 to work in place. None: a new one.
             timeout: seconds; None: what `init` was given.
+            precision: "int32", "int16" or "int8": what floats travel as; the same on all ranks.
+                None: "int32".
+            seed: of the random rounding. With the same one, the same calls on the same ranks give
+                the same results again; it may be the same for all ranks and calls, which draw
+                independent numbers all the same. None: other numbers each time. Without effect
+                where nothing is rounded at random.
 
         Returns:
             `out`, or a new array.
 
         Raises:
-            TypeError: no array, or another dtype; MEAN of integers.
-            ValueError: `out` does not fit or overlaps `array` without being the same.
+            TypeError: no array, or another dtype; MEAN or a precision for integers.
+            ValueError: `out` does not fit or overlaps `array` without being the same; there is no
+                such precision, or it is too narrow for the number of ranks.
             ValueRangeError: a float64 number of 2^128 or more. Only this rank notices.
-            LaneOverflowError: an int32 sum left the range, on all ranks.
+            LaneOverflowError: a sum of integers left the dtype's range, on all ranks.
             MismatchError: the ranks called different things.
             P4ReduceTimeoutError: not complete in time; names the ranks that are missing.
             WorkerLostError: a rank died or left.
@@ -94,7 +124,8 @@ class Collectives(ABC):
             JobEndedError: the job was deleted.
             ClosedError: this communicator is closed.
         """
-        return self.allreduce_async(array, op, name, out, timeout).wait()
+        handle = self.allreduce_async(array, op, name, out, timeout, precision=precision, seed=seed)
+        return handle.wait()
 
     def allreduce_async(
         self,
@@ -103,6 +134,9 @@ class Collectives(ABC):
         name: str | None = None,
         out: npt.NDArray[Any] | None = None,
         timeout: float | None = None,
+        *,
+        precision: str | None = None,
+        seed: int | None = None,
     ) -> Handle[npt.NDArray[Any]]:
         """Start an all-reduce and return a handle to wait for it.
 
@@ -110,7 +144,8 @@ class Collectives(ABC):
         hardly more than their bytes. Until one is over, `array` must not be written to and `out`
         not be used.
         """
-        return self._start(plans.allreduce(array, op, name, out), timeout)
+        plan = plans.allreduce(array, op, name, out, precision, seed, world_size=self.size)
+        return self._start(plan, timeout)
 
     @overload
     def allreduce_sparse(
@@ -121,6 +156,8 @@ class Collectives(ABC):
         timeout: float | None = None,
         *,
         dense: Literal[False] = False,
+        precision: str | None = None,
+        seed: int | None = None,
     ) -> Sparse: ...
 
     @overload
@@ -132,6 +169,8 @@ class Collectives(ABC):
         timeout: float | None = None,
         *,
         dense: Literal[True],
+        precision: str | None = None,
+        seed: int | None = None,
     ) -> npt.NDArray[Any]: ...
 
     def allreduce_sparse(
@@ -142,6 +181,8 @@ class Collectives(ABC):
         timeout: float | None = None,
         *,
         dense: bool = False,
+        precision: str | None = None,
+        seed: int | None = None,
     ) -> Any:
         """Sum a sparse array over all ranks, or take its mean, without making it dense.
 
@@ -154,7 +195,7 @@ class Collectives(ABC):
             array: `SparseRows`, `SparseBlocks`, or a matrix or array of scipy.sparse in two
                 dimensions; the same number of elements and dtype on all ranks. dtypes as of
                 `allreduce`.
-            op, name, timeout: as of `allreduce`.
+            op, name, timeout, precision, seed: as of `allreduce`.
             dense: return a numpy array, of the dense shape.
 
         Returns:
@@ -176,7 +217,10 @@ class Collectives(ABC):
             >>> total.indices, total.values                            # doctest: +SKIP
             (array([3, 7]), array([[1., 1.], [2., 2.]], dtype=float32))
         """
-        return self.allreduce_sparse_async(array, op, name, timeout, dense=dense).wait()
+        handle = self.allreduce_sparse_async(
+            array, op, name, timeout, dense=dense, precision=precision, seed=seed
+        )
+        return handle.wait()
 
     def allreduce_sparse_async(
         self,
@@ -186,9 +230,14 @@ class Collectives(ABC):
         timeout: float | None = None,
         *,
         dense: bool = False,
+        precision: str | None = None,
+        seed: int | None = None,
     ) -> Handle[Any]:
         """Start an all-reduce of a sparse array and return a handle; see `allreduce_async`."""
-        return self._start(plans.allreduce_sparse(array, op, name, dense=dense), timeout)
+        plan = plans.allreduce_sparse(
+            array, op, name, precision, seed, dense=dense, world_size=self.size
+        )
+        return self._start(plan, timeout)
 
     def broadcast(
         self,

@@ -102,9 +102,9 @@ class Communicator(Collectives):
     """The ranks of a job, who reduce together. Made by `init`.
 
     All ranks have to make the same calls in the same order, with the same operation, root, number
-    of elements, dtype and name: that is checked, and `MismatchError` raised on all of them if it
-    is not so. Calls from several threads are safe, but only useful where their order is the same
-    on all ranks.
+    of elements, dtype, precision and name: that is checked, and `MismatchError` raised on all of
+    them if it is not so. Calls from several threads are safe, but only useful where their order is
+    the same on all ranks.
 
     After an error that leaves the ranks out of step (timeout, mismatch, lost worker, lost switch)
     the communicator is broken: all collectives under way end with that error, and so does each
@@ -175,6 +175,8 @@ class Communicator(Collectives):
                 sequence=self._sequence,
                 slots=self._session.slots,
                 timeout=timeout,
+                lane_format=plan.lane_format,
+                noise=plan.noise(self.rank, self._sequence),
             )
             self._session.submit(collective)
             self._sequence += 1

@@ -27,6 +27,8 @@ from p4reduce.arguments import (
 )
 from p4reduce.blocks import Absent, Array, Blocks, Part, Pieces, RawBlocks, Source, Target
 from p4reduce.calls import Call, Operation
+from p4reduce.noise import Noise, check_seed
+from p4reduce.precision import lane_format
 from p4reduce.sparse import SparseArray, to_runs
 from p4reduce.sparse_blocks import SparseSums
 from p4reduce.wire import Format
@@ -36,44 +38,75 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Plan(Generic[T]):
-    """One stream of blocks to be run, and what the caller gets then."""
+    """One stream of blocks to be run, and what the caller gets then.
+
+    Attributes:
+        lane_format: of the blocks of source and target.
+        seed: for rounding floats to narrow lanes.
+    """
 
     call: Call
     source: Source
     target: Target
     result: Callable[[], T]
+    lane_format: Format = Format.INT32
+    seed: int | None = None
+
+    def noise(self, rank: int, sequence: int) -> Noise | None:
+        """Return what to round at random with, where that is how lanes are made."""
+        if self.source.dtype.kind != "f" or self.lane_format is Format.INT32:
+            return None
+        return Noise(self.seed, rank, sequence)
 
 
 def allreduce(
-    array: SupportsArray, op: Operation, name: str | None, out: Array | None
+    array: SupportsArray,
+    op: Operation,
+    name: str | None,
+    out: Array | None,
+    precision: str | None = None,
+    seed: int | None = None,
+    *,
+    world_size: int,
 ) -> Plan[Array]:
     """Everybody has all blocks, and keeps all."""
     source = reducible_array(array, op)
     result = output_like(source, out)
-    lanes = Format.INT32.lanes
+    lanes = lane_format(source.dtype, precision, world_size)
     return Plan(
         Call("allreduce", source.dtype.name, source.size, op, name=name or ""),
-        Blocks(np.ascontiguousarray(source).reshape(-1), lanes),
-        Blocks(result.reshape(-1), lanes),
+        Blocks(np.ascontiguousarray(source).reshape(-1), lanes.lanes),
+        Blocks(result.reshape(-1), lanes.lanes),
         lambda: result,
+        lanes,
+        check_seed(seed),
     )
 
 
 def allreduce_sparse(
-    array: SparseArray, op: Operation, name: str | None, *, dense: bool
+    array: SparseArray,
+    op: Operation,
+    name: str | None,
+    precision: str | None,
+    seed: int | None,
+    *,
+    dense: bool,
+    world_size: int,
 ) -> Plan[Any]:
     """An all-reduce with other ideas of how an array is stored; other ranks may have it dense."""
     runs, shape, give_back = to_runs(array)
     dtype = runs.values.dtype
     check_operation(op, dtype)
     call = Call("allreduce", dtype.name, runs.size, op, name=name or "")
-    lanes = Format.INT32.lanes
-    source = runs.source(lanes)
+    lanes = lane_format(dtype, precision, world_size)
+    source = runs.source(lanes.lanes)
+    seed = check_seed(seed)
     if dense:
         result = np.empty(shape, dtype)
-        return Plan(call, source, Blocks(result.reshape(-1), lanes), lambda: result)
-    sums = SparseSums(dtype, runs.size, lanes)
-    return Plan(call, source, sums, lambda: give_back(sums))
+        target = Blocks(result.reshape(-1), lanes.lanes)
+        return Plan(call, source, target, lambda: result, lanes, seed)
+    sums = SparseSums(dtype, runs.size, lanes.lanes)
+    return Plan(call, source, sums, lambda: give_back(sums), lanes, seed)
 
 
 def broadcast(
@@ -113,11 +146,12 @@ def reduce(
     root = check_root(root, world_size)
     mine = reducible_array(array, op)
     call = Call("reduce", mine.dtype.name, mine.size, op, root, name or "")
-    source = Blocks(np.ascontiguousarray(mine).reshape(-1), Format.INT32.lanes)
+    lanes = lane_format(mine.dtype, None, world_size)
+    source = Blocks(np.ascontiguousarray(mine).reshape(-1), lanes.lanes)
     if rank != root:
-        return Plan(call, source, Absent(source.dtype, len(source)), lambda: None)
+        return Plan(call, source, Absent(source.dtype, len(source)), lambda: None, lanes)
     result = output_like(mine, out)
-    return Plan(call, source, Blocks(result.reshape(-1), Format.INT32.lanes), lambda: result)
+    return Plan(call, source, Blocks(result.reshape(-1), lanes.lanes), lambda: result, lanes)
 
 
 def reduce_scatter(
@@ -145,18 +179,18 @@ def reduce_scatter(
     result = output_of((rows[rank], *mine.shape[1:]), mine.dtype, out)
     if np.may_share_memory(mine, result):
         raise ValueError("out overlaps the array")
-    lanes = Format.INT32.lanes
+    lanes = lane_format(mine.dtype, None, world_size)
     parts = np.split(mine, np.cumsum(rows)[:-1])
-    sources = [Blocks(part.reshape(-1), lanes) for part in parts]
+    sources = [Blocks(part.reshape(-1), lanes.lanes) for part in parts]
     targets: list[Part] = [Absent(mine.dtype, len(source)) for source in sources]
-    targets[rank] = Blocks(result.reshape(-1), lanes)
+    targets[rank] = Blocks(result.reshape(-1), lanes.lanes)
     shape = _shape_of_rows(mine)
     call = Call(
         *("reduce_scatter", mine.dtype.name, mine.size, op),
         name=name or "",
         details=f"{shape} {rows}",
     )
-    return Plan(call, Pieces(sources), Pieces(targets), lambda: result)
+    return Plan(call, Pieces(sources), Pieces(targets), lambda: result, lanes)
 
 
 def allgather_counts(

@@ -93,21 +93,20 @@ def _exponents_of_float64(rows: Rows, largest: npt.NDArray[np.uint64]) -> npt.ND
 
 
 class Quantiser:
-    """Turns rows of floats into lanes and sums of lanes into floats, for one world size.
+    """Turns rows of floats into 32-bit lanes and sums of lanes into floats, for one world size.
 
     Attributes:
         limit: the largest magnitude of a lane, L // n.
         headroom: k of the module's text.
     """
 
-    def __init__(self, world_size: int, lane_format: Format = Format.INT32) -> None:
+    def __init__(self, world_size: int) -> None:
         if not 1 <= world_size <= MAX_WORLD_SIZE:
             raise ValueError(f"world size {world_size} is not within 1 to {MAX_WORLD_SIZE}")
-        maximum = lane_format.lane_maximum
+        maximum = Format.INT32.lane_maximum
         self.world_size = world_size
         self.limit = maximum // world_size
         self.headroom = ((maximum + 1) // world_size).bit_length() - 1
-        self.lane_dtype = np.dtype(f">i{lane_format.lane_bytes}")
         # A float32 of 24 bits below 2^e, scaled, stays below 2^k by more than rounding adds if
         # k >= 24, and then never needs the limit.
         self._float32_never_clips = self.headroom >= 24
@@ -127,15 +126,22 @@ class Quantiser:
         """Return lanes' units per 1.0 at a block exponent."""
         return float(self._scales[exponent])
 
-    def quantise(self, rows: Rows, exponents: npt.NDArray[np.uint8], lanes: Rows) -> None:
-        """Round rows to lanes.
+    def quantise(
+        self,
+        rows: Rows,
+        exponents: npt.NDArray[np.uint8],
+        lanes: Rows,
+        noise: npt.NDArray[np.uint16] | None = None,
+    ) -> None:
+        """Round rows to lanes, to nearest.
 
         Args:
             rows: float32 or float64, shape (rows, lanes); used as scratch space.
             exponents: the agreed exponent of each row.
             lanes: big-endian integers, same shape, is written to.
+            noise: not used; see `stochastic.StochasticQuantiser`.
         """
-        if rows.dtype == np.float32 and not _any_tiny(exponents):
+        if rows.dtype == np.float32 and not any_tiny(exponents):
             np.multiply(rows, self._scales32[exponents][:, None], out=rows)
             clip = not self._float32_never_clips
         else:
@@ -166,7 +172,7 @@ class Quantiser:
         """
         divisor = self.world_size if mean else 1
         exact = not mean or self._mean_is_exact
-        if rows.dtype == np.float32 and exact and not _any_tiny(exponents):
+        if rows.dtype == np.float32 and exact and not any_tiny(exponents):
             np.copyto(rows, lanes, casting="unsafe")
             np.multiply(rows, self._factors32[divisor][exponents][:, None], out=rows)
         else:
@@ -175,5 +181,6 @@ class Quantiser:
             np.copyto(rows, wide, casting="unsafe")
 
 
-def _any_tiny(exponents: npt.NDArray[np.uint8]) -> bool:
+def any_tiny(exponents: npt.NDArray[np.uint8]) -> bool:
+    """Whether a scale or its inverse is beyond float32's normal numbers for some exponent."""
     return bool(np.count_nonzero(exponents < _FLOAT32_SCALES_FROM))

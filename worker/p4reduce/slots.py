@@ -34,6 +34,7 @@ from p4reduce.answers import (
     own_answers,
 )
 from p4reduce.blocks import Indices
+from p4reduce.codec import Codec
 from p4reduce.collective import Collective
 from p4reduce.errors import (
     LaneOverflowError,
@@ -44,7 +45,6 @@ from p4reduce.errors import (
     WorkerLostError,
 )
 from p4reduce.frames import FrameBuffer
-from p4reduce.quantise import Quantiser
 from p4reduce.ranks import describe_ranks, ranks_of
 from p4reduce.statistics import Counts, RoundTrips
 from p4reduce.timers import RetransmissionTimeout
@@ -100,7 +100,6 @@ class SlotMachine:
         world_size: of the job.
         here: own addresses.
         switch: those of the switch.
-        lane_format: of the blocks.
     """
 
     def __init__(
@@ -112,7 +111,6 @@ class SlotMachine:
         world_size: int,
         here: Endpoint,
         switch: Endpoint,
-        lane_format: Format = Format.INT32,
     ) -> None:
         self.counts = Counts()
         self.round_trips = RoundTrips()
@@ -121,7 +119,6 @@ class SlotMachine:
         self.broken: P4ReduceError | None = None
         self._slots = slots
         self._world_size = world_size
-        self._quantiser = Quantiser(world_size, lane_format)
 
         # -- What runs where ---------------------------------------------------------------
         self._collectives: dict[int, Collective] = {}
@@ -130,6 +127,7 @@ class SlotMachine:
         self._owner = np.zeros(slots, np.int64)  # sequence number of the collective
         self._count = np.zeros(slots, np.int64)  # its blocks
         self._tag = np.zeros(slots, np.uint32)
+        self._format = np.zeros(slots, np.uint32)
 
         # -- The round under way in each slot ----------------------------------------------
         self._next_round = np.zeros(slots, np.uint32)
@@ -161,22 +159,13 @@ class SlotMachine:
         self._sendable: list[Indices] = []
         self._first_word = AGGREGATION_VERSION << 28 | Kind.CONTRIBUTE << 24 | rank
         self._plain = AGGREGATION_VERSION << 28 | Kind.RESULT << 24 | Flag.PAYLOAD << 16 | rank
-        self._slot_words = (np.arange(slots) << 16 | lane_format << 8).astype(np.uint32)
+        self._slot_words = (np.arange(slots) << 16).astype(np.uint32)
         self._job = job
         self._fill_templates(here, switch, rank)
-        self._wanted, self._mask = own_answers(here, switch, rank, job, lane_format)
+        self._wanted, self._mask = own_answers(here, switch, rank, job)
 
         # -- Scratch -------------------------------------------------------------------------
-        lanes = lane_format.lanes
-        self._rows = {
-            np.dtype(kind): np.empty((slots, lanes), kind)
-            for kind in (np.float16, np.float32, np.float64, np.int32)
-        }
-        self._lanes = np.empty((slots, lanes), self._quantiser.lane_dtype)
-        # Copying between equal types is much faster, so lanes are swapped before.
-        raw = self._lanes.dtype.newbyteorder("=")
-        self._raw_lanes = self._lanes.view(raw)
-        self._outgoing_lanes = self.outgoing.payload.view(raw)
+        self._codecs: dict[tuple[Format, bool], Codec] = {}
         self._mark = np.zeros(slots, np.int64)
         self._numbers = np.arange(4096)
 
@@ -240,6 +229,7 @@ class SlotMachine:
         collective.offset = self._stripes_given % self._slots
         self._stripes_given += collective.stripes
         self._collectives[collective.sequence] = collective
+        self.counts.blocks += collective.count
         self._earliest_deadline = min(self._earliest_deadline, collective.deadline)
         free: list[int] = []
         for stripe in range(collective.stripes):
@@ -313,7 +303,7 @@ class SlotMachine:
             self.counts.bytes_received += count * PAYLOAD_FRAME_BYTES
             self.heard_switch_at = now
             blocks = self._block[answers.slots]
-            self._dequantise(collective, buffer, answers, blocks, slice(None))
+            self._decode(collective, buffer, answers, blocks, WHOLE)
             self._complete(collective, answers, now)
 
     def _receive_any(self, buffer: FrameBuffer, count: int, now: float) -> None:
@@ -329,7 +319,7 @@ class SlotMachine:
             complete = self._join_halves(buffer, answers, parts)
         else:
             complete = [self._once_a_slot(answers)]
-            self._deliver(buffer, complete[0], slice(None))
+            self._deliver(buffer, complete[0], WHOLE)
         for some in complete:
             if len(some):
                 late = some.slots[some.flags & _RETRANSMISSION != 0]
@@ -421,6 +411,7 @@ class SlotMachine:
         slots, header = answers.slots, answers.header
         next_block = header[NEXT_BLOCK]
         wrong = self._tag[slots] != header[TAG]
+        wrong |= self._format[slots] != header[SLOT_FORMAT_EXPONENT] >> 8 & 0xFF
         wrong |= self._block[slots] & NO_BLOCK != header[BLOCK]
         wrong |= (next_block >= self._count[slots]) & (next_block != NO_BLOCK)
         return self._all_but(wrong, answers, "invalid")
@@ -445,17 +436,12 @@ class SlotMachine:
     ) -> list[Answers]:
         """Deliver halves and wholes; return those that complete a round, each slot once."""
         complete: list[Answers] = []
-        half = self._lanes.shape[1] // 2
-        for part, columns in (
-            (FIRST, slice(0, half)),
-            (SECOND, slice(half, None)),
-            (WHOLE, slice(None)),
-        ):
+        for part in (FIRST, SECOND, WHOLE):
             some = answers.only(parts == part)
             some = self._all_but(self._parts[some.slots] & part == part, some, "duplicates")
             some = self._once_a_slot(some)
             if len(some):
-                self._deliver(buffer, some, columns)
+                self._deliver(buffer, some, part)
                 self._parts[some.slots] |= part
                 self._some_halves = True
                 complete.append(some.only(self._parts[some.slots] == WHOLE))
@@ -478,7 +464,8 @@ class SlotMachine:
             MismatchError(
                 f"{collective.description}: the ranks do not agree on what they reduce. This is "
                 "what this rank called; another one called something else, or in another order "
-                "(operation, number of elements, dtype, name and order have to be the same)"
+                "(operation, number of elements, dtype, precision, name and order have to be the "
+                "same)"
             )
         )
 
@@ -495,8 +482,8 @@ class SlotMachine:
 
     # -- Results into the output -----------------------------------------------------------------
 
-    def _deliver(self, buffer: FrameBuffer, answers: Answers, columns: slice) -> None:
-        """Write sums, or some columns of them, into the outputs."""
+    def _deliver(self, buffer: FrameBuffer, answers: Answers, part: int) -> None:
+        """Write sums, or one half of them, into the outputs."""
         about_block = self._block[answers.slots] != _OPENING
         if np.count_nonzero(about_block) != len(answers):
             answers = answers.only(about_block)
@@ -520,35 +507,29 @@ class SlotMachine:
             overflowed = some.flags & _OVERFLOW != 0
             if np.count_nonzero(overflowed):
                 collective.overflowed = int(blocks[overflowed].min())
-            self._dequantise(collective, buffer, some, blocks, columns)
+            self._decode(collective, buffer, some, blocks, part)
 
-    def _dequantise(
+    def _decode(
         self,
         collective: Collective,
         buffer: FrameBuffer,
         answers: Answers,
         blocks: Indices,
-        columns: slice,
+        part: int,
     ) -> None:
-        slots, rows = answers.slots, answers.rows
-        width = len(range(*columns.indices(self._lanes.shape[1])))
-        count = len(rows)
-        lanes = buffer.payload.view(self._quantiser.lane_dtype)[:, :width]
-        in_a_row = rows[-1] - rows[0] == count - 1  # then there is no need for a copy
-        lanes = lanes[rows[0] : rows[0] + count] if in_a_row else lanes[rows]
-        values = self._rows[collective.working_dtype][:count, :width]
-        if collective.dtype == np.int32:
-            np.copyto(values, lanes)
-        else:
-            self._quantiser.dequantise(
-                lanes,
-                self._exponent[slots],
-                values,
-                mean=collective.is_mean,
-            )
-        collective.target.scatter(blocks, values, columns)
-        if columns.start != 0:
-            self.counts.blocks_received += count
+        codec = self._codec(collective)
+        exponents = self._exponent[answers.slots]
+        codec.decode(collective, blocks, exponents, buffer, answers.rows, part)
+        if part != FIRST:
+            self.counts.blocks_received += len(blocks)
+
+    def _codec(self, collective: Collective) -> Codec:
+        kind = collective.format, collective.dtype.kind == "f"
+        codec = self._codecs.get(kind)
+        if codec is None:
+            codec = Codec(*kind, self._world_size, self._slots, self.outgoing)
+            self._codecs[kind] = codec
+        return codec
 
     # -- On to the next round --------------------------------------------------------------------
 
@@ -632,6 +613,7 @@ class SlotMachine:
         flags = mine.astype(np.uint32)  # PAYLOAD is 1
         if np.count_nonzero(nonfinite):
             flags = np.where(nonfinite, np.uint32(_NONFINITE), flags)
+        self.counts.blocks_announced += len(slots)
         self._contribute(collective, slots, blocks, following, flags)
 
     def _open(self, collective: Collective, slots: Indices) -> None:
@@ -639,6 +621,7 @@ class SlotMachine:
         self._owner[slots] = collective.sequence
         self._count[slots] = collective.count
         self._tag[slots] = collective.tag
+        self._format[slots] = collective.format
         self._block[slots] = _OPENING
         self._opening_slots += len(slots)
         stripes = (slots - collective.offset) % self._slots
@@ -684,7 +667,9 @@ class SlotMachine:
         header = np.zeros((AGG_BYTES // 4, len(slots)), np.uint32)
         header[KIND_FLAGS_RANK] = flags << 16 | self._first_word
         header[JOB] = self._job
-        header[SLOT_FORMAT_EXPONENT] = self._slot_words[slots] | collective.exponents[announced]
+        header[SLOT_FORMAT_EXPONENT] = (
+            self._slot_words[slots] | collective.format << 8 | collective.exponents[announced]
+        )
         header[ROUND] = rounds
         header[BLOCK] = blocks
         header[NEXT_BLOCK] = np.where(announced == collective.none, NO_BLOCK, announced)
@@ -698,30 +683,17 @@ class SlotMachine:
         self._due[slots] = np.inf  # runs from when it is sent
         number = int(np.count_nonzero(filled))
         if number == len(rows):
-            self._fill_lanes(collective, slots, blocks, rows)
+            self._codec(collective).encode(collective, blocks, self._exponent[slots], rows)
         elif number:
-            self._fill_lanes(collective, slots[filled], blocks[filled], rows[filled])
+            exponents = self._exponent[slots[filled]]
+            self._codec(collective).encode(collective, blocks[filled], exponents, rows[filled])
         self.counts.blocks_sent += number
+        self.counts.empty_sent += len(rows) - number
         self.counts.frames_sent += len(rows)
         self.counts.bytes_sent += (
             number * PAYLOAD_FRAME_BYTES + (len(rows) - number) * EMPTY_FRAME_BYTES
         )
         self._sendable.append(rows)
-
-    def _fill_lanes(
-        self, collective: Collective, slots: Indices, blocks: Indices, rows: Indices
-    ) -> None:
-        count = len(slots)
-        values = self._rows[collective.dtype][:count]
-        collective.source.gather(blocks, values)
-        lanes = self._lanes[:count]
-        if collective.dtype == np.int32:
-            np.copyto(lanes, values)
-        else:
-            if collective.dtype != collective.working_dtype:
-                values = values.astype(collective.working_dtype)
-            self._quantiser.quantise(values, self._exponent[slots], lanes)
-        self._outgoing_lanes[rows] = self._raw_lanes[:count]
 
     # -- When nothing comes ------------------------------------------------------------------------
 

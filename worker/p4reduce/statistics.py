@@ -39,10 +39,14 @@ class RoundTrips:
 class Counts:
     """Counted by the engine.
 
+    For each block that some rank has, a round is about it, in which each rank contributes its
+    block or an empty frame; one more empty contribution opens each stripe. So, while nothing is
+    under way, blocks_sent + empty_sent = blocks_announced + stripes opened.
+
     Attributes:
-        frames_sent, bytes_sent: contributions, with retransmissions. Bytes are those of whole
-            Ethernet frames, here and below.
-        frames_received, bytes_received: all that came in.
+        frames_sent, bytes_sent: contributions, with retransmissions: what goes up. Bytes are those
+            of whole Ethernet frames, here and below.
+        frames_received, bytes_received: all that came down.
         retransmissions: contributions sent again by a timer.
         spurious: those of them that the switch's answers show to have been needless. It had the
             contribution, and either waited for other ranks or had sent the result already.
@@ -51,7 +55,14 @@ class Counts:
         statuses: answers that say who is missing.
         invalid: frames that are no answer to this rank: truncated, of another job, garbage.
         collectives: finished without error.
-        blocks_sent, blocks_received: blocks with data.
+        blocks: of the collectives that were started, zero or not: as many as the dense tensors
+            have.
+        blocks_announced: those that some rank announced as not zero, the union of all ranks'. The
+            difference is skipped: it is on no wire.
+        blocks_sent: contributions with payload, this rank's own blocks; without retransmissions.
+        empty_sent: contributions without, about other ranks' blocks or to open a stripe.
+        blocks_received: sums with payload. As many as blocks_announced, but for blocks that
+            are not finite.
     """
 
     frames_sent: int = 0
@@ -65,8 +76,21 @@ class Counts:
     statuses: int = 0
     invalid: int = 0
     collectives: int = 0
+    blocks: int = 0
+    blocks_announced: int = 0
     blocks_sent: int = 0
+    empty_sent: int = 0
     blocks_received: int = 0
+
+    @property
+    def blocks_skipped(self) -> int:
+        """Blocks that were zero on all ranks; too many while collectives are under way."""
+        return self.blocks - self.blocks_announced
+
+    @property
+    def union_density(self) -> float:
+        """The share of blocks that were not skipped; NaN where there were no blocks."""
+        return self.blocks_announced / self.blocks if self.blocks else float("nan")
 
 
 @dataclass(slots=True)

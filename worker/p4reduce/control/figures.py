@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker has counted, for the controller."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from p4reduce.control import control_pb2 as pb
+from p4reduce.statistics import Counts
+
+_FIELDS = [field.name for field in pb.WorkerStatistics.DESCRIPTOR.fields]
+
+
+def worker_statistics(counts: Counts) -> pb.WorkerStatistics:
+    """Return counts, or `Statistics`, as the message that goes with heartbeats."""
+    everything = asdict(counts)
+    return pb.WorkerStatistics(**{name: everything[name] for name in _FIELDS})
