@@ -8,9 +8,10 @@ With links of B bytes a second each way and n ranks:
 
 - in-network, by OmniReduce's model: D S / B, where D is the union's density, as all of the union
   comes down to every rank: the ranks' own for aligned blocks, 1 - (1 - D)^n for independent ones;
-- the ring's lower bound for dense data, 2 (n - 1) / n S / B.
+- the ring's lower bound for dense data, 2 (n - 1) / n S / B. A ring over TCP is measured as well,
+  between the same hosts and through the same switch.
 
-Neither counts headers: 78 bytes a frame here.
+Neither counts headers: here they are 78 bytes a frame.
 
     python bench/sparsity.py [--quick] [--switches embedded bmv2] [--workers 2 4 8]
         [--bandwidth 10] [--megabytes 2] [--json FILE] [--plot FILE]
@@ -29,14 +30,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import p4reduce
 from machine import describe, machine
 from p4reduce_lab.choice import Choice, choose
 from p4reduce_lab.errors import UnavailableError
+from p4reduce_lab.mininet_net import HOST_INTERFACE, SUBNET
 from ranks import run_ranks
-from sparse_tensors import BLOCK_BYTES, OVERLAPS, draw, is_sum, tensor
+from sparse_tensors import BLOCK_BYTES, OVERLAPS, Masks, draw, is_sum, tensor
+from tcp_ring import Ring
+
+Counts = npt.NDArray[np.int64]
 
 DENSITIES = (1.0, 0.4, 0.1, 0.01)
+RING = "TCP ring"  # in the place of how blocks overlap
 SLOTS = 32  # what BMv2's queues hold; on slow links more would only wait in the links' queues
 SEED = 4
 SECONDS = 1.5  # of repetitions at each point, by the model
@@ -58,6 +65,10 @@ class Point:
     def key(self) -> str:
         return f"{self.overlap} {self.density:g}"
 
+    @property
+    def is_ring(self) -> bool:
+        return self.overlap == RING
+
 
 @dataclass(frozen=True)
 class Result:
@@ -67,10 +78,10 @@ class Result:
         density: share of the blocks that each rank has.
         union: share that any rank has.
         median_ms, fastest_ms, slowest_ms: of the repetitions.
-        model_ms: union's density x S / B.
+        model_ms: union's density x S / B; the ring's bound for the ring.
         over_model: median by model.
         ring_bound_ms: 2 (n - 1) / n x S / B.
-        times_ring: by how much this is faster than the ring could be.
+        times_ring: how many times faster than that bound.
         kilobytes_up, kilobytes_down: of frames through a rank's link, on average, with
             repetitions.
         repeated: share of the contributions that timers sent again.
@@ -96,7 +107,7 @@ class Result:
 
 def union_density(overlap: str, density: float, workers: int) -> float:
     """Expected density of the union of the ranks' blocks."""
-    return density if overlap == "aligned" else 1 - (1 - density) ** workers
+    return 1 - (1 - density) ** workers if overlap == "independent" else density
 
 
 def points(workers: int, dense_seconds: float) -> Iterator[Point]:
@@ -106,38 +117,68 @@ def points(workers: int, dense_seconds: float) -> Iterator[Point]:
             expected = union_density(overlap, density, workers) * dense_seconds
             least, most = REPETITIONS
             yield Point(density, overlap, min(most, max(least, round(SECONDS / expected))))
+    yield Point(1.0, RING, REPETITIONS[0])
 
 
-def masks_of(point: Point, workers: int, blocks: int, repetition: int) -> Any:
+def masks_of(point: Point, workers: int, blocks: int, repetition: int) -> Masks:
     """The blocks of all ranks; every process finds the same."""
-    seed = [SEED, workers, round(1e6 * point.density), OVERLAPS.index(point.overlap), repetition]
-    return draw(point.overlap, workers, blocks, point.density, seed)
+    overlap = "aligned" if point.is_ring else point.overlap
+    seed = [SEED, workers, round(1e6 * point.density), OVERLAPS.index(overlap), repetition]
+    return draw(overlap, workers, blocks, point.density, seed)
 
 
 def reduce_all(blocks: int, bandwidth: float, report: Path) -> None:
     """What each rank does: leaves its times and counts of each point."""
     figures: dict[str, dict[str, Any]] = {}
     with p4reduce.init(slots=SLOTS) as comm:
-        out = np.empty(blocks * BLOCK_BYTES // 4, np.float32)
-        for point in points(comm.size, seconds_dense(blocks, bandwidth)):
-            seconds, counts = [], np.zeros(4, np.int64)
-            for repetition in range(point.repetitions):
-                masks = masks_of(point, comm.size, blocks, repetition)
-                mine = tensor(masks, comm.rank)
-                comm.barrier()
-                before = comm.stats
-                start = time.perf_counter()
-                comm.allreduce(mine, out=out)
-                seconds.append(time.perf_counter() - start)
-                after = comm.stats
-                if not is_sum(out, masks):
-                    raise SystemExit(f"{point}: the sum is wrong")
-                counts += [
-                    getattr(after, name) - getattr(before, name)
-                    for name in ("bytes_sent", "bytes_received", "frames_sent", "retransmissions")
-                ]
-            figures[point.key] = {"seconds": seconds, "counts": counts.tolist()}
+        hosts = [f"{SUBNET}.{rank + 1}" for rank in range(comm.size)]
+        with Ring(comm.rank, hosts, comm.barrier) as ring:
+            for point in points(comm.size, seconds_dense(blocks, bandwidth)):
+                figures[point.key] = repeat(point, comm, ring, blocks)
     report.write_text(json.dumps(figures))
+
+
+def repeat(point: Point, comm: p4reduce.Communicator, ring: Ring, blocks: int) -> dict[str, Any]:
+    """This rank's seconds of each repetition, and what its link moved in all of them."""
+    seconds, counts = [], np.zeros(4, np.int64)
+    out = np.empty(blocks * BLOCK_BYTES // 4, np.float32)
+    for repetition in range(point.repetitions):
+        masks = masks_of(point, comm.size, blocks, repetition)
+        mine = tensor(masks, comm.rank)
+        out[:] = mine
+        comm.barrier()
+        before = counted(comm, point)
+        start = time.perf_counter()
+        if point.is_ring:
+            ring.allreduce(out)
+        else:
+            comm.allreduce(mine, out=out)
+        seconds.append(time.perf_counter() - start)
+        counts += counted(comm, point) - before
+        if not is_sum(out, masks):
+            raise SystemExit(f"{point}: the sum is wrong")
+    return {"seconds": seconds, "counts": counts.tolist()}
+
+
+def counted(comm: p4reduce.Communicator, point: Point) -> Counts:
+    """Bytes up and down so far, contributions, and how many of those were repetitions."""
+    if point.is_ring:
+        return np.array([*interface_bytes(), 0, 0], np.int64)
+    stats = comm.stats
+    return np.array(
+        [stats.bytes_sent, stats.bytes_received, stats.frames_sent, stats.retransmissions],
+        np.int64,
+    )
+
+
+def interface_bytes() -> tuple[int, int]:
+    """Bytes that this host has sent and received, by the kernel's count."""
+    for line in Path("/proc/self/net/dev").read_text().splitlines():
+        name, _, figures = line.partition(":")
+        if name.strip() == HOST_INTERFACE:
+            columns = figures.split()
+            return int(columns[8]), int(columns[0])
+    raise SystemExit(f"there is no {HOST_INTERFACE}")
 
 
 def seconds_dense(blocks: int, bandwidth: float) -> float:
@@ -167,6 +208,7 @@ def measure(choice: Choice, workers: int, blocks: int, bandwidth: float) -> list
         up, down, frames, repeated = np.mean([one["counts"] for one in figures], axis=0)
         median = float(np.median(seconds))
         union = union_density(point.overlap, point.density, workers)
+        model = ring if point.is_ring else union * dense
         results.append(
             Result(
                 switch=choice.switch,
@@ -178,13 +220,13 @@ def measure(choice: Choice, workers: int, blocks: int, bandwidth: float) -> list
                 median_ms=median * 1e3,
                 fastest_ms=float(seconds.min()) * 1e3,
                 slowest_ms=float(seconds.max()) * 1e3,
-                model_ms=union * dense * 1e3,
-                over_model=median / (union * dense),
+                model_ms=model * 1e3,
+                over_model=median / model,
                 ring_bound_ms=ring * 1e3,
                 times_ring=ring / median,
                 kilobytes_up=float(up) / point.repetitions / 1e3,
                 kilobytes_down=float(down) / point.repetitions / 1e3,
-                repeated=float(repeated / frames),
+                repeated=float(repeated / frames) if frames else 0.0,
             )
         )
     return results

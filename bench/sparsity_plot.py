@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter
 if TYPE_CHECKING:
     from sparsity import Result
 
-COLOURS = {"aligned": "tab:blue", "independent": "tab:orange"}
+COLOURS = {"aligned": "tab:blue", "independent": "tab:orange", "TCP ring": "black"}
 MARKERS = {"embedded": "o", "bmv2": "^"}
 NAMES = {"embedded": "embedded switch", "bmv2": "BMv2"}
 APART = {"embedded": 0.96, "bmv2": 1.04}  # side by side, where they would hide each other
