@@ -22,6 +22,7 @@ from p4reduce_controller.cli_common import (
     tls_options,
     with_json,
 )
+from p4reduce_controller.cli_doctor import doctor
 from p4reduce_controller.cli_job import job
 from p4reduce_controller.cli_serve import serve
 from p4reduce_controller.plain import plain
@@ -57,6 +58,7 @@ def cli(
 
 cli.add_command(serve)
 cli.add_command(job)
+cli.add_command(doctor)
 
 
 # -- switch ----------------------------------------------------------------------------

@@ -107,6 +107,13 @@ def tls_options(prefix: str, whom: str) -> Callable[[_F], _F]:
     return add
 
 
+def switch_tls_files(cert: Path | None, key: Path | None, ca: Path | None) -> TlsFiles | None:
+    """What --switch-tls-… give. Raises TlsError."""
+    return TlsFiles.given(
+        cert, key, ca, ("--switch-tls-cert", "--switch-tls-key", "--switch-tls-ca")
+    )
+
+
 def console() -> Console:
     terminal = Console(highlight=False)
     return terminal if terminal.is_terminal else Console(highlight=False, width=PIPE_WIDTH)

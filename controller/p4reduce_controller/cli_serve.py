@@ -13,7 +13,7 @@ import click
 from p4reduce.control.tls import TlsFiles
 
 from p4reduce_controller.addresses import is_host, is_station, parse_ip, parse_mac
-from p4reduce_controller.cli_common import Options, state_dir_option, tls_options
+from p4reduce_controller.cli_common import Options, state_dir_option, switch_tls_files, tls_options
 from p4reduce_controller.job import DEFAULT_SLOTS, SLOTS
 from p4reduce_controller.layout import CPU_PORT, LAST_PORT, HelloLimit
 
@@ -195,12 +195,7 @@ def serve(
             state_directory=state_dir or default_state_directory(),
             connect_timeout=connect_timeout,
             tls=TlsFiles.given(tls_cert, tls_key, tls_ca) or options.tls,
-            switch_tls=TlsFiles.given(
-                switch_tls_cert,
-                switch_tls_key,
-                switch_tls_ca,
-                ("--switch-tls-cert", "--switch-tls-key", "--switch-tls-ca"),
-            ),
+            switch_tls=switch_tls_files(switch_tls_cert, switch_tls_key, switch_tls_ca),
         ),
         ready_file,
     )

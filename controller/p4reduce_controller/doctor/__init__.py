@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce-controller doctor`: looks at a set-up, and says what to do about what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from p4reduce.control.tls import TlsFiles
+
+from p4reduce_controller.doctor import clock, controller, dataplane, kernel, software, switch
+from p4reduce_controller.doctor.finding import Finding, Status, failure
+
+__all__ = ["Finding", "Patient", "Status", "examine"]
+
+
+@dataclass(frozen=True)
+class Patient:
+    """What to look at.
+
+    Attributes:
+        address: the controller's.
+        tls: towards it.
+        switch: a P4Runtime server's address, or None: only what the controller says of its own.
+        switch_tls: towards that.
+        interface: how a worker on this machine would reach the switch, or None.
+        state: the controller's state directory.
+        timeout: seconds for each thing that has to answer.
+    """
+
+    address: str
+    tls: TlsFiles | None
+    switch: str | None
+    switch_tls: TlsFiles | None
+    interface: str | None
+    state: Path
+    timeout: float
+
+
+def examine(patient: Patient) -> Iterator[Finding]:
+    """Yield findings as they are made. Never raises: what an examination raises is one."""
+    answers = controller.Answers()
+    examinations: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
+        (software.SECTION, software.examine),
+        (kernel.SECTION, lambda: kernel.examine(patient.interface)),
+        (clock.SECTION, clock.examine),
+        (
+            controller.SECTION,
+            lambda: controller.examine(
+                patient.address, patient.tls, patient.state, patient.timeout, answers
+            ),
+        ),
+        (
+            switch.SECTION,
+            lambda: switch.examine(patient.switch, patient.switch_tls, patient.timeout, answers),
+        ),
+        (
+            dataplane.SECTION,
+            lambda: dataplane.examine(
+                patient.address, patient.tls, patient.interface, patient.timeout, answers
+            ),
+        ),
+    ]
+    for section, examination in examinations:
+        yield from _guarded(section, examination)
+
+
+def _guarded(section: str, examination: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from examination()
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        yield failure(section, "examination", text, "This is a bug of the doctor: report it.")

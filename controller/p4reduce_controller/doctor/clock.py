@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether time passes as leases and retransmission timers take it to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from p4reduce_controller import incarnation
+from p4reduce_controller.doctor.finding import Finding, failure, ok, warning
+
+SECTION = "Clock"
+_NAPS = 20
+_NAP = 0.005  # seconds
+_LATE = 0.05  # seconds that a nap may take longer
+_DRIFT = 0.005  # how far two clocks may run apart
+_CAUSE = "The machine is overloaded, or a virtual one that is not always run."
+
+
+def examine() -> Iterator[Finding]:
+    """Take a tenth of a second to look at the clocks."""
+    raw, steady = time.clock_gettime(time.CLOCK_MONOTONIC_RAW), time.monotonic()
+    latest = 0.0
+    for _ in range(_NAPS):
+        before = time.monotonic()
+        time.sleep(_NAP)
+        latest = max(latest, time.monotonic() - before - _NAP)
+    steady = time.monotonic() - steady
+    raw = time.clock_gettime(time.CLOCK_MONOTONIC_RAW) - raw
+    yield _punctuality(latest)
+    yield _drift(steady / raw - 1)
+    yield _suspended(
+        time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+    )
+    yield _date(time.time())
+
+
+def _punctuality(latest: float) -> Finding:
+    found = f"a sleep of {_NAP * 1e3:g} ms took at most {latest * 1e3:.1f} ms longer"
+    if latest > _LATE:
+        return warning(
+            SECTION, "timers", found, f"{_CAUSE} Give heartbeats a longer --lease; stop what runs."
+        )
+    return ok(SECTION, "timers", found)
+
+
+def _drift(rate: float) -> Finding:
+    found = f"the monotonic clock is within {abs(rate):.2%} of the hardware's"
+    if abs(rate) > _DRIFT:
+        return warning(
+            SECTION,
+            "drift",
+            found,
+            "Leases are counted by it. See what slews the time (chronyc tracking).",
+        )
+    return ok(SECTION, "drift", found)
+
+
+def _suspended(seconds: float) -> Finding:
+    if seconds > 1.0:
+        return warning(
+            SECTION,
+            "sleep",
+            f"this machine slept for {seconds:,.0f} s since it was started",
+            "While it sleeps its leases stand still, and elsewhere its own run out. "
+            "Keep it from sleeping.",
+        )
+    return ok(SECTION, "sleep", "this machine has not slept since it was started")
+
+
+def _date(now: float) -> Finding:
+    text = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(now))
+    number = (now - incarnation.EPOCH) * incarnation.TICKS
+    if not 1 <= number <= incarnation.LAST:
+        return failure(
+            SECTION,
+            "date",
+            f"{text}: job ids are counted from 2025 to 2042",
+            "Set the clock (timedatectl set-ntp true).",
+        )
+    return ok(SECTION, "date", text)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The switch: as its controller sees it, and by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import grpc
+from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.tls import TlsError, TlsFiles
+
+from p4reduce_controller.doctor.controller import Answers
+from p4reduce_controller.doctor.finding import Finding, failure, ok, skipped, warning
+from p4reduce_controller.p4client import SwitchUnreachableError, wait_for_server
+from p4reduce_controller.program import load_program
+from p4reduce_controller.render import port_ranges
+
+SECTION = "Switch"
+
+# Outcomes that a set-up in order does not have, and where they come from.
+SYMPTOMS = {
+    "malformed": "Something on the path changes frames, or a worker is of another version.",
+    "bad-version": "A worker is of another version.",
+    "bad-ipv4-checksum": "Checksum offload of an interface: ethtool -K IFACE tx off rx off.",
+    "not-admitted": (
+        "Frames came from another port or address than their rank attached from, or of a job "
+        "that is over. A few after a job has ended are harmless; many are a loop or an intruder."
+    ),
+    "slot-out-of-range": "A worker uses slots of another job; it is broken or an intruder.",
+    "hello-limited": (
+        "A port sent more HELLOs than serve --hello-rate: very many ranks behind one port, or a "
+        "flood."
+    ),
+}
+
+
+def examine(
+    address: str | None, tls: TlsFiles | None, timeout: float, answers: Answers
+) -> Iterator[Finding]:
+    """Look at what the controller said; and at the P4Runtime server at `address`, if given."""
+    if address is not None:
+        yield _server(address, tls, timeout)
+    if answers.switch is None:
+        yield skipped(
+            SECTION,
+            "connection",
+            "no controller told of it",
+            "" if address else "Give --switch ADDR to look at a P4Runtime server by itself.",
+        )
+        return
+    yield _connection(answers.switch)
+    yield _program(answers.switch)
+    yield _slots(answers.switch)
+    yield from _symptoms(answers)
+
+
+def _server(address: str, tls: TlsFiles | None, timeout: float) -> Finding:
+    """Ask for its version: all that one may ask without becoming its controller."""
+    name = "P4Runtime"
+    cure = (
+        "Start one: p4reduce-switch --grpc-addr ADDR --port 1=…, or BMv2 (docs/bmv2.md); see "
+        "whether something else has the port: ss -ltnp."
+    )
+    try:
+        wait_for_server(address, timeout, tls)
+        if tls is None:
+            channel = grpc.insecure_channel(address)
+        else:
+            channel = grpc.secure_channel(address, tls.channel_credentials())
+        with channel:
+            stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+            reply = stub.Capabilities(p4runtime_pb2.CapabilitiesRequest(), timeout=timeout)
+    except (SwitchUnreachableError, TlsError) as error:
+        return failure(SECTION, name, str(error), cure)
+    except grpc.RpcError as error:
+        found = f"what listens at {address} is no P4Runtime server: {error.code().name}"
+        return failure(SECTION, name, found, cure)
+    return ok(SECTION, name, f"{reply.p4runtime_api_version} at {address}")
+
+
+def _connection(switch: pb.Switch) -> Finding:
+    name = "connection"
+    if not switch.connected:
+        return failure(
+            SECTION,
+            name,
+            f"{switch.address}: {switch.reason}",
+            "Start the switch again at that address: the controller looks for it.",
+        )
+    if not switch.primary:
+        return failure(
+            SECTION,
+            name,
+            f"{switch.address}: another controller is primary",
+            "Stop that one, or start this one with a higher --election-id.",
+        )
+    return ok(
+        SECTION,
+        name,
+        f"{switch.address}, device {switch.device_id}, primary with election id "
+        f"{switch.election_id}, ports {port_ranges(switch.ports)}",
+    )
+
+
+def _program(switch: pb.Switch) -> Finding:
+    ours = f"p4reduce {load_program().digest[:12]}"
+    if switch.program != ours:
+        return failure(
+            SECTION,
+            "program",
+            f"the switch has {switch.program}, and this is {ours}",
+            "Controller and workers are of different versions: install the same, and start the "
+            "controller again.",
+        )
+    return ok(SECTION, "program", ours)
+
+
+def _slots(switch: pb.Switch) -> Finding:
+    found = f"{switch.slots_free:,} of {switch.slots:,} are free"
+    if not switch.slots_free:
+        return warning(
+            SECTION,
+            "slots",
+            found,
+            "No further job can start. See p4reduce-controller job list; delete what is left over.",
+        )
+    return ok(SECTION, "slots", found)
+
+
+def _symptoms(answers: Answers) -> Iterator[Finding]:
+    seen = {name: n for name in SYMPTOMS if (n := answers.counts.get(name, 0))}
+    for name, count in seen.items():
+        yield warning(SECTION, name, f"{count:,} frames", SYMPTOMS[name])
+    if answers.switch is not None and answers.switch.hellos_refused:
+        yield warning(
+            SECTION,
+            "HELLOs refused",
+            f"{answers.switch.hellos_refused:,}",
+            "p4reduce-controller watch says which and why.",
+        )
+    elif not seen and answers.counts:
+        yield ok(SECTION, "counters", "no frame was refused")
