@@ -490,6 +490,19 @@ def test_one_half_is_not_enough() -> None:
     assert script.receive(half, half) == []
     assert script.receive(half) == []
     assert not collective.done()
+    assert script.machine.counts.duplicates == 2
+
+
+def test_a_half_says_which_one_it_is() -> None:
+    script = Script()
+    collective = script.submit(np.zeros(256, np.int32))
+    (opening,) = script.sent()
+    (empty,) = script.receive(answer(opening, next_block=0))
+    script.receive(answer(empty, SUMS[128:], flags=SECOND))
+    for flags in (0, FIRST | SECOND):
+        assert script.receive(answer(empty, SUMS[:128], flags=flags)) == []
+    assert not collective.done()
+    assert script.machine.counts.invalid == 2
 
 
 def test_a_half_does_not_count_for_the_next_round() -> None:

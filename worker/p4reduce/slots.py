@@ -52,6 +52,7 @@ from p4reduce.wire import (
     AGG_BYTES,
     AGGREGATION_VERSION,
     EMPTY_FRAME_BYTES,
+    HALF_FRAME_BYTES,
     NO_BLOCK,
     NONFINITE_EXPONENT,
     PAYLOAD_BYTES,
@@ -77,6 +78,7 @@ _HAS_PAYLOAD, _OVERFLOW, _NONFINITE, _MISMATCH, _RETRANSMISSION = (
     int(flag)
     for flag in (Flag.PAYLOAD, Flag.OVERFLOW, Flag.NONFINITE, Flag.MISMATCH, Flag.RETRANSMISSION)
 )
+_NO_HALVES = np.uint32(0xFFFFFFFF ^ (Flag.FIRST_HALF | Flag.SECOND_HALF) << 16)
 
 _TRIES_TO_TELL = 3  # retransmissions without any answer, after which the switch is not there
 
@@ -166,7 +168,7 @@ class SlotMachine:
 
         # -- Scratch -------------------------------------------------------------------------
         self._codecs: dict[tuple[Format, bool], Codec] = {}
-        self._mark = np.zeros(slots, np.int64)
+        self._mark = np.zeros(2 * slots, np.int64)
         self._numbers = np.arange(4096)
 
     def _fill_templates(self, here: Endpoint, switch: Endpoint, rank: int) -> None:
@@ -298,13 +300,17 @@ class SlotMachine:
             if plain is None:
                 self._receive_any(buffer, count, now)
                 return
-            collective, answers = plain
+            collective, answers, parts = plain
             self.counts.frames_received += count
-            self.counts.bytes_received += count * PAYLOAD_FRAME_BYTES
+            self.counts.bytes_received += count * int(buffer.lengths[0])
             self.heard_switch_at = now
-            blocks = self._block[answers.slots]
-            self._decode(collective, buffer, answers, blocks, WHOLE)
-            self._complete(collective, answers, now)
+            if parts is None:
+                blocks = self._block[answers.slots]
+                self._decode(collective, buffer, answers, blocks, WHOLE)
+            else:
+                answers = self._join_plain_halves(collective, buffer, answers, parts)
+            if len(answers):
+                self._complete(collective, answers, now)
 
     def _receive_any(self, buffer: FrameBuffer, count: int, now: float) -> None:
         answers = self._answers_to_us(buffer, count)
@@ -328,15 +334,24 @@ class SlotMachine:
                         collective, some if which is None else some.only(which), now, late
                     )
 
-    def _plain_results(self, buffer: FrameBuffer, count: int) -> tuple[Collective, Answers] | None:
-        """Recognise what nearly all batches are: whole sums, each of another slot, as awaited.
+    def _plain_results(
+        self, buffer: FrameBuffer, count: int
+    ) -> tuple[Collective, Answers, npt.NDArray[np.uint8] | None] | None:
+        """Recognise what nearly all batches are: sums as awaited, all whole or all in halves.
 
         All is compared at once, to find out whether anything is different. None: something is, or
-        there are several collectives.
+        there are several collectives. For halves the third item says which ones they are.
         """
-        if np.count_nonzero(buffer.lengths[:count] != PAYLOAD_FRAME_BYTES):
+        length = buffer.lengths[0]
+        if np.count_nonzero(buffer.lengths[:count] != length):
             return None
         header = buffer.header[:count].astype(np.uint32)
+        parts = None
+        if length == HALF_FRAME_BYTES:
+            parts = PARTS[header[:, KIND_FLAGS_RANK] >> 16 & 0xFF]
+            header[:, KIND_FLAGS_RANK] &= _NO_HALVES
+        elif length != PAYLOAD_FRAME_BYTES:
+            return None
         slots = (header[:, SLOT_FORMAT_EXPONENT] >> 16).astype(np.int64)
         if np.count_nonzero(slots >= self._slots):
             return None
@@ -352,14 +367,41 @@ class SlotMachine:
         if np.count_nonzero(different) or np.count_nonzero(elsewhere):
             return None
         rows = self._numbers[:count]
-        self._mark[slots] = rows
-        if np.count_nonzero(self._mark[slots] != rows):
+        places = slots
+        if parts is not None:
+            if np.count_nonzero(self._parts[slots] & parts) or np.count_nonzero(parts - 1 > 1):
+                return None  # not as first or second half, or there already
+            places = slots + (parts == SECOND) * self._slots
+        self._mark[places] = rows
+        if np.count_nonzero(self._mark[places] != rows):
             return None
         next_blocks = header[:, NEXT_BLOCK]
         beyond = np.count_nonzero(next_blocks >= collective.count)
         if beyond and beyond != np.count_nonzero(next_blocks == NO_BLOCK):
             return None
-        return collective, Answers(header.T, header[:, KIND_FLAGS_RANK], slots, rows)
+        return collective, Answers(header.T, header[:, KIND_FLAGS_RANK], slots, rows), parts
+
+    def _join_plain_halves(
+        self,
+        collective: Collective,
+        buffer: FrameBuffer,
+        answers: Answers,
+        parts: npt.NDArray[np.uint8],
+    ) -> Answers:
+        """Deliver halves, none of which has come before; return those that complete a round."""
+        before = self._parts[answers.slots]
+        second = parts == SECOND
+        number = np.count_nonzero(second)
+        for part, which, some in ((FIRST, ~second, len(parts) - number), (SECOND, second, number)):
+            if some:
+                halves = answers if some == len(parts) else answers.only(which)
+                self._decode(collective, buffer, halves, self._block[halves.slots], part)
+                self._parts[halves.slots] |= part
+        self._some_halves = True
+        # Of two that come together, the second one does.
+        completing = self._parts[answers.slots] == WHOLE
+        completing &= second | (before == SECOND)
+        return answers if np.count_nonzero(completing) == len(parts) else answers.only(completing)
 
     # -- What came in ----------------------------------------------------------------------------
 
@@ -437,7 +479,10 @@ class SlotMachine:
         """Deliver halves and wholes; return those that complete a round, each slot once."""
         complete: list[Answers] = []
         for part in (FIRST, SECOND, WHOLE):
-            some = answers.only(parts == part)
+            which = parts == part
+            if not np.count_nonzero(which):
+                continue
+            some = answers.only(which)
             some = self._all_but(self._parts[some.slots] & part == part, some, "duplicates")
             some = self._once_a_slot(some)
             if len(some):
