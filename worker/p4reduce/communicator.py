@@ -9,8 +9,9 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from p4reduce.arguments import check_timeout
 from p4reduce.collective import Collective
@@ -156,7 +157,9 @@ class Communicator(Collectives):
 
     # -- What runs -------------------------------------------------------------------------------
 
-    def _start(self, plan: Plan[T], timeout: float | None) -> Handle[T]:
+    def _start_all(
+        self, plans: Sequence[Plan[Any]], result: Callable[[], T], timeout: float | None
+    ) -> Handle[T]:
         if timeout is None:
             timeout = self._timeout
         check_timeout(timeout)
@@ -168,22 +171,28 @@ class Communicator(Collectives):
         with self._lock:
             if self._closed:
                 raise ClosedError("the communicator is closed")
-            collective = Collective(
-                plan.call,
-                plan.source,
-                plan.target,
-                sequence=self._sequence,
-                slots=self._session.slots,
-                timeout=timeout,
-                lane_format=plan.lane_format,
-                noise=plan.noise(self.rank, self._sequence),
-            )
-            self._session.submit(collective)
-            self._sequence += 1
-            self._under_way.append(collective)
+            # All are made before any runs: what is wrong with one input must not leave this rank
+            # with half of what the others call.
+            streams = [
+                Collective(
+                    plan.call,
+                    plan.source,
+                    plan.target,
+                    sequence=sequence,
+                    slots=self._session.slots,
+                    timeout=timeout,
+                    lane_format=plan.lane_format,
+                    noise=plan.noise(self.rank, sequence),
+                )
+                for sequence, plan in enumerate(plans, start=self._sequence)
+            ]
+            for stream in streams:
+                self._session.submit(stream)
+                self._sequence += 1
+                self._under_way.append(stream)
             while self._under_way[0].done() and len(self._under_way) > 1:
                 self._under_way.popleft()
-        return Handle([collective], plan.result)
+        return Handle(streams, result)
 
     # -- The end ---------------------------------------------------------------------------------
 

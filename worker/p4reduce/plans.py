@@ -138,6 +138,8 @@ def reduce(
     root: int,
     name: str | None,
     out: Array | None,
+    precision: str | None,
+    seed: int | None,
     *,
     rank: int,
     world_size: int,
@@ -146,12 +148,14 @@ def reduce(
     root = check_root(root, world_size)
     mine = reducible_array(array, op)
     call = Call("reduce", mine.dtype.name, mine.size, op, root, name or "")
-    lanes = lane_format(mine.dtype, None, world_size)
+    lanes = lane_format(mine.dtype, precision, world_size)
+    seed = check_seed(seed)
     source = Blocks(np.ascontiguousarray(mine).reshape(-1), lanes.lanes)
     if rank != root:
-        return Plan(call, source, Absent(source.dtype, len(source)), lambda: None, lanes)
+        return Plan(call, source, Absent(source.dtype, len(source)), lambda: None, lanes, seed)
     result = output_like(mine, out)
-    return Plan(call, source, Blocks(result.reshape(-1), lanes.lanes), lambda: result, lanes)
+    target = Blocks(result.reshape(-1), lanes.lanes)
+    return Plan(call, source, target, lambda: result, lanes, seed)
 
 
 def reduce_scatter(
@@ -160,6 +164,8 @@ def reduce_scatter(
     counts: Sequence[int] | None,
     name: str | None,
     out: Array | None,
+    precision: str | None,
+    seed: int | None,
     *,
     rank: int,
     world_size: int,
@@ -179,7 +185,7 @@ def reduce_scatter(
     result = output_of((rows[rank], *mine.shape[1:]), mine.dtype, out)
     if np.may_share_memory(mine, result):
         raise ValueError("out overlaps the array")
-    lanes = lane_format(mine.dtype, None, world_size)
+    lanes = lane_format(mine.dtype, precision, world_size)
     parts = np.split(mine, np.cumsum(rows)[:-1])
     sources = [Blocks(part.reshape(-1), lanes.lanes) for part in parts]
     targets: list[Part] = [Absent(mine.dtype, len(source)) for source in sources]
@@ -188,9 +194,11 @@ def reduce_scatter(
     call = Call(
         *("reduce_scatter", mine.dtype.name, mine.size, op),
         name=name or "",
-        details=f"{shape} {rows}",
+        details=str(shape),
+        pieces=tuple((f"part of rank {n}", part.size) for n, part in enumerate(parts)),
     )
-    return Plan(call, Pieces(sources), Pieces(targets), lambda: result, lanes)
+    seed = check_seed(seed)
+    return Plan(call, Pieces(sources), Pieces(targets), lambda: result, lanes, seed)
 
 
 def allgather_counts(

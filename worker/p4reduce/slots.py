@@ -806,9 +806,8 @@ class SlotMachine:
 
 
 def _overflow_error(collective: Collective, block: int) -> LaneOverflowError:
-    first = block * collective.format.lanes
+    where = collective.call.locate(block, collective.format.lanes)
     return LaneOverflowError(
-        f"{collective.description}: a sum left the range of {collective.dtype.name} within "
-        f"elements {first:,} to {first + collective.format.lanes - 1:,}",
+        f"{collective.description}: a sum left the range of {collective.dtype.name} within {where}",
         block=block,
     )
