@@ -173,6 +173,19 @@ def test_what_is_kept_is_bounded(rng: np.random.Generator, blocks: int) -> None:
     assert largest <= (2 * blocks + 3 * SLOTS + 8) * Format.INT32.lanes * 4
 
 
+def test_one_that_is_kept_keeps_those_after_it() -> None:
+    """Or some ranks would repeat a collective that others would not."""
+    ledger = Ledger(2)
+    for number in range(9):
+        call = collective(np.ones(3, np.int32), number, slots=2)
+        call.offset = number % 2
+        # Number 2 is slow, and those behind it in the slot that number 0 had wait for it.
+        if number == 0 or number % 2:
+            call.finish()
+        ledger.add(call)
+    assert [call.sequence for call in ledger.replay(0)] == list(range(9))
+
+
 # -- Asking for what is not there ----------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from p4reduce.blocks import Absent, BlockRows, Indices, Source, Target
 from p4reduce.calls import Call, Operation
-from p4reduce.errors import P4ReduceError, P4ReduceTimeoutError
+from p4reduce.errors import LaneOverflowError, P4ReduceError, P4ReduceTimeoutError
 from p4reduce.noise import Noise
 from p4reduce.wire import Format
 
@@ -162,6 +162,15 @@ class Collective:
             )
         if self.error is not None:
             raise copy.copy(self.error)
+
+
+def overflow_error(collective: Collective, block: int) -> LaneOverflowError:
+    """Return what a collective ends with on all ranks if a sum in that block overflowed."""
+    where = collective.call.locate(block, collective.format.lanes)
+    return LaneOverflowError(
+        f"{collective.description}: a sum left the range of {collective.dtype.name} within {where}",
+        block=block,
+    )
 
 
 def _next_nonzero(nonzero: npt.NDArray[np.bool_], stripes: int) -> Indices:

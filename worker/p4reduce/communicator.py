@@ -23,6 +23,7 @@ from p4reduce.errors import ClosedError, ConfigurationError
 from p4reduce.handle import Handle
 from p4reduce.membership import Membership
 from p4reduce.plans import Plan
+from p4reduce.ring.fallback import RingSettings
 from p4reduce.session import Session, join
 from p4reduce.statistics import Statistics
 from p4reduce.transport import open_port, port_name
@@ -40,6 +41,9 @@ def init(
     interface: str | None = None,
     slots: int | None = None,
     recover: bool = True,
+    fallback: str | None = None,
+    fallback_after: float = 5.0,
+    ring_address: str | None = None,
 ) -> Communicator:
     """Join a job, and return when all of its ranks are there.
 
@@ -60,6 +64,13 @@ def init(
         recover: when the switch is lost, wait for it to come back, within the collectives'
             deadlines, and repeat what it had not finished; see docs/faults.md. This takes a copy
             of what is under way. The same for all ranks. False: that is an error at once.
+        fallback: "ring": where the switch does not come back within `fallback_after` seconds, go
+            on by TCP connections among the ranks, with the same results bit for bit, until it
+            does. Needs `recover`. The same for all ranks. None: go on waiting for it.
+        fallback_after: seconds.
+        ring_address: "host" or "host:port" at which the other ranks reach this one for that, by
+            a network that does not go through the switch. None: `P4REDUCE_RING_ADDRESS`, or
+            127.0.0.1 with a Unix socket and the interface's address otherwise.
 
     Returns:
         A communicator, to be closed or used as a context manager.
@@ -69,7 +80,8 @@ def init(
         ControllerUnreachableError: nobody answers at the controller's address.
         AdmissionError: the rank is taken, the numbers do not fit the job, no slots are free.
         SwitchUnreachableError: the interface cannot be opened.
-        P4ReduceTimeoutError: ranks are missing; names them and what they lack.
+        P4ReduceTimeoutError: ranks are missing; names them and what they lack. Or the ring was
+            tried and does not come about.
 
     Example:
         >>> import numpy as np
@@ -81,6 +93,7 @@ def init(
     check_timeout(timeout)
     if slots is not None and slots < 1:
         raise ValueError(f"slots={slots}: at least 1 is needed, or None for the default")
+    ring = _ring_settings(fallback, fallback_after, ring_address, recover)
     deadline = time.monotonic() + timeout
     place = placement(rank, world_size)
     port = port_name(interface, place.rank, place.local_rank)
@@ -95,6 +108,7 @@ def init(
         deadline=deadline,
         timeout=timeout,
         recover=recover,
+        ring=ring,
     )
     return Communicator(session, timeout)
 
@@ -222,6 +236,20 @@ class Communicator(Collectives):
             for collective in self._under_way:
                 collective.join()
         self._finalizer()
+
+
+def _ring_settings(
+    fallback: str | None, after: float, address: str | None, recover: bool
+) -> RingSettings | None:
+    if fallback is None:
+        return None
+    if fallback != "ring":
+        raise ValueError(f"fallback={fallback!r}: 'ring' is the one there is, or None")
+    if not recover:
+        raise ValueError("fallback='ring' needs recover=True: it is a way to go on")
+    if not 0 <= after < threading.TIMEOUT_MAX:
+        raise ValueError(f"fallback_after={after!r}: seconds from 0 on are needed")
+    return RingSettings(after, address)
 
 
 def _abandon(session: Session, process: int) -> None:

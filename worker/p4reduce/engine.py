@@ -86,6 +86,10 @@ class Engine:
         with contextlib.suppress(P4ReduceError):
             self._request(lambda: self._machine.fail(error))
 
+    def count(self, collective: Collective) -> None:
+        """Count one that was reduced without this engine, which has been halted."""
+        self._machine.counts.collectives += not collective.for_others
+
     def silence(self) -> tuple[float, float]:
         """Return for how long the switch has owed an answer, and how long ago it last gave one.
 

@@ -111,17 +111,20 @@ class Ledger:
         self._next = collective.sequence + 1
 
     def _release(self) -> None:
-        """Let go of what every rank has; see the module's text."""
-        kept: list[_Entry] = []
+        """Let go of what every rank has; see the module's text.
+
+        Only of the first ones: all ranks have to run again the same, from one on to the last.
+        """
+        first = len(self._entries)
         later = 0  # a bit for each slot that a later collective, over by now, has used
-        for entry in reversed(self._entries):
-            if entry.running.done():
-                used = self._slots_of(entry.running)
-                if not used & ~later:
-                    continue
+        for index in reversed(range(len(self._entries))):
+            running = self._entries[index].running
+            used = self._slots_of(running)
+            if not running.done() or used & ~later:
+                first = index
+            if running.done():
                 later |= used
-            kept.append(entry)
-        self._entries = kept[::-1]
+        del self._entries[:first]
 
     def _slots_of(self, collective: Collective) -> int:
         everything = (1 << self._slots) - 1
@@ -141,6 +144,20 @@ class Ledger:
         """
         return min((one.sequence for one in self.under_way), default=self._next)
 
+    def running(self, number: int) -> Collective | None:
+        """Return what stands for a collective in the present life; None: it was not called yet.
+
+        Those that are not kept any more are not asked for.
+        """
+        if not self._entries:
+            return None
+        index = number - self._entries[0].original.sequence
+        return self._entries[index].running if 0 <= index < len(self._entries) else None
+
+    def forget(self, before: int) -> None:
+        """Let go of the collectives before that one: all ranks have their results."""
+        self._entries = [one for one in self._entries if one.original.sequence >= before]
+
     def replay(self, first: int) -> list[Collective]:
         """Return what is to be run again on a fresh switch, in order, and forget what is not.
 
@@ -150,7 +167,7 @@ class Ledger:
         Raises:
             P4ReduceError: an input was let go of. Another rank's count is wrong then.
         """
-        self._entries = [entry for entry in self._entries if entry.original.sequence >= first]
+        self.forget(first)
         kept = self._entries[0].original.sequence if self._entries else self._next
         if kept != first:
             raise P4ReduceError(

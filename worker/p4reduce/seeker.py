@@ -74,6 +74,8 @@ class Seeker:
     Attributes:
         awaited: what it waits for just now, for people.
         switch_there: whether what it waits for is something else than the switch.
+        all_lost: whether the job has lost the switch, and not this rank alone its way there.
+        unheard: whether the controller does not answer.
         found: the result.
         failed: why there will never be one.
 
@@ -99,6 +101,8 @@ class Seeker:
     ) -> None:
         self.awaited = "the controller to say how the job is"
         self.switch_there = False
+        self.all_lost = False
+        self.unheard = False
         self.found: Found | None = None
         self.failed: P4ReduceError | None = None
         self._membership = membership
@@ -125,6 +129,12 @@ class Seeker:
         self._thread.join(timeout)
         if (found := self.take()) is not None:
             found.transport.close()
+
+    @property
+    def incarnation(self) -> int:
+        """By which the switch can be used; 0: none yet, or the one that it was lost by."""
+        found = self.found
+        return 0 if found is None or found.ready is None else found.seat.incarnation
 
     def take(self) -> Found | None:
         """Return the result, which is then the caller's."""
@@ -160,8 +170,10 @@ class Seeker:
             self._refused(error)
             return
         self._unknown_since = None
+        self.unheard = False
         self._raise_if_over(reply)
         if reply.state == pb.FAILED:
+            self.all_lost = True
             self._reform()
         elif self._seat is self._before and reply.state == pb.RUNNING:
             self._reconnect()
@@ -182,6 +194,7 @@ class Seeker:
         """Remember what is missing. Raises what no further attempt can change."""
         self.awaited = str(error)
         if isinstance(error, NoAnswerError):
+            self.unheard = True
             return
         if error.code not in _PASSING:
             raise translated(error, f"{self._membership.who} cannot go on")

@@ -7,6 +7,7 @@ What runs the collectives is an `Engine`, one for each life of the job. When its
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import threading
@@ -24,6 +25,9 @@ from p4reduce.errors import ClosedError, JobEndedError, P4ReduceError, SwitchUnr
 from p4reduce.ledger import Ledger
 from p4reduce.membership import Membership, Seat, here, translated
 from p4reduce.recovery import Recovery
+from p4reduce.ring.address import Listener
+from p4reduce.ring.fallback import Fallback, RingSettings, try_ring
+from p4reduce.ring.links import Neighbourhood
 from p4reduce.seeker import UNKNOWN_FOR, Connect, Found, why_over
 from p4reduce.slots import SlotMachine
 from p4reduce.statistics import Statistics
@@ -32,6 +36,7 @@ from p4reduce.transport.base import Transport
 log = logging.getLogger(__name__)
 
 _STOP_TIMEOUT = 5.0
+_LOOPBACK = "127.0.0.1"
 _FAREWELL = 2.0  # seconds that a rank stays for others that lack a result
 _FAREWELL_INTERVALS = (0.002, 0.05)  # seconds, first and longest: doubled each time
 
@@ -47,6 +52,7 @@ class Session:
         deadline: for all ranks to attach, on the monotonic clock.
         timeout: seconds that recovering may take when nothing is under way that has a deadline.
         recover: go on after the loss of the switch.
+        fallback: the ring to fall back to; its listener is closed with the session. None: none.
 
     Raises:
         AdmissionError, ControllerUnreachableError, JobEndedError, P4ReduceTimeoutError,
@@ -63,8 +69,10 @@ class Session:
         deadline: float,
         timeout: float,
         recover: bool,
+        fallback: Fallback | None,
     ) -> None:
         self.membership = membership
+        self.fallback = fallback
         self.timeout = timeout
         self._connect = connect
         self._recover = recover
@@ -75,14 +83,22 @@ class Session:
         self._lost_frames = 0  # by the kernel, on transports that are gone
         self._recoveries = 0
         self._repeated = 0
+        self._by_ring = 0
+        self._on_ring = False
         self._seat = seat
         try:
             left = max(deadline - time.monotonic(), 0.1)
             ready = membership.attach(seat, transport, left)
+            self.neighbourhood = _neighbourhood(seat, ready)
+            if fallback is not None:
+                left = max(deadline - time.monotonic(), 0.1)
+                try_ring(self.neighbourhood, fallback.listener, left)
         except BaseException as error:
             transport.close()
             membership.leave(seat)
             membership.close()
+            if fallback is not None:
+                fallback.listener.close()
             if isinstance(error, ControlError):
                 what = f"{membership.who} joined, but the job does not start"
                 raise translated(error, what) from None
@@ -150,6 +166,8 @@ class Session:
                 dropped=figures.dropped + self._lost_frames,
                 recoveries=self._recoveries,
                 repeated=self._repeated,
+                by_ring=self._by_ring,
+                on_ring=self._on_ring,
             )
 
     def _start_engine(self, found: Found, before: SlotMachine | None) -> Engine:
@@ -218,25 +236,42 @@ class Session:
         with self._lock:
             self._seat = seat
 
-    def resume(self, found: Found, before: SlotMachine) -> None:
-        """Go on with a switch. Raises P4ReduceError if that cannot be."""
+    def repeat_from(self, first: int) -> list[Collective]:
+        """Make all collectives from that one on ready to be run again, and return them."""
+        with self._lock:
+            return self._ledger.replay(first)
+
+    def collective(self, number: int) -> Collective | None:
+        """Return one that the ring is to reduce; None: it has not been called yet."""
+        with self._lock:
+            return self._ledger.running(number)
+
+    def known_by_all(self, before: int) -> None:
+        """All ranks have the results of all collectives before that one."""
+        with self._lock:
+            self._ledger.forget(before)
+
+    def without_switch(self, ring: bool) -> None:
+        """Whether the ranks reduce by themselves for now."""
+        with self._lock:
+            self._on_ring = ring
+
+    def reduced_by_ring(self, collective: Collective) -> None:
+        """Count one that is over."""
+        with self._lock:
+            self._by_ring += 1
+            if collective.error is None:
+                self._engine.count(collective)
+
+    def resume(self, found: Found, before: SlotMachine, again: list[Collective]) -> None:
+        """Go on with a switch, and with the collectives that `repeat_from` has returned."""
         with self._lock:
             if self.over():
                 found.transport.close()
                 return
-            again: list[Collective] = []
-            try:
-                if found.ready is not None:
-                    if found.ready.slot_count != self.slots:
-                        raise P4ReduceError(
-                            f"{self.membership.who}: the job had {self.slots} slots and was "
-                            f"formed anew with {found.ready.slot_count}"
-                        )
-                    again = self._ledger.replay(found.resume_from)
-                    self._lease = found.ready.lease
-            except BaseException:
-                found.transport.close()
-                raise
+            if (ready := found.ready) is not None:
+                self._lease = ready.lease
+                self.neighbourhood = _neighbourhood(found.seat, ready)
             self._engine = self._start_engine(found, before)
             self._recovery = None
             self._recoveries += 1
@@ -332,7 +367,7 @@ class Session:
                 reply = self._beat(self._seat, _FAREWELL)
             except (ControlError, ValueError):
                 return
-            if reply.state == pb.RUNNING and reply.completed_by_all >= self.completed:
+            if reply.completed_by_all >= self.completed:
                 return
             if reply.state != pb.RUNNING and self._recovery is None:
                 self._hear(self._seat, reply)
@@ -362,8 +397,14 @@ class Session:
 
     def _hang_up(self) -> None:
         self.membership.close()
+        if self.fallback is not None:
+            self.fallback.listener.close()
         if threading.current_thread() is not self._heartbeat:
             self._heartbeat.join(_STOP_TIMEOUT)
+
+
+def _neighbourhood(seat: Seat, ready: pb.Ready) -> Neighbourhood:
+    return Neighbourhood(seat.incarnation, seat.rank, tuple(ready.ring_addresses), ready.secret)
 
 
 def join(
@@ -374,19 +415,27 @@ def join(
     deadline: float,
     timeout: float,
     recover: bool,
+    ring: RingSettings | None,
 ) -> Session:
-    """Join a job and return when all of its ranks are there. See `Session`."""
-    try:
+    """Join a job and return when all of its ranks are there. See `Session`.
+
+    Args:
+        slots: to ask for; 0: the controller's default.
+        ring: whether and how to fall back to one.
+    """
+    with contextlib.ExitStack() as undo:
+        undo.callback(membership.close)
         transport = connect(0)
-    except BaseException:
-        membership.close()
-        raise
-    try:
+        undo.callback(transport.close)
+        fallback = None
+        if ring is not None:
+            here = transport.endpoint
+            listener = Listener(ring.address, _LOOPBACK if here is None else here.ip)
+            undo.callback(listener.close)
+            membership.ring_address = listener.address
+            fallback = Fallback(listener, ring.after)
         seat = membership.join(slots, deadline)
-    except BaseException:
-        transport.close()
-        membership.close()
-        raise
+        undo.pop_all()
     return Session(
         membership,
         seat,
@@ -395,4 +444,5 @@ def join(
         deadline=deadline,
         timeout=timeout,
         recover=recover,
+        fallback=fallback,
     )

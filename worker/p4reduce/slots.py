@@ -35,9 +35,8 @@ from p4reduce.answers import (
 )
 from p4reduce.blocks import Indices
 from p4reduce.codec import Codec
-from p4reduce.collective import Collective
+from p4reduce.collective import Collective, overflow_error
 from p4reduce.errors import (
-    LaneOverflowError,
     MismatchError,
     P4ReduceError,
     P4ReduceTimeoutError,
@@ -695,7 +694,7 @@ class SlotMachine:
                 self.counts.collectives += not collective.for_others
                 collective.finish()
             else:
-                collective.finish(_overflow_error(collective, collective.overflowed))
+                collective.finish(overflow_error(collective, collective.overflowed))
 
     def _contribute(
         self,
@@ -803,11 +802,3 @@ class SlotMachine:
             slot=slot,
             seconds=seconds,
         )
-
-
-def _overflow_error(collective: Collective, block: int) -> LaneOverflowError:
-    where = collective.call.locate(block, collective.format.lanes)
-    return LaneOverflowError(
-        f"{collective.description}: a sum left the range of {collective.dtype.name} within {where}",
-        block=block,
-    )

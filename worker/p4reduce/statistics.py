@@ -104,6 +104,8 @@ class Statistics(Counts):
         retransmission_timeout: seconds after which a contribution is sent again, now.
         recoveries: how often a lost switch was found again.
         repeated: collectives run again for that, on this rank's behalf or another's.
+        by_ring: collectives that the ranks reduced by themselves, without a switch.
+        on_ring: whether they would reduce the next one like that.
     """
 
     dropped: int = 0
@@ -113,3 +115,5 @@ class Statistics(Counts):
     retransmission_timeout: float = 0.0
     recoveries: int = 0
     repeated: int = 0
+    by_ring: int = 0
+    on_ring: bool = False

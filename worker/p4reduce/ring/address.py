@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a rank listens for the one before it."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from p4reduce.errors import ConfigurationError
+
+RING_ENVIRONMENT = "P4REDUCE_RING_ADDRESS"
+_BACKLOG = 16
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Split "host:port", "host" or "[IPv6 address]:port"; without a port it is 0.
+
+    Raises:
+        ValueError: it reads as none of these.
+    """
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        port = rest.removeprefix(":") if bracket and rest[:1] in ("", ":") else "?"
+    elif text.count(":") > 1:  # an IPv6 address alone
+        host, port = text, ""
+    else:
+        host, _, port = text.partition(":")
+    if not host or (port and not port.isdecimal()) or int(port or 0) > 0xFFFF:
+        raise ValueError(f"{text!r} is no host, host:port or [address]:port")
+    return host, int(port or 0)
+
+
+def format_address(host: str, port: int) -> str:
+    """Return what `parse_address` reads."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class Listener:
+    """A socket at which the rank before this one can knock, from now on.
+
+    Attributes:
+        address: "host:port", for the other ranks.
+
+    Args:
+        given: "host" or "host:port". None: `$P4REDUCE_RING_ADDRESS`.
+        default: the host if that is not set either.
+
+    Raises:
+        ConfigurationError: it is no address, or none of this machine's, or the port is taken.
+    """
+
+    def __init__(self, given: str | None, default: str) -> None:
+        text = given or os.environ.get(RING_ENVIRONMENT) or default
+        try:
+            host, port = parse_address(text)
+            family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            self._socket = socket.create_server(
+                where[:2],
+                family=family,
+                backlog=_BACKLOG,
+            )
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(
+                f"cannot listen at {text!r} for the ring: {error}; ring_address= or "
+                f"{RING_ENVIRONMENT} says where the other ranks reach this one by TCP"
+            ) from None
+        self.address = format_address(host, self._socket.getsockname()[1])
+
+    def socket(self) -> socket.socket:
+        """Return the socket once more, to be closed by the caller."""
+        return self._socket.dup()
+
+    def close(self) -> None:
+        """Listen no longer."""
+        self._socket.close()

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the loss of the switch until all ranks are back on one: collectives by the ring.
+
+All ranks take the same steps in the same order, so each step needs no more agreement than that
+all are in it:
+
+1. They form the ring and tell how far each has come: the first collective that one of them lacks
+   is where all begin.
+2. Before each collective they tell its number and tag, and the incarnation by which they could go
+   back to the switch. All ranks see the same answers. If all name the same incarnation, this
+   collective and those after it go by the switch. If tags differ, that is a mismatch on all ranks.
+   Otherwise the ring reduces it.
+
+A rank tells the number of a collective when it has the result of the one before. So once all have
+told it, nobody needs those before it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from p4reduce.collective import Collective
+from p4reduce.errors import (
+    ConfigurationError,
+    MismatchError,
+    P4ReduceError,
+    P4ReduceTimeoutError,
+)
+from p4reduce.ranks import describe_ranks
+from p4reduce.ring import rounds
+from p4reduce.ring.address import Listener
+from p4reduce.ring.links import FALL_BACK, TRY, Links, Neighbourhood, form
+from p4reduce.ring.sums import Adder
+
+T = TypeVar("T")
+
+_HEADER = struct.Struct(">QII")  # number, tag, incarnation
+_COMPLETED = struct.Struct(">Q")
+_LONGEST_WAIT = 0.5  # seconds between two looks at whether it is all over
+
+
+@dataclass(frozen=True)
+class RingSettings:
+    """What `init(fallback="ring")` asks for.
+
+    Attributes:
+        after: seconds without a switch until the ring takes over.
+        address: see `Listener`; None: the environment's or the default.
+    """
+
+    after: float
+    address: str | None
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """What has become of that on this rank.
+
+    Attributes:
+        listener: where the rank before this one connects.
+        after: seconds without a switch until the ring takes over.
+    """
+
+    listener: Listener
+    after: float
+
+
+def try_ring(who: Neighbourhood, listener: Listener, timeout: float) -> None:
+    """Form the ring once and hang up again: what hinders it had better show when a job begins.
+
+    Raises:
+        ConfigurationError: a rank has none.
+        P4ReduceTimeoutError: it does not come about within so many seconds.
+    """
+    without = tuple(rank for rank, address in enumerate(who.addresses) if not address)
+    if without:
+        raise ConfigurationError(
+            f"rank {who.rank} was started with fallback='ring' and {describe_ranks(without)} "
+            "without; all ranks have to be alike in that"
+        )
+
+    async def once() -> None:
+        links = await form(who, listener, TRY)
+        try:
+            await rounds.gather(links, b"")
+        finally:
+            await links.close()
+
+    start = time.monotonic()
+    try:
+        asyncio.run(asyncio.wait_for(once(), timeout))
+    except asyncio.TimeoutError:
+        seconds = time.monotonic() - start
+        raise P4ReduceTimeoutError(
+            f"the ring that this job would fall back to did not come about within {seconds:.3g} s: "
+            f"rank {who.rank} cannot reach rank {who.after} at {who.addresses[who.after]}, or is "
+            f"not reached by rank {who.before} at {who.addresses[who.rank]} (ring_address=)",
+            seconds=seconds,
+        ) from None
+
+
+class Host(Protocol):
+    """Whose collectives these are. Calls may come from any thread."""
+
+    @property
+    def completed(self) -> int:
+        """Number of the first collective of which this rank lacks the result."""
+
+    def repeat_from(self, first: int) -> list[Collective]:
+        """Make all collectives from that one on ready to be run again, and return them."""
+
+    def collective(self, number: int) -> Collective | None:
+        """Return one that is to be run; None: it has not been called yet."""
+
+    def known_by_all(self, before: int) -> None:
+        """All ranks have the results of all collectives before that one."""
+
+    def reduced_by_ring(self, collective: Collective) -> None:
+        """Count one that is over."""
+
+
+class RingRun:
+    """One fall-back. `run` is for a thread of its own, `wake` for any.
+
+    Args:
+        host: see there.
+        who: the ranks.
+        listener: of this one.
+        back: the incarnation by which this rank could use the switch; 0: none yet.
+        left: seconds that may be waited at most; raises what the waiting ends with. Gets what is
+            waited for, and the rank that is.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        who: Neighbourhood,
+        listener: Listener,
+        back: Callable[[], int],
+        left: Callable[[str, int | None], float],
+    ) -> None:
+        self._host = host
+        self._who = who
+        self._listener = listener
+        self._back = back
+        self._left = left
+        self._adder = Adder(len(who.addresses))
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed: asyncio.Event | None = None
+
+    def run(self) -> int:
+        """Reduce until all ranks can go back; return the first collective for the switch.
+
+        Raises:
+            P4ReduceError: what `left` raised, or what another rank gave up with.
+        """
+        return asyncio.run(self._run())
+
+    def wake(self) -> None:
+        """Tell that something that `left` or `Host.collective` look at is no longer as it was."""
+        with self._lock:
+            if self._loop is not None and self._changed is not None:
+                self._loop.call_soon_threadsafe(self._changed.set)
+
+    async def _run(self) -> int:
+        with self._lock:
+            self._loop, self._changed = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            return await self._in_ring()
+        finally:
+            with self._lock:
+                self._loop = None
+
+    async def _in_ring(self) -> int:
+        forming = form(self._who, self._listener, FALL_BACK)
+        links = await self._within(forming, "all ranks to form a ring", None)
+        try:
+            return await self._reduce_all(links)
+        except P4ReduceError as error:
+            await links.abort(error)
+            raise
+        finally:
+            await links.close()
+
+    async def _reduce_all(self, links: Links) -> int:
+        mine = _COMPLETED.pack(self._host.completed)
+        all_completed = await self._step(links, rounds.gather(links, mine))
+        number = min(int(_COMPLETED.unpack(one)[0]) for one in all_completed)
+        self._host.repeat_from(number)
+        links.news.add_done_callback(lambda _: self.wake())
+        while True:
+            collective = await self._called(number, links)
+            header = _HEADER.pack(number, collective.tag, self._back())
+            headers = await self._step(links, rounds.gather(links, header))
+            self._host.known_by_all(number)
+            if self._agreed([_HEADER.unpack(one) for one in headers], collective):
+                return number
+            await self._step(links, self._adder.reduce(links, collective))
+            self._host.reduced_by_ring(collective)
+            number += 1
+
+    def _agreed(self, headers: list[tuple[int, int, int]], collective: Collective) -> bool:
+        """Return whether all ranks can go back to the switch. Raises MismatchError."""
+        mine = headers[self._who.rank]
+        others = tuple(rank for rank, one in enumerate(headers) if one[:2] != mine[:2])
+        if others:
+            raise MismatchError(
+                f"{collective.description}: the ranks do not agree on what they reduce. This is "
+                f"what rank {self._who.rank} called; {describe_ranks(others)} called something "
+                "else, or in another order"
+            )
+        return mine[2] != 0 and all(one[2] == mine[2] for one in headers)
+
+    async def _called(self, number: int, links: Links) -> Collective:
+        """Wait until this rank calls the collective, or hears of another one's end."""
+        changed = self._changed
+        assert changed is not None
+        while (collective := self._host.collective(number)) is None:
+            if links.news.done():
+                raise links.news.result()
+            changed.clear()
+            await self._within(changed.wait(), "this rank's own next call", None)
+        return collective
+
+    async def _step(self, links: Links, work: Awaitable[T]) -> T:
+        return await self._within(work, "", links)
+
+    async def _within(self, work: Awaitable[T], what: str, links: Links | None) -> T:
+        """Return what `work` does, unless the time is up."""
+        task = asyncio.ensure_future(work)
+        try:
+            while True:
+                rank = None if links is None else links.awaited
+                text = what if rank is None else f"rank {rank} to go on with the ring"
+                left = self._left(text, rank)
+                done, _ = await asyncio.wait({task}, timeout=min(left, _LONGEST_WAIT))
+                if done:
+                    return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How two neighbours in a ring know each other: by the secret of their job's incarnation.
+
+    accepting rank                                     connecting rank
+        a challenge, 32 random bytes  ------------->
+                                      <-------------   whom it wants, who it is (`Introduction`),
+                                                       a challenge of its own, and the proof: a MAC
+                                                       of all of that and the first challenge
+        the proof: a MAC of both      ------------->
+
+A MAC is HMAC-SHA-256 under the secret, with a word that tells the two directions apart. So nobody
+without the secret is taken for a rank, on either side, and nothing recorded can be used again. What
+is sent afterwards is neither encrypted nor authenticated: see docs/security.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import struct
+from dataclasses import dataclass
+
+_CHALLENGE_BYTES = 32
+_PROOF_BYTES = 32
+_MAGIC = b"p4reduce ring 1\n"
+_INTRODUCTION = struct.Struct(">16sIHHB")
+
+
+class HandshakeError(Exception):
+    """The other side is not who it should be."""
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """Which connection of which ring this is.
+
+    Attributes:
+        incarnation: of the job whose ranks the ring has.
+        source: the rank that connects.
+        target: the rank that accepts.
+        purpose: tells rings of one incarnation apart.
+    """
+
+    incarnation: int
+    source: int
+    target: int
+    purpose: int
+
+    def pack(self) -> bytes:
+        return _INTRODUCTION.pack(_MAGIC, self.incarnation, self.source, self.target, self.purpose)
+
+
+async def accept(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    secret: bytes,
+    expected: Introduction,
+) -> None:
+    """Take the accepting side. Raises HandshakeError, and OSError if the connection breaks."""
+    ours = secrets.token_bytes(_CHALLENGE_BYTES)
+    writer.write(ours)
+    introduction = await _read(reader, _INTRODUCTION.size)
+    theirs = await _read(reader, _CHALLENGE_BYTES)
+    proof = await _read(reader, _PROOF_BYTES)
+    right = _proof(secret, b"connect", introduction, ours, theirs)
+    if not hmac.compare_digest(proof, right) or introduction != expected.pack():
+        raise HandshakeError("somebody who is not the rank before this one")
+    writer.write(_proof(secret, b"accept", introduction, ours, theirs))
+    await writer.drain()
+
+
+async def connect(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    secret: bytes,
+    who: Introduction,
+) -> None:
+    """Take the connecting side. Raises as `accept`."""
+    theirs = await _read(reader, _CHALLENGE_BYTES)
+    ours = secrets.token_bytes(_CHALLENGE_BYTES)
+    introduction = who.pack()
+    writer.write(introduction + ours + _proof(secret, b"connect", introduction, theirs, ours))
+    await writer.drain()
+    proof = await _read(reader, _PROOF_BYTES)
+    if not hmac.compare_digest(proof, _proof(secret, b"accept", introduction, theirs, ours)):
+        raise HandshakeError("whoever listens there is not of this job")
+
+
+def _proof(secret: bytes, direction: bytes, introduction: bytes, one: bytes, other: bytes) -> bytes:
+    return hmac.digest(secret, direction + introduction + one + other, "sha256")
+
+
+async def _read(reader: asyncio.StreamReader, count: int) -> bytes:
+    try:
+        return await reader.readexactly(count)
+    except asyncio.IncompleteReadError:
+        raise HandshakeError("the other side hung up") from None

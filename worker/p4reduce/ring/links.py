@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank's two connections in a ring: from the rank before it, to the rank after it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import struct
+from dataclasses import dataclass
+
+from p4reduce.errors import (
+    ClosedError,
+    MismatchError,
+    P4ReduceError,
+    P4ReduceTimeoutError,
+    WorkerLostError,
+)
+from p4reduce.ring import handshake
+from p4reduce.ring.address import Listener, parse_address
+from p4reduce.ring.handshake import HandshakeError, Introduction
+
+_HEAD = struct.Struct(">BI")  # kind, length of what follows
+_DATA, _ABORT = 0, 1
+_MAX_MESSAGE = 64 << 20
+_STRANGER_TIMEOUT = 2.0  # seconds for one who connects to prove who it is
+_RETRY = (0.02, 0.5)  # seconds, first and longest: doubled each time
+_MESSAGES_AHEAD = 4
+_LAST_WORDS = 1.0  # seconds for news of why a neighbour is gone
+
+TRY, FALL_BACK = 0, 1  # purposes of rings
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Who the ranks of a ring are.
+
+    Attributes:
+        incarnation: of the job.
+        rank: own.
+        addresses: of all ranks, in order.
+        secret: what only they know.
+    """
+
+    incarnation: int
+    rank: int
+    addresses: tuple[str, ...]
+    secret: bytes
+
+    @property
+    def before(self) -> int:
+        """The rank that sends to this one."""
+        return (self.rank - 1) % len(self.addresses)
+
+    @property
+    def after(self) -> int:
+        """The rank that this one sends to."""
+        return (self.rank + 1) % len(self.addresses)
+
+
+class Links:
+    """Made by `form`. Messages are whole or not at all; all calls are for one task.
+
+    Attributes:
+        awaited: whose message is waited for just now, as far as known; for error messages.
+        news: why nothing more will come, once that is known; also without `exchange`.
+    """
+
+    def __init__(
+        self,
+        who: Neighbourhood,
+        before: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        after: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    ) -> None:
+        self.who = who
+        self.awaited = who.before
+        self.news: asyncio.Future[P4ReduceError] = asyncio.get_running_loop().create_future()
+        self._before = before
+        self._after = after
+        self._arrived: asyncio.Queue[bytes | P4ReduceError] = asyncio.Queue(_MESSAGES_AHEAD)
+        self._reading = asyncio.ensure_future(self._read())
+
+    async def exchange(self, out: bytes | memoryview) -> bytes:
+        """Send a message on, and return the one that comes meanwhile.
+
+        Raises:
+            WorkerLostError: a neighbour hung up; or, as for all that a rank raises while it is in
+                a ring, what another rank passed on.
+        """
+        receiving = asyncio.ensure_future(self._next())
+        try:
+            try:
+                await self._send(_DATA, out)
+            except OSError:
+                # It may have gone because of another one; that one's news goes the other way round.
+                await asyncio.wait({self.news}, timeout=_LAST_WORDS)
+                if self.news.done():
+                    raise self.news.result() from None
+                raise _hung_up(self.who.after) from None
+            return await receiving
+        finally:
+            receiving.cancel()
+
+    async def abort(self, error: P4ReduceError) -> None:
+        """Tell the next rank, which tells the next one, why this one is gone."""
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._send(_ABORT, _pack(error, self.who.rank)), _LAST_WORDS)
+
+    async def close(self) -> None:
+        """Hang up, when what was sent last is on its way."""
+        self._reading.cancel()
+        for _, writer in (self._before, self._after):
+            writer.close()
+        for _, writer in (self._before, self._after):
+            with contextlib.suppress(OSError, asyncio.TimeoutError):
+                await asyncio.wait_for(writer.wait_closed(), _LAST_WORDS)
+
+    async def _send(self, kind: int, data: bytes | memoryview) -> None:
+        writer = self._after[1]
+        writer.write(_HEAD.pack(kind, len(data)))
+        writer.write(data)
+        await writer.drain()
+
+    async def _next(self) -> bytes:
+        message = await self._arrived.get()
+        if isinstance(message, P4ReduceError):
+            raise message
+        return message
+
+    async def _read(self) -> None:
+        """Take in what comes, so that a rank that has nothing to do hears of the others as well."""
+        try:
+            while True:
+                await self._arrived.put(await self._receive())
+        except P4ReduceError as error:
+            self.news.set_result(error)
+            await self._arrived.put(error)
+
+    async def _receive(self) -> bytes:
+        reader = self._before[0]
+        try:
+            kind, length = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+            if length > _MAX_MESSAGE:
+                raise P4ReduceError(f"rank {self.who.before} sent {length:,} bytes at once")
+            data = await reader.readexactly(length)
+        except (OSError, asyncio.IncompleteReadError):
+            raise _hung_up(self.who.before) from None
+        if kind == _ABORT:
+            raise _unpack(data)
+        return data
+
+
+async def form(who: Neighbourhood, listener: Listener, purpose: int) -> Links:
+    """Connect to the next rank and let the one before connect, however long that takes.
+
+    To be cancelled at a deadline. Connections of others are refused.
+    """
+    accepted: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
+    accepted = asyncio.get_running_loop().create_future()
+    expected = Introduction(who.incarnation, who.before, who.rank, purpose)
+
+    async def knock(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            greeting = handshake.accept(reader, writer, who.secret, expected)
+            await asyncio.wait_for(greeting, _STRANGER_TIMEOUT)
+        except (OSError, HandshakeError, asyncio.TimeoutError):
+            writer.close()
+        else:
+            if accepted.done():
+                writer.close()
+            else:
+                accepted.set_result((reader, writer))
+
+    server = await asyncio.start_server(knock, sock=listener.socket())
+    connecting = asyncio.ensure_future(_connect(who, purpose))
+    try:
+        await asyncio.gather(accepted, connecting)
+    except BaseException:
+        for made in (accepted, connecting):
+            if made.done() and not made.cancelled() and made.exception() is None:
+                made.result()[1].close()
+        raise
+    finally:
+        connecting.cancel()
+        server.close()
+    return Links(who, accepted.result(), connecting.result())
+
+
+async def _connect(
+    who: Neighbourhood, purpose: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, port = parse_address(who.addresses[who.after])
+    introduction = Introduction(who.incarnation, who.rank, who.after, purpose)
+    pause, longest = _RETRY
+    while True:
+        with contextlib.suppress(OSError, HandshakeError):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                await handshake.connect(reader, writer, who.secret, introduction)
+            except BaseException:
+                writer.close()
+                raise
+            return reader, writer
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, longest)
+
+
+# -- Why a rank is gone --------------------------------------------------------------------------
+
+_KINDS: dict[str, type[P4ReduceError]] = {
+    "lost": WorkerLostError,
+    "late": P4ReduceTimeoutError,
+    "mismatch": MismatchError,
+    "failed": P4ReduceError,
+}
+
+
+def _hung_up(rank: int) -> WorkerLostError:
+    return WorkerLostError(f"rank {rank} hung up on the ring of the ranks", ranks=(rank,))
+
+
+def _pack(error: P4ReduceError, rank: int) -> bytes:
+    text, ranks = str(error), [rank]
+    if isinstance(error, WorkerLostError):
+        kind, ranks = "lost", list(error.ranks)
+    elif isinstance(error, ClosedError):
+        kind, text = "lost", f"rank {rank} left while the ranks formed a ring"
+    elif isinstance(error, P4ReduceTimeoutError):
+        kind, ranks = "late", list(error.missing)
+        text = f"rank {rank} gave up: {error}"
+    elif isinstance(error, MismatchError):
+        kind = "mismatch"
+    else:
+        kind, text = "failed", f"rank {rank} gave up: {error}"
+    return json.dumps({"kind": kind, "ranks": ranks, "text": text}).encode()
+
+
+def _unpack(data: bytes) -> P4ReduceError:
+    news = json.loads(data)
+    kind, ranks = _KINDS[news["kind"]], tuple(news["ranks"])
+    if kind is WorkerLostError:
+        return WorkerLostError(news["text"], ranks=ranks)
+    if kind is P4ReduceTimeoutError:
+        return P4ReduceTimeoutError(news["text"], missing=ranks)
+    return kind(news["text"])

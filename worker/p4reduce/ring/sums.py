@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One collective by the ring: the switch's part, done by the ranks.
+
+First the ranks agree on each block's exponent, all at once instead of one a round; then the lanes
+of the blocks that some rank has are added up. The lanes are those that a rank would have sent to
+the switch, so the sums are the same, bit for bit. Overflow is found as the switch finds it, at
+each addition; but they are added in the ring's order instead of that of arrival.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.answers import WHOLE
+from p4reduce.blocks import Indices
+from p4reduce.codec import Codec
+from p4reduce.collective import Collective, overflow_error
+from p4reduce.frames import FrameBuffer
+from p4reduce.ring.links import Links
+from p4reduce.ring.rounds import Bytes, reduce
+from p4reduce.wire import NONFINITE_EXPONENT, PAYLOAD_BYTES, Format
+
+_BLOCKS_AT_A_TIME = 2048
+
+_ABSENT = 0  # in what the ranks agree on: nobody has the block; otherwise exponent + 1
+_MARK = np.dtype("<u2")
+
+
+class Adder:
+    """Reduces collectives of a job, one at a time.
+
+    Args:
+        world_size: of the job.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        self._world_size = world_size
+        self._frames = FrameBuffer(_BLOCKS_AT_A_TIME)
+        self._codecs: dict[tuple[Format, bool], Codec] = {}
+
+    async def reduce(self, links: Links, collective: Collective) -> None:
+        """Run a collective to its end. Raises what `rounds.reduce` does."""
+        numbers = np.arange(collective.count)
+        mine = collective.next_nonzero[: collective.count] == numbers
+        marks = np.where(mine, collective.exponents[:-1].astype(_MARK) + 1, _ABSENT).astype(_MARK)
+        await reduce(links, self._parts(marks), _larger)
+        exponents = (marks - 1).astype(np.uint8)
+        summed = (marks != _ABSENT) & (exponents != NONFINITE_EXPONENT)
+        nonfinite = np.flatnonzero((marks != _ABSENT) & ~summed)
+        if len(nonfinite):
+            collective.target.fill(nonfinite, np.nan)
+        blocks = np.flatnonzero(summed)
+        overflowed = collective.count
+        for start in range(0, len(blocks), _BLOCKS_AT_A_TIME):
+            some = blocks[start : start + _BLOCKS_AT_A_TIME]
+            wrong = await self._add(links, collective, some, exponents[some], mine[some])
+            overflowed = min([overflowed, *wrong.tolist()])
+        if overflowed < collective.count:
+            collective.finish(overflow_error(collective, overflowed))
+        else:
+            collective.finish()
+
+    async def _add(
+        self,
+        links: Links,
+        collective: Collective,
+        blocks: Indices,
+        exponents: npt.NDArray[np.uint8],
+        mine: npt.NDArray[np.bool_],
+    ) -> Indices:
+        """Sum some blocks into the target; return those with a lane that overflowed."""
+        codec = self._codec(collective)
+        rows = np.arange(len(blocks))
+        payload = self._frames.payload
+        payload[rows] = 0
+        if mine.any():
+            codec.encode(collective, blocks[mine], exponents[mine], rows[mine])
+        # A block's lanes, and whether one of them overflowed.
+        record = np.dtype(
+            [
+                ("lanes", f">i{collective.format.lane_bytes}", collective.format.lanes),
+                ("overflow", "?"),
+            ]
+        )
+        sums: npt.NDArray[Any] = np.zeros(len(blocks), record)
+        sums["lanes"] = payload[rows].view(record["lanes"].base)
+
+        def add(ours: Bytes, theirs: Bytes) -> None:
+            _add_lanes(ours.view(record), theirs.view(record))
+
+        await reduce(links, self._parts(sums), add)
+        total = np.ascontiguousarray(sums["lanes"])
+        payload[rows] = total.view(np.uint8).reshape(-1, PAYLOAD_BYTES)
+        codec.decode(collective, blocks, exponents, self._frames, rows, WHOLE)
+        wrong: Indices = blocks[sums["overflow"]]
+        return wrong
+
+    def _parts(self, array: npt.NDArray[Any]) -> list[Bytes]:
+        """Cut a flat array into as many parts as there are ranks, as bytes."""
+        size = self._world_size
+        cuts = [len(array) * number // size for number in range(size + 1)]
+        return [array[first:end].view(np.uint8) for first, end in itertools.pairwise(cuts)]
+
+    def _codec(self, collective: Collective) -> Codec:
+        kind = collective.format, collective.dtype.kind == "f"
+        if kind not in self._codecs:
+            self._codecs[kind] = Codec(*kind, self._world_size, _BLOCKS_AT_A_TIME, self._frames)
+        return self._codecs[kind]
+
+
+def _larger(ours: Bytes, theirs: Bytes) -> None:
+    np.maximum(ours.view(_MARK), theirs.view(_MARK), out=ours.view(_MARK))
+
+
+def _add_lanes(ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> None:
+    """Add lanes as the switch does: sums wrap round, and it is remembered that they did."""
+    one, other = ours["lanes"], theirs["lanes"]
+    total = one + other
+    wrapped = ((one ^ total) & (other ^ total) < 0).any(axis=1)
+    ours["lanes"] = total
+    ours["overflow"] |= theirs["overflow"] | wrapped
