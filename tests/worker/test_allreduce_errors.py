@@ -260,7 +260,7 @@ def test_float64_beyond_float32_is_refused_before_anything_is_sent(
 @pytest.mark.parametrize(
     ("array", "options", "error", "text"),
     [
-        (np.ones(3, np.int64), {}, TypeError, "int64.*float16, float32, float64, int32"),
+        (np.ones(3, np.int64), {}, TypeError, "int64.*float16, .*int32"),
         (np.ones(3, ">f4"), {}, TypeError, ">f4"),
         (np.ones(3, np.complex64), {}, TypeError, "complex64"),
         (np.ones(3, bool), {}, TypeError, "bool"),
