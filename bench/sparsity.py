@@ -14,7 +14,7 @@ With links of B bytes a second each way and n ranks:
 Neither counts headers: here they are 78 bytes a frame.
 
     python bench/sparsity.py [--quick] [--switches embedded bmv2] [--workers 2 4 8]
-        [--bandwidth 10] [--megabytes 2] [--json FILE] [--plot FILE]
+        [--bandwidth 5] [--megabytes 1.5] [--json FILE] [--plot FILE]
 """
 
 from __future__ import annotations
@@ -154,6 +154,8 @@ def repeat(point: Point, comm: p4reduce.Communicator, ring: Ring, blocks: int) -
         else:
             comm.allreduce(mine, out=out)
         seconds.append(time.perf_counter() - start)
+        if point.is_ring:
+            comm.barrier()  # until what lies in this host's queue has gone out
         counts += counted(comm, point) - before
         if not is_sum(out, masks):
             raise SystemExit(f"{point}: the sum is wrong")
@@ -238,8 +240,8 @@ def main() -> None:
         "--switches", nargs="+", choices=["embedded", "bmv2"], default=["embedded", "bmv2"]
     )
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 4, 8])
-    parser.add_argument("--bandwidth", type=float, default=10.0, help="of each link, in Mbit/s")
-    parser.add_argument("--megabytes", type=float, default=2.0, help="of the tensor")
+    parser.add_argument("--bandwidth", type=float, default=5.0, help="of each link, in Mbit/s")
+    parser.add_argument("--megabytes", type=float, default=1.5, help="of the tensor")
     parser.add_argument("--quick", action="store_true", help="4 workers, embedded switch, 0.5 MB")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--plot", type=Path, default=PLOT, help="where the picture goes")
