@@ -38,6 +38,15 @@ class RangeAllocator:
             f"{self.free_count} of {self.size} are free, at most {self.largest_gap} in a row"
         )
 
+    def claim(self, wanted: range) -> None:
+        """Take just these numbers. Raises ValueError if one of them is not free."""
+        for index, gap in enumerate(self._gaps):
+            if gap.start <= wanted.start < wanted.stop <= gap.stop:
+                rest = [range(gap.start, wanted.start), range(wanted.stop, gap.stop)]
+                self._gaps[index : index + 1] = [part for part in rest if part]
+                return
+        raise ValueError(f"{wanted} is not free")
+
     def free(self, taken: range) -> None:
         """Give back what `allocate` returned. Raises ValueError if part of it is free already."""
         index = 0
@@ -80,6 +89,15 @@ class IdAllocator:
             self._next = self._next + 1 if self._next < self._ids[-1] else self._ids[0]
         self._taken.update(found)
         return found
+
+    def claim(self, ids: list[int]) -> None:
+        """Take just these numbers. Raises ValueError if one of them is not free."""
+        for id_ in ids:
+            if id_ not in self._ids or id_ in self._taken:
+                raise ValueError(f"{id_} is not free")
+            self._taken.add(id_)
+            # What comes next is as late as can be after the latest that was handed out.
+            self._next = self._ids[(id_ + 1 - self._ids[0]) % len(self._ids)]
 
     def free(self, ids: list[int]) -> None:
         """Give numbers back. Raises ValueError for one that is not allocated."""

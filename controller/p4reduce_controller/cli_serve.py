@@ -172,8 +172,8 @@ def serve(
     """
     # These take long to load, and no other command needs them.
     from p4reduce_controller import serving
-    from p4reduce_controller.controller import Settings
     from p4reduce_controller.incarnation import default_state_directory
+    from p4reduce_controller.settings import Settings
 
     logging.basicConfig(
         level=log_level.upper(),

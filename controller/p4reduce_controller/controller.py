@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The controller at work: jobs on one side, a switch on the other, an event loop between them.
 
-All state belongs to the event loop. P4Runtime calls block, so they are made on one thread of their
-own, in the order in which the jobs asked for them; another thread waits for the switch's messages.
+All state belongs to the event loop. What blocks has threads of its own: the switch (link.py) and
+the disk (keeping.py).
 """
 
 from __future__ import annotations
@@ -12,55 +12,39 @@ import contextlib
 import functools
 import logging
 import math
-import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import ParamSpec, TypeVar
+from dataclasses import dataclass
 
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.tls import TlsFiles
 from p4reduce.wire import Hello, parse_hello
 
 from p4reduce_controller.addresses import parse_ip, parse_mac
 from p4reduce_controller.events import Event, EventLog, RateLimit
 from p4reduce_controller.fabric import Fabric, RankCounts
 from p4reduce_controller.incarnation import Incarnations
-from p4reduce_controller.job import (
-    DEFAULT_SLOTS,
-    Attachment,
-    Cause,
-    Job,
-    JobState,
-    Member,
-    RefusedError,
-)
+from p4reduce_controller.job import Attachment, Cause, Job, JobState, Member, RefusedError
 from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.layout import HelloLimit, lay_out
+from p4reduce_controller.keeping import Keeper
+from p4reduce_controller.layout import lay_out
+from p4reduce_controller.link import BREAKS, Link, LinkStatus
 from p4reduce_controller.outcome import Outcome
 from p4reduce_controller.p4client import (
     PacketIn,
-    StreamEnded,
     SwitchClient,
     SwitchError,
     SwitchUnreachableError,
     WriteRefusedError,
 )
-from p4reduce_controller.program import Program
 from p4reduce_controller.reforming import Place, Reformation, Reforming
 from p4reduce_controller.schema import Counts, Row
+from p4reduce_controller.settings import Settings
+from p4reduce_controller.table import Header, TableFile, assemble, encode_job
 from p4reduce_controller.tokens import operator_token
 
 log = logging.getLogger(__name__)
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-# HELLOs between the two threads; more wait in the stream's queue, and are dropped there.
-HELLOS_IN_FLIGHT = 256
 HELLOS_REFUSED_TOLD = 10  # a second, and as many at once; all are counted
 LONGEST_WAIT = 86400.0  # seconds
 
@@ -70,52 +54,26 @@ class NotReadyInTimeError(Exception):
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What the daemon is told."""
+class Start:
+    """What the controller begins with: a switch taken up, and the jobs of a former life."""
 
-    switch: str  # gRPC address of its P4Runtime server
-    device_id: int
-    election_id: int
-    listen: str
-    ports: tuple[int, ...]
-    switch_ip: str
-    switch_mac: str
-    lease: float  # seconds
-    state_directory: Path
-    connect_timeout: float = 10.0
-    default_slots: int = DEFAULT_SLOTS  # of a job that does not say how many it wants
-    tls: TlsFiles | None = None  # of the control API, where that goes by TCP
-    switch_tls: TlsFiles | None = None  # of the P4Runtime session
-    hello_limit: HelloLimit = field(default_factory=HelloLimit)
-
-
-@dataclass(frozen=True)
-class SwitchStatus:
-    """How it is about the switch."""
-
-    address: str
-    device_id: int
-    election_id: int
-    program: str
-    slots_free: int
-    hellos_refused: int
-    connected_since: float
-    lost: str  # why it is no longer connected; empty while it is
+    client: SwitchClient
+    connect: Callable[[float], SwitchClient]  # for another session, within so many seconds
+    fabric: Fabric
+    file: TableFile
+    jobs: list[Job]
+    kept: bool  # whether the switch is as the former life left it
 
 
 class Controller:
-    """Made and used in the event loop, with a switch that was prepared."""
+    """Made and used in the event loop. Raises ValueError for jobs that contradict each other."""
 
-    def __init__(
-        self, settings: Settings, client: SwitchClient, fabric: Fabric, program: Program
-    ) -> None:
+    def __init__(self, settings: Settings, start: Start) -> None:
         self.settings = settings
         self.events = EventLog()
-        self._client = client
-        self._fabric = fabric
-        self._program = program
+        self._start = start
+        self._fabric = start.fabric
         self._loop = asyncio.get_running_loop()
-        self._switch_thread = ThreadPoolExecutor(1, thread_name_prefix="p4runtime")
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled: weakref.WeakKeyDictionary[Job, asyncio.Event] = weakref.WeakKeyDictionary()
         self._final_counts: weakref.WeakKeyDictionary[Job, dict[int, RankCounts]] = (
@@ -129,11 +87,6 @@ class Controller:
             weakref.WeakKeyDictionary()
         )
         self._told = RateLimit(HELLOS_REFUSED_TOLD, HELLOS_REFUSED_TOLD, time.monotonic)
-        self._since = time.time()
-        self._lost = ""
-        self._stopping = threading.Event()
-        self._room = threading.BoundedSemaphore(HELLOS_IN_FLIGHT)
-        self._receiver = threading.Thread(target=self._receive, name="packet-in", daemon=True)
         self.operator_token = operator_token(settings.state_directory)
         self.jobs = Jobs(
             self,
@@ -146,64 +99,88 @@ class Controller:
             wall_clock=time.time,
             default_slots=settings.default_slots,
         )
-        self._reforming = Reforming(self.jobs, self._reformation_settled)
+        self.jobs.restore(start.jobs)
+        self._reforming = Reforming(self.jobs, self, self._reformation_settled)
         self._advancing = False
+        self._link = Link(self, start.fabric, start.client, start.connect)
+        self._keeper = Keeper(self._table, start.file.write)
+        self._encoded: weakref.WeakKeyDictionary[Job, str] = weakref.WeakKeyDictionary()
 
     # -- Life --------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to listen to the switch and to watch the leases."""
-        self._receiver.start()
+        if self._start.jobs:
+            how = "the switch is as it was" if self._start.kept else "the switch began anew"
+            self.event("jobs-taken-up", None, f"{len(self._start.jobs)} from a former life; {how}")
+            if not self._start.kept:
+                self.jobs.switch_lost("it began anew while no controller was there")
+                self.jobs.switch_back()
+        self._link.start()
+        self.jobs.resume()
+        self._keeper.changed()  # at least the pipeline's cookie
         self._spawn(self._watch_leases())
 
     async def stop(self, timeout: float = 1.2) -> None:
-        """End all jobs and take them off the switch, within `timeout` seconds."""
-        if not self._lost:
-            self.jobs.close(Cause.SHUTDOWN, "the controller is shutting down")
-        self._stopping.set()
-        removals = [task for task in self._tasks if task.get_name() == "removal"]
-        if removals:
-            await asyncio.wait(removals, timeout=timeout)
+        """Stop within `timeout` seconds: end all jobs, and take them off the switch.
+
+        If the settings say so, leave them there for the next controller to take up.
+        """
+        if self.settings.keep_jobs:
+            # Before the calls that wait are broken off: those would give up their places.
+            await self._keeper.close()
+        else:
+            self.jobs.close("the controller is shutting down")
+            removals = [task for task in self._tasks if task.get_name() == "removal"]
+            if removals:
+                await asyncio.wait(removals, timeout=timeout)
+            await self._keeper.close()
         self.events.close()
         for task in self._tasks:
             task.cancel()
-        await asyncio.to_thread(self._client.close)
-        self._switch_thread.shutdown(wait=False)
+        await self._link.stop()
 
     async def _watch_leases(self) -> None:
         while True:
             await asyncio.sleep(self.settings.lease / 10)
             self.jobs.expire()
 
-    # -- The switch --------------------------------------------------------------------
+    # -- The job table -----------------------------------------------------------------
 
-    async def on_switch(
-        self, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
-    ) -> _T:
-        """Call `function` on the P4Runtime thread. Raises what it raises."""
-        return await self._submit(functools.partial(function, *args, **kwargs))
+    def _table(self) -> bytes:
+        """Return what the file is to hold now."""
+        ground = self._fabric.ground
+        header = Header(
+            self.settings.switch,
+            self.settings.device_id,
+            ground.ip,
+            ground.mac,
+            self._fabric.cookie,
+        )
+        jobs = self.jobs.worth_keeping()
+        for job in jobs:
+            if job not in self._encoded:
+                self._encoded[job] = encode_job(job)
+        return assemble(header, [self._encoded[job] for job in jobs])
 
-    def _submit(self, function: Callable[[], _T]) -> asyncio.Future[_T]:
-        if self._lost:
-            raise SwitchUnreachableError(self._lost)
-        return self._loop.run_in_executor(self._switch_thread, function)
+    async def keep(self) -> None:
+        """Wait until all is on disk that callers are going to be told. Raises RefusedError."""
+        try:
+            await self._keeper.kept()
+        except OSError as error:
+            raise RefusedError(
+                Cause.NOT_KEPT, f"the controller cannot write its job table: {error}"
+            ) from None
 
-    def _receive(self) -> None:
-        """Hand the switch's messages to the event loop, on a thread of its own."""
-        while not self._stopping.is_set():
-            message = self._client.receive(timeout=0.5)
-            if isinstance(message, PacketIn):
-                while not self._room.acquire(timeout=0.5):
-                    if self._stopping.is_set():
-                        return
-                self._to_loop(functools.partial(self._packet_in, message))
-            elif isinstance(message, StreamEnded):
-                if not self._stopping.is_set():
-                    self._to_loop(functools.partial(self._switch_lost, message.reason))
-                return
+    async def keep_if_possible(self) -> None:
+        """The same for what is told in any case."""
+        with contextlib.suppress(RefusedError):
+            await self.keep()
 
-    def _packet_in(self, packet: PacketIn) -> None:
-        self._room.release()
+    # -- What the link tells (link.User) -------------------------------------------------
+
+    def packet_in(self, packet: PacketIn) -> None:
+        """A HELLO, if all is right."""
         try:
             hello = parse_hello(packet.frame)
         except ValueError as error:
@@ -211,10 +188,16 @@ class Controller:
             return
         self.jobs.hello(hello.job, hello.rank, hello.nonce, _attachment(packet.port, hello))
 
-    def _switch_lost(self, reason: str) -> None:
-        self._lost = reason
+    def switch_lost(self, reason: str) -> None:
+        """Tell the jobs."""
         self.event("switch-lost", None, reason)
-        self.jobs.close(Cause.SWITCH_LOST, f"the switch was lost: {reason}")
+        self.jobs.switch_lost(reason)
+
+    def switch_back(self) -> None:
+        """Let the jobs go on."""
+        self.event("switch-back", None, f"connected with {self.settings.switch}")
+        self._keeper.changed()  # the pipeline's cookie may be another
+        self.jobs.switch_back()
 
     # -- What the jobs ask for (jobs.Listener) -----------------------------------------
 
@@ -232,11 +215,8 @@ class Controller:
 
     def configure(self, job: Job) -> None:
         """Put the job on the switch."""
-        layout = lay_out(job)
-        installation = self._submit(
-            functools.partial(self._fabric.install, job.incarnation, layout)
-        )
-        self._spawn(self._finish_configuring(job, installation))
+        install = functools.partial(self._fabric.install, job.incarnation, lay_out(job))
+        self._spawn(self._finish_configuring(job, self._link.submit(install)))
 
     async def _finish_configuring(self, job: Job, installation: asyncio.Future[None]) -> None:
         try:
@@ -244,8 +224,10 @@ class Controller:
         except WriteRefusedError as error:
             cause = Cause.EXHAUSTED if error.full else Cause.SWITCH_REFUSED
             self.jobs.fail(job, cause, f"the switch refuses the job: {error}")
+        except BREAKS:
+            pass  # the link knows, and tells what comes of it
         except SwitchError as error:
-            self.jobs.fail(job, Cause.SWITCH_LOST, str(error))
+            self.jobs.fail(job, Cause.SWITCH_REFUSED, str(error))
         else:
             self.jobs.configured(job)
 
@@ -253,8 +235,11 @@ class Controller:
         """Wake those who wait for the job."""
         self._settled_event(job).set()
 
-    def changed(self) -> None:
-        """Look at what waits for a change, once the present one is complete."""
+    def changed(self, *jobs: Job) -> None:
+        """Keep it, and look at what waits for a change, once the present one is complete."""
+        for job in jobs:
+            self._encoded.pop(job, None)
+        self._keeper.changed()
         if not self._advancing:
             self._advancing = True
             self._loop.call_soon(self._advance)
@@ -265,13 +250,11 @@ class Controller:
 
     def remove(self, job: Job) -> None:
         """Take the job off the switch."""
-        removal = None
-        if not self._lost:
-            removal = self._submit(functools.partial(self._take_off, job.incarnation))
+        removal = self._link.submit(functools.partial(self._take_off, job.incarnation))
         self._spawn(self._finish_removing(job, removal), name="removal")
 
     def _take_off(self, incarnation: int) -> dict[int, RankCounts]:
-        """Runs on the P4Runtime thread."""
+        """Runs on the switch's thread."""
         counts: dict[int, RankCounts] = {}
         with contextlib.suppress(SwitchError):
             counts = self._fabric.statistics(incarnation)
@@ -279,10 +262,9 @@ class Controller:
         return counts
 
     async def _finish_removing(
-        self, job: Job, removal: asyncio.Future[dict[int, RankCounts]] | None
+        self, job: Job, removal: asyncio.Future[dict[int, RankCounts]]
     ) -> None:
-        if removal is not None:
-            self._final_counts[job] = await removal
+        self._final_counts[job] = await removal
         self.jobs.release(job)
 
     # -- What the service asks for -----------------------------------------------------
@@ -301,8 +283,9 @@ class Controller:
             await asyncio.wait_for(settled.wait(), min(timeout, LONGEST_WAIT))
         except asyncio.TimeoutError:
             why = f"gave up after {timeout:g} s"
+            missing = self.jobs.why_closed or job.missing()
             raise NotReadyInTimeError(
-                f"job {job.name!r} is not ready after {timeout:g} s: {job.missing()}"
+                f"job {job.name!r} is not ready after {timeout:g} s: {missing}"
             ) from None
         finally:
             self.jobs.end_waiting(member)
@@ -353,43 +336,36 @@ class Controller:
 
     async def statistics(self, job: Job) -> dict[int, RankCounts]:
         """Return what was counted for each rank, of a job that is over as it was at its end."""
-        if job not in self._final_counts and not self._lost:
-            counts = await self.on_switch(self._fabric.statistics, job.incarnation)
-            if counts:
-                return counts
+        if job not in self._final_counts:
+            with contextlib.suppress(SwitchUnreachableError):
+                counts = await self._link.call(self._fabric.statistics, job.incarnation)
+                if counts:
+                    return counts
         return self._final_counts.get(job, {})
 
     async def outcomes(self) -> dict[Outcome, Counts]:
         """Return what became of every frame."""
-        return await self.on_switch(self._fabric.outcomes)
+        return await self._link.call(self._fabric.outcomes)
 
     async def tables(self) -> list[str]:
         """Return the names of the switch's tables."""
-        return await self.on_switch(self._fabric.tables)
+        return await self._link.call(self._fabric.tables)
 
     async def table(self, name: str) -> list[Row]:
         """Return a table's entries."""
-        return await self.on_switch(self._fabric.table, name)
+        return await self._link.call(self._fabric.table, name)
 
-    def switch_status(self) -> SwitchStatus:
-        """Return how it is about the switch."""
-        return SwitchStatus(
-            address=self._client.address,
-            device_id=self._client.device_id,
-            election_id=self._client.election_id,
-            program=f"p4reduce {self._program.digest[:12]}",
-            slots_free=self.jobs.slots_free,
-            hellos_refused=self.jobs.hellos_refused,
-            connected_since=self._since,
-            lost=self._lost,
-        )
+    @property
+    def link(self) -> LinkStatus:
+        """How it is about the switch."""
+        return self._link.status
+
+    @property
+    def program(self) -> str:
+        """Name and hash of the pipeline."""
+        return f"p4reduce {self._fabric.program.digest[:12]}"
 
     # -- Plumbing ----------------------------------------------------------------------
-
-    def _to_loop(self, function: Callable[[], None]) -> None:
-        """Call `function` in the event loop, from another thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody cares any more
-            self._loop.call_soon_threadsafe(function)
 
     def _spawn(self, work: Coroutine[None, None, None], name: str | None = None) -> None:
         task = self._loop.create_task(work, name=name)

@@ -5,61 +5,100 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 import grpc.aio
 from p4reduce.control.control_pb2_grpc import add_ControlServicer_to_server
 
 from p4reduce_controller import listen
-from p4reduce_controller.addresses import parse_ip, parse_mac
-from p4reduce_controller.controller import Controller, Settings
+from p4reduce_controller.controller import Controller, Start
 from p4reduce_controller.decoding import Decoding
 from p4reduce_controller.fabric import Fabric
+from p4reduce_controller.job import Job, JobState
+from p4reduce_controller.layout import lay_out
 from p4reduce_controller.limits import MAX_CALLS, SERVER_OPTIONS
-from p4reduce_controller.p4client import SwitchClient
+from p4reduce_controller.p4client import NotPrimaryError, SwitchClient
 from p4reduce_controller.program import Program, load_program
 from p4reduce_controller.service import Service
+from p4reduce_controller.settings import Settings
+from p4reduce_controller.table import TableFile
 
 log = logging.getLogger(__name__)
 
 ANSWERS_GRACE = 0.3  # seconds for the last answers when stopping
+RETRY = 0.05  # seconds between two attempts to follow a controller that died
 
 
 class Daemon:
     """The process's one controller.
 
     Taking the switch blocks and raises what `SwitchClient.connect` does, `PipelineRefusedError`,
-    `WriteRefusedError`, `ListenError`, or OSError for the state directory.
+    `WriteRefusedError`, `ListenError`, `TableError`, or OSError for the state directory.
     """
 
     def __init__(self, settings: Settings, program: Program | None = None) -> None:
         self._settings = settings
-        self._program = program or load_program()
         listen.prepare(settings.listen, settings.tls)
-        self.client = SwitchClient.connect(
+        self._fabric = Fabric(program or load_program(), settings.ground)
+        self._file = TableFile(settings.state_directory, settings.switch, settings.device_id)
+        try:
+            self._jobs = self._restored()
+            self.client = self._take_switch()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _restored(self) -> list[Job]:
+        """Return the jobs of a former life that ended without ending them."""
+        table = self._file.read()
+        if table is None:
+            return []
+        header, jobs = table
+        ground = self._fabric.ground
+        if jobs and (header.switch_ip, header.switch_mac) == (ground.ip, ground.mac):
+            layouts = {job.incarnation: lay_out(job) for job in jobs if _is_on_switch(job)}
+            self._fabric.remember(header.cookie, layouts)
+        return jobs
+
+    def _take_switch(self) -> SwitchClient:
+        client = self._connect_after_crash() if self._jobs else self._connect()
+        try:
+            self._kept = self._fabric.take_up(client)
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def _connect_after_crash(self) -> SwitchClient:
+        """Connect, though the switch may not have noticed yet that our former life is over."""
+        end = time.monotonic() + self._settings.connect_timeout
+        while True:
+            try:
+                return self._connect()
+            except NotPrimaryError:
+                if time.monotonic() >= end:
+                    raise
+            time.sleep(RETRY)
+
+    def _connect(self, timeout: float | None = None) -> SwitchClient:
+        settings = self._settings
+        return SwitchClient.connect(
             settings.switch,
             settings.device_id,
             settings.election_id,
-            timeout=settings.connect_timeout,
+            timeout=timeout or settings.connect_timeout,
             files=settings.switch_tls,
+            patient=timeout is None,
         )
-        self._fabric = Fabric(self.client)
-        try:
-            self._fabric.prepare(
-                self._program,
-                parse_ip(settings.switch_ip),
-                parse_mac(settings.switch_mac),
-                settings.ports,
-                settings.hello_limit,
-            )
-        except BaseException:
-            self.client.close()
-            raise
 
     async def run(self, stop: asyncio.Event, ready: Callable[[str], None]) -> None:
         """Serve until `stop` is set; `ready` is called with the address when all is up."""
         try:
-            controller = Controller(self._settings, self.client, self._fabric, self._program)
+            start = Start(
+                self.client, self._connect, self._fabric, self._file, self._jobs, self._kept
+            )
+            controller = Controller(self._settings, start)
             server = grpc.aio.server(
                 interceptors=[Decoding()],
                 options=SERVER_OPTIONS,
@@ -67,14 +106,18 @@ class Daemon:
             )
             add_ControlServicer_to_server(Service(controller), server)
             address = listen.bind(server, self._settings.listen, self._settings.tls)
-        except BaseException:
-            self.client.close()
-            raise
-        with listen.cleared_away(address):
-            await server.start()
-            controller.start()
-            ready(address)
-            await stop.wait()
-            log.info("stopping")
-            await controller.stop()
-            await server.stop(ANSWERS_GRACE)
+            with listen.cleared_away(address):
+                await server.start()
+                controller.start()
+                ready(address)
+                await stop.wait()
+                log.info("stopping")
+                await controller.stop()
+                await server.stop(ANSWERS_GRACE)
+        finally:
+            self._fabric.hang_up()
+            self._file.close()
+
+
+def _is_on_switch(job: Job) -> bool:
+    return job.state in (JobState.RUNNING, JobState.FAILED) and not job.over

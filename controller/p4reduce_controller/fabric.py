@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from p4reduce.wire import HALF_FRAME_BYTES
 
-from p4reduce_controller.layout import DELIVERIES, HelloLimit, Layout, flood_group, station
+from p4reduce_controller.layout import DELIVERIES, Ground, Layout, station
 from p4reduce_controller.outcome import Outcome
-from p4reduce_controller.p4client import SwitchClient, SwitchError, WriteRefusedError
+from p4reduce_controller.p4client import (
+    SwitchClient,
+    SwitchError,
+    SwitchUnreachableError,
+    WriteRefusedError,
+)
 from p4reduce_controller.program import Program
-from p4reduce_controller.schema import Counts, Entity, Group, Op, Row, Update
+from p4reduce_controller.schema import Counts, Entity, Op, Row, Update
+from p4reduce_controller.takeup import difference, named, read_all
 
 HALVES = DELIVERIES[1:]
 
@@ -32,54 +38,118 @@ class RankCounts:
     down: Counts
 
 
-class Fabric:
-    """The one that writes to the switch."""
+class PipelineLostError(SwitchError):
+    """The switch no longer has the program that it was given."""
 
-    def __init__(self, client: SwitchClient) -> None:
-        self._client = client
+
+class Fabric:
+    """The one that writes to the switch. Without a session its calls raise SwitchUnreachableError.
+
+    Args:
+        program: to put there.
+        ground: what is there whatever the jobs.
+    """
+
+    def __init__(self, program: Program, ground: Ground) -> None:
+        self.program = program
+        self.ground = ground
+        self.cookie: int | None = None  # of the pipeline that holds what is remembered here
+        self._session: SwitchClient | None = None
         self._layouts: dict[int, Layout] = {}  # by incarnation; what is installed
         self._stations: Counter[tuple[int, int]] = Counter()  # how many jobs need each
 
-    def prepare(
-        self,
-        program: Program,
-        ip: int,
-        mac: int,
-        ports: Sequence[int],
-        hello_limit: HelloLimit,
-    ) -> None:
-        """Put the program on the switch, and what is there whatever the jobs. Raises SwitchError.
+    @property
+    def _client(self) -> SwitchClient:
+        if self._session is None:
+            raise SwitchUnreachableError("there is no session with the switch")
+        return self._session
 
-        Nothing of what an earlier controller installed is left.
+    def remember(self, cookie: int | None, layouts: Mapping[int, Layout]) -> None:
+        """Believe, until `take_up` looks, that the switch has these jobs."""
+        self.cookie = cookie
+        for incarnation, layout in layouts.items():
+            self._note(incarnation, layout)
+
+    def take_up(self, client: SwitchClient) -> bool:
+        """Make a switch what it should be, and use that session from now on.
+
+        Returns whether it has kept all that was there before: then only what differs was changed,
+        and no frame of a job was lost. Otherwise it begins anew, without jobs. Raises SwitchError.
         """
-        self._client.set_pipeline(program)
-        leftovers = self._client.read_groups()
-        self._client.write([Update(Op.DELETE, group) for group in leftovers])
-        self._client.insert("own_address", {"ip": ip}, "is_own", {"mac": mac})
-        self._client.write([Update(Op.INSERT, flood_group(ports))])
-        self._client.set_meter("hello_rate", hello_limit.rate, hello_limit.burst)
+        kept = self.cookie is not None and client.has_pipeline(self.program, self.cookie)
+        if kept:
+            try:
+                self._reconcile(client)
+            except WriteRefusedError as error:
+                log.warning("the switch cannot be taken up as it is: %s", error)
+                kept = False
+        if not kept:
+            self._layouts.clear()
+            self._stations.clear()
+            self._prepare(client)
+        limit = self.ground.hello_limit
+        client.set_meter("hello_rate", limit.rate, limit.burst)
+        self._session = client
+        return kept
+
+    def _reconcile(self, client: SwitchClient) -> None:
+        jobs = self._layouts.values()
+        wanted: list[Entity] = list(self.ground.entities)
+        wanted += [entity for layout in jobs for stage in layout.stages for entity in stage]
+        wanted += [station(*key) for key in self._stations]
+        stages = difference(read_all(client), wanted).stages
+        for stage in stages:
+            client.write(stage)
+        changed = [update for stage in stages for update in stage]
+        if changed:
+            shown = "; ".join(map(str, changed[:5])) + (" …" if len(changed) > 5 else "")
+            log.warning("%d entries were not as they should be: %s", len(changed), shown)
+
+    def _prepare(self, client: SwitchClient) -> None:
+        """Nothing of what an earlier controller installed is left."""
+        self.cookie = None  # until all is done: half of it is not to be taken up
+        cookie = client.set_pipeline(self.program)
+        leftovers = client.read_groups()
+        client.write([Update(Op.DELETE, named(group)) for group in leftovers])
+        client.write([Update(Op.INSERT, entity) for entity in self.ground.entities])
+        self.cookie = cookie
+
+    def hang_up(self) -> None:
+        """End the session, if there is one."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def check(self) -> None:
+        """Raise SwitchError unless the switch is there and has the program still."""
+        if self._client.pipeline_cookie() != self.cookie:
+            raise PipelineLostError(f"the switch at {self._client.address} has lost its program")
+
+    def _note(self, incarnation: int, layout: Layout) -> None:
+        self._layouts[incarnation] = layout
+        self._stations.update(layout.stations)
 
     def install(self, incarnation: int, layout: Layout) -> None:
-        """Put a job on the switch: all of it or, raising SwitchError, nothing."""
-        done: list[list[Update]] = []
+        """Put a job on the switch: all of it or, raising WriteRefusedError, nothing.
+
+        Where the session breaks instead, `take_up` removes what came of it.
+        """
+        if self._layouts.get(incarnation) == layout:
+            return  # it was asked for again, as nobody knew how far the first time came
+        done: list[Sequence[Update]] = []
         new = [key for key in layout.stations if not self._stations[key]]
         stages: list[Sequence[Entity]] = [*layout.stages, [station(*key) for key in new]]
         try:
             for stage in stages:
                 updates = [Update(Op.INSERT, entity) for entity in stage]
-                # Until the answer comes, all of it may have been done.
+                self._client.write(updates)
                 done.append(updates)
-                try:
-                    self._client.write(updates)
-                except WriteRefusedError as error:
-                    done[-1] = error.done
-                    raise
-        except SwitchError:
-            for updates in reversed(done):
-                self._undo([update.entity for update in updates])
+        except WriteRefusedError as error:
+            for part in (error.done, *reversed(done)):
+                self._undo([update.entity for update in part])
+            self.check()  # raises what is worse than a refusal
             raise
-        self._layouts[incarnation] = layout
-        self._stations.update(layout.stations)
+        self._note(incarnation, layout)
 
     def remove(self, incarnation: int) -> None:
         """Take a job off the switch, as far as it is there."""
@@ -88,14 +158,18 @@ class Fabric:
             return
         self._stations.subtract(layout.stations)
         gone = [key for key in layout.stations if not self._stations[key]]
+        self._stations += Counter()  # drops those at zero
+        if self._session is None:
+            return  # there is nothing to take it off
         for stage in reversed(layout.stages):
             self._undo(stage)
         self._undo([station(*key) for key in gone])
-        self._stations += Counter()  # drops those at zero
 
     def _undo(self, entities: Sequence[Entity]) -> None:
+        if not entities:
+            return
         try:
-            self._client.write([Update(Op.DELETE, _named(entity)) for entity in entities])
+            self._client.write([Update(Op.DELETE, named(entity)) for entity in entities])
         except SwitchError as error:
             # What cannot be deleted was not there, or the switch is gone: no more can be done.
             log.warning("while removing entries: %s", error)
@@ -133,15 +207,6 @@ class Fabric:
     def table(self, name: str) -> list[Row]:
         """Return a table's entries. Raises SchemaError for a name that there is not."""
         return self._client.read_table(name)
-
-
-def _named(entity: Entity) -> Entity:
-    """Return only what names an entity, which is all that deleting it takes."""
-    if isinstance(entity, Row):
-        return Row(entity.table, entity.match)
-    if isinstance(entity, Group):
-        return Group(entity.group)
-    return entity
 
 
 def _sent_down(row: Row) -> Counts:

@@ -84,6 +84,13 @@ class Holdings:
         self._group_ids.free(job.groups)
         job.replica_ids, job.groups = [], []
 
+    def claim(self, job: Job) -> None:
+        """Take what a job of a former life has. Raises ValueError if another one has it."""
+        self._slots.claim(job.slots)
+        self._replica_ids.claim(job.replica_ids)
+        self._group_ids.claim(job.groups)
+        self._host_numbers.claim([member.host_number for member in job.members.values()])
+
     def release(self, job: Job) -> None:
         """Take everything back from a job."""
         self._slots.free(job.slots)

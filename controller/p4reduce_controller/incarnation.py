@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from p4reduce_controller.durable import write_durably
+
 EPOCH = 1735689600  # 2025-01-01 00:00 UTC
 TICKS = 8  # a second
 LAST = 0xFFFFFFFF
@@ -45,7 +47,7 @@ class Incarnations:
                     f"job incarnation ids are used up, or the clock is wrong: "
                     f"the next would be {incarnation}"
                 )
-            self._write(incarnation)
+            write_durably(self._file, f"{incarnation}\n".encode())
         return incarnation
 
     def _last(self) -> int:
@@ -56,20 +58,6 @@ class Incarnations:
         if not text.strip().isdecimal():
             raise ValueError(f"{self._file} should hold a number, not {text[:40]!r}")
         return int(text)
-
-    def _write(self, incarnation: int) -> None:
-        # Written beside and renamed, so that a crash leaves the old number or the new one.
-        beside = self._file.with_suffix(".new")
-        with beside.open("w", encoding="ascii") as file:
-            file.write(f"{incarnation}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(self._file)
-        directory = os.open(self._directory, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
 
 
 def default_state_directory() -> Path:

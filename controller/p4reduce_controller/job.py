@@ -7,6 +7,7 @@ import enum
 from dataclasses import dataclass, field
 
 from p4reduce_controller.addresses import format_ip, format_mac
+from p4reduce_controller.codec import TRANSIENT
 from p4reduce_controller.token_hash import TokenHash
 
 MAX_WORLD_SIZE = 64
@@ -54,6 +55,7 @@ class Cause(enum.Enum):
     DELETED = enum.auto()
     SHUTDOWN = enum.auto()
     NO_INCARNATION = enum.auto()
+    NOT_KEPT = enum.auto()  # the job table cannot be written
 
 
 class RefusedError(Exception):
@@ -95,14 +97,16 @@ class Member:
     host: str
     pid: int
     host_number: int  # unique among the living; makes the suggested addresses
-    lease_ends: float
+    lease_ends: float = field(default=0.0, metadata=TRANSIENT)
     state: MemberState = MemberState.JOINED
     attachment: Attachment | None = None
     ring_address: str = ""  # "host:port" where the other ranks reach it, if they can
-    waiting: int = 0  # calls that wait for the job; the lease rests meanwhile
-    refusal: str = ""  # why its last HELLO was refused
-    completed: int = 0  # it has the result of all collectives before this one
-    report: Report = Report()
+    # How many calls wait for the job; the lease rests meanwhile.
+    waiting: int = field(default=0, metadata=TRANSIENT)
+    refusal: str = field(default="", metadata=TRANSIENT)  # why its last HELLO was refused
+    # It has the result of all collectives before this one; it says so with each heartbeat.
+    completed: int = field(default=0, metadata=TRANSIENT)
+    report: Report = field(default=Report(), metadata=TRANSIENT)
 
     @property
     def active(self) -> bool:
@@ -151,7 +155,8 @@ class Job:
     reason: str = ""
     token: TokenHash | None = None  # joining and deleting it take this one
     over: bool = False  # what it had on the switch is being removed, or was
-    released: bool = False  # it was, and its slots and ids are free
+    # It was, and its slots and ids are free.
+    released: bool = field(default=False, metadata=TRANSIENT)
     elastic: bool = False  # re-formed of those who were there: it fails rather than wait for others
     successor: Succession | None = None
 

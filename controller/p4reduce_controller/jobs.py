@@ -14,12 +14,11 @@ thread-safe: the daemon calls it from one thread.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from p4reduce_controller import silence
 from p4reduce_controller.attaching import Entrance
+from p4reduce_controller.checks import MAX_ADDRESS, check_name, check_number, printable
 from p4reduce_controller.holdings import Holdings
 from p4reduce_controller.job import (
     DEFAULT_SLOTS,
@@ -31,40 +30,15 @@ from p4reduce_controller.job import (
     JobState,
     Member,
     MemberState,
-    NewPlace,
     RefusedError,
-    Succession,
     count_text,
     ranks_text,
 )
+from p4reduce_controller.roster import Clocks, Listener, Roster
 from p4reduce_controller.token_hash import TokenHash
 
-MAX_NAME = 100
-SECRET_BYTES = 32
-MAX_ADDRESS = 262  # a host name's 255, a colon, a port
-PAST_JOBS = 200  # ended ones that are remembered, for late heartbeats and for people
 
-
-class Listener(Protocol):
-    """What the jobs ask of the world around them. Must not call back into `Jobs`."""
-
-    def event(self, kind: str, job: Job | None, text: str) -> None:
-        """Tell people."""
-
-    def configure(self, job: Job) -> None:
-        """Put the job on the switch, then call `Jobs.configured` or `Jobs.fail`."""
-
-    def settled(self, job: Job) -> None:
-        """The job is no longer forming: wake those who wait for it."""
-
-    def remove(self, job: Job) -> None:
-        """Take the job off the switch, then call `Jobs.release`."""
-
-    def changed(self) -> None:
-        """Something about the jobs is no longer as it was."""
-
-
-class Jobs:
+class Jobs(Roster):
     """All jobs of one switch.
 
     `clock` gives seconds for leases (monotonic), `wall_clock` those for people; `next_incarnation`
@@ -84,60 +58,24 @@ class Jobs:
         wall_clock: Callable[[], float],
         default_slots: int = DEFAULT_SLOTS,
     ) -> None:
+        super().__init__(
+            listener,
+            Holdings(switch_ip),
+            Clocks(clock, wall_clock, next_incarnation),
+            lease=lease,
+        )
         self.lease = lease
-        self._default_slots = default_slots
         self.hellos_refused = 0
         self._listener = listener
+        self._default_slots = default_slots
         self._entrance = Entrance(frozenset(ports), switch_mac, switch_ip)
-        self._next_incarnation = next_incarnation
         self._clock = clock
-        self._wall_clock = wall_clock
-        self._holdings = Holdings(switch_ip)
-        self._by_incarnation: dict[int, Job] = {}
-        self._by_name: dict[str, Job] = {}  # the latest life of each name
         self._closed: tuple[Cause, str] | None = None
-
-    # -- Looking -----------------------------------------------------------------------
-
-    @property
-    def all(self) -> list[Job]:
-        """The living and the remembered, oldest first."""
-        return list(self._by_incarnation.values())
 
     @property
     def slots_free(self) -> int:
         """How many of the switch's slots no job has."""
-        return self._holdings.slots_free
-
-    def named(self, name: str) -> Job:
-        """Return the latest life of a name. Raises RefusedError."""
-        job = self._by_name.get(name)
-        if job is None:
-            raise RefusedError(Cause.UNKNOWN, f"there is no job {name!r}")
-        return job
-
-    def living(self, name: str) -> Job | None:
-        """Return the job that has the name now."""
-        job = self._by_name.get(name)
-        return job if job is not None and job.alive else None
-
-    def member(self, incarnation: int, rank: int, nonce: int) -> tuple[Job, Member]:
-        """Return who proves by `nonce` to be a rank. Raises RefusedError."""
-        job = self._by_incarnation.get(incarnation)
-        if job is None:
-            raise RefusedError(Cause.UNKNOWN, f"there is no job with incarnation id {incarnation}")
-        member = job.members.get(rank)
-        if member is None:
-            raise RefusedError(
-                Cause.UNKNOWN,
-                f"rank {rank} is not in job {job.name!r} "
-                "(it never joined, left while the job was forming, or its lease ran out)",
-            )
-        if member.nonce != nonce:
-            raise RefusedError(
-                Cause.WRONG_NONCE, f"that is not the nonce of rank {rank} of job {job.name!r}"
-            )
-        return job, member
+        return self.holdings.slots_free
 
     # -- Joining -----------------------------------------------------------------------
 
@@ -152,17 +90,17 @@ class Jobs:
     ) -> Job:
         """Make a job; `slots` 0 means the default. Raises RefusedError."""
         self._check_open()
-        _check_name(name)
-        _check_number("world size", world_size, 1, MAX_WORLD_SIZE)
-        _check_number("number of slots", slots, 0, SLOTS)
+        check_name(name)
+        check_number("world size", world_size, 1, MAX_WORLD_SIZE)
+        check_number("number of slots", slots, 0, SLOTS)
         self._check_unused(name)
-        job = self._make(name, world_size, slots, by_operator)
+        job = self.make(name, world_size, slots or self._default_slots, by_operator=by_operator)
         job.token = token
-        self._listener.changed()
+        self._listener.changed(job)
         return job
 
     def _check_unused(self, name: str) -> None:
-        job = self._by_name.get(name)
+        job = self.latest(name)
         if job is None:
             return
         if job.alive:
@@ -174,31 +112,6 @@ class Jobs:
                 f"job {name!r} has failed ({job.reason}), and {survivors} may form it again. "
                 "A new job of that name can begin when all have left, or it is deleted",
             )
-
-    def _make(self, name: str, world_size: int, slots: int, by_operator: bool) -> Job:
-        range_ = self._holdings.slots(slots or self._default_slots, name)
-        try:
-            incarnation = self._next_incarnation()
-        except (OSError, ValueError, OverflowError) as error:
-            self._holdings.free_slots(range_)
-            raise RefusedError(
-                Cause.NO_INCARNATION, f"no incarnation id for job {name!r}: {error}"
-            ) from error
-        job = Job(
-            name,
-            incarnation,
-            world_size,
-            range_,
-            self._wall_clock(),
-            by_operator,
-            secrets.token_bytes(SECRET_BYTES),
-        )
-        self._by_incarnation[job.incarnation] = job
-        self._by_name[name] = job
-        self._forget_past()
-        slots_text = f"slots {range_.start}-{range_.stop - 1}"
-        self._listener.event("job-created", job, f"{count_text(world_size)}, {slots_text}")
-        return job
 
     def join(
         self,
@@ -216,44 +129,25 @@ class Jobs:
         Whether the rank may join one that there is has been seen to. Raises RefusedError.
         """
         self._check_open()
-        _check_name(name)
-        _check_number("world size", world_size, 1, MAX_WORLD_SIZE)
+        check_name(name)
+        check_number("world size", world_size, 1, MAX_WORLD_SIZE)
         if not 0 <= rank < world_size:
             raise RefusedError(
                 Cause.INVALID, f"rank {rank} is not below the world size {world_size}"
             )
-        [host_number] = self._holdings.host_numbers(1)
+        [host_number] = self.holdings.host_numbers(1)
         try:
             job = self.living(name)
             if job is None:
                 job = self.create(name, world_size, slots, token, by_operator=False)
             self._check_fits(job, rank, world_size, slots)
         except BaseException:
-            self._holdings.free_host_numbers([host_number])
+            self.holdings.free_host_numbers([host_number])
             raise
-        host = _printable(host)  # it ends up in terminals
-        member = self._admit(
-            job, rank, host, pid, host_number, _printable(ring_address, MAX_ADDRESS)
-        )
-        self._listener.changed()
+        host = printable(host)  # it ends up in terminals
+        member = self.admit(job, rank, host, pid, host_number, printable(ring_address, MAX_ADDRESS))
+        self._listener.changed(job)
         return job, member
-
-    def _admit(
-        self, job: Job, rank: int, host: str, pid: int, host_number: int, ring_address: str
-    ) -> Member:
-        member = Member(
-            rank,
-            secrets.randbits(64),
-            host,
-            pid,
-            host_number,
-            self._clock() + self.lease,
-            ring_address=ring_address,
-        )
-        job.members[rank] = member
-        job.departed.pop(rank, None)
-        self._listener.event("rank-joined", job, f"{member}")
-        return member
 
     def _check_fits(self, job: Job, rank: int, world_size: int, slots: int) -> None:
         if job.world_size != world_size:
@@ -278,10 +172,6 @@ class Jobs:
                 "A new job of that name can begin when all have left, or it is deleted",
             )
 
-    def suggested_addresses(self, job: Job, member: Member) -> tuple[int, int]:
-        """Return a MAC and an IPv4 address for a worker whose transport has none."""
-        return self._holdings.suggested_addresses(job, member)
-
     # -- Attaching ---------------------------------------------------------------------
 
     def hello(self, incarnation: int, rank: int, nonce: int, attachment: Attachment) -> None:
@@ -289,7 +179,7 @@ class Jobs:
 
         Anyone can send one, so a wrong one is an event and never an exception.
         """
-        job = self._by_incarnation.get(incarnation)
+        job = self.of(incarnation)
         try:
             job, member = self.member(incarnation, rank, nonce)
         except RefusedError as error:
@@ -307,7 +197,7 @@ class Jobs:
         self._listener.event("rank-attached", job, f"rank {rank} at {attachment}")
         if job.complete:
             self._configure(job)
-        self._listener.changed()
+        self._listener.changed(job)
 
     def refuse_hello(self, job: Job | None, text: str) -> None:
         """Count and tell."""
@@ -316,7 +206,7 @@ class Jobs:
 
     def _configure(self, job: Job) -> None:
         try:
-            self._holdings.take_multicast(job)
+            self.holdings.take_multicast(job)
         except RefusedError as error:
             self.fail(job, error.cause, str(error))
             return
@@ -333,7 +223,7 @@ class Jobs:
             member.lease_ends = self._clock() + self.lease
         self._listener.event("job-running", job, count_text(job.world_size))
         self._listener.settled(job)
-        self._listener.changed()
+        self._listener.changed(job)
 
     # -- Staying -----------------------------------------------------------------------
 
@@ -394,7 +284,7 @@ class Jobs:
         if job.state is JobState.RUNNING:
             self.fail(job, Cause.RANK_LOST, reason)
         self._remove_if_deserted(job)
-        self._listener.changed()
+        self._listener.changed(job)
 
     # -- Leaving -----------------------------------------------------------------------
 
@@ -411,7 +301,7 @@ class Jobs:
         if job.state is JobState.RUNNING and not job.active:
             self._end(job, JobState.ENDED, None, "all ranks left")
         self._remove_if_deserted(job)
-        self._listener.changed()
+        self._listener.changed(job)
 
     def give_up(self, job: Job, member: Member, reason: str) -> None:
         """A rank no longer waits for the job to run: its place is free again.
@@ -426,7 +316,7 @@ class Jobs:
         self, job: Job, member: Member, reason: str, state: MemberState = MemberState.LEFT
     ) -> None:
         """Free a place in a job that is still forming."""
-        self._listener.changed()
+        self._listener.changed(job)
         if job.configuring or job.elastic:
             # The switch is being told of this very rank: too late to have another one instead.
             # And to an elastic job nobody else will come; those who are left can form it again.
@@ -435,7 +325,7 @@ class Jobs:
             return
         del job.members[member.rank]
         job.departed[member.rank] = reason
-        self._holdings.free_host_numbers([member.host_number])
+        self.holdings.free_host_numbers([member.host_number])
         if not job.members and not job.by_operator:
             self._end(job, JobState.ENDED, Cause.RANK_LOST, f"nobody is left of it: {reason}")
             self._remove(job)
@@ -464,22 +354,57 @@ class Jobs:
         if not ran or cause is Cause.SWITCH_LOST:
             self._remove(job)
 
-    def close(self, cause: Cause, reason: str) -> None:
-        """The switch is gone, or we are going: end all jobs, and take no more."""
-        self._closed = (cause, reason)
+    def close(self, reason: str) -> None:
+        """We are going: end all jobs, and take no more."""
+        self._closed = (Cause.SHUTDOWN, reason)
         for job in self.all:
-            if cause is Cause.SWITCH_LOST:
-                self.fail(job, cause, reason)
-            elif job.alive or job.reformable:
-                self._end(job, JobState.ENDED, cause, reason)
-            if not job.over:
+            if job.alive or job.reformable:
+                self._end(job, JobState.ENDED, Cause.SHUTDOWN, reason)
+            self._remove(job)
+
+    # -- The switch's coming and going -----------------------------------------------------
+
+    def switch_lost(self, reason: str) -> None:
+        """The switch is gone, and all that it had in its registers."""
+        why = f"the switch was lost: {reason}"
+        self._closed = (Cause.SWITCH_LOST, why)
+        for job in self.all:
+            if job.state is JobState.FORMING:
+                # It had nothing there yet. Its ranks send HELLO until the job runs, so they
+                # attach again when the switch is back.
+                self._detach(job)
+            else:
+                self.fail(job, Cause.SWITCH_LOST, why)
                 self._remove(job)
+        self._listener.changed(*self.all)
+
+    def _detach(self, job: Job) -> None:
+        if job.configuring:
+            job.configuring = False
+            self.holdings.free_multicast(job)
+        for member in job.active:
+            member.state, member.attachment = MemberState.JOINED, None
+
+    def switch_back(self) -> None:
+        """The switch is there, with all that it should have."""
+        self._closed = None
+        for job in self.all:
+            if job.configuring:
+                self._listener.configure(job)  # what came of the first attempt is undone
+        self._listener.changed()
+
+    def resume(self) -> None:
+        """Go on with what was restored, now that the switch is there."""
+        for job in self.all:
+            if job.state is JobState.FORMING and job.complete:
+                self._configure(job)
+                self._listener.changed(job)
 
     def release(self, job: Job) -> None:
         """Nothing of the job is on the switch any more: its numbers are free."""
         job.released = True
-        self._holdings.release(job)
-        self._listener.changed()
+        self.holdings.release(job)
+        self._listener.changed(job)
 
     def _end(self, job: Job, state: JobState, cause: Cause | None, reason: str) -> None:
         waited_for = job.state is JobState.FORMING
@@ -489,7 +414,7 @@ class Jobs:
         self._listener.event(kind, job, reason)
         if waited_for:
             self._listener.settled(job)
-        self._listener.changed()
+        self._listener.changed(job)
 
     def _remove_if_deserted(self, job: Job) -> None:
         if not job.active:
@@ -500,7 +425,7 @@ class Jobs:
             job.over = True
             self._listener.remove(job)
 
-    # -- Going on after a failure (what reforming.py needs) ---------------------------------
+    # -- For reforming.py ------------------------------------------------------------------
 
     @property
     def open(self) -> bool:
@@ -516,100 +441,6 @@ class Jobs:
         """Take a failed job off the switch although ranks of it are still there."""
         self._remove(job)
 
-    def found_again(
-        self,
-        old: Job,
-        world_size: int,
-        places: dict[int, int],
-        ring_addresses: dict[int, str],
-        resume_from: int,
-        elastic: bool,
-    ) -> Job:
-        """Make a new job of a failed one's name and slots, and move those ranks into it.
-
-        `places` maps old rank to new; `ring_addresses` is by old rank. An `elastic` job fails when
-        a rank is lost that it was founded with, even before it runs. Raises RefusedError; nothing
-        has happened then.
-        """
-        host_numbers = self._holdings.host_numbers(len(places))
-        try:
-            job = self._make(old.name, world_size, len(old.slots), old.by_operator)
-        except BaseException:
-            self._holdings.free_host_numbers(host_numbers)
-            raise
-        job.elastic = elastic
-        job.token = old.token
-        new_places = {}
-        for (rank, place), host_number in zip(sorted(places.items()), host_numbers, strict=True):
-            member = old.members[rank]
-            member.state = MemberState.LEFT
-            address = _printable(ring_addresses[rank], MAX_ADDRESS)
-            new = self._admit(job, place, member.host, member.pid, host_number, address)
-            new_places[rank] = NewPlace(place, new.nonce)
-        old.successor = Succession(job.incarnation, new_places, resume_from)
-        self._listener.event(
-            "job-reformed",
-            old,
-            f"as incarnation {job.incarnation}, {count_text(world_size)}, "
-            f"from collective {resume_from} on",
-        )
-        self._listener.changed()
-        return job
-
-    def new_member(self, old: Job, rank: int) -> tuple[Job, Member]:
-        """Return what became of a rank of `old`, which has a successor. Raises RefusedError.
-
-        If its place in the new job was taken off it before it was told of it, it gets it back.
-        """
-        succession = old.successor
-        assert succession is not None
-        what = f"job {old.name!r} was formed again as incarnation {succession.incarnation}"
-        job, place = self._by_incarnation.get(succession.incarnation), succession.places[rank]
-        if job is None:
-            raise RefusedError(Cause.UNKNOWN, f"{what}, which is long over")
-        member = job.members.get(place.rank)
-        if member is not None and member.nonce == place.nonce:
-            return job, member
-        if member is not None or job.state is not JobState.FORMING:
-            raise RefusedError(
-                Cause.WRONG_STATE,
-                f"{what}, where rank {place.rank} has lost its place: "
-                f"{job.departed.get(place.rank) or job.reason or 'another has it now'}",
-            )
-        before = old.members[rank]
-        [host_number] = self._holdings.host_numbers(1)
-        member = self._admit(
-            job, place.rank, before.host, before.pid, host_number, before.ring_address
-        )
-        succession.places[rank] = NewPlace(place.rank, member.nonce)
-        self._listener.changed()
-        return job, member
-
     def _check_open(self) -> None:
         if self._closed is not None:
             raise RefusedError(*self._closed)
-
-    def _forget_past(self) -> None:
-        past = [job for job in self._by_incarnation.values() if job.over]
-        for job in past[: max(0, len(past) - PAST_JOBS)]:
-            del self._by_incarnation[job.incarnation]
-            if self._by_name.get(job.name) is job:
-                del self._by_name[job.name]
-
-
-def _printable(text: str, longest: int = MAX_NAME) -> str:
-    return "".join(filter(str.isprintable, text))[:longest]
-
-
-def _check_name(name: str) -> None:
-    if not name or len(name) > MAX_NAME or not name.isprintable() or name != name.strip():
-        raise RefusedError(
-            Cause.INVALID,
-            f"{name[: MAX_NAME + 1]!r} is no job name: 1 to {MAX_NAME} printable characters, "
-            "no space at either end",
-        )
-
-
-def _check_number(what: str, value: int, lowest: int, highest: int) -> None:
-    if not lowest <= value <= highest:
-        raise RefusedError(Cause.INVALID, f"{what} {value} is not within {lowest} and {highest}")

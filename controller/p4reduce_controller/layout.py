@@ -24,6 +24,22 @@ class HelloLimit:
 
 
 @dataclass(frozen=True)
+class Ground:
+    """What is on the switch whatever the jobs."""
+
+    ip: int  # the switch's own
+    mac: int
+    ports: tuple[int, ...]
+    hello_limit: HelloLimit
+
+    @property
+    def entities(self) -> tuple[Entity, ...]:
+        """The entries and groups for it."""
+        own_address = Row("own_address", {"ip": self.ip}, "is_own", {"mac": self.mac})
+        return own_address, flood_group(self.ports)
+
+
+@dataclass(frozen=True)
 class Layout:
     """A job's entities in the order of installation; removal goes the other way round.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -145,25 +146,36 @@ class _Session(P4RuntimeClient):  # type: ignore[misc]  # the package has no typ
         self.channel.close()
 
 
-def wait_for_server(address: str, timeout: float, files: tls.TlsFiles | None = None) -> None:
+def wait_for_server(
+    address: str, timeout: float, files: tls.TlsFiles | None = None, *, patient: bool = True
+) -> None:
     """Wait until a gRPC server answers at `address`. Raises SwitchUnreachableError, TlsError.
 
-    p4runtime-shell exits the process if nothing listens there, so this comes first.
+    Unless `patient`, a refused connection is an answer as well. p4runtime-shell exits the process
+    if nothing listens there, so this comes first.
     """
     options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500)]
     if files is None:
         channel = grpc.insecure_channel(address, options=options)
     else:
         channel = grpc.secure_channel(address, files.channel_credentials(), options=options)
+    states: queue.SimpleQueue[grpc.ChannelConnectivity] = queue.SimpleQueue()
+    end = time.monotonic() + timeout
     with channel:
-        try:
-            grpc.channel_ready_future(channel).result(timeout=timeout)
-        except grpc.FutureTimeoutError:
-            why = tls.diagnose(address, files)
-            raise SwitchUnreachableError(
-                f"no P4Runtime server answers at {address} (waited {timeout:g} s)"
-                + (f": {why}" if why else "")
-            ) from None
+        channel.subscribe(states.put, try_to_connect=True)
+        while True:
+            try:
+                state = states.get(timeout=max(0.0, end - time.monotonic()))
+            except queue.Empty:
+                why = tls.diagnose(address, files)
+                raise SwitchUnreachableError(
+                    f"no P4Runtime server answers at {address} (waited {timeout:g} s)"
+                    + (f": {why}" if why else "")
+                ) from None
+            if state is grpc.ChannelConnectivity.READY:
+                return
+            if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not patient:
+                raise SwitchUnreachableError(f"nobody listens at {address}")
 
 
 class SwitchClient:
@@ -186,14 +198,15 @@ class SwitchClient:
         *,
         timeout: float = 10.0,
         files: tls.TlsFiles | None = None,
+        patient: bool = True,
     ) -> SwitchClient:
         """Become the primary controller of the switch at `address`, by TLS if there are `files`.
 
         `timeout` is in seconds. Raises SwitchUnreachableError if nothing answers, NotPrimaryError
         if another controller has the switch, which then keeps it, and TlsError if the files cannot
-        be used.
+        be used. Unless `patient`, a refused connection is not tried again.
         """
-        wait_for_server(address, timeout, files)
+        wait_for_server(address, timeout, files, patient=patient)
         halves = (election_id >> 64, election_id & 0xFFFFFFFFFFFFFFFF)
         session = _Session(address, device_id, halves, timeout, files)
         try:
@@ -217,11 +230,13 @@ class SwitchClient:
 
     # -- Pipeline ----------------------------------------------------------------------
 
-    def set_pipeline(self, program: Program) -> None:
+    def set_pipeline(self, program: Program) -> int:
         """Put `program` on the switch, which forgets all entries with that (section 7.2).
 
-        Raises PipelineRefusedError, SwitchUnreachableError.
+        Returns the cookie by which to know this very act again. Raises PipelineRefusedError,
+        SwitchUnreachableError.
         """
+        cookie = program.cookie()
         request = p4runtime_pb2.SetForwardingPipelineConfigRequest(
             device_id=self.device_id,
             action=p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
@@ -229,7 +244,7 @@ class SwitchClient:
         self._sign(request)
         request.config.p4info.CopyFrom(program.p4info)
         request.config.p4_device_config = program.device_config
-        request.config.cookie.cookie = program.cookie
+        request.config.cookie.cookie = cookie
         try:
             self._call(self._session.stub.SetForwardingPipelineConfig, request, PIPELINE_TIMEOUT)
         except grpc.RpcError as error:
@@ -238,6 +253,43 @@ class SwitchClient:
                 f"{error.code().name} {error.details()}"
             ) from None
         self._schema = Schema(program.p4info)
+        return cookie
+
+    def has_pipeline(self, program: Program, cookie: int) -> bool:
+        """Whether the switch has had `program` since `set_pipeline` returned that cookie.
+
+        If so, its tables can be read and written. Raises SwitchError.
+        """
+        kind = p4runtime_pb2.GetForwardingPipelineConfigRequest
+        config = self._pipeline(kind.P4INFO_AND_COOKIE)
+        if config is None or config.cookie.cookie != cookie or config.p4info != program.p4info:
+            return False
+        self._schema = Schema(program.p4info)
+        return True
+
+    def pipeline_cookie(self) -> int | None:
+        """Return the cookie of the pipeline on the switch; None if there is no pipeline.
+
+        Raises SwitchError.
+        """
+        kind = p4runtime_pb2.GetForwardingPipelineConfigRequest
+        config = self._pipeline(kind.COOKIE_ONLY)
+        return None if config is None else int(config.cookie.cookie)
+
+    def _pipeline(self, kind: int) -> Any:
+        request = p4runtime_pb2.GetForwardingPipelineConfigRequest(
+            device_id=self.device_id, response_type=kind
+        )
+        try:
+            reply = self._call(self._session.stub.GetForwardingPipelineConfig, request)
+        except grpc.RpcError as error:
+            # Section 7.3 leaves open whether that is an error or an empty answer.
+            if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
+                return None
+            raise RequestRefusedError(
+                f"the switch does not tell its pipeline: {error.code().name} {error.details()}"
+            ) from None
+        return reply.config if reply.HasField("config") else None
 
     # -- Write -------------------------------------------------------------------------
 
@@ -363,10 +415,10 @@ class SwitchClient:
     def _sign(self, request: Any) -> None:
         request.election_id.high, request.election_id.low = self._session.election_id
 
-    def _call(self, method: Callable[..., _T], request: Any, timeout: float = CALL_TIMEOUT) -> _T:
+    def _call(self, method: Callable[..., _T], request: Any, timeout: float | None = None) -> _T:
         """Call with a deadline. RpcError is left to the caller unless nobody answered."""
         try:
-            return method(request, timeout=timeout)
+            return method(request, timeout=timeout or CALL_TIMEOUT)
         except ValueError as error:  # gRPC's for a closed channel
             raise SwitchUnreachableError(f"the session with {self.address} is closed") from error
         except grpc.RpcError as error:

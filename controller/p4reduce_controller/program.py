@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,13 @@ class Program:
     device_config: bytes  # p4c's JSON, as BMv2 takes it
     digest: str  # hexadecimal SHA-256 of the two files
 
-    @property
     def cookie(self) -> int:
-        """64 bits of the digest, to recognise the pipeline by."""
-        return int(self.digest[:16], 16)
+        """Return 64 bits to know this program by, and this very act of setting it.
+
+        The upper half is the program's, the lower one random: a switch that was given the same
+        program again has forgotten what was in its registers.
+        """
+        return int(self.digest[:8], 16) << 32 | secrets.randbits(32)
 
 
 def compiled_files() -> tuple[Path, Path]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from p4reduce_controller.checks import MAX_ADDRESS, check_number, printable
 from p4reduce_controller.job import (
     MAX_WORLD_SIZE,
     Cause,
@@ -18,10 +19,14 @@ from p4reduce_controller.job import (
     JobState,
     Member,
     MemberState,
+    NewPlace,
     RefusedError,
+    Succession,
+    count_text,
     ranks_text,
 )
 from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.roster import Listener
 
 
 @dataclass
@@ -64,8 +69,11 @@ class Reforming:
     `settled` is called for each that is over, with or without a new job; it must not call back.
     """
 
-    def __init__(self, jobs: Jobs, settled: Callable[[Reformation], None]) -> None:
+    def __init__(
+        self, jobs: Jobs, listener: Listener, settled: Callable[[Reformation], None]
+    ) -> None:
         self._jobs = jobs
+        self._listener = listener
         self._settled = settled
         self._under_way: dict[Job, Reformation] = {}
 
@@ -86,10 +94,7 @@ class Reforming:
         if job.successor is not None and member.rank in job.successor.places:
             return Reformation(job, settled=True)  # asked before, and did not get the answer
         _check(job, member)
-        if not 0 <= world_size <= MAX_WORLD_SIZE:
-            raise RefusedError(
-                Cause.INVALID, f"world size {world_size} is not within 0 and {MAX_WORLD_SIZE}"
-            )
+        check_number("world size", world_size, 0, MAX_WORLD_SIZE)
         if intact:
             _check_intact(job)
         reformation = self._under_way.setdefault(job, Reformation(job))
@@ -128,8 +133,30 @@ class Reforming:
         if succession is None or member.rank not in succession.places:
             # It left while it asked: all who were there then have a place.
             raise RefusedError(Cause.WRONG_STATE, f"{member} has left job {old.name!r}")
-        job, new = self._jobs.new_member(old, member.rank)
+        job, new = self._new_member(old, succession, member)
         return Place(job, new, succession.resume_from)
+
+    def _new_member(self, old: Job, succession: Succession, member: Member) -> tuple[Job, Member]:
+        """Return what became of a rank. It may have lost its place before it heard of it."""
+        what = f"job {old.name!r} was formed again as incarnation {succession.incarnation}"
+        job, place = self._jobs.of(succession.incarnation), succession.places[member.rank]
+        if job is None:
+            raise RefusedError(Cause.UNKNOWN, f"{what}, which is long over")
+        new = job.members.get(place.rank)
+        if new is not None and new.nonce == place.nonce:
+            return job, new
+        if new is not None or job.state is not JobState.FORMING:
+            raise RefusedError(
+                Cause.WRONG_STATE,
+                f"{what}, where rank {place.rank} has lost its place: "
+                f"{job.departed.get(place.rank) or job.reason or 'another has it now'}",
+            )
+        [host_number] = self._jobs.holdings.host_numbers(1)
+        address = member.ring_address
+        new = self._jobs.admit(job, place.rank, member.host, member.pid, host_number, address)
+        succession.places[member.rank] = NewPlace(place.rank, new.nonce)
+        self._listener.changed(old, job)
+        return job, new
 
     def waits_for(self, reformation: Reformation) -> str:
         """Say what is missing."""
@@ -183,14 +210,30 @@ class Reforming:
         # for replacements. In a smaller job they could not all.
         keep = world_size >= old.world_size
         places = {rank: rank if keep else index for index, rank in enumerate(survivors)}
-        self._jobs.found_again(
+        host_numbers = self._jobs.holdings.host_numbers(len(survivors))
+        try:
+            job = self._jobs.make(old.name, world_size, len(old.slots), by_operator=old.by_operator)
+        except BaseException:
+            self._jobs.holdings.free_host_numbers(host_numbers)
+            raise
+        job.elastic = not asked[0].world_size
+        job.token = old.token
+        new_places = {}
+        for member, host_number in zip(old.active, host_numbers, strict=True):
+            address = printable(reformation.asked[member.rank].ring_address, MAX_ADDRESS)
+            rank = places[member.rank]
+            new = self._jobs.admit(job, rank, member.host, member.pid, host_number, address)
+            new_places[member.rank] = NewPlace(rank, new.nonce)
+            member.state = MemberState.LEFT
+        resume_from = min(each.completed for each in asked)
+        old.successor = Succession(job.incarnation, new_places, resume_from)
+        self._listener.event(
+            "job-reformed",
             old,
-            world_size,
-            places,
-            {rank: reformation.asked[rank].ring_address for rank in survivors},
-            resume_from=min(each.completed for each in asked),
-            elastic=not asked[0].world_size,
+            f"as incarnation {job.incarnation}, {count_text(world_size)}, "
+            f"from collective {resume_from} on",
         )
+        self._listener.changed(old, job)
 
 
 def _check_intact(job: Job) -> None:

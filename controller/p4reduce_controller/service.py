@@ -40,6 +40,7 @@ _CODES = {
     Cause.DELETED: grpc.StatusCode.ABORTED,
     Cause.SHUTDOWN: grpc.StatusCode.UNAVAILABLE,
     Cause.NO_INCARNATION: grpc.StatusCode.INTERNAL,
+    Cause.NOT_KEPT: grpc.StatusCode.INTERNAL,
 }
 
 _CAUSES = {
@@ -118,10 +119,15 @@ class Service(ControlServicer):
             token,
         )
         self._peers.joined(peer, job, member)
+        try:
+            await self._controller.keep()
+        except RefusedError as error:
+            self._jobs.give_up(job, member, f"could not be told: {error}")
+            raise
         return self._joined(job, member)
 
     def _joined(self, job: Job, member: Member) -> pb.JoinReply:
-        mac, ip = self._jobs.suggested_addresses(job, member)
+        mac, ip = self._jobs.holdings.suggested_addresses(job, member)
         return pb.JoinReply(
             incarnation=job.incarnation,
             nonce=member.nonce,
@@ -138,6 +144,7 @@ class Service(ControlServicer):
         job, member = self._jobs.member(request.incarnation, request.rank, request.nonce)
         limits.check_waits(member)
         await self._controller.ready(job, member, request.timeout)
+        await self._controller.keep()
         return pb.Ready(
             world_size=job.world_size,
             slot_count=len(job.slots),
@@ -159,6 +166,7 @@ class Service(ControlServicer):
             heard=request.heard,
         )
         self._keep_statistics(job, request)
+        await self._controller.keep_if_possible()
         return pb.HeartbeatReply(
             state=_state(job),
             left=job.ranks(MemberState.LEFT),
@@ -173,6 +181,7 @@ class Service(ControlServicer):
         job, _ = self._jobs.member(request.incarnation, request.rank, request.nonce)
         self._keep_statistics(job, request)
         self._jobs.leave(request.incarnation, request.rank, request.nonce)
+        await self._controller.keep_if_possible()
         return pb.LeaveReply()
 
     def _keep_statistics(self, job: Job, request: pb.HeartbeatRequest | pb.LeaveRequest) -> None:
@@ -193,6 +202,7 @@ class Service(ControlServicer):
             request.intact,
             request.timeout,
         )
+        await self._controller.keep()
         return pb.ReformReply(
             joined=self._joined(place.job, place.member),
             rank=place.member.rank,
@@ -205,7 +215,9 @@ class Service(ControlServicer):
     @_answers
     async def CreateJob(self, request: pb.CreateJobRequest, context: _Context) -> pb.Job:  # noqa: N802
         token = tokens.hash_given(request.token)
-        return _job(self._jobs.create(request.name, request.world_size, request.slots, token))
+        job = self._jobs.create(request.name, request.world_size, request.slots, token)
+        await self._controller.keep()
+        return _job(job)
 
     @_answers
     async def GetJob(self, request: pb.GetJobRequest, context: _Context) -> pb.Job:  # noqa: N802
@@ -222,7 +234,9 @@ class Service(ControlServicer):
         tokens.check_delete(
             self._jobs.named(request.name), request.token, self._controller.operator_token
         )
-        return _job(self._jobs.delete(request.name))
+        job = self._jobs.delete(request.name)
+        await self._controller.keep_if_possible()
+        return _job(job)
 
     @_answers
     async def GetStatistics(  # noqa: N802
@@ -254,23 +268,23 @@ class Service(ControlServicer):
 
     @_answers
     async def GetSwitch(self, request: pb.GetSwitchRequest, context: _Context) -> pb.Switch:  # noqa: N802
-        status = self._controller.switch_status()
+        status = self._controller.link
         settings = self._controller.settings
         return pb.Switch(
-            address=status.address,
-            device_id=status.device_id,
-            election_id=str(status.election_id),
-            primary=not status.lost,
-            program=status.program,
+            address=settings.switch,
+            device_id=settings.device_id,
+            election_id=str(settings.election_id),
+            primary=status.primary,
+            program=self._controller.program,
             slots=SLOTS,
-            slots_free=status.slots_free,
+            slots_free=self._jobs.slots_free,
             mac=settings.switch_mac,
             ip=settings.switch_ip,
             ports=settings.ports,
             connected_since=status.connected_since,
             connected=not status.lost,
             reason=status.lost,
-            hellos_refused=status.hellos_refused,
+            hellos_refused=self._jobs.hellos_refused,
         )
 
     @_answers

@@ -13,12 +13,13 @@ from pathlib import Path
 import click
 from p4reduce.control.tls import TlsError
 
-from p4reduce_controller.controller import Settings
 from p4reduce_controller.daemon import Daemon
 from p4reduce_controller.exit_codes import Exit, Failure
 from p4reduce_controller.listen import ListenError
 from p4reduce_controller.p4client import NotPrimaryError, SwitchError, SwitchUnreachableError
 from p4reduce_controller.render import port_ranges
+from p4reduce_controller.settings import Settings
+from p4reduce_controller.table import TableError, TableInUseError
 
 
 def serve(settings: Settings, ready_file: Path | None) -> None:
@@ -30,13 +31,15 @@ def serve(settings: Settings, ready_file: Path | None) -> None:
         asyncio.run(_run(daemon, settings, ready_file))
     except NotPrimaryError as error:
         raise Failure(str(error), Exit.BACKUP) from None
+    except TableInUseError as error:
+        raise Failure(str(error), Exit.BACKUP) from None
     except SwitchUnreachableError as error:
         raise Failure(str(error), Exit.NO_SWITCH) from None
     except ListenError as error:
         raise Failure(str(error), Exit.NO_LISTEN) from None
     except TlsError as error:
         raise Failure(str(error), Exit.USAGE) from None
-    except (SwitchError, OSError, ValueError) as error:
+    except (SwitchError, TableError, OSError, ValueError) as error:
         raise Failure(str(error), Exit.REFUSED) from None
 
 

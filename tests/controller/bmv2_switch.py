@@ -76,11 +76,23 @@ class Bmv2Switch:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
-        command = ["simple_switch_grpc", "--no-p4", "--device-id", "1", *interfaces]
-        command += ["--", "--grpc-server-addr", self.address, "--cpu-port", "255"]
+        self._command = ["simple_switch_grpc", "--no-p4", "--device-id", "1", *interfaces]
+        self._command += ["--", "--grpc-server-addr", self.address, "--cpu-port", "255"]
         self._log = (directory / "switch.log").open("wb")
-        self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
+        self.process = self._start()
         self._plugged: dict[int, Interface] = {}
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self._command, stdout=self._log, stderr=self._log)
+
+    def kill(self) -> None:
+        """Kill the process; the interfaces stay."""
+        self.process.kill()
+        self.process.wait()
+
+    def revive(self) -> None:
+        """Start it again, which begins with nothing."""
+        self.process = self._start()
 
     def plug(self, port: int) -> Interface:
         """Return the worker's end of a port."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import itertools
 import json
 import socket
 import subprocess
@@ -17,15 +18,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import grpc
+import pytest
 from click.testing import CliRunner, Result
 from p4reduce import wire
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlClient
+from p4reduce.control.client import ControlClient, ControlError
 from p4reduce_controller.cli import cli as main_command
-from p4reduce_controller.controller import Settings
 from p4reduce_controller.daemon import Daemon
+from p4reduce_controller.p4client import SwitchClient
+from p4reduce_controller.settings import Settings
 
 _T = TypeVar("_T")
+_marks = itertools.count()
 
 DEADLINE = 20.0  # seconds; how long anything may take before a test fails
 PORTS = (1, 2, 3, 4)
@@ -53,17 +58,34 @@ class SwitchProcess:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.address = f"unix:{directory}/p4runtime.sock"
-        ready = directory / "ready"
         self._log = (directory / "switch.log").open("wb")
+        self._plugged: dict[int, socket.socket] = {}
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        ready = self.directory / "ready"
+        ready.unlink(missing_ok=True)
         command = [sys.executable, "-c", "from p4reduce_switch.cli import main; main()"]
         command += ["--grpc-addr", self.address, "--ready-file", str(ready)]
         for port in PORTS:
             command += ["--port", f"{port}=unix:{self.port_path(port)}"]
-        self.process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
-        self._plugged: dict[int, socket.socket] = {}
-        eventually(lambda: ready.exists() or self.process.poll() is not None, "the switch is up")
-        if self.process.poll() is not None:
-            raise AssertionError((directory / "switch.log").read_text())
+        process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
+        eventually(lambda: ready.exists() or process.poll() is not None, "the switch is up")
+        if process.poll() is not None:
+            raise AssertionError((self.directory / "switch.log").read_text())
+        return process
+
+    def kill(self) -> None:
+        """Kill the process."""
+        self.process.kill()
+        self.process.wait()
+        for plugged in self._plugged.values():
+            plugged.close()
+        self._plugged.clear()
+
+    def revive(self) -> None:
+        """Start it again, which begins with nothing."""
+        self.process = self._start()
 
     def port_path(self, port: int) -> Path:
         """Where a port's socket is."""
@@ -154,6 +176,29 @@ class RunningController:
         assert not self._thread.is_alive(), "the controller does not stop"
         if self._error is not None:
             raise self._error
+
+    def client_now(self) -> SwitchClient:
+        """Return the session with the switch."""
+        return self.daemon._fabric._client
+
+    def break_session(self) -> None:
+        """End the session as if the connection broke."""
+        self.client_now()._session.stream.cancel()
+
+    def events(self, recent: int = 1000) -> list[str]:
+        """Return the kinds of what has happened."""
+        stream = self.client.stub.WatchEvents(pb.WatchEventsRequest(recent=recent))
+        # An event that the test makes tells where the past ends.
+        mark = f"mark{next(_marks)}"
+        self.call("CreateJob", name=mark, world_size=1, slots=1)
+        kinds = []
+        for event in stream:
+            if event.job == mark:
+                break
+            kinds.append(event.kind)
+        stream.cancel()
+        self.call("DeleteJob", name=mark)
+        return kinds
 
     # -- Shorthands for calls ------------------------------------------------------------
 
@@ -287,6 +332,47 @@ class Rank:
     def leave(self) -> None:
         """Leave."""
         self.controller.call("Leave", **self.key)
+
+
+def refused(code: grpc.StatusCode, call: Callable[[], object]) -> str:
+    """Expect that status; return its message."""
+    with pytest.raises(ControlError) as caught:
+        call()
+    assert caught.value.code is code, caught.value
+    return str(caught.value)
+
+
+def contribute(rank: Rank, number: int, round_: int = 1) -> None:
+    """Send a block whose lanes are all `number`."""
+    payload = number.to_bytes(4, "big") * 256
+    rank.send(rank.frame(payload, flags=wire.Flag.PAYLOAD, slot=0, round=round_, block=0, tag=1))
+
+
+def result(rank: Rank) -> wire.Aggregation:
+    """Receive a result."""
+    frame = wire.Ether(rank.receive())
+    assert wire.Aggregation in frame, frame.show(dump=True)
+    assert frame[wire.Aggregation].kind == wire.Kind.RESULT, frame.show(dump=True)
+    return frame[wire.Aggregation]
+
+
+def failed(ranks: list[Rank]) -> pb.HeartbeatReply:
+    """Renew the leases of those ranks until their job has failed."""
+
+    def all_failed() -> list[pb.HeartbeatReply]:
+        replies = [rank.heartbeat() for rank in ranks]
+        return replies if all(reply.state == pb.FAILED for reply in replies) else []
+
+    return eventually(all_failed, "the job failed")[0]
+
+
+def reform(ranks: list[Rank], **fields: int) -> list[Rank]:
+    """Ask to go on, and return the ranks in the new job, which runs."""
+    asked = [rank.begin_reform(**fields) for rank in ranks]
+    again = [rank.reformed(each.result()) for rank, each in zip(ranks, asked, strict=True)]
+    for rank in again:
+        rank.hello()
+    return again
 
 
 @contextlib.contextmanager

@@ -28,6 +28,10 @@ class World:
     has_settled: list[Job] = field(default_factory=list)
     incarnation: int = 0
     changes: int = 0
+    next_id: Callable[[], int] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        self.next_id = self._count
 
     def event(self, kind: str, job: Job | None, text: str) -> None:
         self.kinds.append(kind)
@@ -42,10 +46,13 @@ class World:
     def remove(self, job: Job) -> None:
         self.to_remove.append(job)
 
-    def changed(self) -> None:
+    def changed(self, *jobs: Job) -> None:
         self.changes += 1
 
     def next_incarnation(self) -> int:
+        return self.next_id()
+
+    def _count(self) -> int:
         self.incarnation += 1
         return self.incarnation
 

@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
-TESTS = ("test_controller_daemon.py", "test_controller_p4client.py")
+TESTS = (
+    "test_controller_daemon.py",
+    "test_controller_p4client.py",
+    "test_controller_switch_loss.py",
+)
 TOOLS = ("simple_switch_grpc", "unshare", "ip", "ethtool", "sysctl")
 
 

@@ -125,7 +125,7 @@ def test_serve_from_start_to_end(switch: SwitchProcess, tmp_path: Path) -> None:
 
         second = cli(*serve[2:], "--listen", f"unix:{tmp_path}/second.sock")
         assert second.returncode == Exit.BACKUP == 4
-        assert "a backup: another controller of" in second.stderr
+        assert f"another controller (pid {process.pid}) has the jobs of" in second.stderr
         assert cli(*serve).returncode == Exit.NO_LISTEN  # the same address
 
         process.send_signal(signal.SIGTERM)

@@ -4,17 +4,24 @@
 from __future__ import annotations
 
 import random
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import grpc
 import pytest
-from controller_harness import DEADLINE, Rank, RunningController, SwitchProcess, eventually
+from controller_harness import (
+    DEADLINE,
+    RunningController,
+    SwitchProcess,
+    contribute,
+    eventually,
+    refused,
+    result,
+)
 from p4reduce import wire
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlClient, ControlError, ControllerUnreachableError
+from p4reduce.control.client import ControlClient, ControllerUnreachableError
 from p4reduce_controller.layout import HelloLimit
 from p4reduce_controller.listen import ListenError
 from p4reduce_controller.p4client import (
@@ -29,26 +36,6 @@ from p4reduce_controller.schema import Op, Row, Schema, Update
 Start = Callable[..., RunningController]
 
 NO_LIMIT = HelloLimit(rate=1_000_000, burst=1_000_000)  # none that a test would come to
-
-
-def refused(code: grpc.StatusCode, call: Callable[[], object]) -> str:
-    with pytest.raises(ControlError) as caught:
-        call()
-    assert caught.value.code is code, caught.value
-    return str(caught.value)
-
-
-def contribute(rank: Rank, number: int, round_: int = 1) -> None:
-    """Send a block whose lanes are all `number`."""
-    payload = number.to_bytes(4, "big") * 256
-    rank.send(rank.frame(payload, flags=wire.Flag.PAYLOAD, slot=0, round=round_, block=0, tag=1))
-
-
-def result(rank: Rank) -> wire.Aggregation:
-    frame = wire.Ether(rank.receive())
-    assert wire.Aggregation in frame, frame.show(dump=True)
-    assert frame[wire.Aggregation].kind == wire.Kind.RESULT, frame.show(dump=True)
-    return frame[wire.Aggregation]
 
 
 # -- Jobs ---------------------------------------------------------------------------------------
@@ -417,64 +404,12 @@ def test_a_second_controller_takes_over_nothing(
             tmp_path,
             election_id=election_id,
             listen=f"unix:{tmp_path}/second.sock",
+            state_directory=tmp_path / "second",
         )
     assert ranks[0].heartbeat().state == pb.RUNNING
     for rank in ranks:
         contribute(rank, 4)
     assert bytes(result(ranks[1]).payload)[:4] == (8).to_bytes(4, "big")
-
-
-def test_a_better_controller_takes_over(
-    start: Start, mortal_switch: SwitchProcess, tmp_path: Path
-) -> None:
-    first = start(mortal_switch, election_id=10)
-    [rank] = first.running(mortal_switch, 1)
-    second = start(mortal_switch, election_id=11, listen=f"unix:{tmp_path}/second.sock")
-    eventually(lambda: not first.call("GetSwitch").connected, "the first one knows")
-    assert "election id 11; ours is 10" in first.call("GetSwitch").reason
-    reply = rank.heartbeat()
-    assert reply.state == pb.FAILED
-    assert "the switch was lost" in reply.reason
-    assert second.table("admission") == []
-    assert second.running(mortal_switch, 1)
-
-
-def test_the_switch_dies(start: Start, mortal_switch: SwitchProcess) -> None:
-    controller = start(mortal_switch)
-    [rank] = controller.running(mortal_switch, 1)
-    forming = controller.rank(mortal_switch, 0, 2, job="forming")
-    waiting = forming.begin_await_ready()
-    mortal_switch.process.kill()
-    with pytest.raises(grpc.RpcError) as caught:
-        waiting.result(timeout=DEADLINE)
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert "the switch was lost" in caught.value.details()
-    status = controller.call("GetSwitch")
-    assert not status.connected
-    assert "P4Runtime session" in status.reason
-    reply = rank.heartbeat()
-    assert reply.state == pb.FAILED
-    assert "the switch was lost" in reply.reason
-    for method in ("GetCounters", "GetTable"):
-        refused(grpc.StatusCode.UNAVAILABLE, lambda method=method: controller.call(method))
-    message = refused(
-        grpc.StatusCode.UNAVAILABLE, lambda: controller.rank(mortal_switch, 0, 1, job="x")
-    )
-    assert "the switch was lost" in message
-    rank.leave()
-
-
-def test_the_switch_hangs(start: Start, mortal_switch: SwitchProcess) -> None:
-    controller = start(mortal_switch)
-    [rank] = controller.running(mortal_switch, 1)
-    mortal_switch.process.send_signal(signal.SIGSTOP)
-    try:
-        message = refused(grpc.StatusCode.UNAVAILABLE, lambda: controller.call("GetCounters"))
-        assert "does not answer: DEADLINE_EXCEEDED" in message
-        assert rank.heartbeat().state == pb.RUNNING
-        controller.stop()
-    finally:
-        mortal_switch.process.send_signal(signal.SIGCONT)
 
 
 def test_a_switch_without_room_refuses_the_job_as_a_whole(

@@ -7,29 +7,10 @@ from collections.abc import Callable
 
 import grpc
 import pytest
-from controller_harness import DEADLINE, Rank, RunningController, SwitchProcess, eventually
+from controller_harness import DEADLINE, RunningController, SwitchProcess, failed, reform
 from p4reduce.control import control_pb2 as pb
 
 Start = Callable[..., RunningController]
-
-
-def failed(ranks: list[Rank]) -> pb.HeartbeatReply:
-    """Renew the leases of those ranks until their job has failed."""
-
-    def all_failed() -> list[pb.HeartbeatReply]:
-        replies = [rank.heartbeat() for rank in ranks]
-        return replies if all(reply.state == pb.FAILED for reply in replies) else []
-
-    return eventually(all_failed, "the job failed")[0]
-
-
-def reform(ranks: list[Rank], **fields: int) -> list[Rank]:
-    """Ask to go on, and return the ranks in the new job, which runs."""
-    asked = [rank.begin_reform(**fields) for rank in ranks]
-    again = [rank.reformed(each.result()) for rank, each in zip(ranks, asked, strict=True)]
-    for rank in again:
-        rank.hello()
-    return again
 
 
 def test_a_lost_rank_and_those_who_go_on(start: Start, switch: SwitchProcess) -> None:

@@ -129,7 +129,7 @@ def test_a_full_disk_costs_a_job_and_no_slots(world: World) -> None:
     def fail() -> int:
         raise OSError("no space left")
 
-    world.next_incarnation = fail  # type: ignore[method-assign]
+    world.next_id = fail
     jobs = make_jobs(world)
     message = refused(Cause.NO_INCARNATION, lambda: join(jobs, "train", 0, 1))
     assert message == "no incarnation id for job 'train': no space left"
@@ -421,15 +421,69 @@ def test_a_job_deleted_while_the_switch_is_configured(jobs: Jobs, world: World) 
     assert world.to_remove == [job]
 
 
-def test_a_lost_switch_fails_everything(jobs: Jobs, world: World) -> None:
+def test_a_lost_switch_fails_what_ran_there(jobs: Jobs, world: World) -> None:
     runs = running(jobs, "a")
-    forms, _ = join(jobs, "b", 0, 2)
-    jobs.close(Cause.SWITCH_LOST, "the switch was lost")
-    assert runs.state is forms.state is JobState.FAILED
-    assert world.to_remove == [runs, forms]
-    message = refused(Cause.SWITCH_LOST, lambda: join(jobs, "c", 0, 2))
-    assert message == "the switch was lost"
+    jobs.switch_lost("it burns")
+    assert (runs.state, runs.cause) == (JobState.FAILED, Cause.SWITCH_LOST)
+    assert runs.reason == "the switch was lost: it burns"
+    assert world.to_remove == [runs]
+    jobs.release(runs)
+    assert jobs.slots_free == SLOTS
+    for call in (lambda: join(jobs, "c", 0, 2), lambda: jobs.create("d", 1, 1)):
+        assert refused(Cause.SWITCH_LOST, call) == "the switch was lost: it burns"
     assert jobs.heartbeat(runs.incarnation, 0, runs.members[0].nonce).state is JobState.FAILED
+    jobs.switch_back()
+    join(jobs, "c", 0, 2)
+    refused(Cause.WRONG_STATE, lambda: join(jobs, "a", 0, 3))  # its ranks may go on
+    world.now += LEASE
+    jobs.expire()
+    assert runs.ranks(MemberState.LOST) == [0, 1, 2]
+    running(jobs, "a")
+
+
+def test_a_forming_job_outlives_the_switch(jobs: Jobs, world: World) -> None:
+    job, first = join(jobs, "train", 0, 2)
+    _, second = join(jobs, "train", 1, 2)
+    attach(jobs, job, first)
+    attach(jobs, job, second)
+    assert job.configuring
+    ids = set(job.replica_ids)
+    jobs.switch_lost("it burns")
+    assert job.state is JobState.FORMING
+    assert not job.configuring
+    assert not job.replica_ids
+    jobs.configured(job)  # from a switch that is no more
+    assert job.state is JobState.FORMING
+    jobs.switch_back()
+    assert world.to_configure == [job]  # only the first time
+    attach(jobs, job, first, place(0, port=3))  # it may come by another port now
+    attach(jobs, job, second)
+    assert world.to_configure == [job, job]
+    assert ids.isdisjoint(job.replica_ids)
+    jobs.configured(job)
+    assert job.state is JobState.RUNNING
+
+
+def test_a_session_that_broke_while_the_switch_was_written_to(jobs: Jobs, world: World) -> None:
+    job, member = join(jobs, "train", 0, 1)
+    attach(jobs, job, member)
+    jobs.switch_back()  # another session, with the same switch as it was
+    assert world.to_configure == [job, job]
+    jobs.configured(job)
+    assert job.state is JobState.RUNNING
+
+
+def test_closing_ends_everything(jobs: Jobs, world: World) -> None:
+    runs, failed = running(jobs, "a"), running(jobs, "b")
+    forms, _ = join(jobs, "c", 0, 2)
+    jobs.fail(failed, Cause.RANK_LOST, "one died")
+    jobs.close("good night")
+    for job in (runs, failed, forms):
+        assert (job.state, job.cause, job.reason) == (
+            JobState.ENDED, Cause.SHUTDOWN, "good night",
+        )  # fmt: skip
+    assert world.to_remove == [runs, failed, forms]
+    assert refused(Cause.SHUTDOWN, lambda: join(jobs, "d", 0, 1)) == "good night"
 
 
 def test_the_past_is_forgotten_in_the_end(jobs: Jobs, world: World) -> None:
@@ -445,7 +499,7 @@ def test_suggested_addresses_are_unique_and_proper(jobs: Jobs) -> None:
     for name in ("a", "b"):
         for rank in range(MAX_WORLD_SIZE):
             job, member = join(jobs, name, rank, MAX_WORLD_SIZE)
-            mac, ip = jobs.suggested_addresses(job, member)
+            mac, ip = jobs.holdings.suggested_addresses(job, member)
             assert ip >> 16 == SWITCH_IP >> 16
             assert {mac, ip}.isdisjoint(seen | {SWITCH_MAC, SWITCH_IP})
             seen |= {mac, ip}

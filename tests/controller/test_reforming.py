@@ -18,7 +18,7 @@ class Survivors:
         self.world = world
         self.jobs = jobs
         self.settled: list[Reformation] = []
-        self.reforming = Reforming(jobs, self.settled.append)
+        self.reforming = Reforming(jobs, world, self.settled.append)
 
     def lose(self, job: Job, *lost: int) -> None:
         """Let the leases of those ranks run out."""
@@ -326,11 +326,11 @@ def test_what_cannot_be_founded_is_told_and_can_be_asked_for_again(
     def full_disk() -> int:
         raise OSError("no space left")
 
-    works, jobs._next_incarnation = jobs._next_incarnation, full_disk
+    works, world.next_id = world.next_id, full_disk
     message = refused(Cause.NO_INCARNATION, lambda: survivors.reform(job))
     assert message == "no incarnation id for job 'train': no space left"
     assert jobs.slots_free == SLOTS
-    jobs._next_incarnation = works
+    world.next_id = works
     assert ranks(survivors.reform(job)) == {0: 0, 2: 1}
 
 
@@ -338,7 +338,7 @@ def test_shutting_down_while_ranks_ask(survivors: Survivors, jobs: Jobs) -> None
     job = running(jobs, size=3)
     survivors.lose(job, 1)
     asked = survivors.ask(job, 0)
-    jobs.close(Cause.SHUTDOWN, "the controller is shutting down")
+    jobs.close("the controller is shutting down")
     survivors.advance()
     with pytest.raises(RefusedError, match="shutting down"):
         survivors.reforming.place(*asked)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that a crash does not leave half written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Replace a file such that after a crash it holds what it held or all of `data`.
+
+    Nobody else may read it. Raises OSError.
+    """
+    beside = path.with_name(path.name + ".new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    file = os.open(beside, flags, 0o600)
+    try:
+        os.fchmod(file, 0o600)  # of a file that was there already
+        view = memoryview(data)
+        while view:
+            view = view[os.write(file, view) :]
+        os.fsync(file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+    finally:
+        os.close(file)
+    beside.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the job table on disk as it is in memory.
+
+Writing takes a flush of the disk, so it has a thread of its own. Changes that come while one
+version is being written go into the next one together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+log = logging.getLogger(__name__)
+
+RETRY = 1.0  # seconds after a write that failed
+
+
+class Keeper:
+    """Made and used in the event loop.
+
+    `snapshot` returns what is to be written, `write` writes it, and may raise OSError.
+    """
+
+    def __init__(self, snapshot: Callable[[], bytes], write: Callable[[bytes], None]) -> None:
+        self._snapshot = snapshot
+        self._write = write
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="job-table")
+        self._version = 0  # of what is in memory
+        self._kept = 0  # of what is on disk
+        self._wake = asyncio.Event()
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._failed = False
+        self._task = self._loop.create_task(self._keep(), name="job-table")
+
+    def changed(self) -> None:
+        """What is on disk is out of date."""
+        self._version += 1
+        self._wake.set()
+
+    async def kept(self) -> None:
+        """Wait until all that has changed so far is on disk. Raises OSError if it cannot be."""
+        if self._kept >= self._version:
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append((self._version, future))
+        await future
+
+    async def close(self) -> None:
+        """Write what is not written yet, if that can be done, and stop."""
+        with contextlib.suppress(OSError):
+            await self.kept()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._thread.shutdown(wait=False)
+
+    async def _keep(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            version = self._version
+            try:
+                await self._loop.run_in_executor(self._thread, self._write, self._snapshot())
+            except OSError as error:
+                if not self._failed:
+                    log.error("the job table cannot be written: %s", error)
+                self._failed = True
+                self._answer(self._version, error)
+                await asyncio.sleep(RETRY)
+                self._wake.set()
+                continue
+            if self._failed:
+                log.info("the job table can be written again")
+            self._failed = False
+            self._kept = version
+            self._answer(version, None)
+
+    def _answer(self, version: int, error: OSError | None) -> None:
+        """Wake those who wait for that version or an earlier one."""
+        waiting, self._waiting = self._waiting, []
+        for wanted, future in waiting:
+            if wanted > version:
+                self._waiting.append((wanted, future))
+            elif future.done():
+                pass  # its caller went away
+            elif error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
