@@ -290,8 +290,15 @@ def test_up_serves_workers_that_exec_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_exec_starts_a_switch_of_its_own(tmp_path: Path) -> None:
-    example = [sys.executable, str(ROOT / "examples" / "allreduce.py")]
-    run = Launched(tmp_path, "exec", "-n", "2", "--", *example)
+@pytest.mark.parametrize(
+    ("example", "text"),
+    [
+        ("allreduce.py", "sum 3, mean 1.5"),
+        ("embedding.py", "mean square error 0.9.* to 0.[0-4].* sent a step"),
+    ],
+)
+def test_exec_starts_a_switch_of_its_own(tmp_path: Path, example: str, text: str) -> None:
+    command = [sys.executable, str(ROOT / "examples" / example)]
+    run = Launched(tmp_path, "exec", "-n", "2", "--", *command)
     assert run.wait() == 0, run.output
-    assert "[1] rank 1 of 2: sum 3, mean 1.5" in run.output
+    assert re.search(rf"\[1\] rank 1 of 2: {text}", run.output), run.output

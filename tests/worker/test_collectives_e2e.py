@@ -273,6 +273,7 @@ def test_different_calls_are_a_mismatch_on_all_ranks(
         (lambda comm: comm.reduce_scatter(ONES, counts=[-6]), ValueError, "-6"),
         (lambda comm: comm.reduce_scatter(ONES, counts=6), TypeError, "counts=6"),
         (lambda comm: comm.reduce_scatter(ONES, out=ONES), ValueError, "overlaps"),
+        (lambda comm: comm.allgather(ONES[1:], out=ONES[:5]), ValueError, "own part"),
         (lambda comm: comm.allgather(ONES, counts=[7]), ValueError, "7.*6 rows"),
         (lambda comm: comm.allgather(ONES, out=ONES[::-1][::-1][:5]), ValueError, r"\(5, 500\)"),
     ],

@@ -13,6 +13,7 @@ from p4reduce import SparseBlocks, SparseRows, ValueRangeError
 from p4reduce.blocks import Blocks
 from p4reduce.calls import Call
 from p4reduce.collective import Collective
+from p4reduce.ledger import Ledger
 from p4reduce.sparse import to_runs
 from p4reduce.sparse_blocks import SparseSums
 
@@ -133,7 +134,7 @@ def test_scipy_duplicates_are_added_up() -> None:
 
 @pytest.mark.parametrize("form", ["rows", "narrow rows", "blocks", "scipy"])
 def test_nothing_as_large_as_the_dense_array_is_made(rng: np.random.Generator, form: str) -> None:
-    elements = 25_000_000 // 4  # a quarter of the 100 MB of which it is told, for time's sake
+    elements = 25_000_000 // 4
     dense_bytes = 4 * elements
     given = elements // 100
     if form == "scipy":
@@ -157,6 +158,8 @@ def test_nothing_as_large_as_the_dense_array_is_made(rng: np.random.Generator, f
         sums = SparseSums(runs.values.dtype, runs.size, 256)
         call = Call("allreduce", "float32", runs.size)
         one = Collective(call, runs.source(256), sums, sequence=0, slots=SLOTS, timeout=9.0)
+        ledger = Ledger(SLOTS)
+        ledger.add(one)
         lanes = np.empty((SLOTS, 256), np.float32)
         nonzero = np.unique(one.next_nonzero)[:-1]
         for start in range(0, len(nonzero), SLOTS):
@@ -172,6 +175,7 @@ def test_nothing_as_large_as_the_dense_array_is_made(rng: np.random.Generator, f
     else:
         total = result.values if isinstance(result, SparseRows) else result.blocks
         assert np.array_equal(total, values)
+    assert len(ledger) == 1
     assert peak < dense_bytes / 2, f"{peak / dense_bytes:.2f} of the dense array"
 
 

@@ -19,7 +19,6 @@ import numpy.typing as npt
 from p4reduce.blocks import Array, Indices, Source
 from p4reduce.quantise import block_exponents
 
-_BLOCKS_AT_A_TIME = 512
 _SLAB_BYTES = 1 << 20
 
 
@@ -110,6 +109,10 @@ class _Elements:
         self._values = values
         self._count = count
         self._lanes = lanes
+        self._touched, numbers = _distinct_neighbours(places // lanes)
+        self._starts = np.zeros(count + 1, np.int64)  # where each block's elements begin
+        self._starts[self._touched + 1] = numbers
+        np.cumsum(self._starts, out=self._starts)
 
     def __len__(self) -> int:
         return self._count
@@ -118,24 +121,23 @@ class _Elements:
         """See `blocks.Source`."""
         exponents = np.zeros(self._count, np.uint8)
         nonzero = np.zeros(self._count, np.bool_)
-        touched = _distinct(self._places // self._lanes)
-        for start in range(0, len(touched), _BLOCKS_AT_A_TIME):
-            some = touched[start : start + _BLOCKS_AT_A_TIME]
-            rows = np.empty((len(some), self._lanes), self.dtype)
-            self.gather(some, rows)
-            of_some = np.empty(len(some), np.uint8), np.empty(len(some), np.bool_)
-            block_exponents(rows, *of_some)
-            exponents[some], nonzero[some] = of_some
+        if len(self._touched):
+            size = len(self._values)
+            of_each = np.empty(size, np.uint8), np.empty(size, np.bool_)
+            block_exponents(self._values[:, None], *of_each)
+            starts = self._starts[self._touched]
+            exponents[self._touched] = np.maximum.reduceat(of_each[0], starts)
+            nonzero[self._touched] = np.logical_or.reduceat(of_each[1], starts)
         return exponents, nonzero
 
     def gather(self, blocks: Indices, rows: Array) -> None:
         """See `blocks.Source`."""
         rows[:] = 0
-        begin = blocks * self._lanes
-        first, end = np.searchsorted(self._places, (begin, begin + self._lanes))
-        which = _ranges(first, end - first)
-        into = np.repeat(np.arange(len(blocks)) * self._lanes - begin, end - first)
-        rows.reshape(-1)[self._places[which] + into] = self._values[which]
+        first = self._starts[blocks]
+        lengths = self._starts[blocks + 1] - first
+        which = _ranges(first, lengths)
+        shifts = np.repeat((np.arange(len(blocks)) - blocks) * self._lanes, lengths)
+        rows.reshape(-1)[self._places[which] + shifts] = self._values[which]
 
 
 class SparseSums:
@@ -159,8 +161,9 @@ class SparseSums:
         parts = (stop - first) // self._half
         numbers = (blocks[:, None] * 2 + first // self._half + np.arange(parts)).reshape(-1)
         halves = rows.astype(self.dtype, copy=False).reshape(-1, self._half)
-        places, values = _nonzero(numbers, halves)
-        if places.nbytes + values.nbytes < halves.nbytes:
+        as_elements = np.count_nonzero(halves) * (halves.itemsize + numbers.itemsize)
+        if as_elements < halves.nbytes:
+            places, values = _nonzero(numbers, halves)
             self._elements.add(places, values[:, None])
         else:
             self._halves.add(numbers, halves)
@@ -240,8 +243,11 @@ def _windows(flat: Array, width: int) -> Array:
 
 def _nonzero(numbers: Indices, rows: Array) -> tuple[Indices, Array]:
     """Return places in the array and values of what is not zero in numbered rows of it."""
-    which, columns = np.nonzero(rows)
-    return numbers[which] * rows.shape[1] + columns, rows[which, columns]
+    flat = rows.reshape(-1)
+    at = np.flatnonzero(flat != 0)
+    width = rows.shape[1]
+    which = at // width
+    return at + (numbers[which] - which) * width, flat[at]
 
 
 def _ranges(starts: Indices, lengths: Indices) -> Indices:
