@@ -228,6 +228,28 @@ def test_blocks_of_zeros_stay_at_home(
         assert not np.signbit(nobody).any()
 
 
+@pytest.mark.parametrize("faults", [10], indirect=True)
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_any_density_and_overlap(
+    system: System, rng: np.random.Generator, faults: int, dtype: type
+) -> None:
+    world = 4
+    cases = []
+    for _ in range(6):
+        size = int(rng.integers(1, 300 * BLOCK))
+        blocks = -(-size // BLOCK)
+        density, shared = 0.01 ** rng.random(), rng.random()
+        print(f"{size} elements, density {density:.3f}, {shared:.3f} of the blocks shared")
+        common = rng.random(blocks) < density * shared
+        masks = common | (rng.random((world, blocks)) < density * (1 - shared))
+        kept = np.repeat(masks, BLOCK, axis=1)[:, :size]
+        dense = inputs(rng, world, size, dtype)
+        cases.append([array * mask for array, mask in zip(dense, kept, strict=True)])
+    ranks = [[case[rank] for case in cases] for rank in range(world)]
+    for case, results in zip(cases, allreduce_all(system, ranks), strict=True):
+        check_sum(case, results)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_nan_and_infinity_make_their_block_nan_everywhere(
