@@ -40,8 +40,11 @@ def compiler_version(compiler: str) -> str:
     return found.group(1) if found else "unknown"
 
 
-def compile_program(target: Path) -> None:
-    """Run p4c on the main program and leave JSON, p4info and fingerprint in `target`."""
+def compile_program(target: Path, sources: Path | None = None) -> None:
+    """Run p4c on the main program and leave JSON, p4info and fingerprint in `target`.
+
+    `sources`: a copy of p4src/ in place of it; the fingerprint is that of p4src/ nevertheless.
+    """
     compiler = shutil.which("p4c-bm2-ss")
     if compiler is None:
         sys.exit(
@@ -70,7 +73,7 @@ def compile_program(target: Path) -> None:
                 str(p4info_path),
                 MAIN.name,
             ],
-            cwd=SOURCE_DIR,
+            cwd=sources or SOURCE_DIR,
             check=True,
         )
         program = json.loads(json_path.read_text())

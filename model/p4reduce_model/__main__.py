@@ -4,39 +4,90 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 
 from p4reduce_model.cases import LARGE, SMALL
 from p4reduce_model.explorer import Outcome, explore
+from p4reduce_model.faults import FAULTS
 from p4reduce_model.scenario import Scenario
 from p4reduce_model.system import System
 from p4reduce_model.trace import describe
 
-_TITLES = (
+_CASE_TITLES = (
     "| case | ranks | slots | jobs | calls | rounds | states | transitions | depth | runs | s | |"
 )
+_FAULT_TITLES = "| fault | broken invariant | steps | states | s |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="p4reduce_model", description=__doc__)
     parser.add_argument("--small", action="store_true", help="only what the tests explore")
     parser.add_argument("--case", help="only cases whose name has this in it")
+    parser.add_argument("--fault", help="show how the fault of this name is found")
     parser.add_argument("--limit", type=int, default=10_000_000, help="states of a case to stop at")
     arguments = parser.parse_args()
+    if arguments.fault is not None:
+        _show_fault(arguments.fault)
+        return
     cases = SMALL if arguments.small else [*SMALL, *LARGE]
-    print(_TITLES)
-    print("|---" * (_TITLES.count("|") - 1) + "|")
-    failed = False
+    if arguments.case is not None:
+        cases = [case for case in cases if arguments.case in case.name]
+    holds = _explore_all(cases, arguments.limit)
+    if arguments.case is None:
+        print()
+        holds &= _hunt_all()
+    sys.exit(not holds)
+
+
+def _explore_all(cases: list[Scenario], limit: int) -> bool:
+    """Print a row for each case, and counterexamples to stderr; return whether all hold."""
+    _print_titles(_CASE_TITLES)
+    holds = True
     for scenario in cases:
-        if arguments.case and arguments.case not in scenario.name:
-            continue
         system = System(scenario)
-        outcome = explore(system, limit=arguments.limit)
+        outcome = explore(system, limit=limit)
         print(_row(scenario, outcome), flush=True)
         if outcome.violation is not None:
-            failed = True
-            print(describe(system, outcome.trace, outcome.violation), file=sys.stderr)
-    sys.exit(failed)
+            holds = False
+            print(describe(system, outcome), file=sys.stderr)
+    return holds
+
+
+def _hunt_all() -> bool:
+    """Print a row for each planted fault; return whether all are found."""
+    _print_titles(_FAULT_TITLES)
+    found = True
+    for fault in FAULTS:
+        if fault.edits and shutil.which("p4c-bm2-ss") is None:
+            print(f"| {fault.name} | not planted: p4c-bm2-ss is not on PATH | | | |")
+            continue
+        _, outcome = fault.hunt(fault.program())
+        violation = outcome.violation
+        found &= violation is not None
+        cells = [
+            fault.name,
+            "NOT FOUND" if violation is None else violation.invariant,
+            len(outcome.trace),
+            f"{outcome.states:,}",
+            f"{outcome.seconds:.1f}",
+        ]
+        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    return found
+
+
+def _show_fault(name: str) -> None:
+    fault = next((fault for fault in FAULTS if fault.name == name), None)
+    if fault is None:
+        names = "\n".join(f"  {fault.name}" for fault in FAULTS)
+        sys.exit(f"there is no fault {name!r}, but:\n{names}")
+    print(f"{fault.name}: {fault.text}")
+    print(describe(*fault.hunt(fault.program())))
+
+
+def _print_titles(titles: str) -> None:
+    print(titles)
+    print("|---" * (titles.count("|") - 1) + "|")
 
 
 def _row(scenario: Scenario, outcome: Outcome) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from p4reduce_model.progress import Progress
+from p4reduce_model.progress import PROGRESS, Progress
 from p4reduce_model.reduction import Reduction
 from p4reduce_model.system import Event, State, System
 from p4reduce_model.violation import Violation
@@ -27,6 +27,8 @@ class Outcome:
             tried.
         seconds: it took.
         violation, trace: what is wrong, and a shortest way to it.
+        run: if it is that the ranks do not finish, what happens from there on, though all frames
+            that were in flight are lost and no other is.
     """
 
     complete: bool = False
@@ -41,6 +43,7 @@ class Outcome:
     seconds: float = 0.0
     violation: Violation | None = None
     trace: tuple[Event, ...] = ()
+    run: tuple[Event, ...] = ()
 
 
 def explore(system: System, *, reduce: bool = True, limit: int = 10_000_000) -> Outcome:
@@ -69,11 +72,15 @@ class _Search:
         began, outcome = time.perf_counter(), self._outcome
         try:
             self._visit_all()
+            if self._progress.elsewhere is not None:
+                raise self._progress.elsewhere
             if outcome.complete and self._reduction is not None:
                 outcome.tried = self._reduction.verify()
         except Violation as violation:
             outcome.complete = False
             outcome.violation = violation
+            if violation.invariant == PROGRESS:
+                outcome.run = tuple(self._progress.run)
         if self._reduction is not None:
             outcome.left_out = self._reduction.left_out
         outcome.rounds = tuple(

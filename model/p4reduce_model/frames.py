@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -100,14 +100,17 @@ class Frames:
     def __iter__(self) -> Iterator[Frame]:
         return iter(self._frames)
 
-    def number(self, *, up: bool, port: int, data: bytes) -> int:
-        """Return the number of a frame, a new one if it was never seen."""
+    def number(self, *, up: bool, port: int, data: bytes, check: Callable[[Frame], None]) -> int:
+        """Return a frame's number: a new one if it was never seen, and `check` lets it pass."""
         data = _with_flag(data, False)
         key = (up, port, data)
         number = self._numbers.get(key)
         if number is None:
-            number = self._numbers[key] = len(self._frames)
-            self._frames.append(Frame(number, up, port, data, _header(data)))
+            number = len(self._frames)
+            frame = Frame(number, up, port, data, _header(data))
+            check(frame)
+            self._numbers[key] = number
+            self._frames.append(frame)
         return number
 
     def of(self, bits: int) -> Iterator[Frame]:

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-_ATOMS = (bool, int, float, str, bytes, type(None), enum.Enum, np.generic, np.dtype, slice, type)
+_PLAIN = frozenset((bool, int, float, str, bytes, type(None)))
+_ATOMS = (int, float, str, bytes, enum.Enum, np.generic, np.dtype, slice, type)
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class Heap:
     Args:
         roots: where to start; always the same objects.
         without: attributes by (class name, name) that are no part of the state.
-        module: instances of classes in this package are looked into; any other object that is
-            neither plain data nor a known container is an error.
+        module: instances of classes in this package, or derived from them, are looked into; any
+            other object that is neither plain data nor a known container is an error.
 
     Raises:
         TypeError: at `capture`, naming an object of a kind that is not known.
@@ -50,6 +51,7 @@ class Heap:
         self._roots = list(roots)
         self._without = frozenset(without)
         self._module = module
+        self._names: dict[type, list[str]] = {}  # an object has all its attributes from its start
         self._shared: dict[bytes, bytes] = {}  # equal arrays of many images are kept once
 
     def capture(self) -> Image:
@@ -82,8 +84,14 @@ class Heap:
 
     def _fields(self, thing: object) -> list[tuple[str, Any]]:
         """The attributes of an object that are part of the state."""
+        names = self._names.get(type(thing))
+        if names is None:
+            names = self._names[type(thing)] = self._names_of(thing)
+        return [(name, getattr(thing, name)) for name in names]
+
+    def _names_of(self, thing: object) -> list[str]:
         kind = type(thing)
-        if kind.__module__.partition(".")[0] != self._module:
+        if all(base.__module__.partition(".")[0] != self._module for base in kind.__mro__):
             raise TypeError(
                 f"cannot take a snapshot of {thing!r}: say how in heap.py, or leave out the "
                 "attribute that leads to it"
@@ -92,12 +100,12 @@ class Heap:
         for base in kind.__mro__:
             slots = base.__dict__.get("__slots__", ())
             names += [slots] if isinstance(slots, str) else slots
-        mine = {base.__name__ for base in kind.__mro__}
-        return [
-            (name, getattr(thing, name))
-            for name in sorted(names)
-            if not any((base, name) in self._without for base in mine) and hasattr(thing, name)
-        ]
+        left_out = {name for base, name in self._without if base in map(_name_of, kind.__mro__)}
+        return sorted(set(names) - left_out)
+
+
+def _name_of(kind: type) -> str:
+    return kind.__name__
 
 
 class _Walk:
@@ -115,8 +123,11 @@ class _Walk:
 
     def visit(self, thing: Any) -> None:
         tokens = self.tokens
+        if type(thing) in _PLAIN:
+            tokens.append(thing)
+            return
         if isinstance(thing, _ATOMS):
-            tokens.append(_atom(thing))
+            tokens.append(f"{type(thing).__name__}:{thing!r}")
             return
         if isinstance(thing, np.ndarray):
             thing = _owner(thing)
@@ -151,8 +162,9 @@ class _Walk:
             tokens.append(str(thing))
         else:
             fields = self._fields(thing)
-            self._note(thing, tuple(fields))
-            self._visit_all(part for field in fields for part in field)
+            self._note(thing, fields)
+            for _, value in fields:
+                self.visit(value)
 
     def _visit_all(self, things: Iterable[Any]) -> None:
         things = list(things)
@@ -162,14 +174,6 @@ class _Walk:
 
     def _note(self, thing: Any, held: Any) -> None:
         self.contents.append((thing, held))
-
-
-def _atom(thing: Any) -> Any:
-    if isinstance(thing, bool | int | float | str | bytes | type(None)) and not isinstance(
-        thing, enum.Enum | np.generic
-    ):
-        return thing
-    return f"{type(thing).__name__}:{thing!r}"
 
 
 def _owner(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -33,6 +33,19 @@ class ControlStep:
     wipes: bool = False
 
 
+@dataclass(frozen=True)
+class Control:
+    """What the controller does.
+
+    Attributes:
+        steps: one after the other, each at any time.
+        ready: for each life of the job, after how many steps its ranks may begin.
+    """
+
+    steps: list[ControlStep]
+    ready: list[int]
+
+
 def port_of(rank: int) -> int:
     """The switch's port that a rank is at, in all lives of the job."""
     return rank + 1
@@ -65,32 +78,41 @@ def stages(scenario: Scenario, life: int) -> tuple[tuple[Entity, ...], ...]:
     return lay_out(job).stages
 
 
-def control_steps(scenario: Scenario) -> tuple[list[ControlStep], list[int]]:
-    """All that the controller does after the first job runs, and when each life's ranks are told.
+def control_steps(scenario: Scenario) -> Control:
+    """All that the controller does after the first job runs.
 
     The order is that of `Fabric.install` and `Fabric.remove`. Entries of the admission table come
     and go one by one; a stage that nothing refers to is one step, as no frame can tell.
-
-    Returns:
-        The steps, and for each life the number of steps after which its ranks may begin.
     """
     steps: list[ControlStep] = []
     ready = [0]
     for life in range(1, len(scenario.lives)):
-        before, after = stages(scenario, life - 1), stages(scenario, life)
-        if scenario.wiped:
-            gone = tuple(entity for stage in before for entity in stage)
-            steps.append(ControlStep("the switch restarts, empty", delete=gone, wipes=True))
-        else:
-            steps += [ControlStep(f"removes {entity}", delete=(entity,)) for entity in before[-1]]
-            steps += [
-                ControlStep(f"removes {_said(stage)}", delete=stage)
-                for stage in reversed(before[:-1])
-            ]
-        steps += [ControlStep(f"inserts {_said(stage)}", insert=stage) for stage in after[:-1]]
-        steps += [ControlStep(f"inserts {entity}", insert=(entity,)) for entity in after[-1]]
+        steps += restart(scenario, life - 1) if scenario.wiped else removal(scenario, life - 1)
+        steps += installation(scenario, life)
         ready.append(len(steps))
-    return steps, ready
+    return Control(steps, ready)
+
+
+def installation(scenario: Scenario, life: int) -> list[ControlStep]:
+    """The steps that put a life of the job on the switch."""
+    *stages_, admissions = stages(scenario, life)
+    return [ControlStep(f"inserts {_said(stage)}", insert=stage) for stage in stages_] + [
+        ControlStep(f"inserts {entity}", insert=(entity,)) for entity in admissions
+    ]
+
+
+def removal(scenario: Scenario, life: int) -> list[ControlStep]:
+    """The steps that take a life of the job off the switch."""
+    *stages_, admissions = stages(scenario, life)
+    return [ControlStep(f"removes {entity}", delete=(entity,)) for entity in admissions] + [
+        ControlStep(f"removes {_said(stage)}", delete=stage) for stage in reversed(stages_)
+    ]
+
+
+def restart(scenario: Scenario, life: int) -> list[ControlStep]:
+    """The one step in which the switch loses everything."""
+    gone = tuple(entity for stage in stages(scenario, life) for entity in stage)
+    return [ControlStep("the switch restarts, empty", delete=gone, wipes=True)]
 
 
 def _slots(scenario: Scenario) -> range:

@@ -17,16 +17,23 @@ from p4reduce_model.frames import numbers
 from p4reduce_model.system import Event, State, System
 from p4reduce_model.violation import Violation
 
+PROGRESS = "progress"
 _DELIVERIES = 100_000  # in one turn: more than any scenario has frames
 
 
 class Progress:
-    """The cores from which the ranks are known to finish."""
+    """The cores from which the ranks are known to finish.
+
+    Attributes:
+        run: what happened from the state checked last on, as long as it is not known how it ends.
+        elsewhere: a violation of another invariant that was met on a run.
+    """
 
     def __init__(self, system: System) -> None:
         self._system = system
         self._good: set[State] = set()
-        self._asked = 0
+        self.run: list[Event] = []
+        self.elsewhere: Violation | None = None
 
     @property
     def cores(self) -> int:
@@ -34,16 +41,26 @@ class Progress:
         return len(self._good)
 
     def check(self, state: State) -> None:
-        """Run on from a state. Raises Violation if the ranks do not finish."""
+        """Run on from a state.
+
+        Raises:
+            Violation: the ranks do not finish.
+        """
         core = self._core(state)
         path: list[State] = []
-        while core not in self._good and not self._system.finished(core):
-            if core in path:
-                raise Violation(
-                    "progress", f"the ranks never finish and fall silent: {self._describe(core)}"
-                )
-            path.append(core)
-            core = self._core(self._turn(core))
+        self.run.clear()
+        try:
+            while core not in self._good and not self._system.finished(core):
+                if core in path:
+                    raise Violation(PROGRESS, f"the ranks never finish: {self._describe(core)}")
+                path.append(core)
+                core = self._core(self._turn(core))
+        except Violation as violation:
+            if violation.invariant == PROGRESS:
+                raise
+            # Another invariant. The search comes to it on a shorter way.
+            self.elsewhere = violation
+            return
         self._good.update(path)
         self._good.add(core)
 
@@ -76,7 +93,7 @@ class Progress:
                     state = self._do(state, Event("receive", whom, frame.number), sent)
             deliveries += 1
             if deliveries > _DELIVERIES:
-                raise Violation("progress", f"frames without end: {self._describe(state)}")
+                raise Violation(PROGRESS, f"frames without end: {self._describe(state)}")
         return state
 
     def _own(self, state: State, whom: int, what: str) -> Event | None:
@@ -94,6 +111,7 @@ class Progress:
 
     def _do(self, state: State, event: Event, sent: deque[int]) -> State:
         """Do it, and take what is sent off the network, to be delivered in order."""
+        self.run.append(event)
         after = self._system.after(state, event)
         sent.extend(numbers(after[-1]))
         return self._core(after)

@@ -26,6 +26,8 @@ from p4reduce_model.system import State, System
 from p4reduce_model.violation import Violation
 from p4reduce_model.worker import Progress
 
+OVER = "what is over stays over"
+
 
 class Place(NamedTuple):
     """How far the switch and one slot in it are.
@@ -120,7 +122,10 @@ class Reduction:
         if self._is_awaited(state, frame):
             return False
         cells = system.cells(state, slot)
-        taken = system.switch.take(state[0], cells, frame.number)
+        try:
+            taken = system.switch.take(state[0], cells, frame.number)
+        except Violation:
+            return False  # the search will come to it
         if taken.cells != cells or not all(
             self._has_no_effect(state, answer) for answer in system.frames.of(taken.out)
         ):
@@ -149,10 +154,13 @@ class Reduction:
 
     def _has_no_effect(self, state: State, frame: Frame) -> bool:
         system = self._system
-        for whom in system.receivers(frame):
-            machine = system.machine(state, whom)
-            if system.workers[whom].receive(machine, frame.number) != (machine, 0):
-                return False
+        try:
+            for whom in system.receivers(frame):
+                machine = system.machine(state, whom)
+                if system.workers[whom].receive(machine, frame.number) != (machine, 0):
+                    return False
+        except Violation:
+            return False  # the search will come to it
         return True
 
     def _machine_place(self, state: State, whom: int, slot: int) -> Progress:
@@ -210,4 +218,4 @@ class Reduction:
         return tried
 
     def _fail(self, frame: Frame) -> None:
-        raise Violation("what is over stays over", f"a late copy has an effect again: {frame}")
+        raise Violation(OVER, f"a late copy has an effect again: {frame}")

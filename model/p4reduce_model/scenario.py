@@ -20,7 +20,7 @@ from p4reduce.wire import Format
 FIRST_JOB = 7
 """Incarnation id of the first job; those after it count on."""
 
-_SHOWN = 6  # addends in a message
+_SHOWN = 4  # addends in a message
 
 FIRST_SLOT = 3  # of the jobs, in the switch: not 0, so that forgetting it would show
 
@@ -76,6 +76,7 @@ class Scenario:
         wiped: the switch restarts, with all registers zero, between two incarnations.
         timers: False: only frames are lost or late, and no timer ever runs out. The progress
             check has them in any case.
+        batches: a worker may receive two frames at once.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Scenario:
     hesitant: bool = False
     wiped: bool = False
     timers: bool = True
+    batches: bool = True
     lane_format: Format = field(default=Format.INT32, kw_only=True)
 
     def but(self, **changes: object) -> Scenario:

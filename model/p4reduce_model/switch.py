@@ -20,7 +20,7 @@ from p4reduce_switch.tables import Entry, Table
 
 from p4reduce_model.frames import Frames
 from p4reduce_model.invariants import Cell, Invariants
-from p4reduce_model.jobs import SWITCH, ControlStep, control_steps, stages
+from p4reduce_model.jobs import SWITCH, Control, ControlStep, stages
 from p4reduce_model.scenario import FIRST_SLOT, Scenario
 from p4reduce_model.violation import Violation
 
@@ -58,9 +58,10 @@ class Switch:
         frames: where frames get their numbers.
         program: p4c's JSON.
         invariants: what has to hold of each new state and of each frame sent.
+        control: what the controller does.
 
     Attributes:
-        steps, ready: see `control_steps`. How many of the steps have been done is part of the
+        steps, ready: see `Control`. How many of the steps have been done is part of the
             system's state.
         blank: the number of the state in which all registers are zero.
     """
@@ -71,11 +72,12 @@ class Switch:
         frames: Frames,
         program: bytes,
         invariants: Invariants,
+        control: Control,
     ) -> None:
         self._scenario = scenario
         self._frames = frames
         self._invariants = invariants
-        self.steps, self.ready = control_steps(scenario)
+        self.steps, self.ready = control.steps, control.ready
         self._pipeline = Pipeline(program, cpu_port=CPU_PORT)
         self._insert(
             Row(
@@ -156,11 +158,11 @@ class Switch:
         content, out, outcome = first
         after = self._number(content)
         pairs = zip(self.progress(after), self.progress(cells), strict=True)
-        if not all(new.may_follow(old) for new, old in pairs):
-            raise Violation(
-                "rounds go on",
-                f"{frame} takes a cell from {self._said(cells)} back to {self._said(after)}",
-            )
+        self._invariants.check_order(
+            self._said(cells),
+            self._said(after),
+            is_later=all(new.may_follow(old) for new, old in pairs),
+        )
         return Taken(after, out, outcome)
 
     def _run_beside(
@@ -197,11 +199,9 @@ class Switch:
         """Put what the switch sends on the links."""
         out = 0
         for port, data in copies:
-            before = len(self._frames)
-            number = self._frames.number(up=False, port=port, data=data)
-            if number == before:
-                self._invariants.check_answer(self._frames[number])
-            out |= 1 << number
+            out |= 1 << self._frames.number(
+                up=False, port=port, data=data, check=self._invariants.check_answer
+            )
         return out
 
     def _number(self, content: tuple[int, ...]) -> int:

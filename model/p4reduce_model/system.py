@@ -11,6 +11,7 @@ without any budget, and each copy of a multicast has a fate of its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from p4reduce.slots import SlotMachine
@@ -18,6 +19,7 @@ from p4reduce_controller.program import compiled_files
 
 from p4reduce_model.frames import Frame, Frames
 from p4reduce_model.invariants import Invariants
+from p4reduce_model.jobs import Control, control_steps
 from p4reduce_model.scenario import Scenario
 from p4reduce_model.switch import Switch
 from p4reduce_model.worker import Worker
@@ -33,11 +35,14 @@ class Event(NamedTuple):
             frame), or "control" (the controller does its next step).
         whom: a machine's number, or 0.
         which: a slot's or a frame's number, or 0.
+        second: the number of another frame, or the same one again, that is received in the same
+            batch; -1: none is.
     """
 
     what: str
     whom: int = 0
     which: int = 0
+    second: int = -1
 
 
 _CONTROL = Event("control")
@@ -50,6 +55,8 @@ class System:
         scenario: what.
         program: p4c's JSON; None: the committed one.
         machine: makes the machines.
+        control: gives what the controller does.
+        unchecked: names of invariants to leave out, to see what else a fault leads to.
     """
 
     def __init__(
@@ -57,10 +64,12 @@ class System:
         scenario: Scenario,
         program: bytes | None = None,
         machine: type[SlotMachine] = SlotMachine,
+        control: Callable[[Scenario], Control] = control_steps,
+        unchecked: frozenset[str] = frozenset(),
     ) -> None:
         self.scenario = scenario
         self.frames = Frames()
-        invariants = Invariants(scenario)
+        invariants = Invariants(scenario, unchecked)
         self.workers = [
             Worker(scenario, life, rank, self.frames, invariants.check_contribution, machine)
             for life in range(len(scenario.lives))
@@ -74,6 +83,7 @@ class System:
             self.frames,
             compiled_files()[0].read_bytes() if program is None else program,
             invariants,
+            control(scenario),
         )
         self._at_port = {
             worker.port: [n for n, other in enumerate(self.workers) if other.port == worker.port]
@@ -136,7 +146,19 @@ class System:
             while number >= len(by_frame):
                 by_frame.append(self._deliveries(self.frames[len(by_frame)]))
             events += by_frame[number]
+        if self.scenario.batches:
+            events += self._batches(events)
         return events
+
+    def _batches(self, events: list[Event]) -> list[Event]:
+        """Two frames, or one twice, that a machine receives at once."""
+        single = [event for event in events if event.what == "receive"]
+        return [
+            Event("receive", one.whom, one.which, other.which)
+            for one in single
+            for other in single
+            if one.whom == other.whom
+        ]
 
     def own_events(self, whom: int, machine: int) -> list[Event]:
         """What a machine can do by itself in one of its states."""
@@ -183,7 +205,8 @@ class System:
         worker = self.workers[event.whom]
         at = self._machines_from + event.whom
         if event.what == "receive":
-            stepped = worker.receive(state[at], event.which)
+            both = (event.which,) if event.second < 0 else (event.which, event.second)
+            stepped = worker.receive(state[at], *both)
         elif event.what == "timer":
             stepped = worker.expire(state[at], event.which)
         elif event.what == "submit":

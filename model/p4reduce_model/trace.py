@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 
+from p4reduce_model.explorer import Outcome
 from p4reduce_model.frames import numbers
 from p4reduce_model.system import Event, State, System
 from p4reduce_model.violation import Violation
@@ -12,27 +13,35 @@ from p4reduce_model.violation import Violation
 _WIDTH = 10  # of the column that says who
 
 
-def describe(system: System, events: Iterable[Event], violation: Violation | None) -> str:
+def describe(system: System, outcome: Outcome) -> str:
     """Return a run as text, one numbered step for each event, and what is wrong at its end.
 
-    Each distinct frame has a number, #n; what is sent by one step is delivered by a later one, or
-    never. A frame that is delivered more than once is a duplicate.
+    Frames are numbered, #n, in the order in which they are sent. What one step sends is delivered
+    by a later one, or never; a frame that is delivered again is a duplicate.
     """
-    lines = [f"scenario {system.scenario.name}"]
-    state, delivered = system.first, set[tuple[int, int]]()
-    for step, event in enumerate(events, start=1):
+    lines = [f"scenario: {system.scenario.name}"]
+    delivered: set[tuple[int, int]] = set()
+    known: dict[int, int] = {}
+
+    def labels(number: int) -> int:
+        return known.setdefault(number, len(known))
+
+    state: State | None = system.first
+    for step, event in enumerate((*outcome.trace, *outcome.run), start=1):
+        if state is None:
+            break
+        if step == len(outcome.trace) + 1:
+            lines.append("      From here on no frame is lost, but all that are in flight.")
         try:
             after = system.after(state, event)
         except Violation:
             after = None
-        first, *rest = _step(system, state, event, after, delivered)
+        first, *rest = _step(system, state, event, after, delivered, labels)
         lines.append(f"{step:4}  {first}")
         lines += [f"      {line}" for line in rest]
-        if after is None:
-            break
         state = after
-    if violation is not None:
-        lines.append(f"WRONG {violation}")
+    if outcome.violation is not None:
+        lines.append(f"WRONG {outcome.violation}")
     return "\n".join(lines)
 
 
@@ -42,6 +51,7 @@ def _step(
     event: Event,
     after: State | None,
     delivered: set[tuple[int, int]],
+    labels: Callable[[int], int],
 ) -> Iterator[str]:
     worker = system.workers[event.whom]
     if event.what == "control":
@@ -59,7 +69,10 @@ def _step(
         name = "switch" if frame.up else worker.name
         again = " again" if (event.whom, frame.number) in delivered else ""
         delivered.add((event.whom, frame.number))
-        yield f"{name:{_WIDTH}}  gets #{frame.number}{again}  {frame}"
+        yield f"{name:{_WIDTH}}  gets #{labels(frame.number)}{again}  {frame}"
+        if event.second >= 0:
+            frame = system.frames[event.second]
+            yield f"{'':{_WIDTH}}  and, in the same batch, #{labels(frame.number)}  {frame}"
     if after is None:
         return
     if event.what == "switch":
@@ -69,7 +82,8 @@ def _step(
     for number in numbers(system.sent(state, event)):
         frame = system.frames[number]
         whom = "the switch" if frame.up else f"port {frame.port}"
-        yield f"{'':{_WIDTH}}    sends #{number} to {whom}  {frame}"
+        yield f"{'':{_WIDTH}}    sends #{labels(number)} to {whom}  {frame}"
     if event.what in ("receive", "submit", "timer"):
-        view = worker.view(system.machine(after, event.whom))
-        yield f"{'':{_WIDTH}}    {view.text}"
+        text = worker.view(system.machine(after, event.whom)).text
+        if text != worker.view(system.machine(state, event.whom)).text:
+            yield f"{'':{_WIDTH}}    {text}"

@@ -15,7 +15,7 @@ def explored(scenario: Scenario, *, reduce: bool = True) -> Outcome:
     system = System(scenario)
     outcome = explore(system, reduce=reduce)
     if outcome.violation is not None:
-        pytest.fail(describe(system, outcome.trace, outcome.violation), pytrace=False)
+        pytest.fail(describe(system, outcome), pytrace=False)
     return outcome
 
 

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each fault that such protocols are known for, planted in the real code, is found."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from p4reduce_model.faults import FAULTS, Fault
+from p4reduce_model.progress import PROGRESS
+from p4reduce_model.trace import describe
+
+P4C = [
+    pytest.mark.p4c,
+    pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH"),
+]
+
+
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Mapping[str, Future[bytes | None]]]:
+    """The programs with faults, compiled side by side and while others are explored."""
+    if shutil.which("p4c-bm2-ss") is None:
+        yield {}
+        return
+    with ThreadPoolExecutor(2) as pool:
+        yield {fault.name: pool.submit(fault.program) for fault in FAULTS if fault.edits}
+
+
+def faults() -> list[object]:
+    """Those of the worker first: they need no compiler."""
+    return [
+        pytest.param(fault, id=fault.name, marks=P4C if fault.edits else [])
+        for fault in sorted(FAULTS, key=lambda fault: bool(fault.edits))
+    ]
+
+
+@pytest.mark.parametrize("fault", faults())
+def test_a_planted_fault_is_found(
+    fault: Fault, programs: Mapping[str, Future[bytes | None]]
+) -> None:
+    program = programs[fault.name].result(timeout=100) if fault.edits else None
+    system, outcome = fault.hunt(program)
+    assert outcome.violation is not None, f"{outcome.states} states, and nothing wrong in them"
+    assert outcome.violation.invariant == fault.breaks
+    trace = describe(system, outcome)
+    print(trace)
+    assert str(outcome.violation) in trace
+    assert outcome.trace or outcome.violation.invariant == PROGRESS
