@@ -13,7 +13,7 @@ def zeros(*pairs: tuple[int, int]) -> frozenset[tuple[int, int]]:
 
 _SPARSE = Call(3, zeros=zeros((0, 0), (1, 1), (0, 2)))
 _SPARSE_3 = Call(3, zeros=zeros((0, 0), (1, 1), (2, 2), (2, 1)))
-_TWICE = (Call(2), Call(1, in_place=True))
+_TWICE = (Call(2), Call(1, in_place=True, dtype="int8"))
 
 SMALL = [
     Scenario("dense", ranks=2, slots=1, lives=((Call(4),),)),
@@ -21,7 +21,7 @@ SMALL = [
     Scenario("dense, 2 slots", ranks=2, slots=2, lives=((Call(2),),)),
     Scenario("calls in a row", ranks=2, slots=1, lives=((*_TWICE, Call(0)),)),
     Scenario("zeros", ranks=2, slots=1, lives=((_SPARSE,),)),
-    Scenario("floats", ranks=2, slots=1, lives=((Call(2, floating=True),),)),
+    Scenario("floats", ranks=2, slots=1, lives=((Call(2, dtype="float32"),),)),
     Scenario("rounds overflow", ranks=2, slots=1, lives=((Call(3),),), first_round=0xFFFFFFFE),
     Scenario("slow transport", ranks=2, slots=1, lives=((Call(2),),), hesitant=True),
     Scenario(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from p4reduce.wire import NO_BLOCK, Flag, Kind
+from p4reduce.wire import NO_BLOCK, Flag, Format, Kind
 
 from p4reduce_model.frames import Frame
 from p4reduce_model.scenario import FIRST_JOB, Addend, Scenario
@@ -23,6 +23,7 @@ class Cell:
     heard: int
     tag: int
     block: int
+    format: int
     flags: int
     words: tuple[int, ...]
 
@@ -60,12 +61,14 @@ class Invariants:
             if wanted.any():
                 self._fail(
                     "counted once",
-                    f"{where} has heard {heard}, but lacks {self._scenario.addends(wanted)}",
+                    f"{where} has heard {heard}, but lacks "
+                    f"{self._scenario.addends(life, call, wanted)}",
                 )
             return
-        kind = np.dtype(f">i{self._scenario.lane_format.lane_bytes}")
+        kind = np.dtype(f">i{Format(cell.format).lane_bytes}")
         data = b"".join(word.to_bytes(256, "big") for word in cell.words)
-        self._compare(np.frombuffer(data, kind).astype(np.int64), wanted, where, heard)
+        lanes = np.frombuffer(data, kind).astype(np.int64)
+        self._compare((life, call), lanes, wanted, where)
 
     # -- Frames --------------------------------------------------------------------------------
 
@@ -79,13 +82,13 @@ class Invariants:
         if head.contributors != self._all:
             self._fail("complete results", f"{where} lacks ranks")
         wanted = self._sum(life, call, head.block, list(range(self._scenario.ranks)))
-        half = self._scenario.half
+        half = self._scenario.half(life, call)
         if head.flags & Flag.FIRST_HALF:
             wanted = wanted[:half]
         elif head.flags & Flag.SECOND_HALF:
             wanted = wanted[half:]
         lanes = frame.lanes if head.flags & Flag.PAYLOAD else np.zeros_like(wanted)
-        self._compare(lanes, wanted, where, list(range(self._scenario.ranks)))
+        self._compare((life, call), lanes, wanted, where)
 
     def check_contribution(self, frame: Frame) -> None:
         """All ranks mean the same block by a round, unless they do not call the same."""
@@ -121,26 +124,23 @@ class Invariants:
     def _sum(self, life: int, call: int, block: int, ranks: list[int]) -> npt.NDArray[np.int64]:
         """The sum of one contribution to a block of each of these ranks."""
         scenario = self._scenario
-        lanes = np.zeros(2 * scenario.half, np.int64)
+        half = scenario.half(life, call)
+        lanes = np.zeros(2 * half, np.int64)
         if block == NO_BLOCK:
             return lanes
         for rank in ranks:
             addend = Addend(life, rank, call, block)
             lane = scenario.lane[addend]
-            lanes[[lane, lane + scenario.half]] += scenario.lane_value(addend)
+            lanes[[lane, lane + half]] += scenario.lane_value(addend)
         return lanes
 
     def _compare(
         self,
+        call: tuple[int, int],
         lanes: npt.NDArray[np.int64],
         wanted: npt.NDArray[np.int64],
         where: str,
-        heard: list[int],
     ) -> None:
         if not np.array_equal(lanes, wanted):
-            ranks = ", ".join(map(str, heard))
-            self._fail(
-                "counted once",
-                f"{where}, in which ranks {ranks} were heard, holds "
-                f"{self._scenario.addends(lanes)}",
-            )
+            holds, should = (self._scenario.addends(*call, part) for part in (lanes, wanted))
+            self._fail("counted once", f"{where} holds {holds}, and should hold {should}")

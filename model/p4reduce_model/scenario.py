@@ -9,17 +9,19 @@ often it holds which contribution.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
+from p4reduce.blocks import Array
+from p4reduce.precision import lane_format
 from p4reduce.quantise import Quantiser
 from p4reduce.wire import Format
 
 FIRST_JOB = 7
 """Incarnation id of the first job; those after it count on."""
 
+_LANES = Format.INT32.lanes // 2
 _SHOWN = 4  # addends in a message
 
 FIRST_SLOT = 3  # of the jobs, in the switch: not 0, so that forgetting it would show
@@ -32,20 +34,21 @@ class Call:
     Attributes:
         blocks: how many; 0: the ranks only meet.
         zeros: the (rank, block) pairs that are all zeros.
-        floating: float32 in place of int32; the blocks then have different exponents.
+        dtype: float32, or an integer type, which comes with a lane format of its own. Blocks of
+            floats have different exponents.
         in_place: the result overwrites the input.
         differs: ranks that call it by another name, which is a mistake to be found.
     """
 
     blocks: int = 1
     zeros: frozenset[tuple[int, int]] = frozenset()
-    floating: bool = False
+    dtype: str = "int32"
     in_place: bool = False
     differs: frozenset[int] = frozenset()
 
     @property
-    def dtype(self) -> type[np.float32] | type[np.int32]:
-        return np.float32 if self.floating else np.int32
+    def floating(self) -> bool:
+        return np.dtype(self.dtype).kind == "f"
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,6 @@ class Scenario:
     wiped: bool = False
     timers: bool = True
     batches: bool = True
-    lane_format: Format = field(default=Format.INT32, kw_only=True)
 
     def but(self, **changes: object) -> Scenario:
         """A scenario that differs in some points."""
@@ -113,17 +115,20 @@ class Scenario:
                 for rank in range(self.ranks)
             )
         }
-        if len(lanes) > self.half:
+        if len(lanes) > _LANES:
             raise ValueError(
-                f"{self.name}: {len(lanes)} contributions, but only {self.half} lanes to tell "
+                f"{self.name}: {len(lanes)} contributions, but only {_LANES} lanes to tell "
                 "them apart"
             )
         return lanes
 
-    @property
-    def half(self) -> int:
-        """Lanes in half a block."""
-        return self.lane_format.lanes // 2
+    def format(self, life: int, call: int) -> Format:
+        """The lanes that a call's blocks travel in."""
+        return lane_format(np.dtype(self.lives[life][call].dtype), None, self.ranks)
+
+    def half(self, life: int, call: int) -> int:
+        """Lanes in half a block of a call."""
+        return self.format(life, call).lanes // 2
 
     def is_zero(self, addend: Addend) -> bool:
         """Whether that block is all zeros."""
@@ -145,37 +150,41 @@ class Scenario:
             return int(value)
         largest = max(self.value(replace(addend, rank=rank)) for rank in range(self.ranks))
         exponent = int(np.float32(largest).view(np.uint32)) >> 23
-        return round(value * Quantiser(self.ranks, self.lane_format).scale(exponent))
+        return round(value * Quantiser(self.ranks).scale(exponent))
 
-    def input(self, life: int, call: int, rank: int) -> npt.NDArray[np.float32 | np.int32]:
+    def input(self, life: int, call: int, rank: int) -> Array:
         """What a rank calls it with; flat, of whole blocks."""
-        what = self.lives[life][call]
-        rows = np.zeros((what.blocks, self.lane_format.lanes), what.dtype)
+        what, half = self.lives[life][call], self.half(life, call)
+        rows = np.zeros((what.blocks, 2 * half), what.dtype)
         for block in range(what.blocks):
             addend = Addend(life, rank, call, block)
-            rows[block, [self.lane[addend], self.lane[addend] + self.half]] = self.value(addend)
+            rows[block, [self.lane[addend], self.lane[addend] + half]] = self.value(addend)
         return rows.reshape(-1)
 
-    def result(self, life: int, call: int) -> npt.NDArray[np.float32 | np.int32] | None:
+    def result(self, life: int, call: int) -> Array | None:
         """What every rank must get; None: an error, as the ranks do not call the same."""
         if self.lives[life][call].differs:
             return None
         inputs = [self.input(life, call, rank) for rank in range(self.ranks)]
-        total: npt.NDArray[np.float32 | np.int32] = np.sum(inputs, axis=0, dtype=inputs[0].dtype)
+        total: Array = np.sum(inputs, axis=0, dtype=inputs[0].dtype)
         return total
 
-    def addends(self, lanes: npt.NDArray[np.int64 | np.float32]) -> str:
-        """Say which contributions a block holds, or one half of it, as far as its lanes tell."""
+    def addends(self, life: int, call: int, lanes: Array) -> str:
+        """Say which contributions a block holds, or one half of it, as far as its lanes tell.
+
+        `life` and `call` are what it should be a block of.
+        """
+        half = self.half(life, call)
         owners = {lane: addend for addend, lane in self.lane.items()}
         words = []
         for lane in np.flatnonzero(lanes):
-            if lane >= self.half and lanes[lane - self.half] == lanes[lane]:
+            if lane >= half and lanes[lane - half] == lanes[lane]:
                 continue  # said already
-            addend, value = owners.get(int(lane) % self.half), lanes[lane]
+            addend, value = owners.get(int(lane) % half), lanes[lane]
             if addend is None:
                 words.append(f"{value:g} in lane {lane}, which is nobody's")
                 continue
-            one = self.value(addend) if lanes.dtype == np.float32 else self.lane_value(addend)
+            one = self.value(addend) if lanes.dtype.kind == "f" else self.lane_value(addend)
             times = f"{value / one:g} x" if one else f"{value:g} in the lane of"
             words.append(f"{times} {addend}")
         shown = [*words[:_SHOWN], f"and {len(words) - _SHOWN} more"][: len(words)]

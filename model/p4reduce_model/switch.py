@@ -222,6 +222,7 @@ class Switch:
                 heard=part[column["heard_ranks"]],
                 tag=part[column["tags"]],
                 block=part[column["blocks"]],
+                format=part[column["formats"]],
                 flags=part[column["all_flags"]],
                 words=tuple(part[column[f"sums{word}"]] for word in range(4)),
             )

@@ -43,13 +43,9 @@ NOT_STATE = {
     ("SlotMachine", "_sent_at"): "for the timeouts",
     ("SlotMachine", "heard_switch_at"): "for texts of errors",
     ("SlotMachine", "_heard"): "for texts of errors",
-    ("SlotMachine", "_rows"): "scratch: written before it is read",
-    ("SlotMachine", "_lanes"): "scratch",
-    ("SlotMachine", "_raw_lanes"): "the same memory",
+    ("SlotMachine", "_codecs"): "constants, and scratch: written before it is read",
     ("SlotMachine", "_mark"): "scratch",
     ("SlotMachine", "_numbers"): "constant",
-    ("SlotMachine", "_quantiser"): "constant",
-    ("SlotMachine", "_outgoing_lanes"): "the same memory as `outgoing`",
     **{("FrameBuffer", name): "the same memory as `raw`" for name in _VIEWS},
     ("Collective", "next_nonzero"): "constant",
     ("Collective", "exponents"): "constant",
@@ -209,7 +205,9 @@ class Worker:
     def _collective(self, call: int, source: Array) -> Collective:
         what = self._scenario.lives[self.life][call]
         name = "another" if self.rank in what.differs else None
-        plan = plans.allreduce(source, Operation.SUM, name, self._targets[call])
+        plan = plans.allreduce(
+            source, Operation.SUM, name, self._targets[call], world_size=self._scenario.ranks
+        )
         collective = Collective(
             plan.call,
             plan.source,
@@ -217,7 +215,7 @@ class Worker:
             sequence=call,
             slots=self._scenario.slots,
             timeout=1.0,
-            lane_format=self._scenario.lane_format,
+            lane_format=plan.lane_format,
         )
         collective.deadline = math.inf  # a timeout of the caller's ends everything; no question
         return collective
@@ -271,9 +269,9 @@ class Worker:
         machine.heard_switch_at = _NOW if disturbed else -math.inf
         machine._heard[:] = 1 if disturbed else 0
         machine._mark[:] = 1 if disturbed else 0
-        machine._lanes[:] = _GARBAGE if disturbed else 0
-        for rows in machine._rows.values():
-            rows[:] = _GARBAGE if disturbed else 0
+        for codec in machine._codecs.values():
+            for scratch in (codec._lanes, *codec._scratch.values()):
+                scratch.view(np.uint8)[:] = _GARBAGE if disturbed else 0
         if disturbed:
             machine.outgoing.flags[:] |= np.uint8(Flag.RETRANSMISSION)
 
@@ -400,7 +398,7 @@ class Worker:
 
     def _check_blocks(self, call: int, *, complete: bool) -> None:
         # By halves, as a result may come in two.
-        half = self._scenario.half
+        half = self._scenario.half(self.life, call)
         target = self._targets[call].reshape(-1, 2, half)
         untouched = self._untouched[call].reshape(-1, 2, half)
         result = self._results[call]
@@ -411,7 +409,11 @@ class Worker:
                 continue
             nothing = np.array_equal(found, untouched[block, part])
             if complete or not nothing:
-                what = "nothing, but is done" if nothing else self._scenario.addends(found)
+                what = (
+                    "nothing, but is done"
+                    if nothing
+                    else self._scenario.addends(self.life, call, found)
+                )
                 raise Violation(
                     "results", f"{self.name} gets for block {block} of call {call}: {what}"
                 )
