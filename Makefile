@@ -45,6 +45,12 @@ test: $(READY)  ## every test that this machine can run; says what it skips and 
 model: $(READY)  ## check the protocol exhaustively, by the compiled program and the worker (minutes)
 	PYTHONPATH=model $(PYTHON) -m p4reduce_model
 
+# SECONDS are shared among the tests; SEED=… repeats what one of them has printed.
+SECONDS := 300
+.PHONY: fuzz
+fuzz: $(READY)  ## random frames, requests and files at everything that reads them, for SECONDS=300
+	FUZZ_SECONDS=$(SECONDS) $(PYTHON) -m pytest -m fuzz --timeout=0
+
 .PHONY: lint
 lint: $(READY)  ## ruff and mypy --strict
 	$(VENV)/bin/ruff check .

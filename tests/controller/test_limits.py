@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +24,6 @@ EXPECTED = frozenset(grpc.StatusCode) - {
     grpc.StatusCode.UNIMPLEMENTED,
     grpc.StatusCode.INTERNAL,
 }
-CALLS = int(os.environ.get("FUZZ_CALLS", "40"))  # of each method
 
 Call = Callable[[str, bytes], grpc.StatusCode]
 
@@ -60,13 +58,6 @@ def raw(alive: RunningController) -> Iterator[Call]:
             return grpc.StatusCode.OK
 
         yield call
-
-
-@pytest.fixture
-def rng() -> random.Random:
-    seed = int(os.environ.get("SEED") or random.randrange(1 << 32))
-    print(f"seed {seed}")
-    return random.Random(seed)
 
 
 # -- Size ----------------------------------------------------------------------------------------
@@ -215,20 +206,26 @@ def hostile(rng: random.Random, message: Any) -> Any:
     return message
 
 
-def test_hostile_values(raw: Call, rng: random.Random) -> None:
+@pytest.mark.fuzz
+def test_hostile_values(raw: Call, fuzz: Any) -> None:
     service = pb.DESCRIPTOR.services_by_name["Control"]
-    for method in METHODS:
-        request = getattr(pb, service.methods_by_name[method].input_type.name)
-        for _ in range(5 if method == STREAMING else CALLS):
-            message = hostile(rng, request())
+    for number in fuzz.rounds(40):
+        for method in METHODS:
+            if method == STREAMING and number % 8:
+                continue  # each takes as long as we wait
+            request = getattr(pb, service.methods_by_name[method].input_type.name)
+            message = hostile(fuzz.random, request())
             if method == "DeleteJob" and message.name == "bystander":
                 continue
             assert raw(method, message.SerializeToString()) in EXPECTED, f"{method}({message})"
 
 
-def test_noise(raw: Call, rng: random.Random) -> None:
-    for method in METHODS:
-        for _ in range(5 if method == STREAMING else CALLS):
-            noise = rng.randbytes(rng.choice((1, 10, 100, 1000)))
+@pytest.mark.fuzz
+def test_noise(raw: Call, fuzz: Any) -> None:
+    for number in fuzz.rounds(20):
+        for method in METHODS:
+            if method == STREAMING and number % 8:
+                continue
+            noise = fuzz.random.randbytes(fuzz.random.choice((1, 10, 100, 1000)))
             assert raw(method, noise) in EXPECTED, f"{method}: {noise!r}"
     assert raw("NoSuchMethod", b"") is grpc.StatusCode.UNIMPLEMENTED

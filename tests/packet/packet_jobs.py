@@ -58,12 +58,19 @@ class Job:
         world_size: how many ranks.
         slots: how many; each job has others, until all have been used.
         base: the first slot, for a job that is to have those of another.
+        far: give it an id that differs from those of other jobs in many bits.
     """
 
     def __init__(
-        self, bed: Testbed, world_size: int, *, slots: int = 2, base: int | None = None
+        self,
+        bed: Testbed,
+        world_size: int,
+        *,
+        slots: int = 2,
+        base: int | None = None,
+        far: bool = False,
     ) -> None:
-        self.id = next(_jobs)
+        self.id = next(_jobs) ^ (0xFFFF_0000 if far else 0)
         self.world_size = world_size
         self.slots = slots
         self.base = _take(slots) if base is None else base

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,8 @@ Rng = np.random.Generator
 def bystanders(bed: Testbed, jobs: Jobs) -> Iterator[None]:
     """Two jobs in the middle of a round before the test; both finish it after the test, and one
     has a round with lanes, a result kept and a repetition on top."""
-    waiting, kept = jobs(4), jobs(2)
+    # A mutation of another job's frames must not turn them into one of these.
+    waiting, kept = jobs(4, far=True), jobs(2, far=True)
     for rank in range(3):
         bed.exchange([waiting.send(rank, constant(rank + 1))])
     bed.exchange([kept.send(0, constant(5))])
@@ -117,43 +119,53 @@ def good_frames(job: Job, turn: int) -> list[Sent]:
     ]
 
 
+@pytest.mark.fuzz
 @pytest.mark.usefixtures("bystanders")
-def test_noise(bed: Testbed, rng: Rng) -> None:
+def test_noise(bed: Testbed, fuzz: Any) -> None:
     """Random bytes of random length."""
-    frames = [rng.bytes(int(rng.integers(14, LONGEST + 1))) for _ in range(FRAMES // 4)]
-    hail(bed, [(int(rng.choice(PORTS)), frame) for frame in frames])
+    rng = fuzz.numpy
+    for _ in fuzz.rounds(1):
+        frames = [rng.bytes(int(rng.integers(14, LONGEST + 1))) for _ in range(FRAMES // 4)]
+        hail(bed, [(int(rng.choice(PORTS)), frame) for frame in frames])
 
 
+@pytest.mark.fuzz
 @pytest.mark.usefixtures("bystanders")
-def test_noise_behind_right_headers(bed: Testbed, jobs: Jobs, rng: Rng) -> None:
+def test_noise_behind_right_headers(bed: Testbed, jobs: Jobs, fuzz: Any) -> None:
     """Random bytes from each header on, so that every state of the parser gets some."""
+    rng = fuzz.numpy
     job = jobs(2)
     frame = job.frame(0, constant(1))
     starts = [14, 34, 42, 78]
-    sent = []
-    for _ in range(FRAMES // 2):
-        start = int(rng.choice(starts))
-        body = rng.bytes(int(rng.integers(LONGEST - start)))
-        sent.append((int(rng.choice(PORTS)), frame[:start] + body))
-    hail(bed, sent)
-    finish(bed, job, 2)
+    for _ in fuzz.rounds(1):
+        sent = []
+        for _ in range(FRAMES // 2):
+            start = int(rng.choice(starts))
+            body = rng.bytes(int(rng.integers(LONGEST - start)))
+            sent.append((int(rng.choice(PORTS)), frame[:start] + body))
+        hail(bed, sent)
+    fresh = jobs(2)  # a body may have been a good contribution to any round of the other
+    finish(bed, fresh, 0)
 
 
+@pytest.mark.fuzz
 @pytest.mark.usefixtures("bystanders")
 @pytest.mark.parametrize("checksum", ["kept", "made-right"])
-def test_mutations(bed: Testbed, jobs: Jobs, rng: Rng, checksum: str) -> None:
+def test_mutations(bed: Testbed, jobs: Jobs, fuzz: Any, checksum: str) -> None:
     """Frames that are nearly right, of all kinds."""
+    rng = fuzz.numpy
     job = jobs(2)
-    kinds = good_frames(job, 0)
-    sent = []
-    for _ in range(FRAMES):
-        port, frame = kinds[int(rng.integers(len(kinds)))]
-        frame = mutate(rng, frame)
-        if checksum == "made-right":
-            frame = with_right_checksum(frame)
-        sent.append((port if rng.random() < 0.8 else int(rng.choice(PORTS)), frame))
-    outcomes = hail(bed, sent).outcomes
-    assert outcomes[Outcome.MALFORMED] > 0
+    for turn in fuzz.rounds(1):
+        kinds = good_frames(job, turn)
+        sent = []
+        for _ in range(FRAMES):
+            port, frame = kinds[int(rng.integers(len(kinds)))]
+            frame = mutate(rng, frame)
+            if checksum == "made-right":
+                frame = with_right_checksum(frame)
+            sent.append((port if rng.random() < 0.8 else int(rng.choice(PORTS)), frame))
+        outcomes = hail(bed, sent).outcomes
+        assert outcomes[Outcome.MALFORMED] > 0
     fresh = jobs(2)  # a mutation may have been a good contribution to any round of the other
     finish(bed, fresh, 0)
 

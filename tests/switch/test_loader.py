@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import subprocess
 from pathlib import Path
@@ -110,13 +109,12 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     return found
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("name", ["tables", "parsing", "checksums", "flow"])
-def test_damaged_json_loads_or_gives_a_load_error(name: str) -> None:
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
-    generator = random.Random(seed)
+def test_damaged_json_loads_or_gives_a_load_error(fuzz: Any, name: str) -> None:
+    generator = fuzz.random
     text = config(name)
-    for _ in range(120):
+    for _ in fuzz.rounds(120):
         root = json.loads(text)
         container, key = generator.choice(places(root))
         if generator.random() < 0.4:
