@@ -18,12 +18,13 @@ from p4reduce.compression import (
     Cat,
     CompressedAllreduce,
     Compressor,
+    MemoryCat,
     Packets,
     TopK,
     Uncompressed,
 )
 from simulate import run_rank
-from study import LANES, switch_link
+from study import AGREED, CAT, LANES, MEMORY_CAT, UNCOMPRESSED, switch_link
 from tasks import TASKS, Task
 
 RADIO_METHOD = "CAT for IEEE 802.15.4"
@@ -31,21 +32,30 @@ PACKETS = {
     "CAT for Ethernet packets": Packets.ethernet(),
     RADIO_METHOD: Packets.ieee802154(),
 }
-METHODS = ("uncompressed", "top 2 blocks", "CAT", "CAT, blocks agreed", *PACKETS)
+METHODS = (
+    UNCOMPRESSED,
+    "top 2 blocks",
+    CAT,
+    CAT + AGREED,
+    MEMORY_CAT,
+    MEMORY_CAT + AGREED,
+    *PACKETS,
+)
 
 
 def compressor(method: str, task: Task, rank: int, feedback: bool) -> Compressor:
     """One of METHODS."""
     size, link = task.ranks, switch_link(task.ranks)
-    if method == "uncompressed":
+    if method == UNCOMPRESSED:
         return Uncompressed(world_size=size)
     if method == "top 2 blocks":
         share = 2 / -(-task.dimension // LANES)
         return TopK(world_size=size, density=min(1.0, share), error_feedback=feedback)
     if method in PACKETS:
         return Cat(world_size=size, unit=1, cost=PACKETS[method], error_feedback=feedback)
-    agreement = Agreement.BLOCKS if method == "CAT, blocks agreed" else Agreement.OWN
-    return Cat(world_size=size, cost=link, error_feedback=feedback, agreement=agreement)
+    agreement = Agreement.BLOCKS if method.endswith(AGREED) else Agreement.OWN
+    kind = MemoryCat if method.startswith(MEMORY_CAT) else Cat
+    return kind(world_size=size, cost=link, error_feedback=feedback, agreement=agreement)
 
 
 def main() -> None:

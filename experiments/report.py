@@ -10,12 +10,17 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from study import BANDWIDTH, RADIO, UNCOMPRESSED, Outcome
+from study import AGREED, BANDWIDTH, CAT, MEMORY_CAT, RADIO, UNCOMPRESSED, Outcome
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
-CAT_COLOURS = {"CAT": "tab:red", "CAT, blocks agreed": "tab:orange"}
+CAT_COLOURS = {
+    CAT: "tab:red",
+    CAT + AGREED: "tab:orange",
+    MEMORY_CAT: "tab:green",
+    MEMORY_CAT + AGREED: "tab:olive",
+}
 LIMITED = {"Ethernet packets": BANDWIDTH, "IEEE 802.15.4": RADIO}
 
 
@@ -52,7 +57,7 @@ def comparison(outcomes: list[Outcome]) -> str:
         reached = [one for one in group if one.fixed and one.cost is not None]
         best = min(reached, key=lambda one: one.cost or 0.0, default=None)
         dense = next(one for one in group if one.method == UNCOMPRESSED)
-        for cat in (one for one in group if one.method.startswith("CAT")):
+        for cat in (one for one in group if one.method.startswith(CAT)):
             comparable = best is not None and best.cost is not None and cat.cost is not None
             ratio = f"{cat.cost / best.cost:.2f}" if comparable else "-"  # type: ignore[operator,union-attr]
             saved = f"{dense.cost / cat.cost:.1f}" if dense.cost and cat.cost else "-"
@@ -169,17 +174,21 @@ def plot_grid(outcomes: list[Outcome], feedback: bool, path: Path, *, seconds: b
 
 
 def plot_levels(outcomes: list[Outcome], path: Path) -> None:
-    """T and alpha over the steps of CAT's runs with feedback."""
-    cats = [one for one in outcomes if one.method == "CAT" and one.feedback]
+    """T and alpha over the steps of CAT with feedback: the paper's rule, dashed, and ours."""
+    cats = [one for one in outcomes if one.method in (CAT, MEMORY_CAT) and one.feedback]
     tasks = list(dict.fromkeys(one.task for one in cats))
     figure, grid = plt.subplots(
         2, len(tasks), figsize=(4.5 * len(tasks), 5.5), squeeze=False, sharex="col"
     )
     for j, task in enumerate(tasks):
+        links = list(dict.fromkeys(cat.link for cat in cats))
         for one in (cat for cat in cats if cat.task == task):
             steps = np.arange(1, len(one.trace.levels) + 1)
-            grid[0][j].plot(steps, np.mean(one.trace.levels, axis=1), label=one.link)
-            grid[1][j].plot(steps, one.trace.alphas, label=one.link)
+            colour = f"C{links.index(one.link)}"
+            style = {"color": colour, "linestyle": "--" if one.method == CAT else "-"}
+            label = one.link if one.method == MEMORY_CAT else None
+            grid[0][j].plot(steps, np.mean(one.trace.levels, axis=1), label=label, **style)
+            grid[1][j].plot(steps, one.trace.alphas, **style)
         grid[0][j].set_title(task)
         grid[0][j].set_yscale("log")
         grid[0][j].set_xscale("log")

@@ -62,8 +62,10 @@ class Plan:
 TARGET = 0.9
 PLANS = {
     "cancer": Plan(sorted([9, *study.powers(496, 1, 2), 287]), 60, 1500, blocks=False),
-    "text": Plan([1, 4, 8, 16, 64, 245, 256, 1024, 4096], 60, 400, switch_steps=30),
-    "digits": Plan([1, 4, 8, 16, 64, 250, 256, 1024, 4096], 200, 400, (True,), switch_steps=100),
+    "text": Plan(sorted([*study.powers(5000, 1, 2), 245]), 60, 400, switch_steps=30),
+    "digits": Plan(sorted([*study.powers(5000, 1, 2), 250]), 200, 400, (True,), switch_steps=100),
+    "parity": Plan(sorted([9, *study.powers(2145, 1, 2), 267]), 60, 400, (True,), blocks=False),
+    "wide": Plan(sorted([*study.powers(5000, 1, 2), 240]), 200, 400, (True,)),
 }
 ACCURACY_SEEDS = 3
 

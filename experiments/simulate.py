@@ -22,8 +22,6 @@ from p4reduce.compression import (
 )
 from tasks import Task, Vector
 
-LOSS_EVERY = 5
-
 
 @dataclass
 class Trace:
@@ -34,6 +32,7 @@ class Trace:
         alphas: mean of the ranks' alpha; NaN where a method has none.
         steps, losses: where the loss was measured.
         masks: which blocks each rank sent, one array a step, if blocks were the unit.
+        proposed: numbers that were all-reduced beforehand in each step, for the ranks to agree.
         accuracy: at the end.
         moved: bytes counted by the communicator before the first step and after each; over the
             switch only.
@@ -44,6 +43,7 @@ class Trace:
     steps: list[int] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     masks: list[np.ndarray] = field(default_factory=list)
+    proposed: int = 0
     accuracy: float = float("nan")
     moved: list[int] = field(default_factory=list)
 
@@ -71,6 +71,7 @@ def run(
         pairs = list(zip(compressors, gradients, strict=True))
         wanted = [compressor.propose("x", gradient) for compressor, gradient in pairs]
         agreed = np.sum(np.array(wanted), axis=0) if wanted[0] is not None else None
+        trace.proposed = agreed.size if agreed is not None else 0
         sent = [compressor.compress("x", gradient, agreed) for compressor, gradient in pairs]
         total = sent[0].values.copy()
         for one in sent[1:]:
@@ -108,18 +109,13 @@ def run_rank(
 
 def _measure(task: Task, x: Vector, step: int, trace: Trace, target: float | None) -> bool:
     """Whether the run is over: the target reached, or the loss beyond recovery."""
-    early = step < 30 or task.dimension < 1000
-    if not early and (step + 1) % LOSS_EVERY:
-        return False
     loss = task.loss(x)
     trace.steps.append(step + 1)
     trace.losses.append(loss)
     return (target is not None and loss <= target) or not loss < 100
 
 
-def spent(
-    trace: Trace, task: Task, cost: CostModel, scheme: Scheme, unit: int, agreed_units: int = 0
-) -> np.ndarray:
+def spent(trace: Trace, task: Task, cost: CostModel, scheme: Scheme, unit: int) -> np.ndarray:
     """What a rank has paid after each step: the mean over the ranks, in the model's unit.
 
     Args:
@@ -128,19 +124,20 @@ def spent(
         cost: the link.
         scheme: how the run's messages are encoded.
         unit: of the run's choices.
-        agreed_units: numbers all-reduced beforehand in each step (32 bits each).
     """
     encoding = scheme.encoding(task.dimension, unit)
     if isinstance(cost, SwitchLink):
-        first = cost.dense_cost(Scheme.SPARSE.encoding(agreed_units, 256)) if agreed_units else 0.0
+        first = 0.0
+        if trace.proposed:
+            first = cost.dense_cost(Scheme.SPARSE.encoding(trace.proposed, 256))
         seconds = [first + float(cost.seconds(cost.traffic_of(mask))) for mask in trace.masks]
         return np.cumsum(seconds)
     levels = np.array(trace.levels)
     # Where naming the elements costs more than sending all of them, a sender sends all.
     prices = np.minimum(cost.cost(np.maximum(levels, 1), encoding), cost.dense_cost(encoding))
     prices[levels == 0] = 0.0
-    if agreed_units:
-        prices = prices + cost.dense_cost(Scheme.SPARSE.encoding(agreed_units))
+    if trace.proposed:
+        prices = prices + cost.dense_cost(Scheme.SPARSE.encoding(trace.proposed))
     return np.cumsum(prices.mean(axis=1))
 
 

@@ -13,6 +13,7 @@ from p4reduce.compression import (
     Cat,
     Compressor,
     CostModel,
+    MemoryCat,
     Packets,
     Payload,
     Scheme,
@@ -34,6 +35,7 @@ ELEMENT_MODELS: dict[str, CostModel] = {
 }
 LANES = 256
 UNCOMPRESSED = "uncompressed"
+CAT, MEMORY_CAT, AGREED = "CAT", "CAT with memory", ", blocks agreed"
 
 
 @dataclass(frozen=True)
@@ -82,13 +84,12 @@ def _outcome(
     trace: Trace,
     target: float,
     unit: int,
-    agreed: int = 0,
 ) -> Outcome:
     if method == UNCOMPRESSED and not isinstance(model, SwitchLink):
         price = model.dense_cost(Scheme.SPARSE.encoding(task.dimension, unit))
         paid = price * np.arange(1.0, len(trace.levels) + 1)
     else:
-        paid = spent(trace, task, model, Scheme.SPARSE, unit, agreed)
+        paid = spent(trace, task, model, Scheme.SPARSE, unit)
     reached = trace.steps_to(target)
     cost = float(paid[reached - 1]) if reached else None
     steps = reached or len(trace.levels)
@@ -113,9 +114,10 @@ def elements(
         yield _outcome(task, link, model, UNCOMPRESSED, feedback, dense, target, 1)
         for level, trace in sweep.items():
             yield _outcome(task, link, model, f"T = {level}", feedback, trace, target, 1)
-        say(f"{task.title}: CAT, {link}, feedback {feedback}")
-        trace = run(task, _cat(task, model, 1, feedback), target=target, steps=steps)
-        yield _outcome(task, link, model, "CAT", feedback, trace, target, 1)
+        for method, kind in kinds(feedback):
+            say(f"{task.title}: {method}, {link}, feedback {feedback}")
+            trace = run(task, _cat(kind, task, model, 1, feedback), target=target, steps=steps)
+            yield _outcome(task, link, model, method, feedback, trace, target, 1)
 
 
 def blocks(
@@ -134,14 +136,17 @@ def blocks(
         say(f"{task.title}: fixed {level} blocks, feedback {feedback}")
         trace = run(task, _topk(task, level, LANES, feedback), target=target, steps=steps)
         yield _outcome(task, name, link, f"T = {level}", feedback, trace, target, LANES)
-    say(f"{task.title}: CAT on blocks, feedback {feedback}")
-    trace = run(task, _cat(task, link, LANES, feedback), target=target, steps=steps)
-    yield _outcome(task, name, link, "CAT", feedback, trace, target, LANES)
-    agreement = Agreement.BLOCKS
-    trace = run(task, _cat(task, link, LANES, feedback, agreement), target=target, steps=steps)
-    units = -(-task.dimension // LANES)
-    method = "CAT, blocks agreed"
-    yield _outcome(task, name, link, method, feedback, trace, target, LANES, units)
+    for agreement, suffix in ((Agreement.OWN, ""), (Agreement.BLOCKS, AGREED)):
+        for method, kind in kinds(feedback):
+            say(f"{task.title}: {method}{suffix} on blocks, feedback {feedback}")
+            make = _cat(kind, task, link, LANES, feedback, agreement)
+            trace = run(task, make, target=target, steps=steps)
+            yield _outcome(task, name, link, method + suffix, feedback, trace, target, LANES)
+
+
+def kinds(feedback: bool) -> list[tuple[str, type[Cat]]]:
+    """The paper's rule; with feedback also the one that counts on it."""
+    return [(CAT, Cat), (MEMORY_CAT, MemoryCat)] if feedback else [(CAT, Cat)]
 
 
 def _topk(task: Task, level: int, unit: int, feedback: bool) -> Callable[[int], Compressor]:
@@ -152,13 +157,14 @@ def _topk(task: Task, level: int, unit: int, feedback: bool) -> Callable[[int], 
 
 
 def _cat(
+    kind: type[Cat],
     task: Task,
     model: CostModel,
     unit: int,
     feedback: bool,
     agreement: Agreement = Agreement.OWN,
 ) -> Callable[[int], Compressor]:
-    return lambda rank: Cat(
+    return lambda rank: kind(
         world_size=task.ranks,
         unit=unit,
         cost=model,

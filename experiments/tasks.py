@@ -125,6 +125,18 @@ def breast_cancer() -> LogisticRegression:
     return LogisticRegression("breast cancer", rows, labels, 1 / len(labels), 1500)
 
 
+def digits_parity() -> LogisticRegression:
+    """1,797 real images: is the digit odd? 64 pixels and their products, 2,145 dense features."""
+    images, digits = load_digits(return_X_y=True)
+    features = PolynomialFeatures(2).fit_transform(images / 16)
+    features = StandardScaler().fit_transform(features)
+    features[:, 0] = 1.0
+    features /= np.linalg.norm(features, axis=1).mean()
+    labels = np.where(digits % 2, 1.0, -1.0).astype(np.float32)
+    rows = sparse.csr_matrix(features.astype(np.float32))
+    return LogisticRegression("digits parity", rows, labels, 1 / len(labels), 1500)
+
+
 def synthetic_text(documents: int = 6000, words: int = 47236) -> LogisticRegression:
     """Made-up text in the shape of RCV1: 47,236 features, about 90 of them in a document.
 
@@ -161,10 +173,19 @@ class Network(Task):
     accuracy is 4.5 samples; the seed draws split, first weights and batches.
     """
 
-    HIDDEN, CLASSES, BATCH, RATE = 256, 10, 32, 0.1
+    CLASSES, BATCH = 10, 32
 
-    def __init__(self, seed: int = 0, steps: int = 400) -> None:
-        self.title, self.steps, self.ranks, self.seed = "digits network", steps, 4, seed
+    def __init__(
+        self,
+        seed: int = 0,
+        steps: int = 400,
+        *,
+        title: str = "digits network",
+        hidden: int = 256,
+        rate: float = 0.1,
+    ) -> None:
+        self.title, self.steps, self.ranks, self.seed = title, steps, 4, seed
+        self.HIDDEN, self.RATE = hidden, rate
         images, labels = load_digits(return_X_y=True)
         images = (images / 16).astype(np.float32)
         order = np.random.default_rng(seed).permutation(len(labels))
@@ -240,4 +261,6 @@ TASKS: dict[str, Callable[[], Task]] = {
     "cancer": breast_cancer,
     "text": synthetic_text,
     "digits": Network,
+    "parity": digits_parity,
+    "wide": lambda: Network(7, title="wide network", hidden=1024, rate=0.2),
 }

@@ -11,7 +11,17 @@ import numpy.typing as npt
 import p4reduce
 from p4reduce.compression import CompressedAllreduce, compressor_by_name
 
-NAMES = ("none", "topk:0.1", "topk:0.2/int8", "cat", "cat:signs", "cat:level", "cat:blocks")
+NAMES = (
+    "none",
+    "topk:0.1",
+    "topk:0.2/int8",
+    "cat",
+    "cat:own",
+    "cat:paper",
+    "cat:signs",
+    "cat:paper,level",
+    "cat:paper,blocks",
+)
 STEPS = 3
 SIZE = 256 * 50 + 3
 

@@ -19,6 +19,7 @@ from p4reduce.compression import (
     CompressedAllreduce,
     Compressor,
     DenseSwitchOver,
+    MemoryCat,
     Payload,
     RandomK,
     Scheme,
@@ -367,18 +368,24 @@ def test_compressed_allreduce_runs_the_strokes_in_order() -> None:
         ("mstopk:0.1", ApproximateTopK),
         ("randomk:0.5", RandomK),
         ("threshold:0.01", Threshold),
-        ("cat", Cat),
+        ("cat", MemoryCat),
+        ("cat:own", MemoryCat),
+        ("cat:level/int8", MemoryCat),
+        ("cat:paper", Cat),
+        ("cat:paper,level", Cat),
+        ("cat:blocks,paper/int16", Cat),
         ("cat:signs/int8", Cat),
         ("cat:stochastic", Cat),
-        ("cat:level", Cat),
-        ("cat:blocks/int16", Cat),
     ],
 )
 def test_compressors_have_names(text: str, kind: type[Compressor]) -> None:
     compressor = compressor_by_name(text, 4)
     assert type(compressor) is kind
     gradients = [gradient_of(seed) for seed in range(4)]
-    exchange([compressor_by_name(text, 4) for _ in range(4)], gradients)
+    link = SwitchLink(4, 1e7, 1e-3)  # as measured: its lanes are those of a name without any
+    ranks = [compressor_by_name(text, 4, link) for _ in range(4)]
+    for _ in range(2):
+        exchange(ranks, gradients)
     assert compressor.lane_bits == (8 if "int8" in text else 16 if "int16" in text else 32)
 
 
@@ -390,6 +397,8 @@ def test_compressors_have_names(text: str, kind: type[Compressor]) -> None:
         ("topk:2", "density 2.0 is not within"),
         ("topk:x", "topk: needs a number, not 'x'"),
         ("cat:x", "there is no 'x' kind of cat"),
+        ("cat:own,blocks", "own and blocks exclude each other"),
+        ("cat:signs,blocks", "ranks can agree on blocks with scheme"),
         ("int4", "there is none of that name"),
         ("topk:0.1/int4", "lanes are int16 or int8, not 'int4'"),
         ("threshold:-1", "threshold -1.0 is negative"),

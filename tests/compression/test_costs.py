@@ -14,7 +14,7 @@ from p4reduce.compression import costs
 from p4reduce.compression.base import DenseSwitchOver
 from p4reduce.compression.costs import SwitchLink
 from p4reduce.compression.levels import Scheme
-from p4reduce.compression.measure import measure_link
+from p4reduce.compression.probe import measure_link
 
 
 def play(masks: costs.BoolArray, slots: int, last: int, rank: int) -> tuple[int, int, int, int]:

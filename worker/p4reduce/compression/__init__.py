@@ -20,7 +20,8 @@ from p4reduce.compression.costs import (
     Traffic,
 )
 from p4reduce.compression.levels import Choice, Levels, Scheme, choose, measure
-from p4reduce.compression.measure import measure_link
+from p4reduce.compression.memory import MemoryCat
+from p4reduce.compression.probe import measure_link
 from p4reduce.compression.reducer import (
     COMPRESSIONS,
     CompressedAllreduce,
@@ -50,6 +51,7 @@ __all__ = [
     "DenseSwitchOver",
     "Encoding",
     "Levels",
+    "MemoryCat",
     "Packets",
     "Payload",
     "RandomK",

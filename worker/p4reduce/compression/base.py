@@ -235,10 +235,15 @@ class Compressor(ABC):
             agreed: the sum of what the ranks proposed.
         """
 
+    def _new_state(self) -> TensorState:
+        return TensorState()
+
     def _state(self, name: str, gradient: Array) -> TensorState:
         if not np.issubdtype(gradient.dtype, np.floating):
             raise ValueError(f"tensor {name!r} is of {gradient.dtype}; only floats are compressed")
-        state = self.states.setdefault(name, TensorState())
+        state = self.states.get(name)
+        if state is None:
+            state = self.states[name] = self._new_state()
         if state.residual is not None and state.residual.shape != gradient.shape:
             raise ValueError(
                 f"tensor {name!r} has shape {gradient.shape}, but its residual has "

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from p4reduce.compression.base import Array, Compressed, Compressor, DenseSwitch
 from p4reduce.compression.cat import Agreement, Cat
 from p4reduce.compression.costs import CostModel, SwitchLink
 from p4reduce.compression.levels import Scheme
+from p4reduce.compression.memory import MemoryCat
 from p4reduce.compression.sparsifiers import (
     ApproximateTopK,
     RandomK,
@@ -18,6 +20,8 @@ from p4reduce.compression.sparsifiers import (
     TopK,
     Uncompressed,
 )
+
+Kind = TypeVar("Kind")
 
 
 class SumsTensors(Protocol):
@@ -75,10 +79,11 @@ class CompressedAllreduce:
 
 
 COMPRESSIONS = (
-    "none, int16, int8, topk:SHARE, mstopk:SHARE, randomk:SHARE, threshold:RMS, cat, cat:signs, "
-    "cat:stochastic, cat:level, cat:blocks, each of them with /int16 or /int8 appended for narrow "
-    "lanes"
+    "none, int16, int8, topk:SHARE, mstopk:SHARE, randomk:SHARE, threshold:RMS, cat, cat:level, "
+    "cat:own, cat:paper, cat:paper,level, cat:paper,blocks, cat:signs, cat:stochastic, each of "
+    "them with /int16 or /int8 appended for narrow lanes"
 )
+PAPER = "paper"
 
 
 def compressor_by_name(
@@ -87,9 +92,11 @@ def compressor_by_name(
     """A compressor for one rank from a short text, such as a command line's.
 
     Args:
-        text: one of `COMPRESSIONS`, for example "cat", "topk:0.05" or "topk:0.05/int8".
+        text: one of `COMPRESSIONS`, for example "cat", "topk:0.05" or "topk:0.05/int8". "cat" is
+            `MemoryCat` with `Agreement.BLOCKS`, "cat:paper" is `Cat` as in arXiv 2003.06377.
         world_size: ranks whose contributions are summed.
-        cost: what CAT weighs its levels against; default: a SwitchLink of 100 Mbit/s, 1 ms.
+        cost: what CAT weighs its levels against, such as the link of `measure_link`; default: a
+            SwitchLink of 100 Mbit/s, 1 ms. A SwitchLink is taken for the lanes of the name.
         seed: of random choices; the same on all ranks.
 
     Raises:
@@ -108,9 +115,13 @@ def _by_name(text: str, world_size: int, cost: CostModel | None, seed: int) -> C
     if lane_bits is None:
         raise ValueError(f"lanes are int16 or int8, not {lanes!r}")
     common: dict[str, Any] = {"world_size": world_size, "lane_bits": lane_bits, "seed": seed}
-    link = SwitchLink(world_size, 1e8, 1e-3, lane_bytes=lane_bits // 8)
+    cost = SwitchLink(world_size, 1e8, 1e-3) if cost is None else cost
+    switch_over = None
+    if isinstance(cost, SwitchLink):
+        cost = replace(cost, lane_bytes=lane_bits // 8)
+        switch_over = DenseSwitchOver(cost)
     if kind == "cat":
-        return _cat_by_name(argument, cost or link, link, common)
+        return _cat_by_name(argument, cost, switch_over, common)
     if method == "none":
         return Uncompressed(**common)
     if method in ("int16", "int8") and not lanes:
@@ -120,7 +131,7 @@ def _by_name(text: str, world_size: int, cost: CostModel | None, seed: int) -> C
     for name, share in (("topk", TopK), ("mstopk", ApproximateTopK), ("randomk", RandomK)):
         if kind == name:
             density = _number(kind, argument)
-            return share(**common, density=density, switch_over=DenseSwitchOver(link))
+            return share(**common, density=density, switch_over=switch_over)
     raise ValueError("there is none of that name")
 
 
@@ -131,15 +142,27 @@ def _number(kind: str, argument: str) -> float:
         raise ValueError(f"{kind}: needs a number, not {argument!r}") from None
 
 
-def _cat_by_name(argument: str, cost: CostModel, link: SwitchLink, common: dict[str, Any]) -> Cat:
-    schemes = {"": Scheme.SPARSE, "signs": Scheme.SIGNS, "stochastic": Scheme.STOCHASTIC}
-    agreements = {"level": Agreement.LEVEL, "blocks": Agreement.BLOCKS}
-    if argument not in schemes and argument not in agreements:
-        raise ValueError(f"there is no {argument!r} kind of cat")
-    return Cat(
-        **common,
-        cost=cost,
-        scheme=schemes.get(argument, Scheme.SPARSE),
-        agreement=agreements.get(argument, Agreement.OWN),
-        switch_over=DenseSwitchOver(link) if argument not in ("signs", "stochastic") else None,
-    )
+def _cat_by_name(
+    argument: str, cost: CostModel, switch_over: DenseSwitchOver | None, common: dict[str, Any]
+) -> Cat:
+    words = argument.split(",") if argument else []
+    schemes = {"signs": Scheme.SIGNS, "stochastic": Scheme.STOCHASTIC}
+    agreements = {agreement.value: agreement for agreement in Agreement}
+    for word in words:
+        if word not in (*schemes, *agreements, PAPER):
+            raise ValueError(f"there is no {word!r} kind of cat")
+    scheme = _one_of(schemes, words, Scheme.SPARSE)
+    # The paper has these schemes, and each rank choosing by itself.
+    paper = PAPER in words or scheme is not Scheme.SPARSE
+    agreement = _one_of(agreements, words, Agreement.OWN if paper else Agreement.BLOCKS)
+    if scheme is not Scheme.SPARSE or agreement is Agreement.BLOCKS:
+        switch_over = None  # a choice of all blocks is among those that are weighed
+    kind = Cat if paper else MemoryCat
+    return kind(**common, cost=cost, scheme=scheme, agreement=agreement, switch_over=switch_over)
+
+
+def _one_of(known: dict[str, Kind], words: list[str], default: Kind) -> Kind:
+    found = [word for word in words if word in known]
+    if len(found) > 1:
+        raise ValueError(f"{' and '.join(found)} exclude each other")
+    return known[found[0]] if found else default

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CAT for error feedback: what a level delays is not lost, and that changes what a bit earns.
+
+The rule of arXiv 2003.06377 maximises alpha(T) / C(T): as if what is left out were lost. That holds
+without feedback, and at the first step. `MemoryCat` minimises instead the price of a whole run,
+
+    (steps that a run at level T takes) * C(T).
+
+**Steps.** With feedback x is the uncompressed iterate less a residual that has yet to be sent (the
+"virtual iterate" of Stich and Karimireddy, arXiv 1909.05350), so that a run is not slower in
+proportion: it lags. If each message takes the share alpha of what waits, and the gradient g stays
+the same, the residual settles at e = (1/alpha - 1) g: the lag is 1/alpha - 1 steps. And what
+arrives late is worth less, as the gradient has changed: of the 1 - alpha that waits, let the share
+q(T) still be of use when it is sent. What uncompressed takes t steps and one more then takes
+
+    t / (alpha + q (1 - alpha)) + 1 + k (1/alpha - 1).
+
+How long the run will be nobody says; what is known is how long it has been: t is the number of
+steps so far. At t = 0 the sum is 1/alpha, and the rule is the paper's. Later the lag, which is paid
+once, counts for less and less against the price, which is paid each step, as long as q is high.
+Where q is 0 it is the paper's rule again.
+
+**Measured, not assumed,** are k and q, per tensor, by sums over about the last ten steps:
+
+* The age a of what waits: a unit's is the number of steps since it was sent; the mean is weighted
+  with the gradient's energy. k is a, divided by the mean 1/alpha - 1 of the levels used: the
+  residual is flatter than the gradient, so that messages take less than the share alpha of it.
+* The persistence of the gradient, <e, g> / (a <g, g'>), with the previous step's gradient g'. It is
+  1 if g has been the same while e came together, 0 if it points elsewhere by now. The noise of
+  minibatches cancels in both products, as it is drawn anew each step, and so it is not taken for
+  progress that waits. If worth fades with age as exp(-age / tau), this gives tau, and the q of any
+  level: exp(-k (1/alpha - 1) / tau).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple, dataclass, field, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.compression.base import (
+    Array,
+    Compressed,
+    Selected,
+    TensorState,
+    nonzero_blocks,
+)
+from p4reduce.compression.cat import Agreement, Cat
+from p4reduce.compression.costs import FloatArray
+from p4reduce.compression.levels import Levels, Scheme, unit_energy
+
+DECAY = 0.9  # of the sums, a step: about the last ten count
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Sums over the latest steps, with g, g', e and a as in the module's text.
+
+    All have the dimension of an energy, so that they can be all-reduced in one block with
+    energies: the switch's integers share an exponent.
+
+    Attributes:
+        waiting: <e, g>.
+        persistent: a <g, g'>: what `waiting` would be if g had been the same all along.
+        aged: a |g|².
+        lag: (1/alpha - 1) |g|² of the level used.
+        energy: |g|².
+    """
+
+    waiting: float = 0.0
+    persistent: float = 0.0
+    aged: float = 0.0
+    lag: float = 0.0
+    energy: float = 0.0
+
+    def followed_by(self, latest: Evidence) -> Evidence:
+        """With another step, the past having faded."""
+        pairs = zip(astuple(self), astuple(latest), strict=True)
+        return Evidence(*(DECAY * past + new for past, new in pairs))
+
+    @property
+    def stretch(self) -> float:
+        """k: how much longer a unit waits than alpha says. 1 where nothing is known."""
+        return self.aged / self.lag if self.aged > 0 and self.lag > 0 else 1.0
+
+    @property
+    def fading(self) -> float:
+        """1/tau, a step: how fast what waits loses its worth; infinite if it has none."""
+        if not self.aged > 0:
+            return 0.0
+        if not (self.waiting > 0 and self.persistent > 0):
+            return math.inf
+        return max(0.0, math.log(self.persistent / self.waiting)) * self.energy / self.aged
+
+    def steps_of_a_run(self, alpha: FloatArray, uncompressed: int) -> FloatArray:
+        """How many steps do the work of `uncompressed` steps and one more, for each alpha."""
+        waits = self.stretch * (1.0 / alpha - 1.0)
+        useful = np.exp(-self.fading * waits) if math.isfinite(self.fading) else 0.0
+        result: FloatArray = uncompressed / (alpha + useful * (1.0 - alpha)) + 1.0 + waits
+        return result
+
+
+NUMBERS = len(fields(Evidence))
+
+
+@dataclass(slots=True)
+class MemoryState(TensorState):
+    """What `MemoryCat` remembers of a tensor besides.
+
+    Attributes:
+        own: evidence of this rank.
+        weighed: the evidence that the choice rests on: `own`, or the sum of all ranks'.
+        gradient: of the previous step, flat; None at first.
+        ages: of the units, steps since each was sent; None at first.
+        lag: 1/alpha - 1 of the latest level.
+    """
+
+    own: Evidence = field(default_factory=Evidence)
+    weighed: Evidence = field(default_factory=Evidence)
+    gradient: Array | None = None
+    ages: npt.NDArray[np.int32] | None = None
+    lag: float = 0.0
+
+
+@dataclass
+class MemoryCat(Cat):
+    """CAT whose choice counts on error feedback: see the module's text for the rule.
+
+    For sparsification with feedback only. With `Agreement.BLOCKS` the ranks' evidence is summed
+    along with their energies, so that they still choose the same blocks. Beside the residual it
+    keeps the previous gradient: twice the memory of `Cat`.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.feedback or self.scheme is not Scheme.SPARSE:
+            raise ValueError(
+                f"this rule is for scheme {Scheme.SPARSE} with error feedback, not for "
+                f"{self.scheme} with error_feedback={self.error_feedback}"
+            )
+
+    def propose(self, name: str, gradient: Array) -> Array | None:
+        """As `Cat.propose`; the evidence, `NUMBERS` numbers, follows the energies."""
+        if self.agreement is Agreement.OWN:
+            return None
+        state = _memory(self._state(name, gradient))
+        self._observe(state, gradient.reshape(-1))
+        proposed = super().propose(name, gradient)
+        if proposed is None or self.agreement is Agreement.LEVEL:
+            return proposed
+        return np.concatenate([proposed, np.array(astuple(state.own), dtype=proposed.dtype)])
+
+    def compress(self, name: str, gradient: Array, agreed: Array | None = None) -> Compressed:
+        """As `Compressor.compress`."""
+        result = super().compress(name, gradient, agreed)
+        state = _memory(self.states[name])
+        if result.dense:
+            state.lag = 0.0
+        sent = nonzero_blocks(result.values, self.unit)
+        ages = np.zeros(sent.shape, dtype=np.int32) if state.ages is None else state.ages
+        state.ages = np.where(sent, np.int32(0), ages + np.int32(1))
+        return result
+
+    def _new_state(self) -> TensorState:
+        return MemoryState()
+
+    def _observe(self, state: MemoryState, gradient: Array) -> None:
+        """Add to the evidence what this step's gradient says about what waits."""
+        before, residual, ages = state.gradient, state.residual, state.ages
+        if before is not None and residual is not None and ages is not None:
+            energies = unit_energy(gradient, self.unit)
+            energy = float(energies.sum())
+            aged = float(ages @ energies)
+            latest = Evidence(
+                waiting=_product(residual.reshape(-1), gradient),
+                persistent=aged / energy * _product(gradient, before) if energy > 0 else 0.0,
+                aged=aged,
+                lag=state.lag * energy,
+                energy=energy,
+            )
+            state.own = state.own.followed_by(latest)
+        state.gradient = gradient.copy()
+        state.weighed = state.own
+
+    def _choose(self, state: TensorState, levels: Levels, dimension: int) -> int:
+        count = len(levels.alpha)
+        if not count:
+            return 0
+        memory = _memory(state)
+        encoding = self.scheme.encoding(dimension, self.unit)
+        costs = self._price(state).cost(np.arange(1, count + 1), encoding)
+        steps = memory.weighed.steps_of_a_run(levels.alpha, state.step)
+        best = int(np.argmin(steps * costs))
+        memory.lag = 1.0 / float(levels.alpha[best]) - 1.0
+        return best + 1
+
+    def _select(
+        self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
+    ) -> Selected:
+        memory = _memory(state)
+        if self.agreement is Agreement.OWN:
+            self._observe(memory, gradient)
+        elif self.agreement is Agreement.BLOCKS and agreed is not None:
+            memory.weighed = Evidence(*(float(number) for number in agreed[-NUMBERS:]))
+            agreed = agreed[:-NUMBERS]
+        return super()._select(state, gradient, wanted, agreed)
+
+
+def _product(one: Array, other: Array) -> float:
+    return float(np.einsum("i,i->", one, other, dtype=np.float64))
+
+
+def _memory(state: TensorState) -> MemoryState:
+    assert isinstance(state, MemoryState), "made by _new_state"
+    return state
