@@ -7,6 +7,7 @@ whole frames through the port of the rank that has most, as the controller reads
 after the last frame.
 
     python bench/sparse_bytes.py [--megabytes 100] [--density 0.01] [--workers 4] [--json FILE]
+        [--docs]
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import p4reduce
+from in_docs import put_table
 from machine import describe, machine
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
@@ -62,7 +64,7 @@ class Result:
 def reduce_all(overlap: str, density: float, blocks: int, report: Path) -> None:
     """What each rank does; rank 0 stays until the others have left, and fetches the counts."""
     seconds = []
-    with p4reduce.init() as comm:
+    with p4reduce.init(timeout=TIMEOUT) as comm:
         masks = draw(overlap, comm.size, blocks, density, [SEED])
         mine = tensor(masks, comm.rank)
         out = np.empty_like(mine)
@@ -134,12 +136,31 @@ def measure(workers: int, blocks: int, density: float) -> list[Result]:
     return results
 
 
+def table(results: list[Result]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows for the documentation."""
+    rows = [
+        [
+            one.name if one.density == 1 else f"{one.density:.3g}, {one.name}",
+            f"{one.union:.4g}",
+            f"{one.megabytes_up:.3g} ({one.percent_up:.3g} %)",
+            f"{one.megabytes_down:.3g} ({one.percent_down:.3g} %)",
+            f"{one.repeated:.1%}",
+            f"{one.seconds:.3g} s",
+            f"{one.speedup:.3g}",
+        ]
+        for one in results
+    ]
+    head = ["blocks", "union", "MB up", "MB down", "repeated by timers", "time", "speedup"]
+    return head, rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--megabytes", type=float, default=100.0, help="of the tensor")
     parser.add_argument("--density", type=float, default=0.01, help="share of the blocks")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--docs", action="store_true", help="update docs/performance.md")
     parser.add_argument("--overlap", choices=OVERLAPS, help=argparse.SUPPRESS)
     parser.add_argument("--blocks", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
@@ -162,6 +183,8 @@ def main() -> None:
             f"{one.megabytes_up:9.3f}{one.megabytes_down:9.3f}{one.percent_up:8.2f}"
             f"{one.percent_down:8.2f}{one.repeated:7.1%}"
         )
+    if options.docs:
+        put_table("sparse-bytes", *table(results))
     if options.json is not None:
         report = {"machine": host, "results": [asdict(result) for result in results]}
         options.json.write_text(json.dumps(report, indent=2) + "\n")

@@ -14,7 +14,7 @@ With links of B bytes a second each way and n ranks:
 Neither counts headers: here they are 78 bytes a frame.
 
     python bench/sparsity.py [--quick] [--switches embedded bmv2] [--workers 2 4 8]
-        [--bandwidth 5] [--megabytes 1.5] [--json FILE] [--plot FILE]
+        [--bandwidth 5] [--megabytes 1.5] [--json FILE] [--plot FILE] [--docs]
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import p4reduce
+from in_docs import IMAGES, put_table
 from machine import describe, machine
 from p4reduce_lab.choice import Choice, choose
 from p4reduce_lab.errors import UnavailableError
@@ -130,7 +131,7 @@ def masks_of(point: Point, workers: int, blocks: int, repetition: int) -> Masks:
 def reduce_all(blocks: int, bandwidth: float, report: Path) -> None:
     """What each rank does: leaves its times and counts of each point."""
     figures: dict[str, dict[str, Any]] = {}
-    with p4reduce.init(slots=SLOTS) as comm:
+    with p4reduce.init(slots=SLOTS, timeout=TIMEOUT) as comm:
         hosts = [f"{SUBNET}.{rank + 1}" for rank in range(comm.size)]
         with Ring(comm.rank, hosts, comm.barrier) as ring:
             for point in points(comm.size, seconds_dense(blocks, bandwidth)):
@@ -234,6 +235,31 @@ def measure(choice: Choice, workers: int, blocks: int, bandwidth: float) -> list
     return results
 
 
+def table(results: list[Result]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows for the documentation: a column for each switch."""
+    switches = list(dict.fromkeys(one.switch for one in results))
+    groups: dict[tuple[int, str, float], dict[str, Result]] = {}
+    for one in results:
+        groups.setdefault((one.workers, one.overlap, one.density), {})[one.switch] = one
+    rows = []
+    for (workers, overlap, density), of_switch in groups.items():
+        first = next(iter(of_switch.values()))
+        times = [
+            f"{of.median_ms:,.0f} ({of.fastest_ms:,.0f} to {of.slowest_ms:,.0f})" if of else ""
+            for of in map(of_switch.get, switches)
+        ]
+        gains = [f"{of.times_ring:.2f}" for of in map(of_switch.get, switches) if of]
+        rows.append(
+            [
+                *(str(workers), overlap, f"{density:g}", f"{first.model_ms:,.0f}"),
+                *times,
+                ", ".join(gains),
+            ]
+        )
+    head = ["workers", "blocks", "density", "model, ms", *(f"{name}, ms" for name in switches)]
+    return [*head, "times the ring's bound"], rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument(
@@ -245,6 +271,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="4 workers, embedded switch, 0.5 MB")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--plot", type=Path, default=PLOT, help="where the picture goes")
+    parser.add_argument("--docs", action="store_true", help="update docs/performance.md")
     parser.add_argument("--blocks", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -282,6 +309,9 @@ def main() -> None:
     if options.json is not None:
         report = {"machine": host, "results": [asdict(result) for result in results]}
         options.json.write_text(json.dumps(report, indent=2) + "\n")
+    if options.docs:
+        options.plot = IMAGES / "sparsity.png"
+        put_table("sparsity", *table(results))
     title = f"{blocks * BLOCK_BYTES / 1e6:.3g} MB, links of {options.bandwidth:g} Mbit/s"
     try:
         # An extra of the package: the figures are there without it.

@@ -33,7 +33,7 @@ def plot(results: list[Result], title: str, path: Path) -> None:
     """
     counts = sorted({one.workers for one in results})
     figure, panels = plt.subplots(
-        1, len(counts), figsize=(1 + 3.6 * len(counts), 4.6), sharey=True, squeeze=False
+        1, len(counts), figsize=(1 + 3.6 * len(counts), 5.0), sharey=True, squeeze=False
     )
     for axes, workers in zip(panels[0], counts, strict=True):
         some = [one for one in results if one.workers == workers]
@@ -41,7 +41,6 @@ def plot(results: list[Result], title: str, path: Path) -> None:
         _measurements(axes, some)
         axes.set(title=f"{workers} workers", xscale="log", yscale="log")
         axes.set_xlim(LOWEST, HIGHEST)
-        axes.set_xlabel("density: share of the blocks that a rank has")
         axes.set_xticks([0.01, 0.1, 0.4, 1.0], ["0.01", "0.1", "0.4", "1"])
         axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -49,8 +48,9 @@ def plot(results: list[Result], title: str, path: Path) -> None:
     panels[0][0].set_ylabel("time of an all-reduce, ms")
     handles, labels = panels[0][-1].get_legend_handles_labels()
     figure.suptitle(title)
-    figure.legend(handles, labels, loc="lower center", ncols=4, fontsize=9, frameon=False)
-    figure.tight_layout(rect=(0, 0.1, 1, 1))
+    figure.supxlabel("density: share of the blocks that a rank has", y=0.165, fontsize=10)
+    figure.legend(handles, labels, loc="lower center", ncols=3, fontsize=9, frameon=False)
+    figure.tight_layout(rect=(0, 0.155, 1, 1))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
