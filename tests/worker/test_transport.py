@@ -314,6 +314,43 @@ def test_faults_of_one_direction_only(up: bool) -> None:
     assert counts[Fault.DROP] == 0
 
 
+def test_losses_come_in_bursts(pair: tuple[UnixTransport, UnixTransport]) -> None:
+    """As much of the time as without, but all at once."""
+    near, far = pair
+    now, frames = 0.0, numbered(1)
+    faulty = FaultyTransport(near, FaultPlan(drop=0.2, burst=0.01, seed=5), clock=lambda: now)
+    lost = []
+    for step in range(8_000):
+        now = step * 0.001
+        faulty.send(frames, np.arange(1))
+        lost.append(not receive_all(far))
+    starts = np.count_nonzero(np.diff(np.array(lost, np.int8)) == 1)
+    assert 0.08 < np.mean(lost) < 0.32  # 0.2 expected, 0.03 standard deviation
+    assert 7 < np.sum(lost) / starts < 15  # ten frames a burst
+
+
+def test_an_outage_lasts_as_long_as_it_should() -> None:
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    near, far = (UnixTransport.of_socket(end) for end in ends)
+    now = [10.0]
+    plan = FaultPlan(outage_after=0.5, outage_seconds=1.0)
+    faulty = FaultyTransport(near, plan, clock=lambda: now[0])
+    through = []
+    for now[0] in (10.0, 10.49, 10.51, 11.49, 11.51):
+        faulty.send(numbered(3), np.arange(3))
+        through.append(len(receive_all(far)))
+    assert through == [3, 3, 0, 0, 3]
+    near.close()
+    far.close()
+
+
+def test_faults_of_one_rank_only() -> None:
+    for stream, lost in ((0, False), (2, True)):
+        plan = FaultPlan(drop=0.9, only=2, stream=stream)
+        received, _ = through_faults(plan, 200, up=True)
+        assert (len(received) < 200) == lost
+
+
 def test_reordered_and_delayed_frames_come_late_but_come() -> None:
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     near, far = (UnixTransport.of_socket(end) for end in ends)
@@ -370,6 +407,8 @@ def test_faults_hold_on_to_what_the_kernel_does_not_take(
 def test_plan_is_read_from_text() -> None:
     plan = FaultPlan.parse("drop=0.01, duplicate=0.02,reorder=0.5,seed=7,up=0", stream=3)
     assert plan == FaultPlan(drop=0.01, duplicate=0.02, reorder=0.5, seed=7, up=False, stream=3)
+    plan = FaultPlan.parse("burst=0.1,outage_after=0.5,outage_seconds=1,only=2")
+    assert plan == FaultPlan(burst=0.1, outage_after=0.5, outage_seconds=1.0, only=2)
 
 
 @pytest.mark.parametrize(
@@ -380,6 +419,7 @@ def test_plan_is_read_from_text() -> None:
         ("drop=1", "drop=1:"),
         ("drop=-0.1", "drop=-0.1:"),
         ("drop", "'drop'"),
+        ("burst=-1", "burst=-1:"),
     ],
 )
 def test_wrong_plans_are_named(text: str, said: str) -> None:

@@ -31,14 +31,18 @@ def wait_for(condition: Callable[[], Any], what: str) -> None:
 
 
 class System:
-    """A switch with ports 1 to 8 and its controller.
+    """A switch with ports from 1 on and its controller.
 
     Args:
         switch: not started yet; has its own directory.
         directory: for the controller's socket, state and log.
+        ports: how many the switch has.
+        lease: in seconds.
     """
 
-    def __init__(self, switch: SwitchLauncher, directory: Path) -> None:
+    def __init__(
+        self, switch: SwitchLauncher, directory: Path, ports: int = PORTS, lease: float = LEASE
+    ) -> None:
         self._switch = switch
         self._numbers = itertools.count()
         self._processes = Processes()
@@ -47,16 +51,16 @@ class System:
         try:
             switch.start(self._processes)
             switch.wait_ready()
-            self._start_controller(directory)
+            self._start_controller(directory, ports, lease)
         except BaseException:
             self.close()
             raise
 
-    def _start_controller(self, directory: Path) -> None:
+    def _start_controller(self, directory: Path, ports: int, lease: float) -> None:
         ready = directory / "controller.ready"
         command = [sys.executable, "-m", "p4reduce_controller", "serve"]
         command += ["--switch", self._switch.grpc_address, "--listen", self.controller]
-        command += ["--ports", f"1-{PORTS}", "--lease", f"{LEASE:g}"]
+        command += ["--ports", f"1-{ports}", "--lease", f"{lease:g}"]
         command += ["--state-dir", f"{directory}/state", "--ready-file", str(ready)]
         self._processes.start("controller", command, log=directory / "controller.log")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -48,7 +49,12 @@ class FaultPlan:
         seed: of the generators.
         up: whether frames to the switch are meant.
         down: whether frames from the switch are meant.
-        stream: makes the generators of several ranks with one seed differ.
+        burst: seconds for which all is lost on average, where anything is; `drop` of the time
+            whatever it is (a Gilbert channel). 0: each frame is lost by itself.
+        outage_after: when nothing comes through any more, in seconds since the transport was made.
+        outage_seconds: for how long.
+        only: the rank that has the faults; negative: all ranks.
+        stream: makes the generators of several ranks with one seed differ: the rank.
     """
 
     drop: float = 0.0
@@ -60,9 +66,15 @@ class FaultPlan:
     seed: int = 0
     up: bool = True
     down: bool = True
+    burst: float = 0.0
+    outage_after: float = 0.0
+    outage_seconds: float = 0.0
+    only: int = -1
     stream: int = 0
 
     def __post_init__(self) -> None:
+        if not 0.0 <= self.burst < math.inf:
+            raise ConfigurationError(f"burst={self.burst:g}: a number of seconds is needed")
         for fault in Fault:
             probability = getattr(self, fault.value)
             if not 0.0 <= probability < 1.0:
@@ -108,16 +120,36 @@ class _Direction:
     generator: np.random.Generator
     clock: Callable[[], float]
     counts: dict[Fault, int] = field(default_factory=lambda: dict.fromkeys(Fault, 0))
+    _began: float = field(init=False)
+    _turns_at: float = field(init=False)  # when a burst begins or ends
+    _in_burst: bool = True
     _held: list[tuple[float, int, bytes]] = field(default_factory=list)
     _order: itertools.count[int] = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self._began = self._turns_at = self.clock()
+
+    def _is_out(self, now: float) -> bool:
+        """Whether nothing comes through at this time."""
+        plan = self.plan
+        if 0.0 <= now - self._began - plan.outage_after < plan.outage_seconds:
+            return True
+        if not plan.burst or not plan.drop:
+            return False
+        while now >= self._turns_at:
+            self._in_burst = not self._in_burst
+            mean = plan.burst * (1.0 if self._in_burst else (1.0 - plan.drop) / plan.drop)
+            self._turns_at += self.generator.exponential(mean)
+        return self._in_burst
 
     def put(self, frames: list[bytes]) -> None:
         """Let frames start, in order."""
         now = self.clock()
         plan = self.plan
+        out, drop = self._is_out(now), 0.0 if plan.burst else plan.drop
         draws = self.generator.random((len(frames), 5))
         for frame, (lost, twice, overtaken, late, share) in zip(frames, draws, strict=True):
-            if lost < plan.drop:
+            if out or lost < drop:
                 self.counts[Fault.DROP] += 1
                 continue
             due = now
@@ -164,6 +196,8 @@ class FaultyTransport:
         self._clock = clock
         up, down = np.random.SeedSequence((plan.seed, plan.stream)).spawn(2)
         none = FaultPlan()
+        if plan.only >= 0 and plan.only != plan.stream:
+            plan = none
         self._up = _Direction(plan if plan.up else none, np.random.default_rng(up), clock)
         self._down = _Direction(plan if plan.down else none, np.random.default_rng(down), clock)
         self._received = FrameBuffer(RECEIVE_BATCH)

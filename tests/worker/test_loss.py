@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Heavy loss, of all kinds: sums stay exact, and everything goes on once frames get through."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import p4reduce
+import pytest
+from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
+from worker_system import System
+
+WORLD = 4
+SLOTS = 16
+BLOCKS = 2 * SLOTS + 1
+# After an outage a rank's timer is at its longest, a quarter of a second. On a machine five times
+# slower than that, with all processes on two cores:
+RECOVERY = 3.0  # seconds
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one rank saw."""
+
+    wrong: int  # sums
+    ends: list[float]  # of its collectives, on the monotonic clock
+    retransmissions: int
+
+
+@pytest.fixture(params=[None])
+def faults(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    plan = f"{request.param},seed={int(time.time())}"
+    print(f"{FAULTS_ENVIRONMENT}={plan}")
+    monkeypatch.setenv(FAULTS_ENVIRONMENT, plan)
+    return plan
+
+
+def reduce_for(comm: p4reduce.Communicator, seconds: float, least: int) -> Run:
+    """Reduce at least so often, and for so long; the ranks agree on when to stop."""
+    end, ends, wrong = time.monotonic() + seconds, [], 0
+    rng = np.random.default_rng(7)  # the same on all ranks: each knows the sum
+    while True:
+        number = rng.integers(-(1 << 28), 1 << 28, BLOCKS * 256, np.int32)
+        more = np.int32(len(ends) < least or time.monotonic() < end)
+        handles = [
+            comm.allreduce_async(number + np.int32(comm.rank)),
+            comm.allreduce_async(np.full(1, more, np.int32)),
+        ]
+        total, going_on = (handle.wait() for handle in handles)
+        wrong += int(np.count_nonzero(total != number * WORLD + sum(range(WORLD))))
+        ends.append(time.monotonic())
+        if not going_on[0]:
+            return Run(wrong, ends, comm.stats.retransmissions)
+
+
+def check(runs: list[Run]) -> None:
+    assert [run.wrong for run in runs] == [0] * WORLD
+    assert len({len(run.ends) for run in runs}) == 1
+    assert sum(run.retransmissions for run in runs) > 0
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        pytest.param("drop=0.3", id="30-percent-both-ways"),
+        pytest.param("drop=0.2,burst=0.02", id="bursts-of-20-ms"),
+        pytest.param("drop=0.3,up=0,only=2", id="one-replica-of-the-multicast"),
+    ],
+    indirect=True,
+)
+def test_sums_are_exact_under_heavy_loss(
+    system: System, faults: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(system.run(WORLD, lambda comm: reduce_for(comm, 0.0, 2), slots=SLOTS))
+    # No slot is stuck: a job that has all of them sees nothing of what was before.
+    monkeypatch.delenv(FAULTS_ENVIRONMENT)
+    runs = system.run(WORLD, lambda comm: reduce_for(comm, 0.0, 1), slots=1024)
+    assert [run.wrong for run in runs] == [0] * WORLD
+
+
+@pytest.mark.parametrize("faults", ["outage_after=0.3,outage_seconds=1"], indirect=True)
+def test_an_outage_of_a_second(system: System, faults: str) -> None:
+    """Nothing at all comes through; then it goes on where it was, in the same job."""
+    runs = system.run(WORLD, lambda comm: reduce_for(comm, 1.5, 2), slots=SLOTS)
+    check(runs)
+    for run in runs:
+        longest = max(after - before for before, after in itertools.pairwise(run.ends))
+        print(f"longest pause {longest:.3f} s of {len(run.ends)} collectives")
+        assert 0.5 < longest < 1.0 + RECOVERY
