@@ -13,6 +13,8 @@ from p4reduce.compression import CompressedAllreduce, compressor_by_name
 
 NAMES = (
     "none",
+    "int16",
+    "int8",
     "topk:0.1",
     "topk:0.2/int8",
     "cat",
@@ -35,16 +37,25 @@ def gradient(rank: int, step: int) -> npt.NDArray[np.float32]:
 
 def main() -> None:
     directory = Path(sys.argv[1])
-    results, blocks = [], []
+    results, blocks, moved = [], [], []
     with p4reduce.init(timeout=60.0) as communicator:
         for name in NAMES:
             compressor = compressor_by_name(name, communicator.size)
             reduce = CompressedAllreduce(communicator, compressor)
-            before = communicator.stats.blocks_sent
+            before = communicator.stats
             rank = communicator.rank
             results += [reduce.sum(gradient(rank, step), name) for step in range(STEPS)]
-            blocks.append(communicator.stats.blocks_sent - before)
-    np.savez(directory / f"rank{rank}.npz", results=np.array(results), blocks=np.array(blocks))
+            after = communicator.stats
+            blocks.append(after.blocks_sent - before.blocks_sent)
+            # What a timer sent again depends on the machine's load.
+            again = after.retransmissions - before.retransmissions
+            moved.append((after.bytes_sent - before.bytes_sent, again))
+    np.savez(
+        directory / f"rank{rank}.npz",
+        results=np.array(results),
+        blocks=np.array(blocks),
+        moved=np.array(moved),
+    )
 
 
 if __name__ == "__main__":

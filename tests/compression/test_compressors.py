@@ -340,9 +340,14 @@ class Alone:
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        self.precisions: list[str | None] = []
 
-    def allreduce(self, array: Array, *, name: str) -> Array:
+    def allreduce(
+        self, array: Array, *, name: str, precision: str | None = None, seed: int | None = None
+    ) -> Array:
         self.names.append(name)
+        self.precisions.append(precision)
+        assert (seed is None) == (precision is None)
         return np.array(array)
 
 
@@ -356,6 +361,20 @@ def test_compressed_allreduce_runs_the_strokes_in_order() -> None:
     assert (mean == reduce.latest["w"].values).all()
     with pytest.raises(ValueError, match="made for 4 ranks"):
         CompressedAllreduce(communicator, Cat(world_size=4))
+
+
+@pytest.mark.parametrize(
+    ("text", "precisions"),
+    [("int16", ["int16"]), ("topk:0.1/int8", ["int8"]), ("cat/int16", [None, "int16"])],
+)
+def test_narrow_lanes_are_those_of_the_all_reduce(text: str, precisions: list[str | None]) -> None:
+    communicator = Alone()
+    reduce = CompressedAllreduce(communicator, compressor_by_name(text, 1))
+    gradient = gradient_of(1)
+    total = reduce.sum(gradient, "w")
+    assert communicator.precisions == precisions, "the ranks agree in full precision"
+    sent = total != 0
+    assert (total[sent] == gradient[sent]).all(), "rounded twice"
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ GOOD = Summary(
     identical_on_all_ranks=True,
     identical_results_on_all_ranks=True,
     max_relative_error=3e-8,
+    error_of_bound=0.6,
     compared_elements=96110,
     contributions=4000,
     results=1000,
@@ -77,8 +78,8 @@ def test_a_good_run_has_no_problems() -> None:
         ({"test_accuracy": float("nan")}, "test accuracy nan"),
         ({"identical_on_all_ranks": False}, "different weights"),
         ({"identical_results_on_all_ranks": False}, "different results"),
-        ({"max_relative_error": 1.1e-6}, "off by 1.10e-06"),
-        ({"max_relative_error": float("nan")}, "off by nan"),
+        ({"max_relative_error": 1.1e-6, "error_of_bound": 1.01}, "off by 1.10e-06"),
+        ({"error_of_bound": float("nan")}, "nan times what its lanes' error bound allows"),
         ({"contributions": 4001}, "4001 contributions for 1000 rounds"),
     ],
 )

@@ -196,6 +196,7 @@ def _check_run(tmp_path: Path, switch: str, workers: int, network: str = "local"
     assert summary["test_accuracy"] > 0.7
     assert summary["identical_on_all_ranks"] is True
     assert summary["max_relative_error"] < 1e-6
+    assert summary["error_of_bound"] <= 1
     assert summary["compared_elements"] == 15 * (summary["parameters"] + 1)
     assert summary["results"] >= 15 * (summary["parameters"] // 256)
     assert summary["contributions"] == workers * summary["results"]

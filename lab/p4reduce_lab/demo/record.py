@@ -4,16 +4,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+import p4reduce
 
 from p4reduce_lab.demo.model import Floats
 
+Doubles = npt.NDArray[np.float64]
+
 RECORDED_STEPS = 400  # at most; a longer training is sampled evenly
-BLOCK_LANES = 256  # int32 lanes of 1,024 bytes: what shares one exponent (docs/protocol.md)
+BLOCK_LANES = {"int32": 256, "int16": 512, "int8": 1024}  # share one exponent (docs/lanes.md)
+FLOAT32_ROUNDING = 2.0**-24  # relative
 
 
 def recorded_every(steps: int) -> int:
@@ -58,20 +63,28 @@ class Accuracy:
     Attributes:
         maximum: The largest error of an element, relative to the largest magnitude among the
             exact sums of its block.
+        of_bound: The largest error of an element, as a share of what
+            :func:`p4reduce.error_bound` and the rounding to float32 allow there.
         elements: How many elements were compared.
     """
 
     maximum: float
+    of_bound: float
     elements: int
 
     def joined(self, other: Accuracy) -> Accuracy:
-        """Of both trainings' sums."""
+        """Of the sums of both."""
         # Not max(): it would lose a NaN.
-        maximum = float(np.max([self.maximum, other.maximum]))
-        return Accuracy(maximum, self.elements + other.elements)
+        return Accuracy(
+            float(np.max([self.maximum, other.maximum])),
+            float(np.max([self.of_bound, other.of_bound])),
+            self.elements + other.elements,
+        )
 
 
-def measure(directory: Path, workers: int, sizes: Sequence[int]) -> Accuracy:
+def measure(
+    directory: Path, workers: int, sizes: Sequence[int], narrow: Mapping[int, str] | None = None
+) -> Accuracy:
     """Compares rank 0's recorded results with the float64 sums of all ranks' contributions.
 
     Args:
@@ -79,6 +92,7 @@ def measure(directory: Path, workers: int, sizes: Sequence[int]) -> Accuracy:
         workers: How many there were.
         sizes: Of the all-reduced tensors that follow each other in a recorded row; blocks start
             anew in each.
+        narrow: By the position of a tensor, its precision if that is not "int32".
     """
     results = np.load(results_path(directory), mmap_mode="r")
     contributions = [
@@ -89,19 +103,30 @@ def measure(directory: Path, workers: int, sizes: Sequence[int]) -> Accuracy:
         exact += rows
     errors = np.abs(results - exact)
     magnitudes = np.abs(exact)
-    maximum = 0.0
-    for start, size in zip(np.cumsum([0, *sizes]), sizes, strict=False):
+    accuracy = Accuracy(0.0, 0.0, 0)
+    for place, (start, size) in enumerate(zip(np.cumsum([0, *sizes]), sizes, strict=False)):
         tensor = slice(start, start + size)
-        starts = np.arange(0, size, BLOCK_LANES)
+        precision = (narrow or {}).get(place, "int32")
+        starts = np.arange(0, size, BLOCK_LANES[precision])
         worst = np.maximum.reduceat(errors[:, tensor], starts, axis=1)
         largest = np.maximum.reduceat(magnitudes[:, tensor], starts, axis=1)
-        # A block whose sums are all zero has to come out as zero: any error there is infinite.
-        relative = np.divide(
-            worst, largest, out=np.where(worst > 0, np.inf, 0.0), where=largest > 0
-        )
-        # Not max(): it would lose a NaN.
-        maximum = float(np.max([maximum, relative.max()]))
-    return Accuracy(maximum, results.size)
+        given = np.zeros(worst.shape)
+        for rows in contributions:
+            mine = np.maximum.reduceat(np.abs(rows[:, tensor]), starts, axis=1)
+            np.maximum(given, mine, out=given)
+        finite = np.where(np.isfinite(given), given, 0.0)  # what is not makes the error so too
+        allowed = p4reduce.error_bound(finite, workers, precision) + largest * FLOAT32_ROUNDING
+        share = Accuracy(_largest(worst, largest), _largest(worst, allowed), worst.size)
+        accuracy = accuracy.joined(share)
+    return replace(accuracy, elements=results.size)
+
+
+def _largest(errors: Doubles, scales: Doubles) -> float:
+    """The largest ratio. Where the scale is 0, any error is infinite."""
+    ratios = np.divide(errors, scales, out=np.where(errors > 0, np.inf, 0.0), where=scales > 0)
+    # A NaN is neither above 0 nor must it be lost.
+    ratios[np.isnan(errors)] = np.nan
+    return float(ratios.max())
 
 
 def contributions_path(directory: Path, rank: int) -> Path:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from p4reduce.compression import compressor_by_name
 from p4reduce_controller.outcome import Outcome
 
 from p4reduce_lab.demo.compressed import TENSOR, Course
@@ -60,12 +61,14 @@ class Results:
         ranks = range(config.workers)
         sizes = tensor_sizes(inputs, config.hidden)
         parameters = sum(sizes.values()) - sizes["loss"]
-        course = None
+        course, narrow = None, {}
         if config.compresses:
             course = Course.mean([Course.load(directory, rank) for rank in ranks])
             whole = measure(directory / UNCOMPRESSED_STAGE, config.workers, list(sizes.values()))
             sizes = {"loss": 1, TENSOR: parameters}
-        accuracy = measure(directory, config.workers, list(sizes.values()))
+            lane_bits = compressor_by_name(config.compression, config.workers).lane_bits
+            narrow = {1: f"int{lane_bits}"}
+        accuracy = measure(directory, config.workers, list(sizes.values()), narrow)
         if config.compresses:
             accuracy = accuracy.joined(whole)
         return cls(
@@ -101,6 +104,7 @@ class Results:
             identical_on_all_ranks=len({report.all_weights for report in reports}) == 1,
             identical_results_on_all_ranks=len({report.results for report in reports}) == 1,
             max_relative_error=self.accuracy.maximum,
+            error_of_bound=self.accuracy.of_bound,
             compared_elements=self.accuracy.elements,
             contributions=contributions,
             results=sum(outcomes.get(outcome.label, 0) for outcome in COMPLETED),

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ACCURACY_TOLERANCE = 0.005  # half a percentage point
-ERROR_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -82,6 +81,8 @@ class Summary:
         identical_results_on_all_ranks: The same of every all-reduce's result.
         max_relative_error: The largest error of an aggregated element against the float64 sum
             of the contributions, relative to the largest magnitude among its block's sums.
+        error_of_bound: The largest error as a share of what :func:`p4reduce.error_bound` and the
+            result's own rounding to float32 allow, at most 1.
         compared_elements: How many aggregated elements that was measured on.
         contributions: Contributions that the switch added up, each once.
         results: Rounds that it completed; each goes to all workers.
@@ -109,6 +110,7 @@ class Summary:
     identical_on_all_ranks: bool
     identical_results_on_all_ranks: bool
     max_relative_error: float
+    error_of_bound: float
     compared_elements: int
     contributions: int
     results: int
@@ -140,10 +142,10 @@ class Summary:
             found.append("the ranks ended with different weights")
         if not self.identical_results_on_all_ranks:
             found.append("the ranks got different results of an all-reduce")
-        if not self.max_relative_error <= ERROR_TOLERANCE:
+        if not self.error_of_bound <= 1:
             found.append(
                 f"an aggregated gradient is off by {self.max_relative_error:.2e} of its block's "
-                f"maximum, more than {ERROR_TOLERANCE:.0e}"
+                f"maximum, {self.error_of_bound:.2f} times what its lanes' error bound allows"
             )
         if self.contributions != self.results * self.workers:
             found.append(
@@ -169,7 +171,8 @@ class Summary:
             *([] if self.compression is None else self.compression.lines()),
             f"final weights    {ranks} on {_count(self.workers, 'rank')}",
             f"largest error    {self.max_relative_error:.1e} of the block's maximum"
-            f"   ({self.compared_elements:,} sums compared with float64)",
+            f"   ({self.compared_elements:,} sums compared with float64,"
+            f" {self.error_of_bound:.2f} of the bound)",
             f"the switch       {self.contributions:,} contributions, {self.results:,} results"
             f"   ({self.contributions_per_second:,.0f} contributions/s,"
             f" median round trip {self.round_trip_us / 1000:.1f} ms)",

@@ -32,13 +32,18 @@ class SumsTensors(Protocol):
         """World size."""
         ...
 
-    def allreduce(self, array: Array, *, name: str) -> Array:
-        """The sum over all ranks."""
+    def allreduce(
+        self, array: Array, *, name: str, precision: str | None = None, seed: int | None = None
+    ) -> Array:
+        """The sum over all ranks, in lanes of `precision`."""
         ...
 
 
 class CompressedAllreduce:
     """Sums tensors over all ranks, each sending what its compressor chooses.
+
+    With a compressor of narrow lanes they travel in such lanes, which round at random on the scale
+    that the ranks agree on; `Compressor.round_here` then only rounds a second time.
 
     Every rank makes the same calls in the same order, with compressors of the same settings.
 
@@ -69,8 +74,14 @@ class CompressedAllreduce:
             agreed = np.asarray(self.communicator.allreduce(wanted, name=f"{name}/level"))
         sent = self.compressor.compress(name, gradient, agreed)
         self.latest[name] = sent
-        total = np.asarray(self.communicator.allreduce(sent.values, name=name))
-        return self.compressor.decompress(name, total)
+        narrow = sent.lane_bits < 32
+        total = self.communicator.allreduce(
+            sent.values,
+            name=name,
+            precision=f"int{sent.lane_bits}" if narrow else None,
+            seed=self.compressor.seed if narrow else None,
+        )
+        return self.compressor.decompress(name, np.asarray(total))
 
     def mean(self, gradient: Array, name: str) -> Array:
         """The sum divided by the world size."""
@@ -90,6 +101,8 @@ def compressor_by_name(
     text: str, world_size: int, cost: CostModel | None = None, *, seed: int = 0
 ) -> Compressor:
     """A compressor for one rank from a short text, such as a command line's.
+
+    It is made for `CompressedAllreduce`: narrow lanes are left to the all-reduce to round to.
 
     Args:
         text: one of `COMPRESSIONS`, for example "cat", "topk:0.05" or "topk:0.05/int8". "cat" is
@@ -114,7 +127,12 @@ def _by_name(text: str, world_size: int, cost: CostModel | None, seed: int) -> C
     lane_bits = {"": 32, "int16": 16, "int8": 8}.get(lanes)
     if lane_bits is None:
         raise ValueError(f"lanes are int16 or int8, not {lanes!r}")
-    common: dict[str, Any] = {"world_size": world_size, "lane_bits": lane_bits, "seed": seed}
+    common: dict[str, Any] = {
+        "world_size": world_size,
+        "lane_bits": lane_bits,
+        "round_here": False,
+        "seed": seed,
+    }
     cost = SwitchLink(world_size, 1e8, 1e-3) if cost is None else cost
     switch_over = None
     if isinstance(cost, SwitchLink):
