@@ -130,6 +130,12 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     help="How long to wait for the switch.",
 )
 @click.option(
+    "--keep-jobs",
+    is_flag=True,
+    help="When told to stop, leave the jobs on the switch, where they go on reducing, for the next "
+    "controller with this --state-dir to take up. Otherwise they end.",
+)
+@click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -163,12 +169,15 @@ def serve(
     hello_burst: int,
     state_dir: Path | None,
     connect_timeout: float,
+    keep_jobs: bool,
     ready_file: Path | None,
     log_level: str,
 ) -> None:
     """Take a switch, put the program on it, and serve jobs until SIGINT or SIGTERM.
 
-    All that was on the switch is replaced. Prints one line when ready, and logs to stderr.
+    All that was on the switch is replaced; but where an earlier controller with this --state-dir
+    was killed, or left its jobs, these are taken up. Prints one line when ready, and logs to
+    stderr. A switch that goes away is waited for.
     """
     # These take long to load, and no other command needs them.
     from p4reduce_controller import serving
@@ -194,6 +203,7 @@ def serve(
             hello_limit=HelloLimit(hello_rate, hello_burst),
             state_directory=state_dir or default_state_directory(),
             connect_timeout=connect_timeout,
+            keep_jobs=keep_jobs,
             tls=TlsFiles.given(tls_cert, tls_key, tls_ca) or options.tls,
             switch_tls=switch_tls_files(switch_tls_cert, switch_tls_key, switch_tls_ca),
         ),

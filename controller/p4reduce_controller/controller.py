@@ -135,10 +135,19 @@ class Controller:
             if removals:
                 await asyncio.wait(removals, timeout=timeout)
             await self._keeper.close()
+            if not self.jobs.worth_keeping():
+                self._start.file.remove()
         self.events.close()
         for task in self._tasks:
             task.cancel()
         await self._link.stop()
+
+    def abandon(self) -> None:
+        """Stop at once, as if killed: what is on disk and on the switch stays as it is."""
+        self._keeper.abandon()
+        self._link.abandon()
+        for task in self._tasks:
+            task.cancel()
 
     async def _watch_leases(self) -> None:
         while True:

@@ -104,16 +104,21 @@ class Daemon:
                 options=SERVER_OPTIONS,
                 maximum_concurrent_rpcs=MAX_CALLS,
             )
-            add_ControlServicer_to_server(Service(controller), server)
-            address = listen.bind(server, self._settings.listen, self._settings.tls)
-            with listen.cleared_away(address):
-                await server.start()
-                controller.start()
-                ready(address)
-                await stop.wait()
-                log.info("stopping")
-                await controller.stop()
-                await server.stop(ANSWERS_GRACE)
+            try:
+                add_ControlServicer_to_server(Service(controller), server)
+                address = listen.bind(server, self._settings.listen, self._settings.tls)
+                with listen.cleared_away(address):
+                    await server.start()
+                    controller.start()
+                    ready(address)
+                    await stop.wait()
+                    log.info("stopping")
+                    await controller.stop()
+                    await server.stop(ANSWERS_GRACE)
+            except BaseException:
+                controller.abandon()
+                await server.stop(None)
+                raise
         finally:
             self._fabric.hang_up()
             self._file.close()

@@ -53,8 +53,11 @@ class Keeper:
         """Write what is not written yet, if that can be done, and stop."""
         with contextlib.suppress(OSError):
             await self.kept()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Write nothing more."""
         self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
         self._thread.shutdown(wait=False)
 
     async def _keep(self) -> None:

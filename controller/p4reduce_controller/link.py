@@ -112,11 +112,15 @@ class Link:
 
     async def stop(self) -> None:
         """End the session. What was asked for before is done first, where the switch answers."""
+        self.abandon()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.to_thread(self._client.close)
+
+    def abandon(self) -> None:
+        """Do nothing more with it."""
         self._stopping.set()
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.to_thread(self._client.close)
         self._thread.shutdown(wait=False)
 
     # -- Calls -------------------------------------------------------------------------

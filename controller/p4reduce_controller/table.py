@@ -88,22 +88,39 @@ class TableFile:
         # Addresses may be longer than names of files.
         key = hashlib.sha256(f"{device_id} {switch}".encode()).hexdigest()[:12]
         self.path = directory / f"jobs-{key}"
-        self._lock = os.open(directory / f"jobs-{key}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(self._lock, 100, 0).decode("ascii", "replace").strip()
-            os.close(self._lock)
-            raise TableInUseError(
-                f"another controller (pid {owner or 'unknown'}) has the jobs of {switch} in "
-                f"{directory}"
-            ) from None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        self._lock_path = directory / f"jobs-{key}.lock"
+        self._lock: int | None = self._take_lock(switch)
+
+    def _take_lock(self, switch: str) -> int:
+        while True:
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                owner = os.pread(lock, 20, 0).decode("ascii", "replace").strip()
+                os.close(lock)
+                raise TableInUseError(
+                    f"another controller (pid {owner or 'unknown'}) has the jobs of {switch} in "
+                    f"{self._lock_path.parent}"
+                ) from None
+            if _is_at(lock, self._lock_path):
+                break
+            os.close(lock)  # its last owner removed it while we opened it
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        return lock
+
+    def remove(self) -> None:
+        """Leave nothing behind, as there are no jobs; then as `close`."""
+        self.path.unlink(missing_ok=True)
+        self._lock_path.unlink(missing_ok=True)
+        self.close()
 
     def close(self) -> None:
-        """Let another controller have it."""
-        os.close(self._lock)
+        """Let another controller have it. Idempotent."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def read(self) -> tuple[Header, list[Job]] | None:
         """Return what was written last; None if nothing ever was.
@@ -125,3 +142,11 @@ class TableFile:
     def write(self, data: bytes) -> None:
         """Replace the contents. Raises OSError; they are as they were then."""
         write_durably(self.path, data)
+
+
+def _is_at(file: int, path: Path) -> bool:
+    """Whether the open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False

@@ -8,6 +8,7 @@ import contextlib
 import copy
 import itertools
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -122,85 +123,10 @@ class SwitchProcess:
         self._log.close()
 
 
-class RunningController:
-    """A controller in a thread, as `serve` runs it in a process."""
+class Calls:
+    """Shorthands for calls to a controller."""
 
-    def __init__(self, switch: str, directory: Path, **changes: Any) -> None:
-        settings = {
-            "switch": switch,
-            "device_id": 1,
-            "election_id": 1,
-            "listen": f"unix:{directory}/controller/controller.sock",
-            "ports": PORTS,
-            "switch_ip": SWITCH_IP,
-            "switch_mac": SWITCH_MAC,
-            "lease": 30.0,
-            "state_directory": directory / "state",
-            "connect_timeout": DEADLINE,
-        } | changes
-        self.daemon = Daemon(Settings(**settings))
-        self.address = ""
-        self._started = threading.Event()
-        self._stop: Callable[[], None] | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="controller")
-        self._thread.start()
-        assert self._started.wait(DEADLINE)
-        if self._error is not None:
-            raise self._error
-        self.client = ControlClient(self.address, changes.get("tls"))
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except BaseException as error:  # reported by the test's thread
-            self._error = error
-            self._started.set()
-
-    async def _serve(self) -> None:
-        stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        self._stop = lambda: loop.call_soon_threadsafe(stop.set)  # type: ignore[assignment]
-
-        def ready(address: str) -> None:
-            self.address = address
-            self._started.set()
-
-        await self.daemon.run(stop, ready)
-
-    def stop(self) -> None:
-        """Stop as for SIGTERM."""
-        self.client.close()
-        if self._stop is not None and self._thread.is_alive():
-            self._stop()
-        self._thread.join(timeout=DEADLINE)
-        assert not self._thread.is_alive(), "the controller does not stop"
-        if self._error is not None:
-            raise self._error
-
-    def client_now(self) -> SwitchClient:
-        """Return the session with the switch."""
-        return self.daemon._fabric._client
-
-    def break_session(self) -> None:
-        """End the session as if the connection broke."""
-        self.client_now()._session.stream.cancel()
-
-    def events(self, recent: int = 1000) -> list[str]:
-        """Return the kinds of what has happened."""
-        stream = self.client.stub.WatchEvents(pb.WatchEventsRequest(recent=recent))
-        # An event that the test makes tells where the past ends.
-        mark = f"mark{next(_marks)}"
-        self.call("CreateJob", name=mark, world_size=1, slots=1)
-        kinds = []
-        for event in stream:
-            if event.job == mark:
-                break
-            kinds.append(event.kind)
-        stream.cancel()
-        self.call("DeleteJob", name=mark)
-        return kinds
-
-    # -- Shorthands for calls ------------------------------------------------------------
+    client: ControlClient
 
     def call(self, method: str, request: Any = None, **fields: Any) -> Any:
         """Call a method of the control API by name."""
@@ -233,12 +159,103 @@ class RunningController:
             rank.await_ready()
         return ranks
 
+    def events(self, recent: int = 1000) -> list[str]:
+        """Return the kinds of what has happened."""
+        stream = self.client.stub.WatchEvents(pb.WatchEventsRequest(recent=recent))
+        # An event that the test makes tells where the past ends.
+        mark = f"mark{next(_marks)}"
+        self.call("CreateJob", name=mark, world_size=1, slots=1)
+        kinds = []
+        for event in stream:
+            if event.job == mark:
+                break
+            kinds.append(event.kind)
+        stream.cancel()
+        self.call("DeleteJob", name=mark)
+        return kinds
+
+
+class RunningController(Calls):
+    """A controller in a thread, as `serve` runs it in a process."""
+
+    def __init__(self, switch: str, directory: Path, **changes: Any) -> None:
+        settings = {
+            "switch": switch,
+            "device_id": 1,
+            "election_id": 1,
+            "listen": f"unix:{directory}/controller/controller.sock",
+            "ports": PORTS,
+            "switch_ip": SWITCH_IP,
+            "switch_mac": SWITCH_MAC,
+            "lease": 30.0,
+            "state_directory": directory / "state",
+            "connect_timeout": DEADLINE,
+        } | changes
+        self.daemon = Daemon(Settings(**settings))
+        self.address = ""
+        self._started = threading.Event()
+        self._stop: Callable[[], None] | None = None
+        self._crash: Callable[[], None] | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="controller")
+        self._thread.start()
+        assert self._started.wait(DEADLINE)
+        if self._error is not None:
+            raise self._error
+        self.client = ControlClient(self.address, changes.get("tls"))
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:  # reported by the test's thread
+            self._error = error
+            self._started.set()
+
+    async def _serve(self) -> None:
+        stop, loop, task = asyncio.Event(), asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        self._crash = lambda: loop.call_soon_threadsafe(task.cancel)  # type: ignore[assignment]
+        self._stop = lambda: loop.call_soon_threadsafe(stop.set)  # type: ignore[assignment]
+
+        def ready(address: str) -> None:
+            self.address = address
+            self._started.set()
+
+        await self.daemon.run(stop, ready)
+
+    def crash(self) -> None:
+        """Stop in the midst of everything: nobody is told, nothing is taken off the switch."""
+        assert self._crash is not None
+        self._crash()
+        self._thread.join(timeout=DEADLINE)
+        self.client.close()
+        assert isinstance(self._error, asyncio.CancelledError)
+        self._error = None
+
+    def stop(self) -> None:
+        """Stop as for SIGTERM."""
+        if self._stop is not None and self._thread.is_alive():
+            self._stop()
+        self._thread.join(timeout=DEADLINE)
+        self.client.close()
+        assert not self._thread.is_alive(), "the controller does not stop"
+        if self._error is not None:
+            raise self._error
+
+    def client_now(self) -> SwitchClient:
+        """Return the session with the switch."""
+        return self.daemon._fabric._client
+
+    def break_session(self) -> None:
+        """End the session as if the connection broke."""
+        self.client_now()._session.stream.cancel()
+
 
 @dataclass
 class Rank:
     """A worker, as far as the controller knows one."""
 
-    controller: RunningController
+    controller: Calls
     switch: SwitchProcess
     rank: int
     size: int
@@ -373,6 +390,31 @@ def reform(ranks: list[Rank], **fields: int) -> list[Rank]:
     for rank in again:
         rank.hello()
     return again
+
+
+class ServingProcess(Calls):
+    """A controller as a process."""
+
+    def __init__(self, switch: SwitchProcess, directory: Path) -> None:
+        address = f"unix:{directory}/controller/c.sock"
+        command = [sys.executable, "-m", "p4reduce_controller", "serve", "--listen", address]
+        command += ["--switch", switch.address, "--ports", "1-4", "--lease", "30"]
+        command += ["--state-dir", str(directory / "state")]
+        self.log = directory / "controller.log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline().startswith(b"ready"), self.log.read_text()
+        self.client = ControlClient(address)
+
+    def end(self, number: signal.Signals) -> None:
+        """End it by a signal, if it has not ended yet."""
+        self.client.close()
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.process.wait(timeout=DEADLINE)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
 
 @contextlib.contextmanager

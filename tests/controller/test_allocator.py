@@ -93,3 +93,25 @@ def test_ids_run_out_and_some_are_never_given() -> None:
         ids.allocate(1)
     with pytest.raises(ValueError, match="5 is not allocated"):
         ids.free([5])
+
+
+def test_what_a_former_life_has_is_claimed() -> None:
+    slots = RangeAllocator(100)
+    for wanted in (range(10, 20), range(90, 100), range(0, 5), range(20, 30)):
+        slots.claim(wanted)
+    assert slots.free_count == 65
+    assert slots.allocate(5) == range(5, 10)
+    for taken in (range(10, 11), range(29, 31), range(95, 105), range(0, 100)):
+        with pytest.raises(ValueError, match="is not free"):
+            slots.claim(taken)
+    slots.free(range(10, 20))
+    assert slots.allocate(10) == range(10, 20)
+
+
+def test_claimed_ids_are_nobody_elses() -> None:
+    ids = IdAllocator(1, 10)
+    ids.claim([3, 9])
+    assert ids.allocate(8) == [10, 1, 2, 4, 5, 6, 7, 8]
+    for taken in ([3], [11], [0]):
+        with pytest.raises(ValueError, match="is not free"):
+            ids.claim(taken)

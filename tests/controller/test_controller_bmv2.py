@@ -15,6 +15,7 @@ TESTS = (
     "test_controller_daemon.py",
     "test_controller_p4client.py",
     "test_controller_switch_loss.py",
+    "test_controller_restart.py",
 )
 TOOLS = ("simple_switch_grpc", "unshare", "ip", "ethtool", "sysctl")
 
