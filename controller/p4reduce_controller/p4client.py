@@ -27,6 +27,7 @@ from p4reduce_controller.schema import Counts, Group, MeterRate, Op, Row, Schema
 _T = TypeVar("_T")
 
 CALL_TIMEOUT = 5.0  # seconds; below that of the CLI, so that its users see why
+READ_TIMEOUT = 30.0  # a full table has thousands of entries; a dead switch is noticed elsewhere
 PIPELINE_TIMEOUT = 30.0  # BMv2 takes its time over a program of this size
 PACKETS_QUEUED = 4096  # of those to the controller; more are dropped, as a network would
 UPDATES_A_WRITE = 256  # keeps a request well below gRPC's 4 MiB
@@ -343,7 +344,7 @@ class SwitchClient:
         entity = p4runtime_pb2.Entity()
         entity.counter_entry.counter_id = info.preamble.id
         cells = [Counts(0, 0)] * info.size
-        for read in self._read(entity):
+        for read in self._read(entity, timeout=None):
             data = read.counter_entry.data
             cells[read.counter_entry.index.index] = Counts(data.packet_count, data.byte_count)
         return cells
@@ -359,7 +360,7 @@ class SwitchClient:
             groups.append(Group(entry.multicast_group_id, replicas))
         return groups
 
-    def _read(self, entity: Any) -> Iterator[Any]:
+    def _read(self, entity: Any, timeout: float | None = READ_TIMEOUT) -> Iterator[Any]:
         request = p4runtime_pb2.ReadRequest(device_id=self.device_id, entities=[entity])
 
         def read(request: Any, timeout: float) -> list[Any]:
@@ -367,7 +368,7 @@ class SwitchClient:
             return [entity for reply in replies for entity in reply.entities]
 
         try:
-            yield from self._call(read, request)
+            yield from self._call(read, request, timeout)
         except grpc.RpcError as error:
             raise RequestRefusedError(
                 f"the switch refuses to read: {error.code().name} {error.details()}"
