@@ -20,6 +20,7 @@ from p4reduce.sparse_blocks import SparseSums
 Array = npt.NDArray[Any]
 
 SLOTS = 32
+BLOCK = 256
 KINDS = [np.float32, np.int32, np.float16, np.float64]
 
 
@@ -67,7 +68,7 @@ def test_sums_of_any_kind_are_those_of_the_dense_array(
     count = -(-size // lanes)
     padded = np.zeros(count * lanes, dtype)
     padded[:size] = rng.integers(-5, 5, size) * (rng.random(size) < density)
-    nan = rng.choice(count, count // 10, replace=False)
+    nan = np.unique([*rng.choice(count, count // 10, replace=False), count - 1])
     blocks = padded.reshape(count, lanes)
 
     sums = SparseSums(dtype, size, lanes)
@@ -91,6 +92,18 @@ def test_sums_of_any_kind_are_those_of_the_dense_array(
         wanted_rows = wanted.reshape(-1, width)
         assert np.array_equal(numbers, np.flatnonzero(wanted_rows.any(axis=1)))
         assert np.array_equal(rows, wanted_rows[numbers], equal_nan=True)
+
+
+@pytest.mark.parametrize("width", [2, BLOCK])
+def test_callers_may_write_to_what_they_gave(width: int) -> None:
+    """A source counts as private, so it is not copied to be repeated when a switch is lost."""
+    values = np.ones((3, width), np.float32)
+    source = to_runs(SparseRows([1, 5, 9], values, (10, width)))[0].source(BLOCK)
+    assert source.private
+    values[:] = 7
+    rows = np.empty((1, BLOCK), np.float32)
+    source.gather(np.array([5 * width // BLOCK]), rows)
+    assert rows.max() == 1
 
 
 def test_blocks_may_end_beyond_the_array() -> None:
