@@ -9,6 +9,7 @@ would be: 1 byte for a flag, 1 for an exponent and 8 for the next block, against
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -163,8 +164,10 @@ class SparseSums:
         halves = rows.astype(self.dtype, copy=False).reshape(-1, self._half)
         as_elements = np.count_nonzero(halves) * (halves.itemsize + numbers.itemsize)
         if as_elements < halves.nbytes:
-            places, values = _nonzero(numbers, halves)
-            self._elements.add(places, values[:, None])
+            flat = halves.reshape(-1)
+            which = np.flatnonzero(flat != 0)
+            number, inner = np.divmod(which, self._half)
+            self._elements.add(numbers[number] * self._half + inner, flat[which, None])
         else:
             self._halves.add(numbers, halves)
 
@@ -178,7 +181,8 @@ class SparseSums:
 
     def elements(self) -> tuple[Indices, Array]:
         """Return places, ascending and distinct, and values of all that is not zero."""
-        places, values = (np.concatenate(some) for some in zip(*self._each(), strict=True))
+        parts = [(starts, values[:, 0]) for starts, values in self._parts(1)]
+        places, values = (np.concatenate(some) for some in zip(*parts, strict=True))
         distinct, last = np.unique(places[::-1], return_index=True)
         return distinct, values[::-1][last]
 
@@ -187,24 +191,31 @@ class SparseSums:
 
         The array is taken as rows of `width` elements, the last one padded with zeros.
         """
+        grain = math.gcd(width, self._half)
         numbers = np.unique(
-            np.concatenate([_distinct_neighbours(places // width)[0] for places, _ in self._each()])
+            np.concatenate([_distinct(starts // width) for starts, _ in self._parts(grain)])
         )
         rows = np.zeros((len(numbers), width), self.dtype)
-        flat = rows.reshape(-1)
-        for places, values in self._each():
-            which, times = _distinct_neighbours(places // width)
-            shift = (np.searchsorted(numbers, which) - which) * width
-            flat[places + np.repeat(shift, times)] = values
+        for starts, values in self._parts(grain):
+            which, times = _distinct_neighbours(starts // width)
+            shifts = np.repeat((np.searchsorted(numbers, which) - which) * width, times)
+            length = values.shape[1]
+            rows.reshape(-1, length)[(starts + shifts) // length] = values
         return numbers, rows
 
-    def _each(self) -> Iterator[tuple[Indices, Array]]:
-        """Return all that came, in pieces of a slab or less."""
-        yield np.empty(0, np.int64), np.empty(0, self.dtype)
+    def _parts(self, grain: int) -> Iterator[tuple[Indices, Array]]:
+        """Return what came and is not all zeros, about a slab at a time.
+
+        Where each part begins, and what it holds: `grain` elements, a divisor of half a block, or
+        one.
+        """
+        yield np.empty(0, np.int64), np.empty((0, 1), self.dtype)
         for numbers, halves in self._halves.all():
-            yield _nonzero(numbers, halves)
-        for places, values in self._elements.all():
-            yield places, values[:, 0]
+            parts = halves.reshape(-1, grain)
+            which = np.flatnonzero(parts.any(axis=1))
+            number, inner = np.divmod(which, self._half // grain)
+            yield numbers[number] * self._half + inner * grain, parts[which]
+        yield from self._elements.all()
 
 
 class _Slabs:
@@ -239,15 +250,6 @@ class _Slabs:
 def _windows(flat: Array, width: int) -> Array:
     """Return all stretches of an array by where they begin; writes to disjoint ones are sound."""
     return np.lib.stride_tricks.sliding_window_view(flat, width, writeable=True)
-
-
-def _nonzero(numbers: Indices, rows: Array) -> tuple[Indices, Array]:
-    """Return places in the array and values of what is not zero in numbered rows of it."""
-    flat = rows.reshape(-1)
-    at = np.flatnonzero(flat != 0)
-    width = rows.shape[1]
-    which = at // width
-    return at + (numbers[which] - which) * width, flat[at]
 
 
 def _ranges(starts: Indices, lengths: Indices) -> Indices:
