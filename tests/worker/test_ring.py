@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import secrets
 import socket
 import threading
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from one_process import OneProcess
-from p4reduce import plans
+from p4reduce import SparseRows, plans
 from p4reduce.calls import Operation
 from p4reduce.collective import Collective
 from p4reduce.errors import (
@@ -201,6 +202,15 @@ def by_allreduce(op: Operation = Operation.SUM, precision: str | None = None) ->
     )
 
 
+def sparse_sum(array: npt.NDArray[Any], rank: int) -> Plan[Any]:
+    """Of rows of 100, as the whole flat array."""
+    numbers = np.flatnonzero(np.arange(len(array) // 100) % WORLD != rank)
+    rows = SparseRows(numbers, array.reshape(-1, 100)[numbers], (len(array) // 100, 100))
+    options: dict[str, Any] = {"dense": False, "world_size": WORLD}
+    plan = plans.allreduce_sparse(rows, Operation.SUM, None, None, None, **options)
+    return dataclasses.replace(plan, result=lambda: plan.result().to_dense())
+
+
 @pytest.mark.parametrize(
     ("dtype", "plan"),
     [
@@ -225,6 +235,19 @@ def by_allreduce(op: Operation = Operation.SUM, precision: str | None = None) ->
             ),
             id="reduce_scatter",
         ),
+        pytest.param(
+            "float32",
+            lambda array, rank: plans.allgather(
+                array[: 700 * rank],
+                range(0, 700 * WORLD, 700),
+                None,
+                None,
+                rank=rank,
+                world_size=WORLD,
+            ),
+            id="allgather",
+        ),
+        pytest.param("float32", sparse_sum, id="sparse"),
         pytest.param("float32", lambda array, rank: plans.barrier(), id="barrier"),
     ],
 )
