@@ -14,6 +14,7 @@ def zeros(*pairs: tuple[int, int]) -> frozenset[tuple[int, int]]:
 _SPARSE = Call(3, zeros=zeros((0, 0), (1, 1), (0, 2)))
 _SPARSE_3 = Call(3, zeros=zeros((0, 0), (1, 1), (2, 2), (2, 1)))
 _TWICE = (Call(2), Call(1, in_place=True, dtype="int8"))
+_RECOVERED = (Call(1, in_place=True), Call(0))
 
 SMALL = [
     Scenario("dense", ranks=2, slots=1, lives=((Call(4),),)),
@@ -29,6 +30,7 @@ SMALL = [
     ),
     Scenario("re-created", ranks=2, slots=1, lives=((Call(1),), (Call(1),))),
     Scenario("switch restarts", ranks=2, slots=1, lives=((Call(1),), (Call(1),)), wiped=True),
+    Scenario("recovery", ranks=2, slots=1, lives=(_RECOVERED,), recoveries=1),
 ]
 
 LARGE = [
@@ -49,4 +51,8 @@ LARGE = [
     Scenario("re-created, 3 ranks", ranks=3, slots=1, lives=((Call(1),), (Call(1),))),
     Scenario("re-created twice", ranks=2, slots=1, lives=((Call(1),), (Call(1),), (Call(1),))),
     Scenario("switch restarts", ranks=2, slots=1, lives=((Call(3),), (Call(3),)), wiped=True),
+    Scenario("recovery, 3 calls", ranks=2, slots=1, lives=((*_RECOVERED, Call(1)),), recoveries=1),
+    Scenario("recovery, 2 slots", ranks=2, slots=2, lives=((Call(1), Call(2)),), recoveries=1),
+    Scenario("recovery, 3 ranks", ranks=3, slots=1, lives=(_RECOVERED,), recoveries=1),
+    Scenario("recovery, twice", ranks=2, slots=1, lives=(_RECOVERED,), recoveries=2),
 ]

@@ -20,7 +20,7 @@ class Outcome:
         complete: whether all states were visited; False after a violation or at the limit.
         states, transitions: how many.
         cores: states without regard to what is on the network; progress was checked from each.
-        rounds: the most that a slot had, for each job.
+        rounds: the most that a slot had in one life of a job.
         depth: events on the longest of the shortest ways to a state.
         runs: how often the real code was run; all else was remembered.
         left_out, tried: frames left out of the network, and the deliveries of them that `verify`
@@ -35,7 +35,7 @@ class Outcome:
     states: int = 0
     transitions: int = 0
     cores: int = 0
-    rounds: tuple[int, ...] = (0,)
+    rounds: int = 0
     depth: int = 0
     runs: int = 0
     left_out: int = 0
@@ -83,10 +83,7 @@ class _Search:
                 outcome.run = tuple(self._progress.run)
         if self._reduction is not None:
             outcome.left_out = self._reduction.left_out
-        outcome.rounds = tuple(
-            max(worker.most_rounds for worker in self._system.workers if worker.life == life)
-            for life in range(len(self._system.scenario.lives))
-        )
+        outcome.rounds = max(worker.most_rounds for worker in self._system.workers)
         outcome.states = len(self._states)
         outcome.cores = self._progress.cores
         outcome.runs = self._system.switch.runs + sum(one.runs for one in self._system.workers)

@@ -20,12 +20,14 @@ import numpy.typing as npt
 from p4reduce.answers import BLOCK, JOB, NEXT_BLOCK, ROUND, TAG, Answers
 from p4reduce.blocks import Indices
 from p4reduce.collective import Collective
+from p4reduce.ledger import Ledger
 from p4reduce.slots import SlotMachine
 from p4reduce.wire import NO_BLOCK, Flag
 
 from p4reduce_model.cases import zeros
 from p4reduce_model.explorer import Outcome, explore
 from p4reduce_model.jobs import Control, control_steps, installation, removal, restart
+from p4reduce_model.process import REAL, Code
 from p4reduce_model.scenario import Call, Scenario
 from p4reduce_model.system import System
 
@@ -43,7 +45,7 @@ class Fault:
         scenario: where it shows.
         breaks: the invariant that is found not to hold.
         edits: of files below p4src/: (file, what is there once, what is put there instead).
-        machine, control, unchecked: as `System` takes them.
+        code, control, unchecked: as `System` takes them.
     """
 
     name: str
@@ -51,7 +53,7 @@ class Fault:
     scenario: Scenario
     breaks: str
     edits: tuple[tuple[str, str, str], ...] = ()
-    machine: type[SlotMachine] = SlotMachine
+    code: Code = REAL
     control: Callable[[Scenario], Control] = control_steps
     unchecked: frozenset[str] = frozenset()
 
@@ -62,7 +64,7 @@ class Fault:
     def hunt(self, program: bytes | None) -> tuple[System, Outcome]:
         """Explore the scenario with the fault in it."""
         for reduce in (True, False):
-            system = System(self.scenario, program, self.machine, self.control, self.unchecked)
+            system = System(self.scenario, program, self.code, self.control, self.unchecked)
             outcome = explore(system, reduce=reduce)
             if outcome.violation is None or outcome.trace or outcome.run:
                 break  # else only a frame that was left out shows it: go there without leaving out
@@ -185,6 +187,18 @@ class _TimesIdleSlots(SlotMachine):
         self._due[rows // 3] = now + 1.0
 
 
+class _KeepsNoCopy(Ledger):
+    def add(self, collective: Collective) -> None:
+        super().add(collective)
+        self._entries[-1].snapshot = collective.source
+
+
+class _LetsGoEarly(Ledger):
+    def add(self, collective: Collective) -> None:
+        super().add(collective)
+        self._entries = [entry for entry in self._entries if not entry.running.done()]
+
+
 # -- Faults of the controller --------------------------------------------------------------------
 
 
@@ -210,6 +224,9 @@ _DIFFERENT = Scenario(
     "different calls", ranks=2, slots=1, lives=((Call(1, differs=frozenset({1})),),)
 )
 _LIVES = Scenario("re-created", ranks=2, slots=1, lives=((Call(1),), (Call(1),)))
+_RECOVERY = Scenario(
+    "recovery", ranks=2, slots=1, lives=((Call(1, in_place=True), Call(0)),), recoveries=1
+)
 _SLOW = Scenario("slow transport", ranks=2, slots=1, lives=((Call(1),),), hesitant=True)
 
 FAULTS = [
@@ -336,77 +353,98 @@ FAULTS = [
         "a timer repeats a slot's header with the data of another slot",
         _TWO,
         "counted once",
-        machine=_RepeatsAnother,
+        code=Code(machine=_RepeatsAnother),
     ),
     Fault(
         "cancels another timer",
         "a result stops the timers of all slots",
         _TWO,
         "progress",
-        machine=_CancelsAll,
+        code=Code(machine=_CancelsAll),
     ),
     Fault(
         "repeats unpadded",
         "a repeated contribution without payload leaves no room for the result",
         _SPARSE,
         "progress",
-        machine=_RepeatsUnpadded,
+        code=Code(machine=_RepeatsUnpadded),
     ),
     Fault(
         "skips empty rounds",
         "a rank without data for a round does not answer it",
         _SPARSE,
         "progress",
-        machine=_SkipsEmptyRounds,
+        code=Code(machine=_SkipsEmptyRounds),
     ),
     Fault(
         "reuses a slot early",
         "a slot goes to the next call before the reply to the last has come",
         _CALLS,
         "results",
-        machine=_ReusesSlotsEarly,
+        code=Code(machine=_ReusesSlotsEarly),
     ),
     Fault(
         "forgets its block",
         "a rank that answers another's round forgets the block that it has announced",
         _SPARSE,
         "results",
-        machine=_ForgetsItsBlock,
+        code=Code(machine=_ForgetsItsBlock),
     ),
     Fault(
         "takes any round",
         "a rank takes a result without comparing round, block and tag",
         _ONE,
         "same block",
-        machine=_TakesAnyRound,
+        code=Code(machine=_TakesAnyRound),
     ),
     Fault(
         "takes any job",
         "a rank takes a result of an earlier incarnation",
         _LIVES,
         "progress",
-        machine=_TakesAnyJob,
+        code=Code(machine=_TakesAnyJob),
     ),
     Fault(
         "mismatch ignored",
         "a rank takes the result of a round in which the ranks did not agree",
         _DIFFERENT,
         "mismatch",
-        machine=_IgnoresMismatch,
+        code=Code(machine=_IgnoresMismatch),
     ),
     Fault(
         "one half is enough",
         "a rank goes on when half of a result has come",
         _HALVES,
         "results",
-        machine=_OneHalfIsEnough,
+        code=Code(machine=_OneHalfIsEnough),
     ),
     Fault(
         "idle slots are timed",
         "a repetition that the transport takes late starts the timer of an idle slot",
         _SLOW,
         "progress",
-        machine=_TimesIdleSlots,
+        code=Code(machine=_TimesIdleSlots),
+    ),
+    Fault(
+        "keeps no copy",
+        "what is repeated on a fresh switch is read from an array that the result has overwritten",
+        _RECOVERY,
+        "counted once",
+        code=Code(ledger=_KeepsNoCopy),
+    ),
+    Fault(
+        "lets go early",
+        "an input is let go of when this rank has the result, while another may lack it",
+        _RECOVERY,
+        "no error",
+        code=Code(ledger=_LetsGoEarly),
+    ),
+    Fault(
+        "resumes too late",
+        "after a recovery the ranks go on where the first of them was, not the last",
+        _RECOVERY,
+        "progress",
+        code=Code(resume_from=max),
     ),
     Fault(
         "slots given early",

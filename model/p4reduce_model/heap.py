@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 _PLAIN = frozenset((bool, int, float, str, bytes, type(None)))
-_ATOMS = (int, float, str, bytes, enum.Enum, np.generic, np.dtype, slice, type)
+_ATOMS = (int, float, str, bytes, enum.Enum, np.generic, slice, type)
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Heap:
     """The mutable objects that can be reached from `roots`.
 
     Args:
-        roots: where to start; always the same objects.
+        roots: where to start; always the same objects. Arrays that share memory may be among what
+            they lead to: they hold the same, and get it back twice.
         without: attributes by (class name, name) that are no part of the state.
         module: instances of classes in this package, or derived from them, are looked into; any
             other object that is neither plain data nor a known container is an error.
@@ -67,7 +68,7 @@ class Heap:
         """Put everything back to what it held when `image` was taken."""
         for target, held in image.contents:
             if isinstance(target, np.ndarray):
-                target.reshape(-1).view(np.uint8)[:] = np.frombuffer(held, np.uint8)
+                target[...] = np.frombuffer(held, target.dtype).reshape(target.shape)
             elif isinstance(target, dict | set):
                 target.clear()
                 target.update(held)
@@ -122,47 +123,54 @@ class _Walk:
         self._kept: list[Any] = []  # so that no address is used twice meanwhile
 
     def visit(self, thing: Any) -> None:
-        tokens = self.tokens
-        if type(thing) in _PLAIN:
+        tokens, kind = self.tokens, type(thing)
+        if kind in _PLAIN:
             tokens.append(thing)
             return
-        if isinstance(thing, _ATOMS):
-            tokens.append(f"{type(thing).__name__}:{thing!r}")
-            return
-        if isinstance(thing, np.ndarray):
-            thing = _owner(thing)
         seen = self._numbers.get(id(thing))
         if seen is not None:
             tokens += ("again", seen)
             return
-        self._numbers[id(thing)] = len(self._numbers)
-        self._kept.append(thing)
-        tokens.append(type(thing).__name__)
-        if isinstance(thing, np.ndarray):
+        if kind is np.ndarray:
+            self._begin(thing)
             held = thing.tobytes()
             held = self._shared.setdefault(held, held)
-            self._note(thing, held)
+            self.contents.append((thing, held))
             tokens.append(held)
-        elif isinstance(thing, dict):
-            self._note(thing, tuple(thing.items()))
+        elif isinstance(thing, np.dtype):
+            tokens.append(thing.str)
+        elif isinstance(thing, _ATOMS):
+            tokens.append(f"{kind.__name__}:{thing!r}")
+        else:
+            self._begin(thing)
+            self._visit_container(thing)
+
+    def _begin(self, thing: Any) -> None:
+        self._numbers[id(thing)] = len(self._numbers)
+        self._kept.append(thing)
+        self.tokens.append(type(thing).__name__)
+
+    def _visit_container(self, thing: Any) -> None:
+        if isinstance(thing, dict):
+            self.contents.append((thing, tuple(thing.items())))
             self._visit_all(part for item in thing.items() for part in item)
         elif isinstance(thing, list | deque):
-            self._note(thing, tuple(thing))
+            self.contents.append((thing, tuple(thing)))
             self._visit_all(thing)
         elif isinstance(thing, tuple):
             self._visit_all(thing)
         elif isinstance(thing, set):
-            self._note(thing, tuple(thing))
+            self.contents.append((thing, tuple(thing)))
             self._visit_all(sorted(thing))
         elif isinstance(thing, threading.Event):
-            self._note(thing, thing.is_set())
-            tokens.append(thing.is_set())
+            self.contents.append((thing, thing.is_set()))
+            self.tokens.append(thing.is_set())
         elif isinstance(thing, BaseException):
             # Errors are not changed once they are made.
-            tokens.append(str(thing))
+            self.tokens.append(str(thing))
         else:
             fields = self._fields(thing)
-            self._note(thing, fields)
+            self.contents.append((thing, fields))
             for _, value in fields:
                 self.visit(value)
 
@@ -171,17 +179,3 @@ class _Walk:
         self.tokens.append(len(things))
         for thing in things:
             self.visit(thing)
-
-    def _note(self, thing: Any, held: Any) -> None:
-        self.contents.append((thing, held))
-
-
-def _owner(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array whose memory this one is a view of."""
-    while True:
-        base = array.base
-        if isinstance(base, memoryview):
-            base = base.obj
-        if not isinstance(base, np.ndarray):
-            return array
-        array = base

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from p4reduce.wire import NO_BLOCK, Flag, Format, Kind
 
 from p4reduce_model.frames import Frame
-from p4reduce_model.scenario import FIRST_JOB, Addend, Scenario
+from p4reduce_model.scenario import FIRST_JOB, Scenario
 from p4reduce_model.violation import Violation
 
 
@@ -91,8 +91,14 @@ class Invariants:
         self._compare((life, call), lanes, wanted, where)
 
     def check_contribution(self, frame: Frame) -> None:
-        """All ranks mean the same block by a round, unless they do not call the same."""
+        """All ranks mean the same block by a round, unless they do not call the same.
+
+        In no run do they mean another one, either; but from where on calls are repeated after a
+        recovery differs from run to run.
+        """
         head = frame.header
+        if self._scenario.recoveries and head.job != self._scenario.job(0):
+            return
         meant = (head.tag, head.block)
         other = self._rounds.setdefault((head.job, head.slot, head.round), meant)
         calls = {one for tag in (meant[0], other[0]) for one in self.calls.get(tag, ())}
@@ -129,7 +135,7 @@ class Invariants:
         if block == NO_BLOCK:
             return lanes
         for rank in ranks:
-            addend = Addend(life, rank, call, block)
+            addend = scenario.addend(life, rank, call, block)
             lane = scenario.lane[addend]
             lanes[[lane, lane + half]] += scenario.lane_value(addend)
         return lanes

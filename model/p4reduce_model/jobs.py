@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from p4reduce.wire import AGGREGATION_PORT, Endpoint
 from p4reduce_controller.addresses import format_ip, format_mac, parse_ip, parse_mac
 from p4reduce_controller.job import Attachment, Job, Member, MemberState
 from p4reduce_controller.layout import lay_out
-from p4reduce_controller.schema import Entity
+from p4reduce_controller.schema import Entity, Row
 
 from p4reduce_model.scenario import FIRST_SLOT, Scenario
 
@@ -25,12 +25,14 @@ class ControlStep:
         text: for people.
         insert, delete: what comes and what goes.
         wipes: the switch restarts: its registers are zero.
+        waits: not before all ranks have noticed that the switch is lost.
     """
 
     text: str
     insert: tuple[Entity, ...] = ()
     delete: tuple[Entity, ...] = ()
     wipes: bool = False
+    waits: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,13 @@ class Control:
     Attributes:
         steps: one after the other, each at any time.
         ready: for each life of the job, after how many steps its ranks may begin.
+        lost: for each life, after how many steps its ranks may notice that the switch is lost, if
+            they go on in the next one.
     """
 
     steps: list[ControlStep]
     ready: list[int]
+    lost: list[int] = field(default_factory=list)
 
 
 def port_of(rank: int) -> int:
@@ -85,28 +90,32 @@ def control_steps(scenario: Scenario) -> Control:
     and go one by one; a stage that nothing refers to is one step, as no frame can tell.
     """
     steps: list[ControlStep] = []
-    ready = [0]
-    for life in range(1, len(scenario.lives)):
-        steps += restart(scenario, life - 1) if scenario.wiped else removal(scenario, life - 1)
-        steps += installation(scenario, life)
+    ready, lost = [0], []
+    for life in range(1, scenario.jobs):
+        wiped = scenario.wiped or scenario.recoveries
+        steps += restart(scenario, life - 1) if wiped else removal(scenario, life - 1)
+        lost.append(len(steps))
+        steps += [
+            replace(step, waits=scenario.recoveries > 0) for step in installation(scenario, life)
+        ]
         ready.append(len(steps))
-    return Control(steps, ready)
+    return Control(steps, ready, lost if scenario.recoveries else [])
 
 
 def installation(scenario: Scenario, life: int) -> list[ControlStep]:
     """The steps that put a life of the job on the switch."""
     *stages_, admissions = stages(scenario, life)
     return [ControlStep(f"inserts {_said(stage)}", insert=stage) for stage in stages_] + [
-        ControlStep(f"inserts {entity}", insert=(entity,)) for entity in admissions
+        ControlStep(f"inserts {_said([entity])}", insert=(entity,)) for entity in admissions
     ]
 
 
 def removal(scenario: Scenario, life: int) -> list[ControlStep]:
     """The steps that take a life of the job off the switch."""
     *stages_, admissions = stages(scenario, life)
-    return [ControlStep(f"removes {entity}", delete=(entity,)) for entity in admissions] + [
-        ControlStep(f"removes {_said(stage)}", delete=stage) for stage in reversed(stages_)
-    ]
+    return [
+        ControlStep(f"removes {_said([entity])}", delete=(entity,)) for entity in admissions
+    ] + [ControlStep(f"removes {_said(stage)}", delete=stage) for stage in reversed(stages_)]
 
 
 def restart(scenario: Scenario, life: int) -> list[ControlStep]:
@@ -120,4 +129,10 @@ def _slots(scenario: Scenario) -> range:
 
 
 def _said(stage: Sequence[Entity]) -> str:
-    return ", ".join(map(str, stage))
+    names = []
+    for entity in stage:
+        if isinstance(entity, Row) and entity.table == "admission":
+            names.append(f"the admission of rank {entity.match['rank']}, job {entity.match['job']}")
+        else:
+            names.append(entity.table if isinstance(entity, Row) else str(entity))
+    return ", ".join(dict.fromkeys(names))

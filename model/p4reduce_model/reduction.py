@@ -148,8 +148,9 @@ class Reduction:
         """Whether who sent a frame still waits for the result of its round."""
         system, head = self._system, frame.header
         for whom, worker in enumerate(system.workers):
-            if worker.rank == head.rank and system.scenario.job(worker.life) == head.job:
-                return worker.view(system.machine(state, whom)).awaited[head.slot] == head.round
+            view = worker.view(system.machine(state, whom))
+            if worker.rank == head.rank and system.scenario.job(view.life) == head.job:
+                return view.slots[head.slot].awaited == head.round
         return False
 
     def _has_no_effect(self, state: State, frame: Frame) -> bool:

@@ -77,6 +77,8 @@ class Scenario:
         first_round: the number of the first round in each slot, to see it overflow.
         hesitant: frames wait in the worker for the transport to take them, one by one.
         wiped: the switch restarts, with all registers zero, between two incarnations.
+        recoveries: how often the switch is lost while the first one runs. The ranks themselves go
+            on in the next incarnation then, and repeat what one of them lacks.
         timers: False: only frames are lost or late, and no timer ever runs out. The progress
             check has them in any case.
         batches: a worker may receive two frames at once.
@@ -89,6 +91,7 @@ class Scenario:
     first_round: int = 0
     hesitant: bool = False
     wiped: bool = False
+    recoveries: int = 0
     timers: bool = True
     batches: bool = True
 
@@ -99,6 +102,15 @@ class Scenario:
     def job(self, life: int) -> int:
         """The incarnation id of a life."""
         return FIRST_JOB + life
+
+    @property
+    def jobs(self) -> int:
+        """How many incarnations there are."""
+        return len(self.lives) + self.recoveries
+
+    def calls(self, life: int) -> tuple[Call, ...]:
+        """What the ranks call in a life."""
+        return self.lives[0 if self.recoveries else life]
 
     # -- Contents ----------------------------------------------------------------------------
 
@@ -124,27 +136,31 @@ class Scenario:
 
     def format(self, life: int, call: int) -> Format:
         """The lanes that a call's blocks travel in."""
-        return lane_format(np.dtype(self.lives[life][call].dtype), None, self.ranks)
+        return lane_format(np.dtype(self.calls(life)[call].dtype), None, self.ranks)
 
     def half(self, life: int, call: int) -> int:
         """Lanes in half a block of a call."""
         return self.format(life, call).lanes // 2
 
+    def addend(self, life: int, rank: int, call: int, block: int) -> Addend:
+        """A contribution; repeated in a later life, it is the same."""
+        return Addend(0 if self.recoveries else life, rank, call, block)
+
     def is_zero(self, addend: Addend) -> bool:
         """Whether that block is all zeros."""
-        return (addend.rank, addend.block) in self.lives[addend.life][addend.call].zeros
+        return (addend.rank, addend.block) in self.calls(addend.life)[addend.call].zeros
 
     def value(self, addend: Addend) -> float:
         """What the block has in its own two lanes: 1, or a power of two if it is of floats."""
         if self.is_zero(addend):
             return 0
-        call = self.lives[addend.life][addend.call]
+        call = self.calls(addend.life)[addend.call]
         # Different from rank to rank and from block to block, for a wrong exponent to show.
         return 2.0 ** ((3 * addend.rank + 5 * addend.block) % 11 - 5) if call.floating else 1
 
     def lane_value(self, addend: Addend) -> int:
         """The same as a lane, by the exponent that the ranks have to agree on."""
-        call = self.lives[addend.life][addend.call]
+        call = self.calls(addend.life)[addend.call]
         value = self.value(addend)
         if not call.floating or not value:
             return int(value)
@@ -154,16 +170,16 @@ class Scenario:
 
     def input(self, life: int, call: int, rank: int) -> Array:
         """What a rank calls it with; flat, of whole blocks."""
-        what, half = self.lives[life][call], self.half(life, call)
+        what, half = self.calls(life)[call], self.half(life, call)
         rows = np.zeros((what.blocks, 2 * half), what.dtype)
         for block in range(what.blocks):
-            addend = Addend(life, rank, call, block)
+            addend = self.addend(life, rank, call, block)
             rows[block, [self.lane[addend], self.lane[addend] + half]] = self.value(addend)
         return rows.reshape(-1)
 
     def result(self, life: int, call: int) -> Array | None:
         """What every rank must get; None: an error, as the ranks do not call the same."""
-        if self.lives[life][call].differs:
+        if self.calls(life)[call].differs:
             return None
         inputs = [self.input(life, call, rank) for rank in range(self.ranks)]
         total: Array = np.sum(inputs, axis=0, dtype=inputs[0].dtype)

@@ -61,7 +61,7 @@ class Switch:
         control: what the controller does.
 
     Attributes:
-        steps, ready: see `Control`. How many of the steps have been done is part of the
+        steps: of the controller. How many of them have been done is part of the
             system's state.
         blank: the number of the state in which all registers are zero.
     """
@@ -77,7 +77,7 @@ class Switch:
         self._scenario = scenario
         self._frames = frames
         self._invariants = invariants
-        self.steps, self.ready = control.steps, control.ready
+        self.steps = control.steps
         self._pipeline = Pipeline(program, cpu_port=CPU_PORT)
         self._insert(
             Row(

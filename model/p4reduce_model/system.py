@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from p4reduce.slots import SlotMachine
 from p4reduce_controller.program import compiled_files
 
 from p4reduce_model.frames import Frame, Frames
 from p4reduce_model.invariants import Invariants
 from p4reduce_model.jobs import Control, control_steps
+from p4reduce_model.process import REAL, Code
 from p4reduce_model.scenario import Scenario
 from p4reduce_model.switch import Switch
 from p4reduce_model.worker import Worker
@@ -31,10 +31,10 @@ class Event(NamedTuple):
     """What can happen: `what` to `whom`.
 
     Attributes:
-        what: "submit", "timer", "send", "receive" (a machine, by number), "switch" (takes a
-            frame), or "control" (the controller does its next step).
-        whom: a machine's number, or 0.
-        which: a slot's or a frame's number, or 0.
+        what: "submit", "timer", "send", "receive", "halt" or "resume" (a rank does), "switch"
+            (takes a frame), or "control" (the controller does its next step).
+        whom: a rank's number among the workers, or 0.
+        which: the number of a slot, a frame, or the call from which on a rank resumes; or 0.
         second: the number of another frame, or the same one again, that is received in the same
             batch; -1: none is.
     """
@@ -54,7 +54,7 @@ class System:
     Args:
         scenario: what.
         program: p4c's JSON; None: the committed one.
-        machine: makes the machines.
+        code: what the ranks run.
         control: gives what the controller does.
         unchecked: names of invariants to leave out, to see what else a fault leads to.
     """
@@ -63,27 +63,32 @@ class System:
         self,
         scenario: Scenario,
         program: bytes | None = None,
-        machine: type[SlotMachine] = SlotMachine,
+        code: Code = REAL,
         control: Callable[[Scenario], Control] = control_steps,
         unchecked: frozenset[str] = frozenset(),
     ) -> None:
         self.scenario = scenario
         self.frames = Frames()
         invariants = Invariants(scenario, unchecked)
+        # Where the ranks recover, they are the same in all lives.
+        beginnings = range(len(scenario.lives))
         self.workers = [
-            Worker(scenario, life, rank, self.frames, invariants.check_contribution, machine)
-            for life in range(len(scenario.lives))
+            Worker(scenario, life, rank, self.frames, invariants.check_contribution, code)
+            for life in beginnings
             for rank in range(scenario.ranks)
         ]
         for worker in self.workers:
-            for call, tag in enumerate(worker.tags):
-                invariants.calls.setdefault(tag, set()).add((worker.life, call))
+            for life in range(scenario.jobs) if scenario.recoveries else [worker.life]:
+                for call, tag in enumerate(worker.tags):
+                    invariants.calls.setdefault(tag, set()).add((life, call))
+        self._resume_from = code.resume_from
+        self._control = control(scenario)
         self.switch = Switch(
             scenario,
             self.frames,
             compiled_files()[0].read_bytes() if program is None else program,
             invariants,
-            control(scenario),
+            self._control,
         )
         self._at_port = {
             worker.port: [n for n, other in enumerate(self.workers) if other.port == worker.port]
@@ -96,7 +101,7 @@ class System:
             0,
         )
         self._machines_from = 1 + scenario.slots
-        self._ready = [self.switch.ready[worker.life] for worker in self.workers]
+        self._ready = [self._control.ready[worker.life] for worker in self.workers]
         self._by_machine: dict[tuple[int, int], list[Event]] = {}
         self._by_frame: list[list[Event]] = []
 
@@ -120,11 +125,12 @@ class System:
 
     def finished(self, state: State) -> bool:
         """Whether the ranks of the last job have all results, and everything is quiet."""
-        last = len(self.scenario.lives) - 1
+        views = [worker.view(self.machine(state, n)) for n, worker in enumerate(self.workers)]
+        last = self.scenario.jobs - 1
+        if self.scenario.recoveries and any(view.life != last for view in views):
+            return False
         return state[0] == len(self.switch.steps) and all(
-            worker.view(self.machine(state, whom)).over
-            for whom, worker in enumerate(self.workers)
-            if worker.life == last
+            view.over for view in views if view.life == last
         )
 
     # -- What can happen -----------------------------------------------------------------------
@@ -133,11 +139,13 @@ class System:
         """All that can happen in a state."""
         done, flying = state[0], state[-1]
         events: list[Event] = []
-        if done < len(self.switch.steps):
+        if done < len(self.switch.steps) and self._may_go_on(state):
             events.append(_CONTROL)
         for whom, ready in enumerate(self._ready):
             if done >= ready:
                 events += self.own_events(whom, state[self._machines_from + whom])
+        if self._control.lost:
+            events += self._recoveries(state)
         by_frame = self._by_frame
         while flying:
             lowest = flying & -flying
@@ -160,6 +168,28 @@ class System:
             if one.whom == other.whom
         ]
 
+    def _may_go_on(self, state: State) -> bool:
+        """Whether the ranks that the controller waits for are there."""
+        if not self.switch.steps[state[0]].waits:
+            return True
+        life = sum(after <= state[0] for after in self._control.ready)  # the one to be installed
+        views = (worker.view(self.machine(state, n)) for n, worker in enumerate(self.workers))
+        return all(view.halted and view.life == life - 1 for view in views)
+
+    def _recoveries(self, state: State) -> list[Event]:
+        """Ranks that notice the loss of the switch, and those that go on after it."""
+        views = [worker.view(self.machine(state, n)) for n, worker in enumerate(self.workers)]
+        events: list[Event] = []
+        for whom, view in enumerate(views):
+            if view.life == self.scenario.jobs - 1:
+                continue
+            if not view.halted and state[0] >= self._control.lost[view.life]:
+                events.append(Event("halt", whom))
+            if view.halted and state[0] >= self._control.ready[view.life + 1]:
+                first = self._resume_from(other.completed for other in views)
+                events.append(Event("resume", whom, first))
+        return events
+
     def own_events(self, whom: int, machine: int) -> list[Event]:
         """What a machine can do by itself in one of its states."""
         events = self._by_machine.get((whom, machine))
@@ -167,7 +197,7 @@ class System:
             worker = self.workers[whom]
             view = worker.view(machine)
             events = []
-            if view.submitted < len(self.scenario.lives[worker.life]):
+            if view.submitted < len(self.scenario.calls(worker.life)):
                 events.append(Event("submit", whom))
             if view.waiting:
                 events.append(Event("send", whom))
@@ -211,6 +241,10 @@ class System:
             stepped = worker.expire(state[at], event.which)
         elif event.what == "submit":
             stepped = worker.submit(state[at])
+        elif event.what == "halt":
+            stepped = worker.halt(state[at])
+        elif event.what == "resume":
+            stepped = worker.resume(state[at], event.which)
         else:
             stepped = worker.send(state[at])
         after[at] = stepped.state

@@ -62,6 +62,10 @@ def _step(
         yield f"{worker.name:{_WIDTH}}  makes call {call}"
     elif event.what == "timer":
         yield f"{worker.name:{_WIDTH}}  its timer of slot {event.which} runs out"
+    elif event.what == "halt":
+        yield f"{worker.name:{_WIDTH}}  notices that the switch is lost"
+    elif event.what == "resume":
+        yield f"{worker.name:{_WIDTH}}  goes on in the job's next life, from call {event.which} on"
     elif event.what == "send":
         yield f"{worker.name:{_WIDTH}}  its transport takes a frame"
     else:
@@ -83,7 +87,7 @@ def _step(
         frame = system.frames[number]
         whom = "the switch" if frame.up else f"port {frame.port}"
         yield f"{'':{_WIDTH}}    sends #{labels(number)} to {whom}  {frame}"
-    if event.what in ("receive", "submit", "timer"):
+    if event.what not in ("switch", "send"):
         text = worker.view(system.machine(after, event.whom)).text
         if text != worker.view(system.machine(state, event.whom)).text:
             yield f"{'':{_WIDTH}}    {text}"

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank as it is: the real `SlotMachine`, the collectives it runs, and its `Ledger`.
+
+What is done around these by threads and sockets (engine, session) is a few lines here: the same
+calls in the same order, and no time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from p4reduce import plans
+from p4reduce.blocks import Array
+from p4reduce.calls import Operation
+from p4reduce.collective import Collective
+from p4reduce.frames import FrameBuffer
+from p4reduce.ledger import Ledger
+from p4reduce.slots import SlotMachine
+from p4reduce.wire import AGG_OFFSET, Flag
+
+from p4reduce_model.jobs import SWITCH, endpoint_of
+from p4reduce_model.scenario import Scenario
+
+IDLE = -1  # in place of the round that a slot waits for
+_NOW = 0.0  # time stands still: when a timer runs out is a choice of the explorer's
+_RUNNING = 1.0  # in place of when it runs out, for a timer that runs
+
+_VIEWS = ("frames", "words", "records", "header", "flags", "payload")
+NOT_STATE = {
+    ("SlotMachine", "counts"): "statistics: only written",
+    ("SlotMachine", "round_trips"): "statistics: only written",
+    ("SlotMachine", "timeout"): "decides when a timer runs out, which in the model is at any time",
+    ("SlotMachine", "opening_timeout"): "the same",
+    ("SlotMachine", "_retransmissions"): "for the timeouts, statistics and texts of errors",
+    ("SlotMachine", "_backed_off"): "whether there are any",
+    ("SlotMachine", "_sent_at"): "for the timeouts",
+    ("SlotMachine", "heard_switch_at"): "for texts of errors",
+    ("SlotMachine", "_heard"): "for texts of errors",
+    ("SlotMachine", "_codecs"): "constants, and scratch: written before it is read",
+    ("SlotMachine", "_mark"): "scratch",
+    ("SlotMachine", "_numbers"): "constant",
+    **{("FrameBuffer", name): "the same memory as `raw`" for name in _VIEWS},
+    ("FrameBuffer", "address"): "where it happens to be in memory",
+    ("SlotMachine", "_wanted"): "constant",
+    ("SlotMachine", "_mask"): "constant",
+    ("SlotMachine", "_slot_words"): "constant",
+    ("Collective", "call"): "constant",
+    ("Collective", "next_nonzero"): "constant",
+    ("Collective", "exponents"): "constant",
+}
+"""Attributes that are left out of the state, and why they may be. RETRANSMISSION in a frame that is
+kept for repetition is left out as well. Every step is done twice, once with all of these (but
+constants) at rest and once with other values in them, and has to lead to the same. In the second
+run a frame comes together with one of another job, so that both ways that the machine has of taking
+results are gone."""
+
+_NOTHING = -99  # what is in a result before anything comes
+_GARBAGE = 0xA5  # what a frame's row holds that is not to be sent any more
+_LONGEST_BATCH = 3
+_JOB = slice(AGG_OFFSET + 4, AGG_OFFSET + 8)
+
+
+@dataclass(frozen=True)
+class Code:
+    """What is run; anything else is for planting faults.
+
+    Attributes:
+        machine, ledger: the classes.
+        resume_from: the call from which all go on, of those that each rank lacks.
+    """
+
+    machine: type[SlotMachine] = SlotMachine
+    ledger: type[Ledger] = Ledger
+    resume_from: Callable[[Iterable[int]], int] = min
+
+
+REAL = Code()
+
+
+class Process:
+    """A rank.
+
+    Args:
+        scenario: what is explored.
+        life: of the job in which it starts. It goes on in later ones if the scenario has it
+            recover from the loss of the switch.
+        rank: its number.
+        code: what it runs.
+
+    Attributes:
+        collectives: one for each call, whether made or not.
+        submitted: those made.
+        targets: where their results go.
+        untouched: what was in these at first.
+        waiting: rows that the transport has not taken.
+    """
+
+    def __init__(self, scenario: Scenario, life: int, rank: int, code: Code) -> None:
+        self._scenario = scenario
+        self._rank = rank
+        self._code = code
+        self._machines = [self._make_machine(life)]  # the one that runs; empty when it is halted
+        self._place = [life, 0]  # the life, and `completed` when it was halted last
+        calls = range(len(scenario.calls(life)))
+        inputs = [scenario.input(life, call, rank) for call in calls]
+        self.targets = [
+            source if what.in_place else np.full_like(source, _NOTHING)
+            for what, source in zip(scenario.calls(life), inputs, strict=True)
+        ]
+        self.collectives = [self._collective(life, call, inputs[call]) for call in calls]
+        # A block that is zero here is filled with zeros at once.
+        self.untouched = [target.copy() for target in self.targets]
+        self.submitted: list[Collective] = []
+        self.waiting: list[int] = []
+        self._ledger = code.ledger(scenario.slots)
+        self._buffer = FrameBuffer(_LONGEST_BATCH)
+        self.roots = [
+            *(self._machines, self._place, self.collectives, self.submitted, self.waiting),
+            *([self._ledger] if scenario.recoveries else []),
+        ]
+
+    @property
+    def machine(self) -> SlotMachine | None:
+        """The one that runs, unless it is halted."""
+        return self._machines[0] if self._machines else None
+
+    @property
+    def life(self) -> int:
+        """Of the job."""
+        return self._place[0]
+
+    @property
+    def completed(self) -> int:
+        """What it told when it was halted: the first call whose result it lacks."""
+        return self._place[1]
+
+    def _make_machine(self, life: int) -> SlotMachine:
+        machine = self._code.machine(
+            slots=self._scenario.slots,
+            job=self._scenario.job(life),
+            rank=self._rank,
+            world_size=self._scenario.ranks,
+            here=endpoint_of(self._rank),
+            switch=SWITCH,
+        )
+        machine._next_round[:] = self._scenario.first_round
+        for kind, name in NOT_STATE:
+            if kind == "SlotMachine" and not hasattr(machine, name):
+                raise AttributeError(f"NOT_STATE names {kind}.{name}, which there is not")
+        return machine
+
+    def _collective(self, life: int, call: int, source: Array) -> Collective:
+        plan = plans.allreduce(
+            source,
+            Operation.SUM,
+            "another" if self._rank in self._scenario.calls(life)[call].differs else None,
+            self.targets[call],
+            world_size=self._scenario.ranks,
+        )
+        collective = Collective(
+            plan.call,
+            plan.source,
+            plan.target,
+            sequence=call,
+            slots=self._scenario.slots,
+            timeout=1.0,
+            lane_format=plan.lane_format,
+        )
+        collective.deadline = math.inf  # a timeout of the caller's ends everything; no question
+        return collective
+
+    # -- What it does ----------------------------------------------------------------------------
+
+    def submit(self) -> None:
+        """Make the next call: `Session.submit`."""
+        collective = self.collectives[len(self.submitted)]
+        self.submitted.append(collective)
+        if self._scenario.recoveries:
+            self._ledger.add(collective)
+        if self.machine is not None:
+            self.machine.submit(collective)
+
+    def receive(self, batch: list[bytes], *, disturbed: bool) -> None:
+        """Receive frames."""
+        if disturbed:
+            # In a batch with a frame of somebody else, no shortcut for plain batches is taken.
+            batch = [_of_another_job(batch[0]), *batch]
+        for row, data in enumerate(batch):
+            self._buffer.put(row, data)
+        if self.machine is not None:
+            self.machine.receive(self._buffer, len(batch), _NOW)
+
+    def expire(self, slot: int) -> None:
+        """Let the timer of a slot run out."""
+        assert self.machine is not None
+        self.machine._due[slot] = _NOW
+        self.machine.expire(_NOW)
+
+    def take(self) -> None:
+        """Take the rows that are to be sent from the machine."""
+        if self.machine is not None:
+            self.waiting += self.machine.take_sendable().tolist()
+
+    def send(self, number: int) -> list[bytes]:
+        """Send so many of the rows taken, the first first; return the frames."""
+        rows, self.waiting[:] = self.waiting[:number], self.waiting[number:]
+        if self.machine is None or not rows:
+            return []
+        frames = [self.machine.outgoing.get(row) for row in rows]
+        self.machine.sent(np.array(rows), _NOW)
+        return frames
+
+    def halt(self) -> None:
+        """Notice that the switch is lost: `Recovery` ends the engine and asks how far it is."""
+        self._machines.clear()
+        self.waiting.clear()
+        self._place[1] = self._ledger.completed
+
+    def resume(self, first: int) -> None:
+        """Go on with the job's next life, from that call on: `Session.resume`."""
+        self._place[0] += 1
+        machine = self._make_machine(self.life)
+        self._machines.append(machine)
+        for collective in self._ledger.replay(first):
+            machine.submit(collective)
+
+    # -- What is no part of its state ------------------------------------------------------------
+
+    def set_aside(self, *, disturbed: bool) -> None:
+        """Set what is left out of the state to one or the other of two things that it might be."""
+        machine = self.machine
+        if machine is None:
+            return
+        machine._retransmissions[:] = 3 if disturbed else 0
+        machine._backed_off = disturbed
+        machine._sent_at[:] = -9.0 if disturbed else _NOW
+        machine.heard_switch_at = _NOW if disturbed else -math.inf
+        machine._heard[:] = 1 if disturbed else 0
+        machine._mark[:] = 1 if disturbed else 0
+        for codec in machine._codecs.values():
+            for scratch in (codec._lanes, *codec._scratch.values()):
+                scratch.view(np.uint8)[:] = _GARBAGE if disturbed else 0
+        if disturbed:
+            machine.outgoing.flags[:] |= np.uint8(Flag.RETRANSMISSION)
+
+    def forget(self) -> None:
+        """Remove what no longer matters, or does not matter to the model."""
+        machine = self.machine
+        if machine is None:
+            return
+        runs = np.isfinite(machine._due)
+        machine._due[runs] = _RUNNING
+        machine.outgoing.flags[:] &= np.uint8(~Flag.RETRANSMISSION & 0xFF)
+        # A frame that is not to be sent any more may as well be garbage: if it were sent after
+        # all, that would show.
+        used = (machine._expected != IDLE) | runs
+        live = {*machine._row[used].tolist(), *self.waiting}
+        machine._row[~used] = 0
+        dead = [row for row in range(len(machine.outgoing)) if row not in live]
+        machine.outgoing.header[dead] = _GARBAGE
+        machine.outgoing.payload[dead] = _GARBAGE
+
+
+def _of_another_job(data: bytes) -> bytes:
+    return data[: _JOB.start] + b"\xff\xff\xff\xff" + data[_JOB.stop :]
