@@ -235,8 +235,8 @@ def test_any_density_and_overlap(
 ) -> None:
     world = 4
     cases = []
-    for _ in range(6):
-        size = int(rng.integers(1, 300 * BLOCK))
+    for _ in range(4):
+        size = int(rng.integers(1, 200 * BLOCK))
         blocks = -(-size // BLOCK)
         density, shared = 0.01 ** rng.random(), rng.random()
         print(f"{size} elements, density {density:.3f}, {shared:.3f} of the blocks shared")
