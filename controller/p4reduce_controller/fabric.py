@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from p4reduce.wire import HALF_FRAME_BYTES
+from p4reduce.wire import EMPTY_FRAME_BYTES, HALF_FRAME_BYTES, PAYLOAD_BYTES
 
 from p4reduce_controller.layout import DELIVERIES, Ground, Layout, station
 from p4reduce_controller.outcome import Outcome
@@ -36,6 +36,11 @@ class RankCounts:
 
     up: Counts
     down: Counts
+
+    @property
+    def payload_up(self) -> int:
+        """How many frames came up with lanes; the counter knows only their lengths together."""
+        return (self.up.bytes - self.up.frames * EMPTY_FRAME_BYTES) // PAYLOAD_BYTES
 
 
 class PipelineLostError(SwitchError):

@@ -123,13 +123,11 @@ def job_details(job: pb.Job, ranks: Mapping[int, pb.RankStatistics]) -> Renderab
         "token": "needed to join or delete it" if job.has_token else "",
     }
     table = columns(
-        "rank", "state", "host", "pid", "port", "mac", "address", "frames up", "frames down",
-        right=["rank", "pid", "port", "frames up", "frames down"],
-    )  # fmt: skip
+        "rank", "state", "host", "pid", "port", "address", right=["rank", "pid", "port"]
+    )
     members = {member.rank: member for member in job.members}
     for rank in range(job.world_size):
         member = members.get(rank, pb.Member(rank=rank, state="missing"))
-        counts = ranks.get(rank, pb.RankStatistics())
         attached = bool(member.mac)
         table.add_row(
             str(rank),
@@ -137,12 +135,58 @@ def job_details(job: pb.Job, ranks: Mapping[int, pb.RankStatistics]) -> Renderab
             member.host,
             str(member.pid or ""),
             str(member.port) if attached else "",
-            member.mac,
             f"{member.ip}:{member.udp_port}" if attached else "",
-            quantity(counts.frames_up),
-            quantity(counts.frames_down),
         )
-    return Group(_facts(facts), Text(), table)
+    parts: list[RenderableType] = [_facts(facts), Text(), table]
+    if any(each.frames_up or each.frames_down for each in ranks.values()):
+        parts += [Text(), _switch_figures(ranks)]
+    if any(each.HasField("worker") for each in ranks.values()):
+        parts += [Text(), _worker_figures(ranks)]
+    return Group(*parts)
+
+
+def _switch_figures(ranks: Mapping[int, pb.RankStatistics]) -> RenderableType:
+    """What the switch counted at its ports."""
+    numbers = ["rank", "up with payload", "empty", "bytes", "down", "bytes down"]
+    table = columns(*numbers, right=numbers)
+    table.title, table.title_justify, table.title_style = "at the switch", "left", "dim"
+    for rank, each in sorted(ranks.items()):
+        table.add_row(
+            str(rank),
+            quantity(each.payload_up),
+            quantity(each.empty_up),
+            quantity(each.bytes_up, "B"),
+            quantity(each.frames_down),
+            quantity(each.bytes_down, "B"),
+        )
+    return table
+
+
+def _worker_figures(ranks: Mapping[int, pb.RankStatistics]) -> RenderableType:
+    """What only the ranks know."""
+    numbers = ["rank", "collectives", "blocks", "skipped", "density", "sent", "empty", "repeated"]
+    table = columns(*numbers, right=numbers)
+    table.title, table.title_justify, table.title_style = "told by the ranks", "left", "dim"
+    for rank, each in sorted(ranks.items()):
+        if not each.HasField("worker"):
+            continue
+        own = each.worker
+        table.add_row(
+            str(rank),
+            quantity(own.collectives),
+            quantity(own.blocks),
+            quantity(own.blocks - min(own.blocks, own.blocks_announced)),
+            density(own),
+            quantity(own.blocks_sent),
+            quantity(own.empty_sent),
+            quantity(own.retransmissions),
+        )
+    return table
+
+
+def density(own: pb.WorkerStatistics) -> str:
+    """Write which share of the blocks some rank had."""
+    return f"{100 * own.blocks_announced / own.blocks:.3g} %" if own.blocks else ""
 
 
 def switch_details(switch: pb.Switch) -> RenderableType:

@@ -347,6 +347,8 @@ def _rank(
     message = pb.RankStatistics(rank=rank, worker=own)
     if counts is not None:
         message.frames_up, message.bytes_up = counts.up.frames, counts.up.bytes
+        message.payload_up = counts.payload_up
+        message.empty_up = counts.up.frames - counts.payload_up
         message.frames_down, message.bytes_down = counts.down.frames, counts.down.bytes
     return message
 

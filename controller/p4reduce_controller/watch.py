@@ -84,18 +84,20 @@ def _headline(now: Snapshot) -> Text:
 def _rank_rates(job: pb.Job, now: Snapshot, before: Snapshot | None) -> RenderableType:
     earlier = {each.rank: each for each in before.ranks.get(job.incarnation, [])} if before else {}
     seconds = now.time - before.time if before else math.inf
-    numbers = ["contributions/s", "up", "results/s", "down", "frames up", "frames down"]
+    numbers = ["up/s", "payload", "up", "down", "density", "repeated"]
     table = render.columns(job.name, *numbers, right=numbers)
     for each in now.ranks[job.incarnation]:
         was = earlier.get(each.rank, each)
+        own = each.worker
+        up = each.frames_up - was.frames_up
         table.add_row(
             f"rank {each.rank}",
-            render.quantity((each.frames_up - was.frames_up) / seconds),
+            render.quantity(up / seconds),
+            f"{100 * (each.payload_up - was.payload_up) / up:.0f} %" if up > 0 else "",
             render.quantity((each.bytes_up - was.bytes_up) * 8 / seconds, "bit/s"),
-            render.quantity((each.frames_down - was.frames_down) / seconds),
             render.quantity((each.bytes_down - was.bytes_down) * 8 / seconds, "bit/s"),
-            render.quantity(each.frames_up),
-            render.quantity(each.frames_down),
+            render.density(own),
+            render.quantity(own.retransmissions),
         )
     return Group(Text(), table)
 

@@ -276,6 +276,43 @@ def test_the_live_view_fits_and_shows_rates(width: int) -> None:
     assert text_of(lambda console: console.print(show(at(1, 0), None, [], "other")), width)
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_jobs_figures_fit(width: int) -> None:
+    own = pb.WorkerStatistics(
+        collectives=1234, blocks=2_000_000, blocks_announced=500_000, retransmissions=17
+    )
+    ranks = {
+        rank: pb.RankStatistics(
+            rank=rank,
+            frames_up=5_123_456,
+            payload_up=1_600_000,
+            empty_up=3_523_456,
+            bytes_up=2_049_382_400,
+            frames_down=5_123_000,
+            bytes_down=3_586_100_000,
+            worker=own if rank else None,
+        )
+        for rank in range(2)
+    }
+    job = a_job()
+    for member in job.members:
+        member.host, member.pid, member.mac = "gpu-node-07", 123456, "02:00:1c:68:a2:3f"
+        member.ip, member.udp_port = "10.77.255.253", 49152
+    text = text_of(lambda console: console.print(render.job_details(job, ranks)), width)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    assert any("10.77.255.253:49152" in line for line in lines)  # not folded
+    [switch] = [line.split() for line in lines if line.split()[:2] == ["0", "1600"]]
+    assert switch == ["0", "1600", "k", "3523", "k", "2049", "MB", "5123", "k", "3586", "MB"]
+    told = [line.split() for line in lines if "25 %" in line]
+    assert told == [
+        ["1", "1234", "2000", "k", "1500", "k", "25", "%", "0", "0", "17"]
+    ]  # rank 0 said nothing
+    silent = text_of(lambda console: console.print(render.job_details(job, {})), width)
+    assert "told by" not in silent
+    assert "at the switch" not in silent
+
+
 def test_plain_data_has_every_field_and_numbers_stay_numbers() -> None:
     data = plain(pb.Statistics(job=a_job(), ranks=[pb.RankStatistics(frames_up=2**63)]))
     assert data["job"]["state"] == "running"

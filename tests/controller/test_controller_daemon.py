@@ -60,6 +60,10 @@ def test_a_whole_life(controller: RunningController, switch: SwitchProcess) -> N
     statistics = controller.call("GetStatistics", job="train")
     assert [(each.frames_up, each.frames_down) for each in statistics.ranks] == [(1, 1)] * 4
     assert {each.bytes_up for each in statistics.ranks} == {1102}
+    ranks[0].send(ranks[0].frame(slot=1, round=1, block=0, tag=1))
+    eventually(lambda: controller.count("round-opened") == 2, "an empty one has come")
+    [first, *_] = controller.call("GetStatistics", job="train").ranks
+    assert (first.frames_up, first.payload_up, first.empty_up) == (2, 1, 1)
 
     for rank in ranks[:3]:
         rank.leave()
@@ -71,7 +75,7 @@ def test_a_whole_life(controller: RunningController, switch: SwitchProcess) -> N
         assert controller.table(table) == []
     # What was counted outlives the entries.
     statistics = controller.call("GetStatistics", job="train")
-    assert [(each.frames_up, each.frames_down) for each in statistics.ranks] == [(1, 1)] * 4
+    assert [(each.payload_up, each.frames_down) for each in statistics.ranks] == [(1, 1)] * 4
     contribute(ranks[0], 1, round_=2)
     eventually(lambda: controller.count("not-admitted") == 1, "the late frame was refused")
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import p4reduce
 import pytest
 from p4reduce.calls import Operation
+from p4reduce.control import control_pb2 as pb
 from p4reduce.control.figures import worker_statistics
 from p4reduce.quantise import Quantiser
 from worker_system import System, at_once
@@ -326,7 +327,15 @@ def test_statistics_of_zero_skipping(system: System, rng: np.random.Generator) -
         return comm.stats
 
     union = int(sent.any(axis=0).sum())
-    for rank, stats in enumerate(system.run(world, work)):
+    all_stats = system.run(world, work)
+    job = list(system.control.call(system.control.stub.ListJobs, pb.ListJobsRequest()).jobs)[-1]
+    request = pb.GetStatisticsRequest(job=job.name)
+    told = system.control.call(system.control.stub.GetStatistics, request).ranks
+    for rank, stats in enumerate(all_stats):
+        assert told[rank].worker == worker_statistics(stats)
+        # What arrived at the switch: nothing else but for what timers sent again.
+        assert 0 <= told[rank].payload_up - stats.blocks_sent <= stats.retransmissions
+        assert 0 <= told[rank].empty_up - stats.empty_sent <= stats.retransmissions
         assert (stats.blocks, stats.blocks_announced) == (blocks, union)
         assert (stats.blocks_skipped, stats.union_density) == (blocks - union, union / blocks)
         assert stats.blocks_sent == sent[rank].sum()

@@ -229,9 +229,14 @@ class Membership:
         """Renew a lease, and hear how the job is. Raises ControlError."""
         return self.client.call(self.client.stub.Heartbeat, request, timeout=timeout)
 
-    def leave(self, seat: Seat) -> None:
+    def leave(self, seat: Seat, statistics: pb.WorkerStatistics | None = None) -> None:
         """Say that nothing more is needed. If nobody hears it, the lease runs out."""
-        request = pb.LeaveRequest(incarnation=seat.incarnation, rank=seat.rank, nonce=seat.nonce)
+        request = pb.LeaveRequest(
+            incarnation=seat.incarnation,
+            rank=seat.rank,
+            nonce=seat.nonce,
+            statistics=statistics,
+        )
         with contextlib.suppress(ControlError, ValueError):  # ValueError: the client is closed
             self.client.call(self.client.stub.Leave, request, timeout=_LEAVE_TIMEOUT)
 

@@ -20,6 +20,7 @@ from p4reduce.collective import Collective
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
 from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
+from p4reduce.control.figures import worker_statistics
 from p4reduce.engine import Engine
 from p4reduce.errors import ClosedError, JobEndedError, P4ReduceError, SwitchUnreachableError
 from p4reduce.ledger import Ledger
@@ -327,6 +328,7 @@ class Session:
             completed=self.completed,
             unanswered=unanswered,
             heard=heard,
+            statistics=worker_statistics(self.statistics()),
         )
         return self.membership.heartbeat(request, timeout)
 
@@ -378,7 +380,7 @@ class Session:
         """Stop, and leave the job. What is under way ends with `ClosedError`. Idempotent."""
         seat = self._stop()
         if seat is not None:
-            self.membership.leave(seat)
+            self.membership.leave(seat, worker_statistics(self.statistics()))
             self._hang_up()
 
     def _stop(self) -> Seat | None:

@@ -636,6 +636,8 @@ class RankStatistics(google.protobuf.message.Message):
     FRAMES_DOWN_FIELD_NUMBER: builtins.int
     BYTES_DOWN_FIELD_NUMBER: builtins.int
     WORKER_FIELD_NUMBER: builtins.int
+    PAYLOAD_UP_FIELD_NUMBER: builtins.int
+    EMPTY_UP_FIELD_NUMBER: builtins.int
     rank: builtins.int
     frames_up: builtins.int
     """contributions admitted, with retransmissions"""
@@ -643,6 +645,10 @@ class RankStatistics(google.protobuf.message.Message):
     frames_down: builtins.int
     """results multicast to it"""
     bytes_down: builtins.int
+    payload_up: builtins.int
+    """of frames_up, those with payload, or padded as some repeated ones are"""
+    empty_up: builtins.int
+    """the others"""
     @property
     def worker(self) -> global___WorkerStatistics:
         """as of its latest heartbeat"""
@@ -656,9 +662,11 @@ class RankStatistics(google.protobuf.message.Message):
         frames_down: builtins.int = ...,
         bytes_down: builtins.int = ...,
         worker: global___WorkerStatistics | None = ...,
+        payload_up: builtins.int = ...,
+        empty_up: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["worker", b"worker"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["bytes_down", b"bytes_down", "bytes_up", b"bytes_up", "frames_down", b"frames_down", "frames_up", b"frames_up", "rank", b"rank", "worker", b"worker"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bytes_down", b"bytes_down", "bytes_up", b"bytes_up", "empty_up", b"empty_up", "frames_down", b"frames_down", "frames_up", b"frames_up", "payload_up", b"payload_up", "rank", b"rank", "worker", b"worker"]) -> None: ...
 
 global___RankStatistics = RankStatistics
 
