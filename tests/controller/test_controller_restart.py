@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -216,6 +217,35 @@ def test_a_damaged_table_is_not_guessed_at(start: Start, switch: SwitchProcess) 
         start(switch)
     table.unlink()
     assert start(switch).table("admission") == []
+
+
+def test_nobody_is_told_what_is_not_on_disk(
+    start: Start, switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room, write = threading.Event(), TableFile.write
+
+    def slowly(self: TableFile, data: bytes) -> None:
+        assert room.wait(DEADLINE)
+        write(self, data)
+
+    room.set()
+    monkeypatch.setattr(TableFile, "write", slowly)
+    controller = start(switch)
+    rank = controller.rank(switch, 0, 1)
+    rank.hello()
+    room.clear()
+    stub = controller.client.stub
+    calls = [
+        rank.begin_await_ready(),
+        stub.Join.future(pb.JoinRequest(job="b", world_size=1), timeout=DEADLINE),
+        stub.CreateJob.future(pb.CreateJobRequest(name="c", world_size=1), timeout=DEADLINE),
+    ]
+    eventually(lambda: len(controller.call("ListJobs").jobs) == 3, "all are made")
+    eventually(lambda: controller.job("train").state == pb.RUNNING, "one runs")
+    assert [call.done() for call in calls] == [False] * 3
+    room.set()
+    for call in calls:
+        call.result(timeout=DEADLINE)
 
 
 def test_a_disk_that_is_full(
