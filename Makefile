@@ -10,8 +10,8 @@ READY  := $(VENV)/.ready
 PACKAGES := worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab model/p4reduce_model
 
 # What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, NET=mininet|local,
-# BW=Mbit/s; `make run` also COMPRESSION=cat (or another name; a wrong one lists all). All but the
-# first go through the environment.
+# BW=Mbit/s; `make run` also COMPRESSION=cat (or another name; a wrong one lists all), or
+# FAULT=restart-switch|restart-controller. All but the first go through the environment.
 WORKERS ?= 4
 
 .PHONY: help

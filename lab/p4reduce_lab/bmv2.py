@@ -67,7 +67,7 @@ class Bmv2Switch(SwitchLauncher):
         reason = unavailable()
         if reason is not None:
             raise UnavailableError(reason)
-        if self._count:
+        if self._count and self._veths is None:
             self._veths = veth.VethPorts(self._count)
             self._ports = dict(self._veths.switch_side)
         super().start(processes, log)

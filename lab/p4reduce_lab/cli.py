@@ -92,6 +92,15 @@ def commands() -> None:
     "uncompressed as well, to compare. [environment: COMPRESSION]",
 )
 @click.option(
+    "--fault",
+    type=click.Choice(["none", "restart-switch", "restart-controller"]),
+    default="none",
+    envvar="FAULT",
+    show_default=True,
+    help="What is killed after a third of the steps. Trains undisturbed as well, to compare. "
+    "[environment: FAULT]",
+)
+@click.option(
     "--output",
     "-o",
     type=click.Path(file_okay=False, path_type=Path),
@@ -108,6 +117,7 @@ def run(
     steps: int | None,
     seed: int | None,
     compression: str,
+    fault: str,
     output: Path,
     switch: str,
     net: str,
@@ -128,6 +138,7 @@ def run(
     config = TrainingConfig(
         workers=workers,
         compression=compression,
+        fault=fault,
         **{name: value for name, value in given.items() if value is not None},
     )
     choice = choose(switch, net, bandwidth=bandwidth, nearest_to_real=True)

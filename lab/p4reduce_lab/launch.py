@@ -136,6 +136,15 @@ class SwitchLauncher(ABC):
         self._child = None
         self._socket.unlink(missing_ok=True)
 
+    def kill(self) -> None:
+        """End the process by SIGKILL, as a crash would; its ports stay for the next `start`."""
+        self.check()
+        assert self._child is not None
+        assert self._processes is not None
+        self._processes.kill(self._child)
+        self._child = None
+        self._socket.unlink(missing_ok=True)
+
     @abstractmethod
     def _command(self) -> list[str]: ...
 

@@ -71,11 +71,12 @@ class Child:
         return state.si_status if state.si_code == os.CLD_EXITED else -state.si_status
 
     def end(self, grace: float) -> None:
-        """SIGTERM, and ``grace`` seconds later SIGKILL, for it and what is left of its group."""
+        """SIGTERM, and ``grace`` seconds later SIGKILL, for it and what is left of its group;
+        without any grace SIGKILL at once."""
         if self.process.returncode is not None:
             return
         deadline = time.monotonic() + grace
-        if self.returncode is None:
+        if self.returncode is None and grace > 0:
             os.killpg(self.process.pid, signal.SIGTERM)
         while self.returncode is None and time.monotonic() < deadline:
             time.sleep(POLL)
@@ -146,6 +147,11 @@ class Processes:
         ]
         if failed:
             raise ChildFailedError(failed)
+
+    def kill(self, child: Child) -> None:
+        """SIGKILL for one child and what it started; :meth:`check` then knows nothing of it."""
+        child.end(grace=0.0)
+        self.children.remove(child)
 
     def end(self, grace: float = GRACE) -> None:
         """Ends the children, last started first, with SIGTERM and after ``grace`` seconds in all

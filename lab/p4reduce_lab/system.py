@@ -49,6 +49,7 @@ class System:
         self._ports = ports
         self._choice = choice
         self._switch: SwitchLauncher | None = None
+        self._controller: Child | None = None
         self.network: MininetNetwork | None = None
         self.controller_address = f"unix:{directory / 'controller.sock'}"
         self.control = ControlClient(self.controller_address)
@@ -71,14 +72,31 @@ class System:
             self._switch.start(self.processes, self._logs / "switch.log")
         except VethError as error:
             raise LabError(f"cannot make the switch's ports: {error}") from error
+        self._start_controller("controller.log")
+
+    def restart_switch(self) -> None:
+        """Kills the switch, as a crash would, and returns when the next one serves P4Runtime."""
+        switch = self._running_switch
+        switch.kill()
+        switch.start(self.processes, self._logs / "switch-2.log")
+        switch.wait_ready()
+
+    def restart_controller(self) -> None:
+        """Kills the controller and returns when the next one serves."""
+        assert self._controller is not None
+        self.processes.kill(self._controller)
+        self._start_controller("controller-2.log")
+
+    def _start_controller(self, log: str) -> None:
+        switch = self._running_switch
         command = [sys.executable, "-m", "p4reduce_controller", "serve"]
-        command += ["--switch", self._switch.address, "--listen", self.controller_address]
-        command += ["--default-slots", str(self._switch.slots)]
+        command += ["--switch", switch.address, "--listen", self.controller_address]
+        command += ["--default-slots", str(switch.slots)]
         if self.network is not None:
             command += ["--switch-ip", SWITCH_IP]
         command += ["--ports", f"1-{self._ports}", "--state-dir", str(self._directory / "state")]
         command += ["--connect-timeout", f"{READY_TIMEOUT:g}"]
-        self.processes.start("controller", command, log=self._logs / "controller.log")
+        self._controller = self.processes.start("controller", command, log=self._logs / log)
 
     def wait_ready(
         self, timeout: float = READY_TIMEOUT, *, may_finish: Sequence[Child] = ()

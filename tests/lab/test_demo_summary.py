@@ -16,7 +16,7 @@ from p4reduce_lab.demo.curve import Curve
 from p4reduce_lab.demo.display import Status, display
 from p4reduce_lab.demo.plot import plot
 from p4reduce_lab.demo.report import ProgressReader, ProgressWriter, progress_path
-from p4reduce_lab.demo.summary import Compression, Summary
+from p4reduce_lab.demo.summary import Compression, Fault, Summary
 from p4reduce_lab.demo.training import Progress
 from rich.console import Console
 
@@ -126,6 +126,37 @@ def test_the_printed_summary_says_what_compression_saved_and_cost() -> None:
     assert "cat, for a link measured as 10 Mbit/s with a round trip of 1 ms" in text
     assert "4.5 of 38 in the median, 1 to 38, alpha 0.55" in text
     assert "75.0%: 2.5 MB a worker instead of 10.0 MB" in text
+
+
+FAULT = Fault(
+    name="restart-switch",
+    text="the switch was killed after 3 steps, up again 1.2 s later",
+    step=3,
+    away_seconds=1.2,
+    pause_seconds=1.5,
+    usual_seconds=0.011,
+    notices={"rank 1 of job 'x': lost": 0.01, "rank 0 of job 'x': lost": 0.02},
+    recoveries=1,
+    repeated=3,
+    undisturbed_weights_sha256="00",
+    undisturbed_accuracy=0.97,
+)
+
+
+def test_after_a_fault_the_weights_must_be_the_undisturbed_ones() -> None:
+    assert replace(GOOD, fault=FAULT).problems() == []
+    (problem,) = replace(GOOD, fault=FAULT, weights_sha256="01").problems()
+    assert "restart-switch" in problem
+    assert "other weights than undisturbed" in problem
+
+
+def test_the_printed_summary_says_what_was_killed_and_what_came_of_it() -> None:
+    text = "\n".join(replace(GOOD, fault=FAULT).lines())
+    assert "the switch was killed after 3 steps, up again 1.2 s later" in text
+    assert "after  0.02 s    rank 0 of job 'x': lost" in text
+    assert "1.50 s for the step concerned (usually 11 ms); 3 all-reduces repeated" in text
+    assert "the same, bit for bit" in text
+    assert "DIFFERENT" in "\n".join(FAULT.lines("ff"))
 
 
 def test_courses_of_several_ranks_have_a_mean() -> None:

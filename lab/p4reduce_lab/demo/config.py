@@ -16,9 +16,11 @@ CONFIG_FILE = "config.json"
 DATA_FILE = "digits.npz"
 CURVE_FILE = "curve.json"
 REFERENCE_FILE = "reference.json"
-UNCOMPRESSED_STAGE = "uncompressed"  # a directory: the training that a compressed one is beside
+COMPARED_STAGE = "compared"  # a directory: the training that the run's own is compared with
 
 UNCOMPRESSED = "none"
+FAULTS = ("restart-switch", "restart-controller")
+NO_FAULT = "none"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class TrainingConfig:
         compression: A name that :func:`p4reduce.compression.compressor_by_name` knows. With
             another one than "none" the training runs twice: uncompressed, to compare with, and
             compressed.
+        fault: "none", or one of FAULTS that happens after a third of the steps. Then too the
+            training runs twice, undisturbed and with the fault.
     """
 
     workers: int = 4
@@ -47,11 +51,27 @@ class TrainingConfig:
     seed: int = 1
     evaluate_every: int = 5
     compression: str = UNCOMPRESSED
+    fault: str = NO_FAULT
 
     @property
     def compresses(self) -> bool:
         """Whether anything but the whole gradient is sent."""
         return self.compression != UNCOMPRESSED
+
+    @property
+    def faulty(self) -> bool:
+        """Whether something is killed meanwhile."""
+        return self.fault != NO_FAULT
+
+    @property
+    def compares(self) -> bool:
+        """Whether there is a training before, to compare with."""
+        return self.compresses or self.faulty
+
+    @property
+    def fault_step(self) -> int:
+        """How many steps are done when the fault happens, or a few more."""
+        return max(1, self.steps // 3)
 
     def __post_init__(self) -> None:
         for name in ("workers", "steps", "batch", "hidden", "evaluate_every"):
@@ -62,6 +82,10 @@ class TrainingConfig:
                 f"batch is {self.batch}: too small for {self.workers} workers, "
                 "each needs at least one sample"
             )
+        if self.fault not in (NO_FAULT, *FAULTS):
+            raise LabError(f"fault is {self.fault!r}; known: {', '.join((NO_FAULT, *FAULTS))}")
+        if self.faulty and self.compresses:
+            raise LabError("a fault and a compression in one run; show one at a time")
         try:
             compressor_by_name(self.compression, self.workers)
         except ValueError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -79,23 +80,39 @@ class ProgressReader:
 
 
 @dataclass(frozen=True)
-class RankCompression:
-    """What a rank that compressed says besides.
+class Compared:
+    """What a rank says of the training before, that its own is compared with.
 
     Attributes:
-        bandwidth: Of the link that levels were weighed against, as measured, bits a second in
-            each direction.
-        round_trip: Of that link, seconds.
-        uncompressed_weights: SHA-256 of the final weights of the training compared with.
-        uncompressed_accuracy: Test accuracy of those.
-        uncompressed_seconds: From the first step of that training to its last.
+        weights: SHA-256 of its final weights.
+        accuracy: Test accuracy of those.
+        seconds: From its first step to the last.
+    """
+
+    weights: str
+    accuracy: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Link:
+    """What CAT's levels were weighed against, as measured.
+
+    Attributes:
+        bandwidth: Bits a second in each direction.
+        round_trip: Seconds.
     """
 
     bandwidth: float
     round_trip: float
-    uncompressed_weights: str
-    uncompressed_accuracy: float
-    uncompressed_seconds: float
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something that the library warned of: when, on the monotonic clock, and the text."""
+
+    at: float
+    text: str
 
 
 @dataclass(frozen=True)
@@ -110,7 +127,12 @@ class RankReport:
         round_trip_us: Median round trip, microseconds.
         seconds: From the first step to the last.
         connected_seconds: With all that was all-reduced besides.
-        compression: None where gradients were sent whole.
+        compared: None where there was one training only.
+        link: None where gradients were sent whole.
+        step_ends: Of each step, on the monotonic clock; empty without a fault.
+        notices: What was warned of.
+        recoveries: How often the switch was found again.
+        repeated: All-reduces run again for that.
     """
 
     weights: str
@@ -121,13 +143,17 @@ class RankReport:
     round_trip_us: float
     seconds: float
     connected_seconds: float
-    compression: RankCompression | None = None
+    compared: Compared | None = None
+    link: Link | None = None
+    step_ends: Sequence[float] = ()
+    notices: Sequence[Notice] = ()
+    recoveries: int = 0
+    repeated: int = 0
 
     @property
     def all_weights(self) -> tuple[str, ...]:
         """Of all trainings: what must be the same on all ranks."""
-        compression = self.compression
-        return (self.weights, *([compression.uncompressed_weights] if compression else []))
+        return (self.weights, *([self.compared.weights] if self.compared else []))
 
     def save(self, directory: Path, rank: int) -> None:
         """Writes it as JSON."""
@@ -137,8 +163,10 @@ class RankReport:
     def load(cls, directory: Path, rank: int) -> RankReport:
         """Reads what :meth:`save` wrote."""
         values = json.loads(report_path(directory, rank).read_text())
-        if (compression := values["compression"]) is not None:
-            values["compression"] = RankCompression(**compression)
+        for name, kind in (("compared", Compared), ("link", Link)):
+            if values[name] is not None:
+                values[name] = kind(**values[name])
+        values["notices"] = [Notice(**notice) for notice in values["notices"]]
         return cls(**values)
 
 

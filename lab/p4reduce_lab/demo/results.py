@@ -13,16 +13,17 @@ from p4reduce_controller.outcome import Outcome
 
 from p4reduce_lab.demo.compressed import TENSOR, Course
 from p4reduce_lab.demo.config import (
+    COMPARED_STAGE,
     CURVE_FILE,
     REFERENCE_FILE,
-    UNCOMPRESSED_STAGE,
     TrainingConfig,
 )
 from p4reduce_lab.demo.curve import Curve
+from p4reduce_lab.demo.faults import Incident
 from p4reduce_lab.demo.model import tensor_sizes
 from p4reduce_lab.demo.record import Accuracy, measure
-from p4reduce_lab.demo.report import RankReport
-from p4reduce_lab.demo.summary import Compression, Summary
+from p4reduce_lab.demo.report import Compared, RankReport
+from p4reduce_lab.demo.summary import Compression, Fault, Summary
 
 ADDED = (
     Outcome.ROUND_OPENED,
@@ -45,6 +46,7 @@ class Results:
         curve: Of the training that the run is about.
         reference: Of the one summed by numpy.
         course: What was sent in each step, the mean of the ranks; None without compression.
+        incident: What was killed; None without a fault.
     """
 
     config: TrainingConfig
@@ -54,31 +56,39 @@ class Results:
     curve: Curve
     reference: Curve
     course: Course | None
+    incident: Incident | None
 
     @classmethod
-    def load(cls, config: TrainingConfig, directory: Path, inputs: int) -> Results:
+    def load(
+        cls,
+        config: TrainingConfig,
+        directory: Path,
+        inputs: int,
+        incident: Incident | None = None,
+    ) -> Results:
         """Reads it from the run's directory; the model has so many inputs."""
         ranks = range(config.workers)
         sizes = tensor_sizes(inputs, config.hidden)
         parameters = sum(sizes.values()) - sizes["loss"]
         course, narrow = None, {}
+        before = Accuracy(0.0, 0.0, 0)
+        if config.compares:
+            before = measure(directory / COMPARED_STAGE, config.workers, list(sizes.values()))
         if config.compresses:
             course = Course.mean([Course.load(directory, rank) for rank in ranks])
-            whole = measure(directory / UNCOMPRESSED_STAGE, config.workers, list(sizes.values()))
             sizes = {"loss": 1, TENSOR: parameters}
             lane_bits = compressor_by_name(config.compression, config.workers).lane_bits
             narrow = {1: f"int{lane_bits}"}
         accuracy = measure(directory, config.workers, list(sizes.values()), narrow)
-        if config.compresses:
-            accuracy = accuracy.joined(whole)
         return cls(
             config,
             parameters,
             [RankReport.load(directory, rank) for rank in ranks],
-            accuracy,
+            before.joined(accuracy),
             Curve.load(directory / CURVE_FILE),
             Curve.load(directory / REFERENCE_FILE),
             course,
+            incident,
         )
 
     def summary(self, switch: str, network: str, outcomes: Mapping[str, int]) -> Summary:
@@ -116,19 +126,26 @@ class Results:
             seconds=0.0,  # known when all is done
             outcomes=dict(outcomes),
             compression=self._compression(),
+            fault=self._fault(),
         )
 
+    @property
+    def compared(self) -> Compared | None:
+        """The training before, as rank 0 tells of it."""
+        return self.reports[0].compared
+
     def _compression(self) -> Compression | None:
-        told = [report.compression for report in self.reports if report.compression is not None]
-        if self.course is None or not told:
+        compared = self.compared
+        link = self.reports[0].link
+        if self.course is None or compared is None or link is None:
             return None
         course = self.course
         levels = np.array(course.blocks)
         alphas = [alpha for alpha in course.alphas if alpha is not None]
         return Compression(
             name=self.config.compression,
-            bandwidth=told[0].bandwidth,
-            round_trip=told[0].round_trip,
+            bandwidth=link.bandwidth,
+            round_trip=link.round_trip,
             bytes=round(course.moved[-1]),
             uncompressed_bytes=round(course.uncompressed_moved[-1]),
             level_minimum=float(levels.min()),
@@ -136,7 +153,38 @@ class Results:
             level_maximum=float(levels.max()),
             total_blocks=course.total_blocks,
             alpha_mean=float(np.mean(alphas)) if alphas else None,
-            uncompressed_accuracy=told[0].uncompressed_accuracy,
-            uncompressed_weights_sha256=told[0].uncompressed_weights,
-            uncompressed_seconds=max(one.uncompressed_seconds for one in told),
+            uncompressed_accuracy=compared.accuracy,
+            uncompressed_weights_sha256=compared.weights,
+            uncompressed_seconds=compared.seconds,
+        )
+
+    def _fault(self) -> Fault | None:
+        compared, incident = self.compared, self.incident
+        if incident is None or compared is None:
+            return None
+        # Until when a step has to have begun for the fault to have held it up.
+        until = incident.killed if incident.back is None else incident.back
+        pauses, usual = [], []
+        notices: dict[str, float] = {}
+        for report in self.reports:
+            ends = np.array(report.step_ends)
+            taken = np.diff(ends)
+            usual.append(float(np.median(taken)))
+            held_up = (ends[1:] > incident.killed) & (ends[:-1] <= until)
+            pauses.append(float(taken[held_up].max(initial=0.0)))
+            for notice in report.notices:
+                if notice.at >= incident.killed:
+                    notices.setdefault(notice.text, notice.at - incident.killed)
+        return Fault(
+            name=self.config.fault,
+            text=incident.text(),
+            step=incident.step,
+            away_seconds=None if incident.back is None else incident.back - incident.killed,
+            pause_seconds=max(pauses),
+            usual_seconds=float(np.median(usual)),
+            notices=dict(sorted(notices.items(), key=lambda item: item[1])),
+            recoveries=max(report.recoveries for report in self.reports),
+            repeated=max(report.repeated for report in self.reports),
+            undisturbed_weights_sha256=compared.weights,
+            undisturbed_accuracy=compared.accuracy,
         )

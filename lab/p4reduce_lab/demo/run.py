@@ -13,13 +13,14 @@ from rich.console import Console
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.demo.config import (
+    COMPARED_STAGE,
     CONFIG_FILE,
     DATA_FILE,
-    UNCOMPRESSED_STAGE,
     TrainingConfig,
 )
 from p4reduce_lab.demo.data import load_digits
 from p4reduce_lab.demo.display import Status, display
+from p4reduce_lab.demo.faults import Faults
 from p4reduce_lab.demo.plot import plot
 from p4reduce_lab.demo.report import ProgressReader
 from p4reduce_lab.demo.results import Results
@@ -54,14 +55,17 @@ def run_demo(config: TrainingConfig, choice: Choice, output: Path, console: Cons
         digits = load_digits(config.seed)
         config.save(directory / CONFIG_FILE)
         digits.save(directory / DATA_FILE)
-        if config.compresses:
-            (directory / UNCOMPRESSED_STAGE).mkdir()
+        if config.compares:
+            (directory / COMPARED_STAGE).mkdir()
         children = _start_children(config, system, directory, results)
         system.wait_ready(may_finish=children)
-        _watch(config, children, system.processes, directory, console)
+        faults = Faults(config, system, children)
+        _watch(config, children, faults, system.processes, directory, console)
+        system.wait_ready(may_finish=children)
         counters = system.control.call(system.control.stub.GetCounters, pb.GetCountersRequest())
         system.processes.end()
-        found = Results.load(config, directory, digits.train_images.shape[1])
+        inputs = digits.train_images.shape[1]
+        found = Results.load(config, directory, inputs, faults.incident)
         counts = {count.name: count.frames for count in counters.counts if count.frames}
         summary = found.summary(choice.switch, choice.network, counts)
         _plot(results / PICTURE_FILE, choice, summary, found)
@@ -99,20 +103,24 @@ def _start_children(
 def _watch(
     config: TrainingConfig,
     children: list[Child],
+    faults: Faults,
     processes: Processes,
     directory: Path,
     console: Console,
 ) -> None:
-    """Shows the progress until all are through."""
+    """Shows the progress until all are through, and makes the fault that is asked for."""
     deadline = time.monotonic() + TRAINING_TIMEOUT
-    stages = [directory]
+    if config.compares:
+        console.print(
+            "To compare with: " + ("uncompressed" if config.compresses else "undisturbed")
+        )
+        apart = directory / COMPARED_STAGE
+        _watch_stage(config, children, None, processes, apart, console, deadline)
     if config.compresses:
-        stages.insert(0, directory / UNCOMPRESSED_STAGE)
-    for stage in stages:
-        if config.compresses:
-            compression = "none, to compare with" if stage != directory else config.compression
-            console.print(f"Compression: {compression}")
-        _watch_stage(config, children, processes, stage, console, deadline)
+        console.print(f"Compression: {config.compression}")
+    if config.faulty:
+        console.print(f"Fault: {config.fault} after {config.fault_step} steps")
+    _watch_stage(config, children, faults, processes, directory, console, deadline)
     while any(child.returncode is None for child in children):
         _check(children, processes, deadline)
         time.sleep(POLL)
@@ -122,6 +130,7 @@ def _watch(
 def _watch_stage(
     config: TrainingConfig,
     children: list[Child],
+    faults: Faults | None,
     processes: Processes,
     stage: Path,
     console: Console,
@@ -140,7 +149,12 @@ def _watch_stage(
                 sent = sum(sample.contributions for sample in samples if sample is not None)
                 shown.show(Status(first.step, first.loss, first.accuracy, rate.of(sent)))
                 if first.step == config.steps:
+                    if faults is not None and faults.due(first.step):
+                        raise LabError("the training was over before the fault: take more --steps")
                     return
+                if faults is not None and faults.due(first.step):
+                    console.print(f"  {faults.make(first.step).text()}")
+                    continue
             if through:
                 raise LabError("the workers ended without having done all steps")
             time.sleep(POLL)

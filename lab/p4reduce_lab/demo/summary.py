@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -66,6 +67,56 @@ class Compression:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """What was killed and what came of it, under the key "fault" of summary.json.
+
+    Attributes:
+        name: As given: "restart-switch", …
+        text: What was killed, when, and how long it was away.
+        step: Steps done by then, as far as the launcher knew.
+        away_seconds: From its end until the next one served; None for what did not come back.
+        pause_seconds: The longest time that a rank took for the step that was under way, or for
+            one of those until all were back.
+        usual_seconds: The median of a step.
+        notices: What the library warned the ranks of, and how many seconds after the kill.
+        recoveries: How often a rank found its switch again, the largest number of a rank.
+        repeated: All-reduces that a rank ran again for that, the largest number of a rank.
+        undisturbed_weights_sha256: Of the same training without the fault.
+        undisturbed_accuracy: Test accuracy of those.
+    """
+
+    name: str
+    text: str
+    step: int
+    away_seconds: float | None
+    pause_seconds: float
+    usual_seconds: float
+    notices: Mapping[str, float]
+    recoveries: int
+    repeated: int
+    undisturbed_weights_sha256: str
+    undisturbed_accuracy: float
+
+    def lines(self, weights: str) -> list[str]:
+        """For people, one fact a line; with the SHA-256 of the weights at the end."""
+        whole = self.undisturbed_weights_sha256
+        same = "the same, bit for bit" if weights == whole else "DIFFERENT"
+        noticed = [
+            f"after {at:5.2f} s    {text}"
+            for text, at in self.notices.items()
+            if text.startswith("rank 0 ")
+        ]
+        return [
+            f"fault            {self.text}",
+            *(noticed or ["noticed          nothing, by rank 0"]),
+            f"pause            {self.pause_seconds:.2f} s for the step concerned"
+            f" (usually {1000 * self.usual_seconds:.0f} ms)"
+            + (f"; {self.repeated} all-reduces repeated" if self.recoveries else ""),
+            f"undisturbed      final weights {same} (sha256 {weights[:12]}… against {whole[:12]}…)",
+        ]
+
+
+@dataclass(frozen=True)
 class Summary:
     """The keys of summary.json.
 
@@ -95,6 +146,8 @@ class Summary:
         compression: None where gradients were sent whole. Otherwise test_accuracy, final_loss,
             weights_sha256 and training_seconds are of the compressed training, the switch's
             figures of both.
+        fault: None where nothing was killed. The switch's counters then are those since it
+            was started the last time.
     """
 
     switch: str
@@ -121,6 +174,7 @@ class Summary:
     seconds: float
     outcomes: dict[str, int]
     compression: Compression | None = None
+    fault: Fault | None = None
 
     @property
     def whole_accuracy(self) -> float:
@@ -147,6 +201,11 @@ class Summary:
                 f"an aggregated gradient is off by {self.max_relative_error:.2e} of its block's "
                 f"maximum, {self.error_of_bound:.2f} times what its lanes' error bound allows"
             )
+        fault = self.fault
+        if fault is not None and fault.undisturbed_weights_sha256 != self.weights_sha256:
+            found.append(
+                f"with fault {fault.name} the training ended with other weights than undisturbed"
+            )
         if self.contributions != self.results * self.workers:
             found.append(
                 f"the switch counted {self.contributions} contributions for {self.results} "
@@ -169,6 +228,7 @@ class Summary:
         return [
             f"test accuracy    {self.test_accuracy:.2%}   ({reference})",
             *([] if self.compression is None else self.compression.lines()),
+            *([] if self.fault is None else self.fault.lines(self.weights_sha256)),
             f"final weights    {ranks} on {_count(self.workers, 'rank')}",
             f"largest error    {self.max_relative_error:.1e} of the block's maximum"
             f"   ({self.compared_elements:,} sums compared with float64,"

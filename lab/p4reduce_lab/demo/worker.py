@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +16,17 @@ from p4reduce.compression import CompressedAllreduce, compressor_by_name, measur
 
 from p4reduce_lab.demo.compressed import CompressedAggregator, Course
 from p4reduce_lab.demo.config import (
+    COMPARED_STAGE,
     CONFIG_FILE,
     CURVE_FILE,
     DATA_FILE,
-    UNCOMPRESSED_STAGE,
     TrainingConfig,
 )
 from p4reduce_lab.demo.curve import Curve
 from p4reduce_lab.demo.data import Digits
 from p4reduce_lab.demo.model import Floats, Perceptron, tensor_sizes
 from p4reduce_lab.demo.record import Recorder
-from p4reduce_lab.demo.report import ProgressWriter, RankCompression, RankReport
+from p4reduce_lab.demo.report import Compared, Link, Notice, ProgressWriter, RankReport
 from p4reduce_lab.demo.training import Aggregator, Progress, Step, train
 
 ROUNDS = 4  # of measuring the link: how often each slot is used
@@ -63,18 +65,37 @@ class _Trained:
     Attributes:
         model, curve: see :func:`~p4reduce_lab.demo.training.train`.
         moved: Bytes of frames sent and received up to each step's end, where it is compared.
+        ends: When each step ended, on the monotonic clock.
         seconds: From the first step to the last.
     """
 
     model: Perceptron
     curve: Curve
     moved: list[float]
+    ends: list[float]
     seconds: float
 
     @property
     def weights(self) -> str:
         """SHA-256 of the final weights."""
         return hashlib.sha256(np.ascontiguousarray(self.model.parameters).data).hexdigest()
+
+    def compared(self) -> Compared:
+        """What is told of it if it is not the one that the run is about."""
+        return Compared(self.weights, self.curve.accuracies[-1], self.seconds)
+
+
+class _Notices(logging.Handler):
+    """Keeps what the library warns of, and leaves it in the log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.kept: list[Notice] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See :class:`logging.Handler`."""
+        self.kept.append(Notice(time.monotonic(), record.getMessage()))
+        print(record.getMessage(), file=sys.stderr)
 
 
 class _Rank:
@@ -87,14 +108,20 @@ class _Rank:
         self._directory = directory
         self._digits = digits
         self._comm = comm
+        self._notices = _Notices()
+        logging.getLogger("p4reduce").addHandler(self._notices)
 
     def run(self) -> None:
         """Trains, and leaves report, records and curves in the directory."""
         start = time.monotonic()
         recorder = self._recorder(self._directory)
-        compression: RankCompression | None = None
-        if self._config.compresses:
-            trained, compression = self._compress(recorder)
+        whole: _Trained | None = None
+        link: Link | None = None
+        if self._config.compares:
+            apart = self._directory / COMPARED_STAGE
+            whole = self._train(apart, SwitchAggregator(self._comm, self._recorder(apart)))
+        if whole is not None and self._config.compresses:
+            trained, link = self._compress(recorder, whole)
         else:
             trained = self._train(self._directory, SwitchAggregator(self._comm, recorder))
         seconds = time.monotonic() - start
@@ -110,12 +137,15 @@ class _Rank:
             round_trip_us=1e6 * stats.round_trip_p50,
             seconds=trained.seconds,
             connected_seconds=seconds,
-            compression=compression,
+            compared=None if whole is None else whole.compared(),
+            link=link,
+            step_ends=trained.ends if self._config.faulty else (),
+            notices=self._notices.kept,
+            recoveries=stats.recoveries,
+            repeated=stats.repeated,
         ).save(self._directory, self._comm.rank)
 
-    def _compress(self, recorder: Recorder) -> tuple[_Trained, RankCompression]:
-        apart = self._directory / UNCOMPRESSED_STAGE
-        whole = self._train(apart, SwitchAggregator(self._comm, self._recorder(apart)))
+    def _compress(self, recorder: Recorder, whole: _Trained) -> tuple[_Trained, Link]:
         link = measure_link(self._comm, blocks=ROUNDS * self._comm.slots)
         compressor = compressor_by_name(self._config.compression, self._comm.size, link)
         course = Course()
@@ -125,13 +155,7 @@ class _Rank:
         )
         course.moved, course.uncompressed_moved = trained.moved, whole.moved
         course.save(self._directory, self._comm.rank)
-        return trained, RankCompression(
-            bandwidth=link.bandwidth,
-            round_trip=link.rtt,
-            uncompressed_weights=whole.weights,
-            uncompressed_accuracy=whole.curve.accuracies[-1],
-            uncompressed_seconds=whole.seconds,
-        )
+        return trained, Link(link.bandwidth, link.rtt)
 
     def _recorder(self, directory: Path) -> Recorder:
         sizes = tensor_sizes(self._digits.train_images.shape[1], self._config.hidden)
@@ -141,8 +165,10 @@ class _Rank:
         writer = ProgressWriter(directory, self._comm.rank, self._config.steps)
         before = self._moved()
         moved: list[float] = []
+        ends: list[float] = []
 
         def on_step(progress: Progress) -> None:
+            ends.append(time.monotonic())
             if self._config.compresses:
                 moved.append(self._moved() - before)
             if writer.due(progress):
@@ -152,7 +178,7 @@ class _Rank:
         model, curve = train(self._config, self._digits, aggregator, on_step)
         seconds = time.monotonic() - start
         writer.close()
-        return _Trained(model, curve, moved, seconds)
+        return _Trained(model, curve, moved, ends, seconds)
 
     def _moved(self) -> int:
         stats = self._comm.stats

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults made on purpose: something is killed while the workers train."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from p4reduce_lab.demo.config import TrainingConfig
+from p4reduce_lab.processes import Child
+from p4reduce_lab.system import System
+
+
+@dataclass(frozen=True)
+class Incident:
+    """A fault that has happened. Times are on the monotonic clock, which all processes share.
+
+    Attributes:
+        what: "the switch", "the controller", "the worker of rank 1".
+        step: How many steps rank 0 had done, as far as the launcher knew.
+        killed: When.
+        back: When it served again; None for what does not come back.
+    """
+
+    what: str
+    step: int
+    killed: float
+    back: float | None
+
+    def text(self) -> str:
+        """For people."""
+        again = "" if self.back is None else f", up again {self.back - self.killed:.1f} s later"
+        return f"{self.what} was killed after {self.step} steps{again}"
+
+
+class Faults:
+    """Makes the fault that the configuration asks for, once.
+
+    Args:
+        config: Of the run.
+        system: Switch and controller.
+        workers: By rank.
+    """
+
+    def __init__(self, config: TrainingConfig, system: System, workers: Sequence[Child]) -> None:
+        self._config = config
+        self._system = system
+        self._workers = workers
+        self.incident: Incident | None = None
+
+    def due(self, step: int) -> bool:
+        """Whether it is time, when rank 0 has done so many steps of the disturbed training."""
+        return self.incident is None and self._config.faulty and step >= self._config.fault_step
+
+    def make(self, step: int) -> Incident:
+        """Kill what is to be killed, and return when what comes back is back."""
+        killed = time.monotonic()
+        back: float | None = None
+        if self._config.fault == "restart-switch":
+            what = "the switch"
+            self._system.restart_switch()
+            back = time.monotonic()
+        else:
+            what = "the controller"
+            self._system.restart_controller()
+            self._system.wait_ready(may_finish=self._workers)
+            back = time.monotonic()
+        self.incident = Incident(what, step, killed, back)
+        return self.incident
