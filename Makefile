@@ -51,6 +51,12 @@ SECONDS := 300
 fuzz: $(READY)  ## random frames, requests and files at everything that reads them, for SECONDS=300
 	FUZZ_SECONDS=$(SECONDS) $(PYTHON) -m pytest -m fuzz --timeout=0
 
+MINUTES := 30
+LOSS := 0.01
+.PHONY: soak
+soak: $(READY)  ## run for MINUTES=30 with LOSS=0.01 of the frames, and tell whether anything grows
+	$(PYTHON) bench/soak.py --minutes $(MINUTES) --loss $(LOSS)
+
 .PHONY: lint
 lint: $(READY)  ## ruff and mypy --strict
 	$(VENV)/bin/ruff check .
