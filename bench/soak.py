@@ -3,7 +3,7 @@
 
     python bench/soak.py --minutes 30 --loss 0.01
 
-The ranks reduce arrays of random sizes and compare each sum with numpy's. Every ten seconds they
+The ranks reduce arrays of random sizes and compare each sum with numpy's. Every few seconds they
 leave their job and begin another one. Memory, open files and threads of each process are sampled;
 the first third of the samples is left out, as caches fill and the allocator takes its arenas then.
 What is left must not rise: Theil and Sen's slope over the samples, times their span, has to stay
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -31,7 +30,6 @@ from p4reduce_lab.processes import Child, Processes
 from p4reduce_lab.rundir import run_directory
 from p4reduce_lab.system import System, rank_variables
 
-JOB_SECONDS = 10.0
 SAMPLES = 240  # or one a second
 WARM_UP = 1 / 3
 LIMITS = {"memory": 3072.0, "files": 2.0, "threads": 2.0}  # over the whole run
@@ -69,22 +67,21 @@ def look(process: str, pid: int, seconds: float) -> Sample:
 # -- A rank --------------------------------------------------------------------------------------
 
 
-def work(seconds: float) -> None:
+def work(seconds: float, job_seconds: float) -> None:
     """Reduce for so long, in one job after the other. Raises AssertionError for a wrong sum."""
     end = time.monotonic() + seconds
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     life = 0
     going_on = True
     while going_on:
         with p4reduce.init(job=f"soak-{life}", timeout=120.0) as comm:
-            going_on = one_job(comm, rank, world, life, end)
+            going_on = one_job(comm, life, time.monotonic() + job_seconds, end)
         life += 1
 
 
-def one_job(comm: p4reduce.Communicator, rank: int, world: int, life: int, end: float) -> bool:
+def one_job(comm: p4reduce.Communicator, life: int, over: float, end: float) -> bool:
     """Return whether there is time for another one, on which all ranks agree."""
     rng = np.random.default_rng(life)  # the same on all ranks: each knows all inputs
-    over = time.monotonic() + JOB_SECONDS
+    rank, world = comm.rank, comm.size
     while True:
         size = int(rng.choice([1, 300, 5_000, 60_000]))
         arrays = rng.integers(-(1 << 20), 1 << 20, (world, size), np.int32)
@@ -177,10 +174,11 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--loss", type=float, default=0.0, help="share of frames, each way")
     parser.add_argument("--switch", choices=["embedded", "bmv2"], default="embedded")
+    parser.add_argument("--job-seconds", type=float, default=5.0, help="how long a job lives")
     parser.add_argument("--work", type=float, help=argparse.SUPPRESS)  # as a rank, for seconds
     arguments = parser.parse_args()
     if arguments.work is not None:
-        work(arguments.work)
+        work(arguments.work, arguments.job_seconds)
         return
     seconds = 60.0 * arguments.minutes
     faults = {FAULTS_ENVIRONMENT: f"drop={arguments.loss}"} if arguments.loss else {}
@@ -191,7 +189,10 @@ def main() -> None:
         ranks = [
             system.processes.start(
                 f"rank {rank}",
-                [sys.executable, str(Path(__file__).resolve()), "--work", str(seconds)],
+                [
+                    *(sys.executable, str(Path(__file__).resolve())),
+                    *("--work", str(seconds), "--job-seconds", str(arguments.job_seconds)),
+                ],
                 environment={
                     **rank_variables(rank, arguments.workers),
                     **system.variables(),

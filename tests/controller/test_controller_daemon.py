@@ -272,6 +272,18 @@ def test_wrong_hellos(controller: RunningController, switch: SwitchProcess) -> N
     assert "attached from port 1" in texts[3]
 
 
+def test_a_hello_of_a_former_life(controller: RunningController, switch: SwitchProcess) -> None:
+    """Replayed, it binds nobody: neither in the old life nor in the new one."""
+    [before] = controller.running(switch, 1)
+    used = before.hello_frame()
+    before.leave()
+    after = controller.rank(switch, 0, 1)
+    assert after.joined.incarnation != before.joined.incarnation
+    after.send(used)
+    eventually(lambda: controller.call("GetSwitch").hellos_refused == 1, "it is refused")
+    assert [member.state for member in controller.job("train").members] == ["joined"]
+
+
 def test_a_flood_of_hellos_drowns_nobody(start: Start, switch: SwitchProcess) -> None:
     """Not even if the switch lets all of them through."""
     controller = start(switch, hello_limit=NO_LIMIT)
