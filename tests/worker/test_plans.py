@@ -188,6 +188,55 @@ def test_tags_differ_where_calls_do() -> None:
     assert len(tags) == len(others) + 3
 
 
+ONES = np.ones((6, 500), np.float32)
+HERE: dict[str, Any] = {"rank": 0, "world_size": 2}
+
+
+def broadcast(array: Array, root: int = 0) -> Plan[Any]:
+    return plans.broadcast(array, root, None, None, **HERE)
+
+
+def reduce_scatter(array: Array, counts: list[int] | None = None) -> Plan[Any]:
+    return plans.reduce_scatter(array, Operation.SUM, counts, None, None, **HERE)
+
+
+def allgather(array: Array, counts: list[int]) -> Plan[Any]:
+    return plans.allgather(array, counts, None, None, **HERE)
+
+
+def grouped(arrays: list[Array], names: str = "abc", threshold: int = 1 << 20) -> Plan[Any]:
+    group = Group(Operation.SUM, threshold, None, None, 2)
+    return group.plan(arrays, names[: len(arrays)], None)[0][0]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(broadcast(ONES), broadcast(ONES, 1), id="root"),
+        pytest.param(broadcast(ONES), broadcast(ONES.view(np.int32)), id="dtype"),
+        pytest.param(broadcast(ONES), broadcast(ONES.view("V4")), id="dtype without a name"),
+        pytest.param(broadcast(ONES), broadcast(ONES[:5]), id="size"),
+        pytest.param(reduce_scatter(ONES), reduce_scatter(ONES.reshape(500, 6)), id="rows"),
+        pytest.param(reduce_scatter(ONES), reduce_scatter(ONES, [2, 4]), id="counts"),
+        pytest.param(
+            plans.allgather_counts(ONES, None, **HERE),
+            plans.allgather_counts(ONES.T, None, **HERE),
+            id="shape of rows",
+        ),
+        pytest.param(allgather(ONES, [6, 5]), allgather(ONES, [6, 4]), id="lengths"),
+        pytest.param(grouped([ONES, ONES]), grouped([ONES, ONES], "acb"), id="names"),
+        pytest.param(grouped([ONES, ONES]), grouped([ONES, ONES[1:]]), id="sizes"),
+        pytest.param(grouped([ONES[0], ONES]), grouped([ONES, ONES[0]]), id="order of sizes"),
+        pytest.param(grouped([ONES, ONES]), grouped([ONES, ONES.view(np.int32)]), id="dtypes"),
+        pytest.param(grouped([ONES]), grouped([ONES, ONES]), id="one more"),
+        pytest.param(grouped([ONES]), grouped([]), id="none"),
+        pytest.param(grouped([ONES, ONES]), grouped([ONES, ONES], threshold=0), id="threshold"),
+    ],
+)
+def test_ranks_that_call_different_things_find_out(one: Plan[Any], other: Plan[Any]) -> None:
+    assert one.call.fingerprint(0, Format.INT32) != other.call.fingerprint(0, Format.INT32)
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [
