@@ -18,6 +18,7 @@ from jobs_world import (
     refused,
     running,
 )
+from p4reduce_controller.codec import decode, encode
 from p4reduce_controller.job import (
     MAX_WORLD_SIZE,
     SLOTS,
@@ -31,6 +32,7 @@ from p4reduce_controller.job import (
 )
 from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.layout import lay_out
+from p4reduce_controller.reforming import Reformation, Reforming
 
 
 @pytest.fixture
@@ -518,6 +520,8 @@ class AnyOrder(RuleBasedStateMachine):
         self.world = World()
         self.jobs = make_jobs(self.world)
         self.known: list[tuple[Job, Member]] = []
+        self.asking: list[tuple[Reformation, Member]] = []
+        self.reforming = Reforming(self.jobs, self.world, lambda _: None)
 
     @rule(name=st.sampled_from("ab"), rank=st.integers(0, 2), size=st.integers(1, 3))
     def join(self, name: str, rank: int, size: int) -> None:
@@ -573,6 +577,61 @@ class AnyOrder(RuleBasedStateMachine):
         self.world.now += seconds
         self.jobs.expire()
 
+    @precondition(lambda self: self.known)
+    @rule(data=st.data(), world_size=st.integers(0, 3), intact=st.booleans())
+    def ask(self, data: st.DataObject, world_size: int, intact: bool) -> None:
+        job, member = data.draw(st.sampled_from(self.known))
+        try:
+            asked = self.reforming.ask(job, member, world_size, 0, "", intact=intact)
+        except RefusedError as error:
+            if not str(error):
+                raise
+        else:
+            self.asking.append((asked, member))
+
+    @precondition(lambda self: self.asking)
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        asked, member = data.draw(st.sampled_from(self.asking))
+        self.asking.remove((asked, member))
+        try:
+            if asked.settled:
+                place = self.reforming.place(asked, member)
+                self.known.append((place.job, place.member))
+        except RefusedError as error:
+            if not str(error):
+                raise
+        self.reforming.withdraw(asked, member)
+
+    @rule(back=st.booleans())
+    def lose_the_switch(self, back: bool) -> None:
+        # What was asked of the old session is not done.
+        self.world.to_configure.clear()
+        if not back:
+            self.jobs.switch_lost("it burns")
+        self.jobs.switch_back()
+
+    @rule()
+    def restart(self) -> None:
+        kept = [decode(Job, encode(job)) for job in self.jobs.worth_keeping()]
+        self.world.to_configure.clear()
+        self.world.to_remove.clear()
+        self.jobs = make_jobs(self.world)
+        self.jobs.restore(kept)
+        self.jobs.resume()
+        self.reforming = Reforming(self.jobs, self.world, lambda _: None)
+        self.asking = []
+        self.known = [(job, member) for job in kept for member in job.members.values()]
+
+    @invariant()
+    def advance(self) -> None:
+        self.reforming.advance()
+
+    @invariant()
+    def nobody_waits_for_ever(self) -> None:
+        waiting = sum(member.waiting for job in self.jobs.all for member in job.members.values())
+        assert waiting <= len(self.asking)
+
     @invariant()
     def owned_once(self) -> None:
         held = [job for job in self.jobs.all if not job.over or job in self.world.to_remove]
@@ -587,4 +646,4 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
