@@ -93,6 +93,12 @@ class Reforming:
         """
         if job.successor is not None and member.rank in job.successor.places:
             return Reformation(job, settled=True)  # asked before, and did not get the answer
+        left = job.ranks(MemberState.LEFT)
+        if job.state is JobState.RUNNING and left and not intact:
+            # It can reduce nothing any more, and here is one who does not wait for it to end.
+            verb = "has" if len(left) == 1 else "have"
+            reason = f"{ranks_text(left)} {verb} left, and {member} wants to go on without"
+            self._jobs.fail(job, Cause.RANK_LOST, reason)
         _check(job, member)
         check_number("world size", world_size, 0, MAX_WORLD_SIZE)
         if intact:

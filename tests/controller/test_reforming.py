@@ -342,3 +342,25 @@ def test_shutting_down_while_ranks_ask(survivors: Survivors, jobs: Jobs) -> None
     survivors.advance()
     with pytest.raises(RefusedError, match="shutting down"):
         survivors.reforming.place(*asked)
+
+
+def test_a_running_job_that_a_rank_has_left_goes_on_with_fewer(
+    survivors: Survivors, jobs: Jobs
+) -> None:
+    job = running(jobs, size=3)
+    assert "running" in refused(Cause.WRONG_STATE, lambda: survivors.ask(job, 0))
+    leave(jobs, job, 1)
+    assert ranks(survivors.reform(job)) == {0: 0, 2: 1}
+    assert (job.state, job.cause) == (JobState.FAILED, Cause.RANK_LOST)
+    assert "rank 1 has left" in job.reason
+
+
+def test_who_wants_all_ranks_does_not_end_a_running_job(survivors: Survivors, jobs: Jobs) -> None:
+    job = running(jobs, size=2)
+    leave(jobs, job, 1)
+    member = job.members[0]
+    refused(
+        Cause.WRONG_STATE,
+        lambda: survivors.reforming.ask(job, member, 2, 0, "", intact=True),
+    )
+    assert job.state is JobState.RUNNING

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import p4reduce
 import pytest
+from fault_system import FaultSystem
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
 from p4reduce_lab import bmv2
 from p4reduce_lab.bmv2 import Bmv2Switch
@@ -19,20 +20,20 @@ from worker_system import PORTS, System
 NO_BMV2 = bmv2.unavailable()
 
 
-@pytest.fixture(
-    scope="session",
-    params=[
-        "embedded",
-        pytest.param(
-            "bmv2",
-            marks=[
-                pytest.mark.bmv2,
-                pytest.mark.root,
-                pytest.mark.skipif(NO_BMV2 is not None, reason=str(NO_BMV2)),
-            ],
-        ),
-    ],
-)
+TARGETS = [
+    "embedded",
+    pytest.param(
+        "bmv2",
+        marks=[
+            pytest.mark.bmv2,
+            pytest.mark.root,
+            pytest.mark.skipif(NO_BMV2 is not None, reason=str(NO_BMV2)),
+        ],
+    ),
+]
+
+
+@pytest.fixture(scope="session", params=TARGETS)
 def system(request: pytest.FixtureRequest) -> Iterator[System]:
     """Each test that uses it runs once on each target."""
     # pytest's own directories have paths too long for Unix sockets.
@@ -45,6 +46,24 @@ def system(request: pytest.FixtureRequest) -> Iterator[System]:
             yield running
         finally:
             running.close()
+
+
+@pytest.fixture(scope="session", params=TARGETS)
+def fault_system(request: pytest.FixtureRequest) -> Iterator[FaultSystem]:
+    """For tests that kill switch and controller, by way of `broken`."""
+    with tempfile.TemporaryDirectory(prefix="p4r-") as name:
+        running = FaultSystem(request.param, Path(name))
+        try:
+            yield running
+        finally:
+            running.close()
+
+
+@pytest.fixture
+def broken(fault_system: FaultSystem) -> FaultSystem:
+    """A system to be broken, whole at first."""
+    fault_system.repair()
+    return fault_system
 
 
 @pytest.fixture

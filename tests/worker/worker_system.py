@@ -44,6 +44,9 @@ class System:
         self, switch: SwitchLauncher, directory: Path, ports: int = PORTS, lease: float = LEASE
     ) -> None:
         self._switch = switch
+        self._directory = directory
+        self._ports = ports
+        self._lease = lease
         self._numbers = itertools.count()
         self._processes = Processes()
         self.controller = f"unix:{directory}/controller.sock"
@@ -51,18 +54,21 @@ class System:
         try:
             switch.start(self._processes)
             switch.wait_ready()
-            self._start_controller(directory, ports, lease)
+            self.start_controller()
         except BaseException:
             self.close()
             raise
 
-    def _start_controller(self, directory: Path, ports: int, lease: float) -> None:
+    def start_controller(self) -> None:
+        directory = self._directory
         ready = directory / "controller.ready"
+        ready.unlink(missing_ok=True)
         command = [sys.executable, "-m", "p4reduce_controller", "serve"]
         command += ["--switch", self._switch.grpc_address, "--listen", self.controller]
-        command += ["--ports", f"1-{ports}", "--lease", f"{lease:g}"]
+        command += ["--ports", f"1-{self._ports}", "--lease", f"{self._lease:g}"]
         command += ["--state-dir", f"{directory}/state", "--ready-file", str(ready)]
-        self._processes.start("controller", command, log=directory / "controller.log")
+        log = directory / "controller.log"
+        self._controller = self._processes.start("controller", command, log=log)
 
         def is_ready() -> bool:
             self._processes.check()

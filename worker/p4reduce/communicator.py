@@ -21,12 +21,14 @@ from p4reduce.control.tls import TlsError
 from p4reduce.environment import job_name, placement
 from p4reduce.errors import ClosedError, ConfigurationError
 from p4reduce.handle import Handle
+from p4reduce.joining import form_anew, join
 from p4reduce.membership import Membership
 from p4reduce.plans import Plan
 from p4reduce.ring.fallback import RingSettings
-from p4reduce.session import Session, join
+from p4reduce.session import Session, Settings
 from p4reduce.statistics import Statistics
 from p4reduce.transport import open_port, port_name
+from p4reduce.wire import MAX_WORLD_SIZE
 
 T = TypeVar("T")
 
@@ -101,15 +103,9 @@ def init(
         client = ControlClient(controller)
     except TlsError as error:
         raise ConfigurationError(str(error)) from None
-    session = join(
-        Membership(client, place, job_name(job)),
-        functools.partial(open_port, port, place.rank),
-        slots=slots or 0,
-        deadline=deadline,
-        timeout=timeout,
-        recover=recover,
-        ring=ring,
-    )
+    settings = Settings(functools.partial(open_port, port, place.rank), timeout, recover)
+    membership = Membership(client, place, job_name(job))
+    session = join(membership, settings, ring, slots=slots or 0, deadline=deadline)
     return Communicator(session, timeout)
 
 
@@ -169,6 +165,13 @@ class Communicator(Collectives):
         """Bytes, frames, retransmissions, duplicates, round-trip times … so far."""
         return self._session.statistics()
 
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise ClosedError(
+                f"this communicator belongs to process {self._process}, from which this one was "
+                "forked; call init in the child"
+            )
+
     # -- What runs -------------------------------------------------------------------------------
 
     def _start_all(
@@ -177,11 +180,7 @@ class Communicator(Collectives):
         if timeout is None:
             timeout = self._timeout
         check_timeout(timeout)
-        if self._process != os.getpid():
-            raise ClosedError(
-                f"this communicator belongs to process {self._process}, from which this one was "
-                "forked; call init in the child"
-            )
+        self._check_process()
         with self._lock:
             if self._closed:
                 raise ClosedError("the communicator is closed")
@@ -207,6 +206,44 @@ class Communicator(Collectives):
             while self._under_way[0].done() and len(self._under_way) > 1:
                 self._under_way.popleft()
         return Handle(streams, result)
+
+    # -- After a loss ----------------------------------------------------------------------------
+
+    def reform(self, world_size: int | None = None, timeout: float | None = None) -> Communicator:
+        """Go on after `WorkerLostError` with the ranks that are left; all of them have to call it.
+
+        This communicator is closed then. Collectives that were under way have failed on some
+        ranks, but may have been completed on others: go on from a step that all have done, and
+        let rank 0 broadcast its state. docs/faults.md has the pattern.
+
+        Args:
+            world_size: of the new job. The ranks keep their numbers if it is the one before (or
+                larger), and replacements take those that are missing by `init`. None: as many as
+                are left, who are numbered anew, without gaps and in the old order.
+            timeout: seconds to wait for all that are left to call this, and for replacements;
+                None: what `init` was given.
+
+        Returns:
+            A communicator; `rank` and `size` are the new ones.
+
+        Raises:
+            AdmissionError: this rank was declared lost; the job has not failed; the ranks ask for
+                different world sizes.
+            P4ReduceTimeoutError: somebody is missing; names them. This may be called again.
+            JobEndedError: the job was deleted meanwhile.
+            ControllerUnreachableError, SwitchUnreachableError: nobody answers.
+            ClosedError: this communicator is closed.
+        """
+        timeout = self._timeout if timeout is None else timeout
+        check_timeout(timeout)
+        if world_size is not None and not 1 <= world_size <= MAX_WORLD_SIZE:
+            raise ValueError(f"world_size={world_size}: 1 to {MAX_WORLD_SIZE} are possible")
+        self._check_process()
+        session = form_anew(self._session, world_size or 0, timeout)
+        with self._lock:
+            self._closed = True
+        self._finalizer.detach()
+        return Communicator(session, self._timeout)
 
     # -- The end ---------------------------------------------------------------------------------
 
@@ -235,6 +272,7 @@ class Communicator(Collectives):
         if wait and self._process == os.getpid():
             for collective in self._under_way:
                 collective.join()
+            self._session.stay_for_others()
         self._finalizer()
 
 

@@ -84,6 +84,20 @@ class Seat:
     switch: Endpoint
 
 
+@dataclass(frozen=True)
+class Attached:
+    """A rank that all the others know of, and the switch.
+
+    Attributes:
+        transport: to the switch.
+        ready: what the controller said of the job.
+    """
+
+    seat: Seat
+    transport: Transport
+    ready: pb.Ready
+
+
 class Membership:
     """Makes the calls, each within a deadline. Thread-safe.
 
@@ -228,6 +242,11 @@ class Membership:
     def heartbeat(self, request: pb.HeartbeatRequest, timeout: float) -> pb.HeartbeatReply:
         """Renew a lease, and hear how the job is. Raises ControlError."""
         return self.client.call(self.client.stub.Heartbeat, request, timeout=timeout)
+
+    def moved(self, seat: Seat) -> Membership:
+        """Return the same for another seat; the client is then that one's."""
+        place = Placement(seat.rank, seat.world_size, self.place.local_rank)
+        return Membership(self.client, place, self.job, self.ring_address)
 
     def leave(self, seat: Seat, statistics: pb.WorkerStatistics | None = None) -> None:
         """Say that nothing more is needed. If nobody hears it, the lease runs out."""

@@ -140,7 +140,7 @@ class Recovery:
                 self._by_ring(seeker, machine)
                 return
             if (found := seeker.take()) is not None:
-                again = [] if found.ready is None else self._host.repeat_from(found.resume_from)
+                again = [] if found.attached is None else self._host.repeat_from(found.resume_from)
                 self._resume(found, machine, again)
                 return
             self._changed.wait(self._until_deadline(seeker))

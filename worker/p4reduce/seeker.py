@@ -20,7 +20,7 @@ from p4reduce.errors import (
     SwitchUnreachableError,
     WorkerLostError,
 )
-from p4reduce.membership import Membership, Seat, translated
+from p4reduce.membership import Attached, Membership, Seat, translated
 from p4reduce.ranks import describe_ranks
 from p4reduce.transport.base import Transport
 
@@ -31,6 +31,7 @@ Connect = Callable[[int], Transport]
 
 UNKNOWN_FOR = 5.0  # seconds that a controller that was started anew may not know the job
 _PAUSE = 0.05  # seconds between two attempts
+_NOTICED_WITHIN = 0.25  # seconds for the controller to notice what this rank has noticed
 _ASK_TIMEOUT = 2.0
 _REFORM_TIMEOUT = 2.0  # then the answer names those who are missing, and is asked for again
 _ATTACH_TIMEOUT = 60.0
@@ -52,15 +53,14 @@ class Found:
     """A way to a switch.
 
     Attributes:
-        seat: the rank's; a new one, or the old one if only the transport had broken.
         transport: to be closed by whoever takes this.
-        ready: of the new job; None with the old seat.
+        attached: this rank's place in the next life of the job; None: it is the same life, and
+            only the transport had broken.
         resume_from: number of the first collective that a rank lacks.
     """
 
-    seat: Seat
     transport: Transport
-    ready: pb.Ready | None
+    attached: Attached | None
     resume_from: int
 
 
@@ -106,7 +106,7 @@ class Seeker:
         self.found: Found | None = None
         self.failed: P4ReduceError | None = None
         self._membership = membership
-        self._before = self._seat = seat
+        self._lost = self._before = self._seat = seat
         self._udp_port = udp_port
         self._connect = connect
         self._completed = completed
@@ -114,6 +114,7 @@ class Seeker:
         self._moved = moved
         self._over = over
         self._cancelled = threading.Event()
+        self._started = time.monotonic()
         self._unknown_since: float | None = None
         self._thread = threading.Thread(
             target=self._run, name=f"p4reduce-seek-{seat.rank}", daemon=True
@@ -134,7 +135,8 @@ class Seeker:
     def incarnation(self) -> int:
         """By which the switch can be used; 0: none yet, or the one that it was lost by."""
         found = self.found
-        return 0 if found is None or found.ready is None else found.seat.incarnation
+        attached = None if found is None else found.attached
+        return 0 if attached is None else attached.seat.incarnation
 
     def take(self) -> Found | None:
         """Return the result, which is then the caller's."""
@@ -167,15 +169,20 @@ class Seeker:
         try:
             reply = self._ask()
         except ControlError as error:
+            if error.code == grpc.StatusCode.NOT_FOUND and self._seat is not self._before:
+                # The new job gave up on this rank when its way to the switch broke again. By its
+                # seat in the old one it gets its place back.
+                self._seat = self._before
+                self._moved(self._seat)
+                return
             self._refused(error)
             return
         self._unknown_since = None
         self.unheard = False
         self._raise_if_over(reply)
         if reply.state == pb.FAILED:
-            self.all_lost = True
             self._reform()
-        elif self._seat is self._before and reply.state == pb.RUNNING:
+        elif self._seat is self._lost and reply.state == pb.RUNNING:
             self._reconnect()
         else:
             self._attach()
@@ -218,10 +225,13 @@ class Seeker:
             )
 
     def _reform(self) -> None:
-        self.awaited = "the controller to have a switch again, and all ranks to ask for it"
+        if not self.all_lost:
+            self.awaited = "the controller to have a switch again, and all ranks to ask for it"
+            self.all_lost = True
+        before = self._seat
         try:
             self._seat, self._resume_from = self._membership.reform(
-                self._seat,
+                before,
                 world_size=self._seat.world_size,
                 completed=self._completed,
                 intact=True,
@@ -231,6 +241,7 @@ class Seeker:
         except ControlError as error:
             self._refused(error)
             return
+        self._before = before
         self.switch_there = True
         self._moved(self._seat)
         self._attach()
@@ -253,13 +264,16 @@ class Seeker:
             transport.close()
             raise
         else:
-            self.found = Found(self._seat, transport, ready, self._resume_from)
+            attached = Attached(self._seat, transport, ready)
+            self.found = Found(transport, attached, self._resume_from)
 
     def _reconnect(self) -> None:
-        """The job runs: the switch is there, or its loss has not been noticed yet."""
+        """The job runs: the switch is there, or the controller has not noticed its loss yet."""
+        if time.monotonic() < self._started + _NOTICED_WITHIN:
+            return
         transport = self._open(self._udp_port)
         if transport is not None:
-            self.found = Found(self._seat, transport, None, self._resume_from)
+            self.found = Found(transport, None, self._resume_from)
 
     def _open(self, udp_port: int) -> Transport | None:
         try:
@@ -285,6 +299,8 @@ def why_over(job: str, rank: int, reply: pb.HeartbeatReply) -> P4ReduceError | N
         return WorkerLostError(f"job {job!r} has failed: {reply.reason}", ranks=lost)
     if reply.state == pb.FAILED and reply.cause == pb.CAUSE_SWITCH_LOST:
         return None
+    if reply.state == pb.FAILED and reply.cause == pb.CAUSE_RANK_LOST:
+        return WorkerLostError(f"job {job!r} has failed: {reply.reason}", ranks=reply.left)
     if reply.state in (pb.FAILED, pb.ENDED):
         return JobEndedError(f"job {job!r} is over: {reply.reason}")
     return None

@@ -7,12 +7,11 @@ What runs the collectives is an `Engine`, one for each life of the job. When its
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import logging
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import grpc
 
@@ -24,10 +23,9 @@ from p4reduce.control.figures import worker_statistics
 from p4reduce.engine import Engine
 from p4reduce.errors import ClosedError, JobEndedError, P4ReduceError, SwitchUnreachableError
 from p4reduce.ledger import Ledger
-from p4reduce.membership import Membership, Seat, here, translated
+from p4reduce.membership import Attached, Membership, Seat, here, translated
 from p4reduce.recovery import Recovery
-from p4reduce.ring.address import Listener
-from p4reduce.ring.fallback import Fallback, RingSettings, try_ring
+from p4reduce.ring.fallback import Fallback
 from p4reduce.ring.links import Neighbourhood
 from p4reduce.seeker import UNKNOWN_FOR, Connect, Found, why_over
 from p4reduce.slots import SlotMachine
@@ -42,41 +40,45 @@ _FAREWELL = 2.0  # seconds that a rank stays for others that lack a result
 _FAREWELL_INTERVALS = (0.002, 0.05)  # seconds, first and longest: doubled each time
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What holds for all lives of a job.
+
+    Attributes:
+        connect: opens a transport to the switch.
+        timeout: seconds that recovering may take when nothing is under way that has a deadline.
+        recover: go on after the loss of the switch.
+    """
+
+    connect: Connect
+    timeout: float
+    recover: bool
+
+
 class Session:
     """Owns engine, ledger, heartbeat and the calls to the controller.
 
-    Args:
-        membership: joined already; closed with the session, also if attaching fails.
-        seat: in the job.
-        connect: opens a transport to the switch.
-        transport: opened by it already.
-        deadline: for all ranks to attach, on the monotonic clock.
-        timeout: seconds that recovering may take when nothing is under way that has a deadline.
-        recover: go on after the loss of the switch.
-        fallback: the ring to fall back to; its listener is closed with the session. None: none.
+    Made by `joining`; from then on the owner of all that it is given.
 
-    Raises:
-        AdmissionError, ControllerUnreachableError, JobEndedError, P4ReduceTimeoutError,
-        SwitchUnreachableError: as their texts say.
+    Args:
+        membership: for the calls.
+        attached: this rank's place in the job, and on the switch.
+        settings: what `init` was asked for.
+        fallback: the ring to fall back to; None: none.
     """
 
     def __init__(
         self,
         membership: Membership,
-        seat: Seat,
-        connect: Connect,
-        transport: Transport,
-        *,
-        deadline: float,
-        timeout: float,
-        recover: bool,
+        attached: Attached,
+        settings: Settings,
         fallback: Fallback | None,
     ) -> None:
         self.membership = membership
+        self.settings = settings
         self.fallback = fallback
-        self.timeout = timeout
-        self._connect = connect
-        self._recover = recover
+        self.neighbourhood = neighbourhood(attached)
+        self.slots = attached.ready.slot_count
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._error: P4ReduceError | None = None
@@ -86,30 +88,12 @@ class Session:
         self._repeated = 0
         self._by_ring = 0
         self._on_ring = False
-        self._seat = seat
-        try:
-            left = max(deadline - time.monotonic(), 0.1)
-            ready = membership.attach(seat, transport, left)
-            self.neighbourhood = _neighbourhood(seat, ready)
-            if fallback is not None:
-                left = max(deadline - time.monotonic(), 0.1)
-                try_ring(self.neighbourhood, fallback.listener, left)
-        except BaseException as error:
-            transport.close()
-            membership.leave(seat)
-            membership.close()
-            if fallback is not None:
-                fallback.listener.close()
-            if isinstance(error, ControlError):
-                what = f"{membership.who} joined, but the job does not start"
-                raise translated(error, what) from None
-            raise
-        self.slots = ready.slot_count
-        self._lease = ready.lease
+        self._seat = attached.seat
+        self._lease = attached.ready.lease
         self._ledger = Ledger(self.slots)
-        self._engine = self._start_engine(Found(seat, transport, ready, 0), None)
+        self._engine = self._start_engine(_machine(attached), attached.seat, attached.transport)
         self._heartbeat = threading.Thread(
-            target=self._stay, name=f"p4reduce-lease-{seat.rank}", daemon=True
+            target=self._stay, name=f"p4reduce-lease-{self.rank}", daemon=True
         )
         self._heartbeat.start()
 
@@ -139,7 +123,7 @@ class Session:
                 raise ClosedError("the communicator is closed")
             if self.broken is not None:
                 raise copy.copy(self.broken)
-            if self._recover:
+            if self.settings.recover:
                 self._ledger.add(collective)
             if self._recovery is None:
                 self._engine.submit(collective)
@@ -171,29 +155,12 @@ class Session:
                 on_ring=self._on_ring,
             )
 
-    def _start_engine(self, found: Found, before: SlotMachine | None) -> Engine:
-        seat, transport, ready = found.seat, found.transport, found.ready
-        if ready is None:
-            assert before is not None
-            machine = before
-            machine.resume(time.monotonic())
-        else:
-            machine = SlotMachine(
-                slots=ready.slot_count,
-                job=seat.incarnation,
-                rank=seat.rank,
-                world_size=ready.world_size,
-                here=here(seat, transport),
-                switch=seat.switch,
-            )
-            if before is not None:
-                machine.counts, machine.round_trips = before.counts, before.round_trips
-
+    def _start_engine(self, machine: SlotMachine, seat: Seat, transport: Transport) -> Engine:
         def lost(error: SwitchUnreachableError) -> None:
             self._switch_lost(seat, str(error))
 
         name = f"p4reduce-{seat.rank}"
-        return Engine(machine, transport, name, lost if self._recover else None)
+        return Engine(machine, transport, name, lost if self.settings.recover else None)
 
     # -- The switch is lost ----------------------------------------------------------------------
 
@@ -207,7 +174,7 @@ class Session:
                 self._ledger.fail(self.broken or ClosedError("the communicator was closed"))
                 return
             log.warning("%s: %s; looking for the switch", self.membership.who, why)
-            self._recovery = Recovery(self, self._engine, seat, self._connect)
+            self._recovery = Recovery(self, self._engine, seat, self.settings.connect)
             self._recovery.start()
 
     # What follows is for `Recovery`.
@@ -270,12 +237,17 @@ class Session:
             if self.over():
                 found.transport.close()
                 return
-            if (ready := found.ready) is not None:
-                self._lease = ready.lease
-                self.neighbourhood = _neighbourhood(found.seat, ready)
-            self._engine = self._start_engine(found, before)
+            if found.attached is None:
+                before.resume(time.monotonic())
+                machine = before
+            else:
+                machine = _machine(found.attached)
+                machine.counts, machine.round_trips = before.counts, before.round_trips
+                self._lease = found.attached.ready.lease
+                self.neighbourhood = neighbourhood(found.attached)
+                self._recoveries += 1
+            self._engine = self._start_engine(machine, self._seat, found.transport)
             self._recovery = None
-            self._recoveries += 1
             self._repeated += len(again)
             for collective in again:
                 self._engine.submit(collective)
@@ -341,7 +313,7 @@ class Session:
             if error is not None:
                 self.fail(error)
             elif reply.state == pb.FAILED:
-                if self._recover:
+                if self.settings.recover:
                     self._switch_lost(seat, reply.reason)
                 else:
                     self.fail(JobEndedError(f"job {self.job!r} is over: {reply.reason}"))
@@ -357,13 +329,13 @@ class Session:
         that takes as long as recovering may, should the switch be lost just now, and two seconds
         otherwise: after that a rank only lacks a result if it hangs.
         """
-        if not self._recover:
+        if not self.settings.recover:
             return
         start = time.monotonic()
         interval, longest = _FAREWELL_INTERVALS
         while not self.over() and self.broken is None:
             waited = time.monotonic() - start
-            if waited > (_FAREWELL if self._recovery is None else self.timeout):
+            if waited > (_FAREWELL if self._recovery is None else self.settings.timeout):
                 return
             try:
                 reply = self._beat(self._seat, _FAREWELL)
@@ -378,73 +350,61 @@ class Session:
 
     def close(self) -> None:
         """Stop, and leave the job. What is under way ends with `ClosedError`. Idempotent."""
-        seat = self._stop()
-        if seat is not None:
-            self.membership.leave(seat, worker_statistics(self.statistics()))
-            self._hang_up()
-
-    def _stop(self) -> Seat | None:
-        """Stop computing; the lease still has to be given back. None: that was done before."""
         with self._lock:
             if self._closing.is_set():
-                return None
+                return
             self._closing.set()
+        self._stop()
+        self.membership.leave(self._seat, worker_statistics(self.statistics()))
+        self.membership.close()
+        if self.fallback is not None:
+            self.fallback.listener.close()
+        self._end_heartbeat()
+
+    def stop(self) -> Seat:
+        """Compute no more, and return the seat, whose lease goes on being renewed.
+
+        What is under way ends with what broke the session, or with `ClosedError`.
+        """
+        with self._lock:
+            if self._closing.is_set():
+                raise ClosedError("the communicator is closed")
+            self.fail(ClosedError("the communicator is being formed anew"))
+        self._stop()
+        return self._seat
+
+    def hand_over(self) -> None:
+        """Another session goes on with the membership and the listener: forget about them."""
+        self._closing.set()
+        self._end_heartbeat()
+
+    def _stop(self) -> None:
+        with self._lock:
             recovery, engine = self._recovery, self._engine
         if recovery is not None:
             recovery.stop(_STOP_TIMEOUT)
         engine.stop(_STOP_TIMEOUT)
         with self._lock:
             self._ledger.fail(self.broken or ClosedError("the communicator was closed"))
-            return self._seat
 
-    def _hang_up(self) -> None:
-        self.membership.close()
-        if self.fallback is not None:
-            self.fallback.listener.close()
+    def _end_heartbeat(self) -> None:
         if threading.current_thread() is not self._heartbeat:
             self._heartbeat.join(_STOP_TIMEOUT)
 
 
-def _neighbourhood(seat: Seat, ready: pb.Ready) -> Neighbourhood:
-    return Neighbourhood(seat.incarnation, seat.rank, tuple(ready.ring_addresses), ready.secret)
-
-
-def join(
-    membership: Membership,
-    connect: Connect,
-    *,
-    slots: int,
-    deadline: float,
-    timeout: float,
-    recover: bool,
-    ring: RingSettings | None,
-) -> Session:
-    """Join a job and return when all of its ranks are there. See `Session`.
-
-    Args:
-        slots: to ask for; 0: the controller's default.
-        ring: whether and how to fall back to one.
-    """
-    with contextlib.ExitStack() as undo:
-        undo.callback(membership.close)
-        transport = connect(0)
-        undo.callback(transport.close)
-        fallback = None
-        if ring is not None:
-            here = transport.endpoint
-            listener = Listener(ring.address, _LOOPBACK if here is None else here.ip)
-            undo.callback(listener.close)
-            membership.ring_address = listener.address
-            fallback = Fallback(listener, ring.after)
-        seat = membership.join(slots, deadline)
-        undo.pop_all()
-    return Session(
-        membership,
-        seat,
-        connect,
-        transport,
-        deadline=deadline,
-        timeout=timeout,
-        recover=recover,
-        fallback=fallback,
+def _machine(attached: Attached) -> SlotMachine:
+    seat, ready = attached.seat, attached.ready
+    return SlotMachine(
+        slots=ready.slot_count,
+        job=seat.incarnation,
+        rank=seat.rank,
+        world_size=ready.world_size,
+        here=here(seat, attached.transport),
+        switch=seat.switch,
     )
+
+
+def neighbourhood(attached: Attached) -> Neighbourhood:
+    """Return who the ranks of a job are to a ring among them."""
+    seat, ready = attached.seat, attached.ready
+    return Neighbourhood(seat.incarnation, seat.rank, tuple(ready.ring_addresses), ready.secret)

@@ -102,7 +102,7 @@ class Statistics(Counts):
         round_trip_p50, round_trip_p90, round_trip_p99: seconds from a contribution to its result,
             of the latest 4,096 rounds; this includes waiting for the slowest rank. NaN at first.
         retransmission_timeout: seconds after which a contribution is sent again, now.
-        recoveries: how often a lost switch was found again.
+        recoveries: how often the job was formed anew on a switch that had been lost.
         repeated: collectives run again for that, on this rank's behalf or another's.
         by_ring: collectives that the ranks reduced by themselves, without a switch.
         on_ring: whether they would reduce the next one like that.

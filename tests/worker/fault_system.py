@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch and a controller that can be killed and started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from p4reduce_lab.bmv2 import Bmv2Switch
+from p4reduce_lab.embedded import EmbeddedSwitch
+from p4reduce_lab.veth import VethPorts
+from worker_system import PORTS, System
+
+LEASE = 1.0
+
+
+class FaultSystem(System):
+    """Like `System`, but made to be broken. Interfaces outlive the switch, as cables do."""
+
+    def __init__(self, target: str, directory: Path) -> None:
+        switch_directory = directory / "switch"
+        switch_directory.mkdir()
+        self._veths: VethPorts | None = None
+        if target == "bmv2":
+            self._veths = VethPorts(PORTS)
+            launcher = Bmv2Switch(switch_directory, self._veths.switch_side)
+            self._interface = self._veths.interface
+        else:
+            launcher = EmbeddedSwitch(switch_directory, PORTS)
+            self._interface = launcher.interface
+        super().__init__(launcher, directory, lease=LEASE)
+
+    def interface(self, port: int) -> str:
+        return self._interface.format(port=port)
+
+    def kill_switch(self) -> None:
+        assert self._switch.pid is not None
+        os.kill(self._switch.pid, signal.SIGKILL)
+        self._switch.stop()
+
+    def start_switch(self) -> None:
+        self._switch.start(self._processes)
+        self._switch.wait_ready()
+
+    def kill_controller(self) -> None:
+        os.kill(self._controller.process.pid, signal.SIGKILL)
+        self._controller.end(0.0)
+        self._processes.children.remove(self._controller)
+
+    def repair(self) -> None:
+        """Start what is not running; for the next test."""
+        if not self._switch.alive():
+            self.start_switch()
+        if self._controller not in self._processes.children:
+            self.start_controller()
+
+    def close(self) -> None:
+        super().close()
+        if self._veths is not None:
+            self._veths.close()
