@@ -166,7 +166,11 @@ def _worker_figures(ranks: Mapping[int, pb.RankStatistics]) -> RenderableType:
     """What only the ranks know."""
     numbers = ["rank", "collectives", "blocks", "skipped", "density", "sent", "empty", "repeated"]
     table = columns(*numbers, right=numbers)
-    table.title, table.title_justify, table.title_style = "told by the ranks", "left", "dim"
+    table.title, table.title_justify, table.title_style = (
+        "told by the ranks, of all lives of the job",
+        "left",
+        "dim",
+    )
     for rank, each in sorted(ranks.items()):
         if not each.HasField("worker"):
             continue
