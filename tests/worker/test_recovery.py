@@ -210,6 +210,24 @@ def test_who_has_all_results_stays_for_those_who_have_not(
     beside(lambda: broken.run(2, work), restart)
 
 
+def test_what_is_called_while_only_the_way_to_the_switch_is_broken_runs_afterwards(
+    broken: FaultSystem,
+) -> None:
+    """The job is not formed anew then, so nothing is repeated; and nothing may be forgotten."""
+
+    def work(comm: p4reduce.Communicator) -> list[float]:
+        comm.barrier()
+        before = comm.allreduce_async(ONES)
+        if comm.rank == 0:
+            session: Any = comm._session
+            session._switch_lost(session._seat, "as if the transport had broken")
+        handles = [comm.allreduce_async(ONES) for _ in range(3)]
+        assert comm.stats.recoveries == 0
+        return [float(handle.wait()[0]) for handle in (before, *handles)]
+
+    assert broken.run(WORLD, work) == [[WORLD] * 4] * WORLD
+
+
 # -- The controller ------------------------------------------------------------------------------
 
 

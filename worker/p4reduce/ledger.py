@@ -154,6 +154,10 @@ class Ledger:
         index = number - self._entries[0].original.sequence
         return self._entries[index].running if 0 <= index < len(self._entries) else None
 
+    def since(self, number: int) -> list[Collective]:
+        """Return what stands for a collective and those after it in the present life."""
+        return [one.running for one in self._entries if one.original.sequence >= number]
+
     def forget(self, before: int) -> None:
         """Let go of the collectives before that one: all ranks have their results."""
         self._entries = [one for one in self._entries if one.original.sequence >= before]

@@ -57,8 +57,8 @@ class Host(fallback.Host, Protocol):
     def without_switch(self, ring: bool) -> None:
         """Whether the ranks reduce by themselves for now."""
 
-    def resume(self, found: Found, before: SlotMachine, again: list[Collective]) -> None:
-        """Go on with some collectives; this recovery is over. Raises P4ReduceError."""
+    def resume(self, found: Found, before: SlotMachine) -> None:
+        """Go on; this recovery is over. Raises P4ReduceError."""
 
     def give_up(self, error: P4ReduceError) -> None:
         """There is no going on."""
@@ -140,18 +140,17 @@ class Recovery:
                 self._by_ring(seeker, machine)
                 return
             if (found := seeker.take()) is not None:
-                again = [] if found.attached is None else self._host.repeat_from(found.resume_from)
-                self._resume(found, machine, again)
+                self._resume(found, machine)
                 return
             self._changed.wait(self._until_deadline(seeker))
 
-    def _resume(self, found: Found, machine: SlotMachine, again: list[Collective]) -> None:
+    def _resume(self, found: Found, machine: SlotMachine) -> None:
         log.warning(
             "%s: back on the switch %.3g s after it was lost",
             self._host.membership.who,
             time.monotonic() - self._started,
         )
-        self._host.resume(found, machine, again)
+        self._host.resume(found, machine)
 
     def _until_deadline(self, seeker: Seeker) -> float:
         """Return how long may be waited. Raises what a collective ends with that has no time."""
@@ -216,7 +215,7 @@ class Recovery:
             host.without_switch(False)
         found = seeker.take()
         assert found is not None
-        self._resume(replace(found, resume_from=first), machine, host.repeat_from(first))
+        self._resume(replace(found, resume_from=first), machine)
 
     def _left_in_ring(self, seeker: Seeker, what: str, rank: int | None) -> float:
         """Return how long may be waited. Raises what the ring ends with."""

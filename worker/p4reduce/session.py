@@ -7,6 +7,7 @@ What runs the collectives is an `Engine`, one for each life of the job. When its
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import threading
@@ -231,16 +232,22 @@ class Session:
             if collective.error is None:
                 self._engine.count(collective)
 
-    def resume(self, found: Found, before: SlotMachine, again: list[Collective]) -> None:
-        """Go on with a switch, and with the collectives that `repeat_from` has returned."""
-        with self._lock:
+    def resume(self, found: Found, before: SlotMachine) -> None:
+        """Go on with a switch. Raises P4ReduceError if an input that is needed was let go of.
+
+        All in one: what is called meanwhile is either among what runs again, or comes after it.
+        """
+        with self._lock, contextlib.ExitStack() as undo:
+            undo.callback(found.transport.close)
             if self.over():
-                found.transport.close()
                 return
             if found.attached is None:
                 before.resume(time.monotonic())
                 machine = before
+                again = self._ledger.since(machine.next_sequence)
             else:
+                again = self._ledger.replay(found.resume_from)
+                self._repeated += len(again)
                 machine = _machine(found.attached)
                 machine.counts, machine.round_trips = before.counts, before.round_trips
                 self._lease = found.attached.ready.lease
@@ -248,9 +255,9 @@ class Session:
                 self._recoveries += 1
             self._engine = self._start_engine(machine, self._seat, found.transport)
             self._recovery = None
-            self._repeated += len(again)
             for collective in again:
                 self._engine.submit(collective)
+            undo.pop_all()
 
     def give_up(self, error: P4ReduceError) -> None:
         """There will be no switch."""

@@ -92,6 +92,7 @@ class SlotMachine:
         opening_timeout: the same for rounds that open a stripe, which take as long as the slowest
             rank needs to get there: no measure of the network, but of when to become impatient.
         broken: why no collective can be run any more, or None.
+        next_sequence: number of the first collective that it has not been given.
         heard_switch_at: when the switch last answered anything; -inf if it never did.
 
     Args:
@@ -125,6 +126,7 @@ class SlotMachine:
         self._collectives: dict[int, Collective] = {}
         self._queues: list[deque[Collective]] = [deque() for _ in range(slots)]
         self._stripes_given = 0
+        self.next_sequence = 0
         self._owner = np.zeros(slots, np.int64)  # sequence number of the collective
         self._count = np.zeros(slots, np.int64)  # its blocks
         self._tag = np.zeros(slots, np.uint32)
@@ -227,6 +229,7 @@ class SlotMachine:
         if self.broken is not None:
             collective.finish(self.broken)
             return
+        self.next_sequence = collective.sequence + 1
         collective.offset = self._stripes_given % self._slots
         self._stripes_given += collective.stripes
         self._collectives[collective.sequence] = collective
