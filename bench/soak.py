@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import argparse
 import csv
+import ctypes
+import gc
 import sys
 import time
 from collections.abc import Sequence
@@ -70,12 +72,16 @@ def look(process: str, pid: int, seconds: float) -> Sample:
 def work(seconds: float, job_seconds: float) -> None:
     """Reduce for so long, in one job after the other. Raises AssertionError for a wrong sum."""
     end = time.monotonic() + seconds
-    life = 0
+    life, libc = 0, ctypes.CDLL(None)
     going_on = True
     while going_on:
         with p4reduce.init(job=f"soak-{life}", timeout=120.0) as comm:
             going_on = one_job(comm, life, time.monotonic() + job_seconds, end)
         life += 1
+        # What glibc keeps of freed memory, an arena a thread, is for the next job: each has
+        # threads of its own, so it takes a hundred jobs until all arenas are as large as ever.
+        gc.collect()
+        libc.malloc_trim(0)
 
 
 def one_job(comm: p4reduce.Communicator, life: int, over: float, end: float) -> bool:
