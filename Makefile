@@ -11,7 +11,8 @@ PACKAGES := worker/p4reduce controller/p4reduce_controller switch/p4reduce_switc
 
 # What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, NET=mininet|local,
 # BW=Mbit/s; `make run` also COMPRESSION=cat (or another name; a wrong one lists all), or
-# FAULT=restart-switch|restart-controller. All but the first go through the environment.
+# FAULT=kill-worker|restart-switch|restart-controller. All but the first go through the
+# environment.
 WORKERS ?= 4
 
 .PHONY: help

@@ -93,7 +93,7 @@ def commands() -> None:
 )
 @click.option(
     "--fault",
-    type=click.Choice(["none", "restart-switch", "restart-controller"]),
+    type=click.Choice(["none", "kill-worker", "restart-switch", "restart-controller"]),
     default="none",
     envvar="FAULT",
     show_default=True,

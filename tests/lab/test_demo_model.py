@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -11,10 +13,10 @@ import pytest
 from p4reduce_lab.demo.config import CONFIG_FILE, DATA_FILE, REFERENCE_FILE, TrainingConfig
 from p4reduce_lab.demo.curve import Curve
 from p4reduce_lab.demo.data import Digits, global_batches, load_digits, shard
-from p4reduce_lab.demo.model import Momentum, Perceptron, tensor_sizes
+from p4reduce_lab.demo.model import Floats, Momentum, Perceptron, tensor_sizes
 from p4reduce_lab.demo.record import Recorder, measure, recorded_every
 from p4reduce_lab.demo.reference import NumpyAggregator, run_reference
-from p4reduce_lab.demo.training import train
+from p4reduce_lab.demo.training import FewerRanksError, Step, train
 from p4reduce_lab.errors import LabError
 
 
@@ -135,6 +137,36 @@ def test_the_reference_learns_and_does_not_depend_on_the_number_of_workers(
     assert abs(one.accuracies[-1] - five.accuracies[-1]) <= 0.005
     assert one.losses[-1] < 0.1 < 2 < one.losses[0]
     assert one.accuracy_steps[-1] == 330
+
+
+def test_ranks_that_lose_one_go_on_from_rank_0s_state(digits: Digits) -> None:
+    """The loss comes in step 3; rank 0 had finished it, so this rank takes over its state and goes
+    on with step 4: no step is done twice, none is left out."""
+    config = TrainingConfig(workers=1, steps=6)
+    expected, _ = train(config, digits, NumpyAggregator(1))
+    ahead, _ = train(replace(config, steps=3), digits, NumpyAggregator(1))
+    seen = []
+
+    class Losing(NumpyAggregator):
+        def aggregate(self, step: Step, gradient: Floats) -> float:
+            seen.append(step.number)
+            if step.number == 2 and seen.count(2) == 1:
+                gradient[:] = np.nan  # what an all-reduce that was cut off may leave
+                raise FewerRanksError(self._adopt)
+            return super().aggregate(step, gradient)
+
+        def _adopt(self, done: int, state: Sequence[Floats]) -> int:
+            parameters, velocity = state
+            before = parameters.copy()
+            parameters[:] = ahead.parameters
+            # Momentum's velocity follows from one step: p3 = p2 - rate * v3.
+            velocity[:] = (before - ahead.parameters) / np.float32(config.learning_rate)
+            return done + 1
+
+    model, curve = train(config, digits, Losing(1))
+    assert seen == [0, 1, 2, 3, 4, 5]
+    assert len(curve.losses) == 5
+    np.testing.assert_allclose(model.parameters, expected.parameters, rtol=1e-3, atol=1e-5)
 
 
 def test_the_reference_leaves_its_curve(digits: Digits, tmp_path: Path) -> None:

@@ -140,6 +140,8 @@ FAULT = Fault(
     repeated=3,
     undisturbed_weights_sha256="00",
     undisturbed_accuracy=0.97,
+    survivors=4,
+    resumed=None,
 )
 
 
@@ -148,6 +150,15 @@ def test_after_a_fault_the_weights_must_be_the_undisturbed_ones() -> None:
     (problem,) = replace(GOOD, fault=FAULT, weights_sha256="01").problems()
     assert "restart-switch" in problem
     assert "other weights than undisturbed" in problem
+
+
+def test_fewer_ranks_may_end_with_other_weights_and_leave_rounds_behind() -> None:
+    fewer = replace(FAULT, name="kill-worker", survivors=3, resumed=4)
+    summary = replace(GOOD, fault=fewer, weights_sha256="01", contributions=3999)
+    assert summary.problems() == []
+    text = "\n".join(summary.lines())
+    assert "bit-identical on 3 ranks" in text
+    assert "3 workers went on after 4 steps" in text
 
 
 def test_the_printed_summary_says_what_was_killed_and_what_came_of_it() -> None:

@@ -151,11 +151,23 @@ def test_a_run_ends_with_the_undisturbed_weights_when_something_is_killed(
     _check_fault(tmp_path, fault, "embedded")
 
 
-@pytest.mark.bmv2
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.skipif(bmv2.unavailable() is not None, reason=str(bmv2.unavailable()))
-def test_a_run_ends_with_the_undisturbed_weights_when_bmv2_is_killed(tmp_path: Path) -> None:
-    _check_fault(tmp_path, "restart-switch", "bmv2")
+def test_the_others_train_to_the_end_when_a_worker_is_killed(tmp_path: Path) -> None:
+    arguments = ["--workers", "3", "--steps", "90", "--output", "out", "--fault", "kill-worker"]
+    run = Launched(tmp_path, "run", *arguments)
+    assert run.wait() == 0, run.output
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    fault = summary["fault"]
+    assert fault["survivors"] == 2
+    assert fault["resumed"] >= fault["step"] >= 30
+    assert summary["identical_on_all_ranks"] is True
+    assert summary["identical_results_on_all_ranks"] is True
+    assert summary["error_of_bound"] <= 1, "sums are those of the ranks that were there"
+    # The batches are the same, split over fewer ranks.
+    assert abs(summary["test_accuracy"] - summary["reference_accuracy"]) <= 0.005
+    assert re.search(r"rank 0 of job .*: WorkerLostError: .*rank 1", run.output)
+    assert re.search(r"rank 0 of job .*: is rank 0 of 2 now", run.output)
+    assert any("is rank 1 of 2 now" in text for text in fault["notices"]), "rank 2 closed the gap"
 
 
 def _check_fault(tmp_path: Path, fault: str, switch: str) -> None:

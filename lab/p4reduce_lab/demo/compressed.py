@@ -86,7 +86,7 @@ class CompressedAggregator:
 
     def aggregate(self, step: Step, gradient: Floats) -> float:
         """See :class:`~p4reduce_lab.demo.training.Aggregator`."""
-        parts = step.backward(self._comm.rank, gradient)
+        parts = step.backward(self._comm.rank, self._comm.size, gradient)
         _, loss = next(parts)
         self._recorder.contribution(step.number, 0, loss)
         handle = self._comm.allreduce_async(loss, name="loss", out=loss)

@@ -19,7 +19,8 @@ REFERENCE_FILE = "reference.json"
 COMPARED_STAGE = "compared"  # a directory: the training that the run's own is compared with
 
 UNCOMPRESSED = "none"
-FAULTS = ("restart-switch", "restart-controller")
+KILL_WORKER = "kill-worker"
+FAULTS = (KILL_WORKER, "restart-switch", "restart-controller")
 NO_FAULT = "none"
 
 
@@ -86,6 +87,8 @@ class TrainingConfig:
             raise LabError(f"fault is {self.fault!r}; known: {', '.join((NO_FAULT, *FAULTS))}")
         if self.faulty and self.compresses:
             raise LabError("a fault and a compression in one run; show one at a time")
+        if self.fault == KILL_WORKER and self.workers < 2:
+            raise LabError(f"{KILL_WORKER} leaves nobody of 1 worker; take 2 or more")
         try:
             compressor_by_name(self.compression, self.workers)
         except ValueError as error:

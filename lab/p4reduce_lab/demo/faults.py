@@ -7,9 +7,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from p4reduce_lab.demo.config import TrainingConfig
+from p4reduce_lab.demo.config import KILL_WORKER, TrainingConfig
 from p4reduce_lab.processes import Child
 from p4reduce_lab.system import System
+
+VICTIM = 1  # a rank: not 0, whose curve is shown, nor the last of more, so that there is a gap
 
 
 @dataclass(frozen=True)
@@ -21,12 +23,14 @@ class Incident:
         step: How many steps rank 0 had done, as far as the launcher knew.
         killed: When.
         back: When it served again; None for what does not come back.
+        victim: The rank of a worker that was killed.
     """
 
     what: str
     step: int
     killed: float
     back: float | None
+    victim: int | None = None
 
     def text(self) -> str:
         """For people."""
@@ -56,15 +60,17 @@ class Faults:
     def make(self, step: int) -> Incident:
         """Kill what is to be killed, and return when what comes back is back."""
         killed = time.monotonic()
-        back: float | None = None
+        if self._config.fault == KILL_WORKER:
+            victim = min(VICTIM, self._config.workers - 1)
+            self._system.processes.kill(self._workers[victim])
+            self.incident = Incident(f"the worker of rank {victim}", step, killed, None, victim)
+            return self.incident
         if self._config.fault == "restart-switch":
             what = "the switch"
             self._system.restart_switch()
-            back = time.monotonic()
         else:
             what = "the controller"
             self._system.restart_controller()
             self._system.wait_ready(may_finish=self._workers)
-            back = time.monotonic()
-        self.incident = Incident(what, step, killed, back)
+        self.incident = Incident(what, step, killed, time.monotonic())
         return self.incident

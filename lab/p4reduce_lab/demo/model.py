@@ -119,12 +119,12 @@ class Momentum:
 
     def __init__(self, parameters: Floats, learning_rate: float, momentum: float) -> None:
         self._parameters = parameters
-        self._velocity = np.zeros_like(parameters)
+        self.velocity = np.zeros_like(parameters)
         self._learning_rate = np.float32(learning_rate)
         self._momentum = np.float32(momentum)
 
     def step(self, gradient: Floats) -> None:
         """Changes the parameters in place."""
-        self._velocity *= self._momentum
-        self._velocity += gradient
-        self._parameters -= self._learning_rate * self._velocity
+        self.velocity *= self._momentum
+        self.velocity += gradient
+        self._parameters -= self._learning_rate * self.velocity

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +38,7 @@ class Recorder:
         shape = (-(-steps // self._every), size)
         self._contributions = _create(contributions_path(directory, rank), shape)
         self._results = _create(results_path(directory), shape) if rank == 0 else None
-        self._hash = hashlib.sha256()
+        self._hashes: dict[int, Any] = {}
 
     def contribution(self, step: int, start: int, tensor: Floats) -> None:
         """Keeps what this rank gives to the all-reduce of the elements from ``start`` on."""
@@ -46,14 +47,21 @@ class Recorder:
             row[start : start + len(tensor)] = tensor
 
     def result(self, step: int, start: int, tensor: Floats) -> None:
-        """Keeps what came out of it. To be called in the same order on all ranks."""
-        self._hash.update(tensor.data)
+        """Keeps what came out of it. To be called in the same order on all ranks; a step that
+        begins anew at ``start`` 0 replaces what was kept of it."""
+        if start == 0:
+            self._hashes[step] = hashlib.sha256()
+        self._hashes[step].update(tensor.data)
         if self._results is not None and step % self._every == 0:
             self._results[step // self._every][start : start + len(tensor)] = tensor
 
-    def digest(self) -> str:
-        """SHA-256 of all results of all steps."""
-        return self._hash.hexdigest()
+    def digest(self, since: int = 0) -> str:
+        """SHA-256 of all results of all steps from ``since`` on."""
+        whole = hashlib.sha256()
+        for step in sorted(self._hashes):
+            if step >= since:
+                whole.update(self._hashes[step].digest())
+        return whole.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,11 @@ class Accuracy:
 
 
 def measure(
-    directory: Path, workers: int, sizes: Sequence[int], narrow: Mapping[int, str] | None = None
+    directory: Path,
+    workers: int,
+    sizes: Sequence[int],
+    narrow: Mapping[int, str] | None = None,
+    until: Mapping[int, int] | None = None,
 ) -> Accuracy:
     """Compares rank 0's recorded results with the float64 sums of all ranks' contributions.
 
@@ -93,11 +105,14 @@ def measure(
         sizes: Of the all-reduced tensors that follow each other in a recorded row; blocks start
             anew in each.
         narrow: By the position of a tensor, its precision if that is not "int32".
+        until: By rank, the step from which on its contributions do not count, as it was lost.
     """
     results = np.load(results_path(directory), mmap_mode="r")
     contributions = [
-        np.load(contributions_path(directory, rank), mmap_mode="r") for rank in range(workers)
+        np.load(contributions_path(directory, rank), mmap_mode="c") for rank in range(workers)
     ]
+    for rank, row in (until or {}).items():
+        contributions[rank][row:] = 0  # a private copy
     exact = np.zeros(results.shape, np.float64)
     for rows in contributions:
         exact += rows

@@ -24,7 +24,7 @@ class NumpyAggregator:
         total = np.zeros(gradient.shape, np.float64)
         loss = 0.0
         for rank in range(self._workers):
-            for name, tensor in step.backward(rank, gradient):
+            for name, tensor in step.backward(rank, self._workers, gradient):
                 if name == "loss":
                     loss += float(tensor[0])
             total += gradient

@@ -133,6 +133,7 @@ class RankReport:
         notices: What was warned of.
         recoveries: How often the switch was found again.
         repeated: All-reduces run again for that.
+        resumed: The step at which fewer ranks went on, from 0; None if all stayed.
     """
 
     weights: str
@@ -149,6 +150,7 @@ class RankReport:
     notices: Sequence[Notice] = ()
     recoveries: int = 0
     repeated: int = 0
+    resumed: int | None = None
 
     @property
     def all_weights(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from p4reduce_lab.demo.config import (
 from p4reduce_lab.demo.curve import Curve
 from p4reduce_lab.demo.faults import Incident
 from p4reduce_lab.demo.model import tensor_sizes
-from p4reduce_lab.demo.record import Accuracy, measure
+from p4reduce_lab.demo.record import Accuracy, measure, recorded_every
 from p4reduce_lab.demo.report import Compared, RankReport
 from p4reduce_lab.demo.summary import Compression, Fault, Summary
 
@@ -67,7 +67,12 @@ class Results:
         incident: Incident | None = None,
     ) -> Results:
         """Reads it from the run's directory; the model has so many inputs."""
-        ranks = range(config.workers)
+        victim = None if incident is None else incident.victim
+        ranks = [rank for rank in range(config.workers) if rank != victim]
+        reports = [RankReport.load(directory, rank) for rank in ranks]
+        until = {}
+        if victim is not None and reports[0].resumed is not None:
+            until[victim] = -(-reports[0].resumed // recorded_every(config.steps))
         sizes = tensor_sizes(inputs, config.hidden)
         parameters = sum(sizes.values()) - sizes["loss"]
         course, narrow = None, {}
@@ -79,11 +84,11 @@ class Results:
             sizes = {"loss": 1, TENSOR: parameters}
             lane_bits = compressor_by_name(config.compression, config.workers).lane_bits
             narrow = {1: f"int{lane_bits}"}
-        accuracy = measure(directory, config.workers, list(sizes.values()), narrow)
+        accuracy = measure(directory, config.workers, list(sizes.values()), narrow, until)
         return cls(
             config,
             parameters,
-            [RankReport.load(directory, rank) for rank in ranks],
+            reports,
             before.joined(accuracy),
             Curve.load(directory / CURVE_FILE),
             Curve.load(directory / REFERENCE_FILE),
@@ -187,4 +192,6 @@ class Results:
             repeated=max(report.repeated for report in self.reports),
             undisturbed_weights_sha256=compared.weights,
             undisturbed_accuracy=compared.accuracy,
+            survivors=len(self.reports),
+            resumed=self.reports[0].resumed,
         )

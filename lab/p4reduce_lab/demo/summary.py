@@ -83,6 +83,8 @@ class Fault:
         repeated: All-reduces that a rank ran again for that, the largest number of a rank.
         undisturbed_weights_sha256: Of the same training without the fault.
         undisturbed_accuracy: Test accuracy of those.
+        survivors: Workers that trained to the end.
+        resumed: Steps done when fewer workers went on; None if all stayed.
     """
 
     name: str
@@ -96,6 +98,8 @@ class Fault:
     repeated: int
     undisturbed_weights_sha256: str
     undisturbed_accuracy: float
+    survivors: int
+    resumed: int | None
 
     def lines(self, weights: str) -> list[str]:
         """For people, one fact a line; with the SHA-256 of the weights at the end."""
@@ -112,7 +116,12 @@ class Fault:
             f"pause            {self.pause_seconds:.2f} s for the step concerned"
             f" (usually {1000 * self.usual_seconds:.0f} ms)"
             + (f"; {self.repeated} all-reduces repeated" if self.recoveries else ""),
-            f"undisturbed      final weights {same} (sha256 {weights[:12]}… against {whole[:12]}…)",
+            f"undisturbed      accuracy {self.undisturbed_accuracy:.2%}; "
+            + (
+                f"final weights {same} (sha256 {weights[:12]}… against {whole[:12]}…)"
+                if self.resumed is None
+                else f"{self.survivors} workers went on after {self.resumed} steps"
+            ),
         ]
 
 
@@ -202,11 +211,17 @@ class Summary:
                 f"maximum, {self.error_of_bound:.2f} times what its lanes' error bound allows"
             )
         fault = self.fault
-        if fault is not None and fault.undisturbed_weights_sha256 != self.weights_sha256:
+        fewer = fault is not None and fault.resumed is not None
+        if (
+            fault is not None
+            and not fewer
+            and fault.undisturbed_weights_sha256 != self.weights_sha256
+        ):
             found.append(
                 f"with fault {fault.name} the training ended with other weights than undisturbed"
             )
-        if self.contributions != self.results * self.workers:
+        # The rounds that a lost rank leaves behind are never completed.
+        if not fewer and self.contributions != self.results * self.workers:
             found.append(
                 f"the switch counted {self.contributions} contributions for {self.results} "
                 f"rounds; with {self.workers} workers it should be {self.results * self.workers}"
@@ -220,6 +235,7 @@ class Summary:
     def lines(self) -> list[str]:
         """The summary for people, one fact a line."""
         ranks = "bit-identical" if self.identical_on_all_ranks else "DIFFERENT"
+        survivors = self.workers if self.fault is None else self.fault.survivors
         reference = f"reference, summed by numpy: {self.reference_accuracy:.2%}"
         training = f"{self.training_seconds:.1f} s training ({_count(self.steps, 'step')})"
         if self.compression is not None:
@@ -229,7 +245,7 @@ class Summary:
             f"test accuracy    {self.test_accuracy:.2%}   ({reference})",
             *([] if self.compression is None else self.compression.lines()),
             *([] if self.fault is None else self.fault.lines(self.weights_sha256)),
-            f"final weights    {ranks} on {_count(self.workers, 'rank')}",
+            f"final weights    {ranks} on {_count(survivors, 'rank')}",
             f"largest error    {self.max_relative_error:.1e} of the block's maximum"
             f"   ({self.compared_elements:,} sums compared with float64,"
             f" {self.error_of_bound:.2f} of the bound)",

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -24,11 +25,10 @@ class Step:
     _model: Perceptron
     _digits: Digits
     _batch: npt.NDArray[np.int64]
-    _workers: int
 
-    def backward(self, rank: int, gradient: Floats) -> Iterator[tuple[str, Floats]]:
-        """Rank's part of the gradient, as :meth:`Perceptron.backward` yields it."""
-        mine = shard(self._batch, rank, self._workers)
+    def backward(self, rank: int, workers: int, gradient: Floats) -> Iterator[tuple[str, Floats]]:
+        """The part of one of so many ranks, as :meth:`Perceptron.backward` yields it."""
+        mine = shard(self._batch, rank, workers)
         return self._model.backward(
             self._digits.train_images[mine],
             self._digits.train_labels[mine],
@@ -37,12 +37,25 @@ class Step:
         )
 
 
+class FewerRanksError(Exception):
+    """The step could not be summed, as a rank was lost; the others go on without it.
+
+    Args:
+        adopt: takes the number of steps done and the training's state, and makes both the ones of
+            rank 0: some ranks may have finished the step before the loss. All ranks call it.
+    """
+
+    def __init__(self, adopt: Callable[[int, Sequence[Floats]], int]) -> None:
+        super().__init__("a rank was lost")
+        self.adopt = adopt
+
+
 class Aggregator(Protocol):
     """Sums the ranks' parts of a gradient."""
 
     def aggregate(self, step: Step, gradient: Floats) -> float:
         """Runs the backward pass of the rank (or ranks) it stands for, leaves the sum over all
-        ranks in ``gradient`` and returns the summed loss."""
+        ranks in ``gradient`` and returns the summed loss. Raises FewerRanksError."""
 
 
 @dataclass(frozen=True)
@@ -67,16 +80,21 @@ def train(
     """
     model = Perceptron(digits.train_images.shape[1], config.hidden, config.seed)
     optimiser = Momentum(model.parameters, config.learning_rate, config.momentum)
-    batches = global_batches(len(digits.train_images), config.batch, config.seed)
+    endless = global_batches(len(digits.train_images), config.batch, config.seed)
+    batches = list(islice(endless, config.steps))
     gradient = np.zeros_like(model.parameters)
     curve = Curve()
     accuracy: float | None = None
-    for number, batch in zip(range(config.steps), batches, strict=False):
-        step = Step(number, model, digits, batch, config.workers)
-        loss = aggregator.aggregate(step, gradient)
+    done = 0
+    while done < config.steps:
+        try:
+            loss = aggregator.aggregate(Step(done, model, digits, batches[done]), gradient)
+        except FewerRanksError as error:
+            done = error.adopt(done, (model.parameters, optimiser.velocity))
+            continue
         optimiser.step(gradient)
         curve.losses.append(loss)
-        done = number + 1
+        done += 1
         if done % config.evaluate_every == 0 or done == config.steps:
             accuracy = model.accuracy(digits.test_images, digits.test_labels)
             curve.accuracy_steps.append(done)

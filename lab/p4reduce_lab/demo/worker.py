@@ -7,6 +7,7 @@ import hashlib
 import logging
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from p4reduce_lab.demo.config import (
     CONFIG_FILE,
     CURVE_FILE,
     DATA_FILE,
+    KILL_WORKER,
     TrainingConfig,
 )
 from p4reduce_lab.demo.curve import Curve
@@ -27,7 +29,7 @@ from p4reduce_lab.demo.data import Digits
 from p4reduce_lab.demo.model import Floats, Perceptron, tensor_sizes
 from p4reduce_lab.demo.record import Recorder
 from p4reduce_lab.demo.report import Compared, Link, Notice, ProgressWriter, RankReport
-from p4reduce_lab.demo.training import Aggregator, Progress, Step, train
+from p4reduce_lab.demo.training import Aggregator, FewerRanksError, Progress, Step, train
 
 ROUNDS = 4  # of measuring the link: how often each slot is used
 
@@ -37,17 +39,46 @@ class SwitchAggregator:
 
     Each layer's gradient is sent as soon as it is computed, so that the switch adds up the last
     layer's while this rank computes the one before.
+
+    Args:
+        comm: At first.
+        recorder: Of this rank.
+        reform: What to do when a rank is lost: gives the communicator of those that are left.
+            None: that is an error.
     """
 
-    def __init__(self, comm: p4reduce.Communicator, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        comm: p4reduce.Communicator,
+        recorder: Recorder,
+        reform: Callable[[p4reduce.WorkerLostError], p4reduce.Communicator] | None = None,
+    ) -> None:
         self._comm = comm
         self._recorder = recorder
+        self._reform = reform
+        self.resumed: int | None = None
 
     def aggregate(self, step: Step, gradient: Floats) -> float:
         """See :class:`~p4reduce_lab.demo.training.Aggregator`."""
+        try:
+            return self._sum(step, gradient)
+        except p4reduce.WorkerLostError as error:
+            if self._reform is None:
+                raise
+            self._comm = self._reform(error)
+            raise FewerRanksError(self._adopt) from error
+
+    def _adopt(self, done: int, state: Sequence[Floats]) -> int:
+        told = self._comm.broadcast(np.array([done], np.int32), root=0, name="steps done")
+        for index, array in enumerate(state):
+            self._comm.broadcast(array, root=0, name=f"state {index}", out=array)
+        self.resumed = int(told[0])
+        return self.resumed
+
+    def _sum(self, step: Step, gradient: Floats) -> float:
         flying = []
         start = 0
-        for name, tensor in step.backward(self._comm.rank, gradient):
+        for name, tensor in step.backward(self._comm.rank, self._comm.size, gradient):
             self._recorder.contribution(step.number, start, tensor)
             handle = self._comm.allreduce_async(tensor, op=p4reduce.SUM, name=name, out=tensor)
             flying.append((start, tensor, handle))
@@ -94,8 +125,12 @@ class _Notices(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """See :class:`logging.Handler`."""
-        self.kept.append(Notice(time.monotonic(), record.getMessage()))
-        print(record.getMessage(), file=sys.stderr)
+        self.add(record.getMessage())
+
+    def add(self, text: str) -> None:
+        """Keeps a text."""
+        self.kept.append(Notice(time.monotonic(), text))
+        print(text, file=sys.stderr)
 
 
 class _Rank:
@@ -108,6 +143,7 @@ class _Rank:
         self._directory = directory
         self._digits = digits
         self._comm = comm
+        self._rank = comm.rank  # for the names of files: it is another one when ranks are lost
         self._notices = _Notices()
         logging.getLogger("p4reduce").addHandler(self._notices)
 
@@ -122,15 +158,19 @@ class _Rank:
             whole = self._train(apart, SwitchAggregator(self._comm, self._recorder(apart)))
         if whole is not None and self._config.compresses:
             trained, link = self._compress(recorder, whole)
+            resumed = None
         else:
-            trained = self._train(self._directory, SwitchAggregator(self._comm, recorder))
+            reform = self._reform if self._config.fault == KILL_WORKER else None
+            aggregator = SwitchAggregator(self._comm, recorder, reform)
+            trained = self._train(self._directory, aggregator)
+            resumed = aggregator.resumed
         seconds = time.monotonic() - start
-        if self._comm.rank == 0:
+        if self._rank == 0:
             trained.curve.save(self._directory / CURVE_FILE)
         stats = self._comm.stats
         RankReport(
             weights=trained.weights,
-            results=recorder.digest(),
+            results=recorder.digest(since=resumed or 0),
             accuracy=trained.curve.accuracies[-1],
             sent=stats.frames_sent,
             retransmissions=stats.retransmissions,
@@ -143,7 +183,16 @@ class _Rank:
             notices=self._notices.kept,
             recoveries=stats.recoveries,
             repeated=stats.repeated,
-        ).save(self._directory, self._comm.rank)
+            resumed=resumed,
+        ).save(self._directory, self._rank)
+        self._comm.close()
+
+    def _reform(self, error: p4reduce.WorkerLostError) -> p4reduce.Communicator:
+        who = f"rank {self._rank} of job {self._comm.job!r}"
+        self._notices.add(f"{who}: {type(error).__name__}: {error}")
+        self._comm = self._comm.reform()
+        self._notices.add(f"{who}: is rank {self._comm.rank} of {self._comm.size} now")
+        return self._comm
 
     def _compress(self, recorder: Recorder, whole: _Trained) -> tuple[_Trained, Link]:
         link = measure_link(self._comm, blocks=ROUNDS * self._comm.slots)
@@ -159,10 +208,10 @@ class _Rank:
 
     def _recorder(self, directory: Path) -> Recorder:
         sizes = tensor_sizes(self._digits.train_images.shape[1], self._config.hidden)
-        return Recorder(directory, self._comm.rank, self._config.steps, sum(sizes.values()))
+        return Recorder(directory, self._rank, self._config.steps, sum(sizes.values()))
 
     def _train(self, directory: Path, aggregator: Aggregator) -> _Trained:
-        writer = ProgressWriter(directory, self._comm.rank, self._config.steps)
+        writer = ProgressWriter(directory, self._rank, self._config.steps)
         before = self._moved()
         moved: list[float] = []
         ends: list[float] = []
