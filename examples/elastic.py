@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training that outlives its workers: when one is lost, the others go on without it. Run it with
+"""Training that outlives its workers: when one is lost, the others go on without it.
 
-p4reduce-lab exec -n 4 -- python examples/elastic.py
+`p4reduce-lab exec` ends all when one ends, so leave a switch and a controller running in one shell,
 
-and kill one of the four processes while it runs (or let the example do that: --kill RANK). See
-docs/faults.md.
+    p4reduce-lab up
+
+and start the ranks by hand, with what it prints in the environment:
+
+    for rank in 0 1 2; do
+        P4REDUCE_RANK=$rank P4REDUCE_WORLD_SIZE=3 python examples/elastic.py --kill 1 &
+    done; wait
+
+Rank 1 dies half-way. See docs/faults.md.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import p4reduce
@@ -16,6 +17,7 @@ import pytest
 from fault_system import LEASE, FaultSystem
 from worker_system import DEADLINE, at_once, outcome
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "elastic.py"
 ONES = np.ones(3000, np.float32)
 
 # A rank in a process of its own: it says how its second all-reduce ended.
@@ -178,6 +180,35 @@ def test_a_rank_that_leaves_makes_room_as_well(broken: FaultSystem) -> None:
     with comms[0].reform() as alone:
         assert (alone.rank, alone.size) == (0, 1)
         assert (alone.allreduce(ONES) == 1).all()
+
+
+def test_the_example_trains_on_without_the_rank_that_dies(broken: FaultSystem) -> None:
+    job = broken.new_job()
+    ranks = []
+    for rank in range(3):
+        environment = {
+            "P4REDUCE_RANK": str(rank),
+            "P4REDUCE_WORLD_SIZE": "3",
+            "P4REDUCE_JOB": job,
+            "P4REDUCE_CONTROLLER": broken.controller,
+            "P4REDUCE_INTERFACE": broken.interface(rank + 1),
+        }
+        command = [sys.executable, str(EXAMPLE), "--kill", "1"]
+        ranks.append(
+            subprocess.Popen(
+                command, env=os.environ | environment, stdout=subprocess.PIPE, text=True
+            )
+        )
+    try:
+        said = [rank.communicate(timeout=DEADLINE)[0].splitlines() for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0, -signal.SIGKILL, 0]
+    assert "rank 1" in said[0][0]
+    assert said[0][-1].startswith("rank 0 of 2: 200 steps")
+    assert said[2][-1].startswith("rank 1 of 2: 200 steps")
+    assert said[0][-1].split("distance")[1] == said[2][-1].split("distance")[1]
 
 
 # -- What cannot be formed anew ------------------------------------------------------------------
