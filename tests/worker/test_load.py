@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import p4reduce
 import pytest
-from p4reduce.control import control_pb2 as pb
 from p4reduce_lab.embedded import EmbeddedSwitch
 from worker_system import System, at_once, wait_for
 
@@ -35,18 +34,13 @@ def large() -> Iterator[System]:
             running.close()
 
 
-def slots_free(system: System) -> int:
-    status = system.control.call(system.control.stub.GetSwitch, pb.GetSwitchRequest())
-    return int(status.slots_free)
-
-
 def test_64_ranks_in_one_job(large: System) -> None:
     rng = np.random.default_rng(64)
     arrays = rng.integers(-(1 << 24), 1 << 24, (RANKS, 20 * 256 + 3), np.int32)
     exact = arrays.sum(axis=0)
     sums = large.run(RANKS, lambda comm: comm.allreduce(arrays[comm.rank]), slots=16)
     assert all(np.array_equal(each, exact) for each in sums)
-    wait_for(lambda: slots_free(large) == 1024, "all slots are free again")
+    wait_for(lambda: large.slots_free() == 1024, "all slots are free again")
 
 
 def test_16_jobs_at_once(large: System) -> None:
@@ -62,7 +56,7 @@ def test_16_jobs_at_once(large: System) -> None:
             data = np.full(100 * 256, 100 * job + rank, np.float32)
             total = comm.allreduce(data)
             assert (total == total[0]).all()
-            return float(total[0]), slots_free(large)
+            return float(total[0]), large.slots_free()
 
     together = threading.Barrier(RANKS, timeout=60.0)
     places = [(job, number) for job in range(JOBS) for number in range(world)]
@@ -70,7 +64,7 @@ def test_16_jobs_at_once(large: System) -> None:
     for (job, _), (total, _) in zip(places, results, strict=True):
         assert total == world * 100 * job + sum(range(world))
     assert min(free for _, free in results) == 0, "they were not all there at once"
-    wait_for(lambda: slots_free(large) == 1024, "all slots are free again")
+    wait_for(lambda: large.slots_free() == 1024, "all slots are free again")
 
 
 def test_a_job_too_many(large: System) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import p4reduce
+from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
 from p4reduce_lab.launch import SwitchLauncher
 from p4reduce_lab.processes import Processes
@@ -80,6 +81,10 @@ class System:
         self.control.close()
         self._processes.end()
         self._switch.stop()
+
+    def slots_free(self) -> int:
+        status = self.control.call(self.control.stub.GetSwitch, pb.GetSwitchRequest())
+        return int(status.slots_free)
 
     def new_job(self) -> str:
         return f"test-{next(self._numbers)}"
