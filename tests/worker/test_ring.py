@@ -447,6 +447,7 @@ def test_a_rank_of_another_incarnation_is_refused() -> None:
         late.thread.start()
         late.thread.join(DEADLINE)
         assert isinstance(late.ended, P4ReduceTimeoutError)
+        assert "form a ring" in str(late.ended)
         assert ring.ranks[0].ended is None
     finally:
         ring.close()
