@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 log = logging.getLogger(__name__)
 
 RETRY = 1.0  # seconds after a write that failed
+LAST_WRITE = 2.0  # seconds for it
 
 
 class Keeper:
@@ -50,9 +51,9 @@ class Keeper:
         await future
 
     async def close(self) -> None:
-        """Write what is not written yet, if that can be done, and stop."""
-        with contextlib.suppress(OSError):
-            await self.kept()
+        """Write what is not written yet, if that can be done soon, and stop."""
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            await asyncio.wait_for(self.kept(), LAST_WRITE)
         self.abandon()
 
     def abandon(self) -> None:
@@ -67,11 +68,13 @@ class Keeper:
             version = self._version
             try:
                 await self._loop.run_in_executor(self._thread, self._write, self._snapshot())
-            except OSError as error:
+            except Exception as error:
                 if not self._failed:
-                    log.error("the job table cannot be written: %s", error)
+                    # What is no OSError is our own fault; those who wait are not to suffer by it.
+                    exc_info = None if isinstance(error, OSError) else error
+                    log.error("the job table cannot be written: %s", error, exc_info=exc_info)
                 self._failed = True
-                self._answer(self._version, error)
+                self._answer(self._version, OSError(str(error)))
                 await asyncio.sleep(RETRY)
                 self._wake.set()
                 continue
