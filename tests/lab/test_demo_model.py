@@ -14,7 +14,7 @@ from p4reduce_lab.demo.config import CONFIG_FILE, DATA_FILE, REFERENCE_FILE, Tra
 from p4reduce_lab.demo.curve import Curve
 from p4reduce_lab.demo.data import Digits, global_batches, load_digits, shard
 from p4reduce_lab.demo.model import Floats, Momentum, Perceptron, tensor_sizes
-from p4reduce_lab.demo.record import Recorder, measure, recorded_every
+from p4reduce_lab.demo.record import Recorder, contributions_path, measure, recorded_every
 from p4reduce_lab.demo.reference import NumpyAggregator, run_reference
 from p4reduce_lab.demo.training import FewerRanksError, Step, train
 from p4reduce_lab.errors import LabError
@@ -248,6 +248,16 @@ def test_anything_but_zero_in_a_block_of_zeros_is_an_infinite_error(tmp_path: Pa
 
 def test_a_nan_is_not_overlooked(tmp_path: Path) -> None:
     sizes = _record(tmp_path, results_error=np.nan)
+    accuracy = measure(tmp_path, 2, sizes)
+    assert np.isnan(accuracy.maximum)
+    assert np.isnan(accuracy.of_bound)
+
+
+def test_a_nan_that_was_sent_is_not_overlooked_either(tmp_path: Path) -> None:
+    sizes = _record(tmp_path, results_error=0)
+    rows = np.load(contributions_path(tmp_path, 1), mmap_mode="r+")
+    rows[1, 5] = np.nan
+    rows.flush()
     accuracy = measure(tmp_path, 2, sizes)
     assert np.isnan(accuracy.maximum)
     assert np.isnan(accuracy.of_bound)
