@@ -160,13 +160,14 @@ def run(
 @click.option("--controller", metavar="ADDRESS", help="[default: from the environment]")
 def worker(directory: Path, rank: int | None, controller: str | None) -> None:
     """Be one rank of the demo whose launcher has prepared DIRECTORY. `run` starts these."""
+    from p4reduce.control.client import ControlError
     from p4reduce.errors import P4ReduceError
 
     from p4reduce_lab.demo.worker import run_worker
 
     try:
         run_worker(directory, rank, controller)
-    except P4ReduceError as error:
+    except (P4ReduceError, ControlError) as error:
         raise LabError(f"{type(error).__name__}: {error}") from error
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import p4reduce
 from p4reduce.compression import CompressedAllreduce, compressor_by_name, measure_link
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlClient
 
 from p4reduce_lab.demo.compressed import CompressedAggregator, Course
 from p4reduce_lab.demo.config import (
@@ -32,6 +34,7 @@ from p4reduce_lab.demo.report import Compared, Link, Notice, ProgressWriter, Ran
 from p4reduce_lab.demo.training import Aggregator, FewerRanksError, Progress, Step, train
 
 ROUNDS = 4  # of measuring the link: how often each slot is used
+CONTROLLER_TIMEOUT = 30.0  # seconds
 
 
 class SwitchAggregator:
@@ -244,5 +247,10 @@ def run_worker(directory: Path, rank: int | None = None, controller: str | None 
     """
     config = TrainingConfig.load(directory / CONFIG_FILE)
     digits = Digits.load(directory / DATA_FILE)
+    # The launcher starts all processes at once, and on a busy machine any of them may be the first.
+    with ControlClient(controller) as control:
+        control.call(
+            control.stub.GetSwitch, pb.GetSwitchRequest(), timeout=CONTROLLER_TIMEOUT, wait=True
+        )
     with p4reduce.init(rank=rank, world_size=config.workers, controller=controller) as comm:
         _Rank(config, directory, digits, comm).run()
