@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of docs/performance.md that benchmarks write themselves, between a pair of markers."""
+"""Tables in docs/ that benchmarks write themselves, between a pair of markers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ PAGE = DOCS / "performance.md"
 IMAGES = DOCS / "images"
 
 
-def put_table(name: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Replace what is between `<!-- name -->` and `<!-- /name -->`."""
+def put_table(
+    name: str, head: Sequence[str], rows: Sequence[Sequence[str]], page: Path = PAGE
+) -> None:
+    """Replace what is between `<!-- name -->` and `<!-- /name -->` on a page."""
     start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-    before, found, rest = PAGE.read_text().partition(start)
+    before, found, rest = page.read_text().partition(start)
     _, found_end, after = rest.partition(end)
     if not found or not found_end:
-        raise SystemExit(f"{PAGE} has no place for {name!r}")
+        raise SystemExit(f"{page} has no place for {name!r}")
     lines = [head, ["---"] * len(head), *rows]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    PAGE.write_text(f"{before}{start}{table}{end}{after}")
+    page.write_text(f"{before}{start}{table}{end}{after}")

@@ -43,6 +43,8 @@ BENCHES = (
     Bench("Worker, CPU time", "worker_cpu.py"),
     Bench("All-reduce, embedded switch", "allreduce.py"),
     Bench("All-reduce, BMv2", "allreduce.py", ("--switch", "bmv2")),
+    Bench("Window and all slots at once", "window.py"),
+    Bench("Narrow lanes", "precision.py"),
     Bench("Sparse tensors where links are the limit, Mininet", "sparsity.py"),
     Bench("Sparse tensor of 100 MB, bytes at the switch's ports", "sparse_bytes.py"),
     Bench("BMv2 and embedded side by side", "targets.py"),

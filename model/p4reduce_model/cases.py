@@ -30,6 +30,7 @@ SMALL = [
     ),
     Scenario("re-created", ranks=2, slots=1, lives=((Call(1),), (Call(1),))),
     Scenario("switch restarts", ranks=2, slots=1, lives=((Call(1),), (Call(1),)), wiped=True),
+    Scenario("windows", ranks=2, slots=2, lives=((Call(2),),), windows=True),
     Scenario("recovery", ranks=2, slots=1, lives=(_RECOVERED,), recoveries=1),
 ]
 
@@ -51,6 +52,8 @@ LARGE = [
     Scenario("re-created, 3 ranks", ranks=3, slots=1, lives=((Call(1),), (Call(1),))),
     Scenario("re-created twice", ranks=2, slots=1, lives=((Call(1),), (Call(1),), (Call(1),))),
     Scenario("switch restarts", ranks=2, slots=1, lives=((Call(3),), (Call(3),)), wiped=True),
+    Scenario("windows, 3 slots", ranks=2, slots=3, lives=((Call(3),),), windows=True),
+    Scenario("windows, 3 ranks", ranks=3, slots=2, lives=((Call(2),),), windows=True),
     Scenario("recovery, 3 calls", ranks=2, slots=1, lives=((*_RECOVERED, Call(1)),), recoveries=1),
     Scenario("recovery, 2 slots", ranks=2, slots=2, lives=((Call(1), Call(2)),), recoveries=1),
     Scenario("recovery, 3 ranks", ranks=3, slots=1, lives=(_RECOVERED,), recoveries=1),

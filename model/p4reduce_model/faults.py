@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from p4reduce.blocks import Indices
 from p4reduce.collective import Collective
 from p4reduce.ledger import Ledger
 from p4reduce.slots import SlotMachine
+from p4reduce.window import Gate
 from p4reduce.wire import NO_BLOCK, Flag
 
 from p4reduce_model.cases import zeros
@@ -107,7 +109,7 @@ class _RepeatsAnother(SlotMachine):
 
 class _CancelsAll(SlotMachine):
     def _advance(self, collective: Collective, answers: Answers) -> None:
-        self._due[:] = np.inf
+        self.timers.stop()
         super()._advance(collective, answers)
 
 
@@ -184,7 +186,23 @@ class _OneHalfIsEnough(SlotMachine):
 class _TimesIdleSlots(SlotMachine):
     def sent(self, rows: Indices, now: float) -> None:
         super().sent(rows, now)
-        self._due[rows // 3] = now + 1.0
+        self.timers.sent(rows // 3, now)
+
+
+class _OwnOrder(Gate):
+    """Odd ranks let out the last slots first."""
+
+    rank = 0
+
+    def enter(self, slots: Indices, sequence: int, stripes: npt.NDArray[np.int64]) -> None:
+        super().enter(slots, sequence, stripes if not self.rank % 2 else self._slots - 1 - stripes)
+
+
+class _KeepsBackAtWill(SlotMachine):
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.gate = _OwnOrder(self._slots, self.timers)
+        self.gate.rank = arguments["rank"]
 
 
 class _KeepsNoCopy(Ledger):
@@ -424,6 +442,13 @@ FAULTS = [
         _SLOW,
         "progress",
         code=Code(machine=_TimesIdleSlots),
+    ),
+    Fault(
+        "keeps back at will",
+        "with small windows, ranks keep back different slots and wait for each other",
+        Scenario("windows", ranks=2, slots=2, lives=((Call(2),),), windows=True),
+        "progress",
+        code=Code(machine=_KeepsBackAtWill),
     ),
     Fault(
         "keeps no copy",

@@ -29,14 +29,18 @@ _NOW = 0.0  # time stands still: when a timer runs out is a choice of the explor
 _RUNNING = 1.0  # in place of when it runs out, for a timer that runs
 
 _VIEWS = ("frames", "words", "records", "header", "flags", "payload")
+_PERIOD = ("_growth", "_settling", "_results", "_troubled", "_latest", "_silence")
 NOT_STATE = {
     ("SlotMachine", "counts"): "statistics: only written",
-    ("SlotMachine", "round_trips"): "statistics: only written",
-    ("SlotMachine", "timeout"): "decides when a timer runs out, which in the model is at any time",
-    ("SlotMachine", "opening_timeout"): "the same",
-    ("SlotMachine", "_retransmissions"): "for the timeouts, statistics and texts of errors",
-    ("SlotMachine", "_backed_off"): "whether there are any",
-    ("SlotMachine", "_sent_at"): "for the timeouts",
+    ("SlotTimers", "timeout"): "decides when a timer runs out, which in the model is at any time",
+    ("SlotTimers", "opening_timeout"): "the same",
+    ("SlotTimers", "round_trips"): "for the window's size, which in the model is any",
+    ("SlotTimers", "tries"): "for the timeouts, statistics and texts of errors",
+    ("SlotTimers", "backed_off"): "whether there are any",
+    ("SlotTimers", "_sent_at"): "for the timeouts",
+    ("SlotTimers", "_opening"): "for the timeouts and the window's size",
+    ("SlotTimers", "_some_open"): "whether there are any",
+    **{("Window", name): "for the window's size" for name in _PERIOD},
     ("SlotMachine", "heard_switch_at"): "for texts of errors",
     ("SlotMachine", "_heard"): "for texts of errors",
     ("SlotMachine", "_codecs"): "constants, and scratch: written before it is read",
@@ -147,8 +151,12 @@ class Process:
             switch=SWITCH,
         )
         machine._next_round[:] = self._scenario.first_round
+        parts = {
+            type(one).__name__: one
+            for one in (machine, machine.timers, machine.gate, machine.gate.window)
+        }
         for kind, name in NOT_STATE:
-            if kind == "SlotMachine" and not hasattr(machine, name):
+            if kind in parts and not hasattr(parts[kind], name):
                 raise AttributeError(f"NOT_STATE names {kind}.{name}, which there is not")
         return machine
 
@@ -196,8 +204,18 @@ class Process:
     def expire(self, slot: int) -> None:
         """Let the timer of a slot run out."""
         assert self.machine is not None
-        self.machine._due[slot] = _NOW
+        self.machine.timers._due[slot] = _NOW
         self.machine.expire(_NOW)
+
+    @property
+    def window(self) -> int:
+        """How many slots may have a contribution under way."""
+        return self.machine.gate.window.size if self.machine is not None else 0
+
+    def set_window(self, size: int) -> None:
+        """Find another window to be right."""
+        assert self.machine is not None
+        self.machine.gate.window.size = size
 
     def take(self) -> None:
         """Take the rows that are to be sent from the machine."""
@@ -234,9 +252,12 @@ class Process:
         machine = self.machine
         if machine is None:
             return
-        machine._retransmissions[:] = 3 if disturbed else 0
-        machine._backed_off = disturbed
-        machine._sent_at[:] = -9.0 if disturbed else _NOW
+        timers = machine.timers
+        timers.tries[:] = 3 if disturbed else 0
+        timers.backed_off = timers._some_open = disturbed
+        timers._opening[:] = disturbed
+        timers._sent_at[:] = -9.0 if disturbed else _NOW
+        machine.gate.window._results = 0  # no period ends: the explorer sets the size
         machine.heard_switch_at = _NOW if disturbed else -math.inf
         machine._heard[:] = 1 if disturbed else 0
         machine._mark[:] = 1 if disturbed else 0
@@ -251,8 +272,8 @@ class Process:
         machine = self.machine
         if machine is None:
             return
-        runs = np.isfinite(machine._due)
-        machine._due[runs] = _RUNNING
+        runs = np.isfinite(machine.timers._due)
+        machine.timers._due[runs] = _RUNNING
         machine.outgoing.flags[:] &= np.uint8(~Flag.RETRANSMISSION & 0xFF)
         # A frame that is not to be sent any more may as well be garbage: if it were sent after
         # all, that would show.

@@ -72,6 +72,8 @@ class Progress:
         system, state = self._system, core
         sent: deque[int] = deque()
         for event in system.events(core):
+            if event.what == "window":
+                continue  # whatever they are, the ranks have to finish
             # A timer may have been stopped by what another event has led to.
             if event in system.events(state):
                 state = self._do(state, event, sent)

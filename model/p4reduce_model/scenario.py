@@ -81,6 +81,7 @@ class Scenario:
             on in the next incarnation then, and repeat what one of them lacks.
         timers: False: only frames are lost or late, and no timer ever runs out. The progress
             check has them in any case.
+        windows: each rank's window takes on any size from 1 on at any time.
         batches: a worker may receive two frames at once.
     """
 
@@ -93,6 +94,7 @@ class Scenario:
     wiped: bool = False
     recoveries: int = 0
     timers: bool = True
+    windows: bool = False
     batches: bool = True
 
     def but(self, **changes: object) -> Scenario:

@@ -31,10 +31,11 @@ class Event(NamedTuple):
     """What can happen: `what` to `whom`.
 
     Attributes:
-        what: "submit", "timer", "send", "receive", "halt" or "resume" (a rank does), "switch"
-            (takes a frame), or "control" (the controller does its next step).
+        what: "submit", "timer", "send", "receive", "window", "halt" or "resume" (a rank does),
+            "switch" (takes a frame), or "control" (the controller does its next step).
         whom: a rank's number among the workers, or 0.
-        which: the number of a slot, a frame, or the call from which on a rank resumes; or 0.
+        which: the number of a slot or a frame, a window, or the call from which on a rank
+            resumes; or 0.
         second: the number of another frame, or the same one again, that is received in the same
             batch; -1: none is.
     """
@@ -205,6 +206,9 @@ class System:
                 events += [
                     Event("timer", whom, slot) for slot, runs in enumerate(view.timers) if runs
                 ]
+            if self.scenario.windows and not view.halted:
+                sizes = set(range(1, self.scenario.slots + 1)) - {view.window}
+                events += [Event("window", whom, size) for size in sorted(sizes)]
             self._by_machine[whom, machine] = events
         return events
 
@@ -241,6 +245,8 @@ class System:
             stepped = worker.expire(state[at], event.which)
         elif event.what == "submit":
             stepped = worker.submit(state[at])
+        elif event.what == "window":
+            stepped = worker.set_window(state[at], event.which)
         elif event.what == "halt":
             stepped = worker.halt(state[at])
         elif event.what == "resume":

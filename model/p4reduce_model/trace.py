@@ -62,6 +62,8 @@ def _step(
         yield f"{worker.name:{_WIDTH}}  makes call {call}"
     elif event.what == "timer":
         yield f"{worker.name:{_WIDTH}}  its timer of slot {event.which} runs out"
+    elif event.what == "window":
+        yield f"{worker.name:{_WIDTH}}  makes its window {event.which}"
     elif event.what == "halt":
         yield f"{worker.name:{_WIDTH}}  notices that the switch is lost"
     elif event.what == "resume":

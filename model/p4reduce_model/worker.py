@@ -65,6 +65,7 @@ class View:
         slots: how far each slot is. Must never go back.
         timers: for each slot, whether its timer runs.
         submitted: calls made so far.
+        window: how many slots may have a contribution under way.
         waiting: frames that the transport has not taken.
         halted: whether it has noticed that the switch is lost, and has not gone on yet.
         completed: the first call whose result it lacked when it was halted last.
@@ -76,6 +77,7 @@ class View:
     slots: tuple[Progress, ...]
     timers: tuple[bool, ...]
     submitted: int
+    window: int
     waiting: int
     halted: bool
     completed: int
@@ -161,6 +163,10 @@ class Worker:
         """Let the transport take one frame."""
         return self._step(state, self._send)
 
+    def set_window(self, state: int, size: int) -> Stepped:
+        """Find another window to be right."""
+        return self._step(state, self._process.set_window, size)
+
     def halt(self, state: int) -> Stepped:
         """Notice that the switch is lost."""
         return self._step(state, self._process.halt)
@@ -245,7 +251,7 @@ class Worker:
                 Progress(process.life, *each)
                 for each in zip(rounds.tolist(), machine._parts.tolist(), awaited, strict=True)
             ]
-            timers = np.isfinite(machine._due).tolist()
+            timers = np.isfinite(machine.timers._due).tolist()
             waits = [
                 f"in slot {n} for round {one}" for n, one in enumerate(awaited) if one is not None
             ]
@@ -259,6 +265,7 @@ class Worker:
             slots=tuple(slots),
             timers=tuple(timers),
             submitted=len(done),
+            window=process.window,
             waiting=len(process.waiting),
             halted=machine is None,
             completed=process.completed,

@@ -607,19 +607,19 @@ def repeated_round() -> tuple[Script, Packet]:
 
 def test_results_that_a_timer_brought_are_no_samples() -> None:
     script, data = repeated_round()
-    before = script.machine.timeout.seconds
+    before = script.machine.timers.timeout.seconds
     script.receive(answer(data, SUMS, flags=int(Flag.RETRANSMISSION)))
-    assert script.machine.timeout.seconds == before
-    assert script.machine.round_trips.count == 0
+    assert script.machine.timers.timeout.seconds == before
+    assert script.machine.timers.round_trips.count == 0
 
 
 def test_results_that_came_of_themselves_are_samples_from_the_first_frame_on() -> None:
     """Though it was repeated meanwhile; so that a timer that is too short gets longer."""
     script, data = repeated_round()
     script.receive(answer(data, SUMS))
-    assert script.machine.round_trips.count == 1
-    assert script.machine.round_trips.percentiles(50) == (0.07,)
-    assert script.machine.timeout.seconds == pytest.approx(0.07 + 4 * 0.035)
+    assert script.machine.timers.round_trips.count == 1
+    assert script.machine.timers.round_trips.percentiles(50) == (0.07,)
+    assert script.machine.timers.timeout.seconds == pytest.approx(0.07 + 4 * 0.035)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -634,7 +634,7 @@ def test_needless_repetitions_are_counted(order: tuple[int, int], at_once: bool)
     counts = script.machine.counts
     late_first = order == (1, 0) and not at_once
     assert counts.spurious == (0 if late_first else 1)
-    assert script.machine.round_trips.count == (0 if late_first else 1)
+    assert script.machine.timers.round_trips.count == (0 if late_first else 1)
     assert counts.stale + counts.duplicates == 1
 
 
@@ -668,7 +668,7 @@ def test_a_result_that_others_timers_brought_makes_nobody_late() -> None:
     (data,) = script.receive(answer(opening, next_block=0))
     (data,) = script.receive(answer(data, SUMS, next_block=1, flags=int(Flag.RETRANSMISSION)))
     assert data.flags == "PAYLOAD"
-    assert script.machine.round_trips.count == 0
+    assert script.machine.timers.round_trips.count == 0
 
 
 def test_a_repetition_sent_after_the_result_starts_no_timer() -> None:
@@ -693,7 +693,7 @@ def test_progress_elsewhere_shortens_long_waits() -> None:
         script.expire(now)
     script.receive(answer(openings[0], next_block=0))
     due = script.machine.next_due - script.now
-    assert due <= script.machine.timeout.seconds + 1e-9
+    assert due <= script.machine.timers.timeout.seconds + 1e-9
 
 
 # -- Errors --------------------------------------------------------------------------------------

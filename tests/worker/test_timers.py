@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from p4reduce.timers import RetransmissionTimeout
+from p4reduce.statistics import RoundTrips
+from p4reduce.timers import RetransmissionTimeout, SlotTimers
 
 
 def test_first_sample_gives_three_times_itself() -> None:
@@ -46,3 +47,30 @@ def test_backing_off_doubles_up_to_the_ceiling() -> None:
     timeout = RetransmissionTimeout(initial=0.05, ceiling=0.3)
     after = timeout.after(np.array([0, 1, 2, 3, 4, 1000]))
     assert after == pytest.approx([0.05, 0.1, 0.2, 0.3, 0.3, 0.3])
+
+
+def test_openings_wait_no_shorter_than_other_rounds() -> None:
+    """They stand in the same queues, though the last ones may have found those empty."""
+    timers = SlotTimers(2)
+    timers.opening_timeout.measured(0.001, now=0.0)
+    timers.timeout.measured(0.04, now=0.0)
+    assert timers.opening_timeout.seconds < timers.timeout.seconds == pytest.approx(0.12)
+    timers.opening(np.array([0]))
+    timers.sent(np.array([0, 1]), now=1.0)
+    assert timers.next_due == pytest.approx(1.12)
+
+
+# -- What was measured ---------------------------------------------------------------------------
+
+
+def test_typical_and_shortest_of_the_latest_round_trips() -> None:
+    trips = RoundTrips()
+    assert (trips.typical(5), trips.shortest()) == (0.0, 0.0)
+    trips.add(np.array([0.5, 0.1, 0.3]))
+    assert (trips.typical(100), trips.shortest()) == (0.3, 0.1)
+    trips.add(np.full(4090, 0.2))
+    assert trips.typical(4090) == 0.2
+    trips.add(np.array([0.9, 0.8, 0.7, 0.6, 0.7, 0.8]))  # over the end, in place of the first ones
+    assert trips.typical(5) == 0.7
+    assert trips.typical(1) == 0.8
+    assert trips.shortest() == 0.2

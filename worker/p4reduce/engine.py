@@ -106,14 +106,15 @@ class Engine:
     def statistics(self) -> Statistics:
         """Return the figures so far."""
         machine = self._machine
-        p50, p90, p99 = machine.round_trips.percentiles(50, 90, 99)
+        p50, p90, p99 = machine.timers.round_trips.percentiles(50, 90, 99)
         return Statistics(
             **asdict(machine.counts),
             dropped=self._dropped(),
             round_trip_p50=p50,
             round_trip_p90=p90,
             round_trip_p99=p99,
-            retransmission_timeout=machine.timeout.seconds,
+            retransmission_timeout=machine.timers.timeout.seconds,
+            window=machine.gate.window.size,
         )
 
     def _dropped(self) -> int:

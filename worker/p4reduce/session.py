@@ -249,7 +249,8 @@ class Session:
                 again = self._ledger.replay(found.resume_from)
                 self._repeated += len(again)
                 machine = _machine(found.attached)
-                machine.counts, machine.round_trips = before.counts, before.round_trips
+                machine.counts = before.counts
+                machine.timers.round_trips = before.timers.round_trips
                 self._lease = found.attached.ready.lease
                 self.neighbourhood = neighbourhood(found.attached)
                 self._recoveries += 1

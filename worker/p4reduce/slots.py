@@ -45,8 +45,9 @@ from p4reduce.errors import (
 )
 from p4reduce.frames import FrameBuffer
 from p4reduce.ranks import describe_ranks, ranks_of
-from p4reduce.statistics import Counts, RoundTrips
-from p4reduce.timers import RetransmissionTimeout
+from p4reduce.statistics import Counts
+from p4reduce.timers import SlotTimers
+from p4reduce.window import Gate
 from p4reduce.wire import (
     AGG_BYTES,
     AGGREGATION_VERSION,
@@ -87,10 +88,9 @@ class SlotMachine:
 
     Attributes:
         outgoing: the frames that can be sent.
-        counts, round_trips: statistics.
-        timeout: the estimate behind the timers.
-        opening_timeout: the same for rounds that open a stripe, which take as long as the slowest
-            rank needs to get there: no measure of the network, but of when to become impatient.
+        counts: statistics.
+        timers: of all slots, with what they have measured.
+        gate: lets out as many slots' frames at a time as are good.
         broken: why no collective can be run any more, or None.
         next_sequence: number of the first collective that it has not been given.
         heard_switch_at: when the switch last answered anything; -inf if it never did.
@@ -115,9 +115,8 @@ class SlotMachine:
         switch: Endpoint,
     ) -> None:
         self.counts = Counts()
-        self.round_trips = RoundTrips()
-        self.timeout = RetransmissionTimeout()
-        self.opening_timeout = RetransmissionTimeout()
+        self.timers = SlotTimers(slots)
+        self.gate = Gate(slots, self.timers)
         self.broken: P4ReduceError | None = None
         self._slots = slots
         self._world_size = world_size
@@ -144,15 +143,10 @@ class SlotMachine:
         # What the header of a plain result has to be, as far as it is ECHOED; of no frame's kind
         # where the slot does not wait for one.
         self._awaited = np.zeros((slots, AGG_BYTES // 4), np.uint32)
-        self._opening_slots = 0
         self._some_halves = False
         self._earliest_deadline = np.inf  # or earlier
 
-        # -- Timers --------------------------------------------------------------------------
-        self._sent_at = np.zeros(slots)  # for the first time
-        self._due = np.full(slots, np.inf)
-        self._retransmissions = np.zeros(slots, np.int64)
-        self._backed_off = False  # whether any of these is not 0
+        # -- The others ----------------------------------------------------------------------
         self.heard_switch_at = -np.inf
         self._left: tuple[int, ...] = ()
         self._left_bits = np.uint64(0)
@@ -186,7 +180,7 @@ class SlotMachine:
     @property
     def next_due(self) -> float:
         """When the first timer or collective's deadline runs out; infinite if there is none."""
-        return min(float(np.minimum.reduce(self._due)), self._earliest_deadline)
+        return min(self.timers.next_due, self._earliest_deadline)
 
     @property
     def idle(self) -> bool:
@@ -196,10 +190,16 @@ class SlotMachine:
     def take_sendable(self) -> Indices:
         """Return the rows of `outgoing` that are to be sent now; `sent` has to follow."""
         if not self._sendable:
-            return self._numbers[:0]
-        rows = self._sendable[0] if len(self._sendable) == 1 else np.concatenate(self._sendable)
-        self._sendable.clear()
-        return rows
+            if not self.gate.holds_back:
+                return self._numbers[:0]
+            rows = self._numbers[:0]
+        else:
+            rows = self._sendable[0] if len(self._sendable) == 1 else np.concatenate(self._sendable)
+            self._sendable.clear()
+        if self.gate.open:
+            return rows
+        # What a slot has to send is its latest row, whichever was kept back.
+        return self._row[self.gate.let_out(rows // _SHAPES)]
 
     def sent(self, rows: Indices, now: float) -> None:
         """Start the timers of rows that the transport took."""
@@ -208,19 +208,9 @@ class SlotMachine:
         if np.count_nonzero(waiting) != len(slots):
             # A repetition that left only after its result had come, as the transport was full.
             slots = slots[waiting]
-        if not self._backed_off and not self._opening_slots:
-            self._sent_at[slots] = now
-            self._due[slots] = now + self.timeout.seconds
-        else:
-            tries = self._retransmissions[slots]
-            self._sent_at[slots[tries == 0]] = now
-            self._due[slots] = now + np.where(
-                self._block[slots] == _OPENING,
-                self.opening_timeout.after(tries),
-                self.timeout.after(tries),
-            )
+        self.timers.sent(slots, now)
         if self.broken is not None:
-            self._due[:] = np.inf
+            self.timers.stop()
 
     def submit(self, collective: Collective) -> None:
         """Queue a collective behind those before it; all ranks do so in the same order."""
@@ -251,7 +241,8 @@ class SlotMachine:
             self.broken = error
         self._expected[:] = _IDLE
         self._awaited[:] = 0
-        self._due[:] = np.inf
+        self.timers.stop()
+        self.gate.leave()
         self._earliest_deadline = np.inf
         self._sendable.clear()
         for queue in self._queues:
@@ -268,11 +259,11 @@ class SlotMachine:
         if ranks != self._left:
             self._left = ranks
             self._left_bits = np.uint64(sum(1 << rank for rank in ranks))
-            self._due[np.isfinite(self._due)] = now
+            self.timers.hurry(now)
 
     def resume(self, now: float) -> None:
         """Go on over a new transport: what was under way on the old one counts as lost."""
-        self._due[self._expected != _IDLE] = now
+        self.timers.run_out(self._expected != _IDLE, now)
 
     def postpone(self, until: float) -> None:
         """Let no collective come to its deadline before `until`."""
@@ -284,7 +275,7 @@ class SlotMachine:
         """Repeat the frames whose time is up; end everything if a deadline has passed."""
         if self.next_due > now:
             return
-        slots = np.flatnonzero(self._due <= now)
+        slots = self.timers.expired(now)
         if len(slots):
             self._repeat(slots)
         for collective in self._collectives.values():
@@ -305,7 +296,7 @@ class SlotMachine:
             collective, answers, parts = plain
             self.counts.frames_received += count
             self.counts.bytes_received += count * int(buffer.lengths[0])
-            self.heard_switch_at = now
+            self._heard_switch(now)
             if parts is None:
                 blocks = self._block[answers.slots]
                 self._decode(collective, buffer, answers, blocks, WHOLE)
@@ -314,11 +305,15 @@ class SlotMachine:
             if len(answers):
                 self._complete(collective, answers, now)
 
+    def _heard_switch(self, now: float) -> None:
+        self.heard_switch_at = now
+        self.gate.window.heard(now)
+
     def _receive_any(self, buffer: FrameBuffer, count: int, now: float) -> None:
         answers = self._answers_to_us(buffer, count)
         if not len(answers):
             return
-        self.heard_switch_at = now
+        self._heard_switch(now)
         answers = self._results_under_way(answers)
         if not len(answers):
             return
@@ -588,52 +583,20 @@ class SlotMachine:
         `late` are the slots with an answer that a timer had a part in.
         """
         slots = answers.slots
-        if late is None or not len(late):
-            self._take_round_trips(slots, now)
-            again = None
-        else:
+        in_time = told = again = None
+        if late is not None and len(late):
             # What follows a repeated result is late by this rank's timer, for the other ranks too.
-            again = late[self._retransmissions[late] != 0]
-            self._take_round_trips(slots, now, ~np.isin(slots, late))
+            again = late[self.timers.tries[late] != 0]
+            in_time = ~np.isin(slots, late)
+        if self.timers.backed_off:
+            told = self._heard[slots] != 0
+            self._heard[slots] = 0
+        self.gate.window.completed(*self.timers.completed(slots, now, in_time, told))
         if self._some_halves:
             self._parts[slots] = 0
         self._advance(collective, answers)
         if again is not None:
             self.outgoing.flags[self._row[again]] |= np.uint8(_RETRANSMISSION)
-
-    def _take_round_trips(
-        self, slots: Indices, now: float, in_time: npt.NDArray[np.bool_] | None = None
-    ) -> None:
-        """Measure from when the rounds' frames were first sent.
-
-        Which answers say something is in docs/protocol.md, "Round trips". How long it takes until
-        the slowest rank is there says nothing about how long frames take: the opening rounds that
-        were repeated meanwhile are left out.
-        """
-        samples = now - self._sent_at[slots]
-        if in_time is not None or self._opening_slots or self._backed_off:
-            opening = self._block[slots] == _OPENING
-            self._opening_slots -= int(np.count_nonzero(opening))
-            opened = samples[opening & (self._retransmissions[slots] == 0)]
-            samples = samples[~opening if in_time is None else in_time & ~opening]
-            if len(opened):
-                self.opening_timeout.measured(float(opened.max()), now)
-        if len(samples):
-            self.timeout.measured(float(np.maximum.reduce(samples)), now)
-            self.round_trips.add(samples)
-        if self._backed_off:
-            self._calm_down(slots, now)
-
-    def _calm_down(self, slots: Indices, now: float) -> None:
-        """Some slots have a result, so there is no reason left to wait for long in the others.
-
-        The ranks are there and the switch answers: what is missing was lost.
-        """
-        self._heard[slots] = 0
-        self._retransmissions[slots] = 0
-        self._backed_off = bool(self._retransmissions.any())
-        waiting = np.isfinite(self._due)
-        self._due[waiting] = np.minimum(self._due[waiting], now + self.timeout.seconds)
 
     def _advance(self, collective: Collective, answers: Answers) -> None:
         """Start the next rounds of slots that have a result."""
@@ -670,8 +633,9 @@ class SlotMachine:
         self._tag[slots] = collective.tag
         self._format[slots] = collective.format
         self._block[slots] = _OPENING
-        self._opening_slots += len(slots)
+        self.timers.opening(slots)
         stripes = (slots - collective.offset) % self._slots
+        self.gate.enter(slots, collective.sequence, stripes)
         announced = collective.next_nonzero[stripes]
         self._announced[slots] = announced
         none = np.full(len(slots), NO_BLOCK)
@@ -680,8 +644,9 @@ class SlotMachine:
 
     def _end_stripes(self, collective: Collective, slots: Indices) -> None:
         self._expected[slots] = _IDLE
+        self.gate.leave(slots)
         self._awaited[slots] = 0
-        self._due[slots] = np.inf
+        self.timers.stop(slots)
         openings: dict[int, list[int]] = {}
         for slot in slots.tolist():
             if self._queues[slot]:
@@ -693,6 +658,7 @@ class SlotMachine:
             del self._collectives[collective.sequence]
             if not self._collectives:
                 self._earliest_deadline = np.inf
+                self.gate.window.idle()
             if collective.overflowed is None:
                 self.counts.collectives += not collective.for_others
                 collective.finish()
@@ -727,7 +693,7 @@ class SlotMachine:
         header[KIND_FLAGS_RANK] = self._plain
         self._awaited[slots] = header.T
         self._row[slots] = rows
-        self._due[slots] = np.inf  # runs from when it is sent
+        self.timers.stop(slots)  # until it is sent
         number = int(np.count_nonzero(filled))
         if number == len(rows):
             self._codec(collective).encode(collective, blocks, self._exponent[slots], rows)
@@ -759,9 +725,7 @@ class SlotMachine:
             rows[bare] = padded
             self._row[slots] = rows
         self.outgoing.flags[rows] |= np.uint8(_RETRANSMISSION)
-        self._retransmissions[slots] += 1
-        self._backed_off = True
-        self._due[slots] = np.inf
+        self.timers.repeated(slots)
         self.counts.retransmissions += len(slots)
         self.counts.frames_sent += len(slots)
         self.counts.bytes_sent += int(self.outgoing.lengths[rows].sum())
@@ -781,7 +745,7 @@ class SlotMachine:
         if not len(waiting):
             waiting = np.flatnonzero(self._expected != _IDLE)
             what += ", still behind earlier ones"
-        tries = int(self._retransmissions[waiting].max())
+        tries = int(self.timers.tries[waiting].max())
         if self.heard_switch_at < collective.started and tries >= _TRIES_TO_TELL:
             return SwitchUnreachableError(
                 f"{what}: the switch has answered nothing, though asked {tries} times again "

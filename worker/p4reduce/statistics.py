@@ -27,6 +27,25 @@ class RoundTrips:
         self._seconds[: len(rest)] = rest
         self.count += len(seconds)
 
+    def typical(self, number: int) -> float:
+        """Return the median of so many of the latest samples, in seconds; 0 if there are none.
+
+        Of an even number the greater one in the middle.
+        """
+        number = min(number, self.count, _SAMPLES)
+        if not number:
+            return 0.0
+        end = self.count % _SAMPLES
+        latest = self._seconds[max(end - number, 0) : end]
+        if len(latest) < number:
+            latest = np.concatenate((latest, self._seconds[len(latest) - number :]))
+        return float(np.partition(latest, number // 2)[number // 2])  # a tenth of np.median's time
+
+    def shortest(self) -> float:
+        """Return the least sample kept, in seconds; 0 if there are none."""
+        kept = self._seconds[: min(self.count, _SAMPLES)]
+        return float(kept.min()) if len(kept) else 0.0
+
     def percentiles(self, *which: float) -> tuple[float, ...]:
         """Return percentiles in seconds; NaN where there are no samples yet."""
         kept = self._seconds[: min(self.count, _SAMPLES)].copy()
@@ -102,6 +121,7 @@ class Statistics(Counts):
         round_trip_p50, round_trip_p90, round_trip_p99: seconds from a contribution to its result,
             of the latest 4,096 rounds; this includes waiting for the slowest rank. NaN at first.
         retransmission_timeout: seconds after which a contribution is sent again, now.
+        window: how many slots may have a contribution under way at once, now.
         recoveries: how often the job was formed anew on a switch that had been lost.
         repeated: collectives run again for that, on this rank's behalf or another's.
         by_ring: collectives that the ranks reduced by themselves, without a switch.
@@ -113,6 +133,7 @@ class Statistics(Counts):
     round_trip_p90: float = float("nan")
     round_trip_p99: float = float("nan")
     retransmission_timeout: float = 0.0
+    window: int = 0
     recoveries: int = 0
     repeated: int = 0
     by_ring: int = 0

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long to wait for a result before asking again: RFC 6298."""
+"""How long to wait for a result before asking again: RFC 6298, and a timer for each slot."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
+from p4reduce.statistics import RoundTrips
+
+Indices = npt.NDArray[np.int64]
+
+_ALL = slice(None)
 _ALPHA = 1 / 8
 _BETA = 1 / 4
 _VARIATIONS = 4.0
@@ -14,21 +19,21 @@ _VARIATIONS = 4.0
 class RetransmissionTimeout:
     """An estimate of the round trip, and the timeout that follows from it, in seconds.
 
-    All slots of a job share one path and one estimate. Samples must be of rounds that were not
-    retransmitted (Karn's algorithm; RFC 6298, section 3), which the caller sees to. The gains of
-    the RFC are meant for one measurement a round trip. With many slots there are many, so the
-    longest of each round trip's time counts (RFC 7323, appendix G, has the same concern).
+    All slots of a job share one path and one estimate. Samples must be unambiguous (RFC 6298,
+    section 3), which the caller sees to. The gains of the RFC are meant for one measurement a
+    round trip. With many slots there are many, so the longest of each round trip's time counts
+    (RFC 7323, appendix G, has the same concern).
 
     Args:
         initial: until there is a sample. The network is a single switch, so much less than the
             second that the RFC asks of TCP.
         floor: at least; pauses by the scheduler of some milliseconds are no losses.
-        ceiling: at most, after backing off.
+        ceiling: at most, after backing off, unless round trips typically take half of that.
     """
 
     def __init__(self, initial: float = 0.05, floor: float = 0.01, ceiling: float = 0.25) -> None:
         self.floor = floor
-        self.ceiling = ceiling
+        self.ceiling = self._least_ceiling = ceiling
         self.seconds = initial
         self._smoothed = 0.0
         self._variation = 0.0
@@ -42,6 +47,10 @@ class RetransmissionTimeout:
             self._sample(self._longest)
             self._longest = 0.0
             self._window_ends = now + self._smoothed
+
+    def typical(self, round_trip: float) -> None:
+        """Take into account how long the greater part of round trips takes at least."""
+        self.ceiling = max(self._least_ceiling, 2 * round_trip)
 
     def _sample(self, round_trip: float) -> None:
         """See RFC 6298, 2.2 and 2.3."""
@@ -57,3 +66,127 @@ class RetransmissionTimeout:
     def after(self, retransmissions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Return the timeouts after so many retransmissions of a packet: doubled by each."""
         return np.minimum(self.seconds * np.exp2(np.minimum(retransmissions, 30)), self.ceiling)
+
+
+class SlotTimers:
+    """When each slot's contribution was sent, and when it is to be sent again.
+
+    Attributes:
+        timeout: the estimate behind the timers.
+        opening_timeout: the same for rounds that open a stripe, which take as long as the slowest
+            rank needs to get there: no measure of the network, but of when to become impatient.
+        round_trips: what was measured.
+        tries: how often each slot's contribution was repeated.
+        backed_off: whether any was.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.timeout = RetransmissionTimeout()
+        self.opening_timeout = RetransmissionTimeout()
+        self.round_trips = RoundTrips()
+        self.tries = np.zeros(slots, np.int64)
+        self.backed_off = False
+        self._sent_at = np.zeros(slots)  # for the first time
+        self._due = np.full(slots, np.inf)
+        self._opening = np.zeros(slots, np.bool_)
+        self._some_open = False
+
+    @property
+    def next_due(self) -> float:
+        """When the first one runs out; infinite if there is none."""
+        return float(np.minimum.reduce(self._due))
+
+    def opening(self, slots: Indices) -> None:
+        """The next contributions of these slots open a stripe."""
+        self._opening[slots] = True
+        self._some_open = True
+
+    def sent(self, slots: Indices, now: float) -> None:
+        """Start timers."""
+        if not self.backed_off and not self._some_open:
+            self._sent_at[slots] = now
+            self._due[slots] = now + self.timeout.seconds
+            return
+        tries = self.tries[slots]
+        self._sent_at[slots[tries == 0]] = now
+        usual = self.timeout.after(tries)
+        # A frame that opens a stripe waits in the same queues as others.
+        opening = np.maximum(self.opening_timeout.after(tries), usual)
+        self._due[slots] = now + np.where(self._opening[slots], opening, usual)
+
+    def stop(self, slots: Indices | slice = _ALL) -> None:
+        """Stop timers."""
+        self._due[slots] = np.inf
+
+    def hurry(self, now: float) -> None:
+        """Let all that run run out now."""
+        self._due[np.isfinite(self._due)] = now
+
+    def run_out(self, waiting: npt.NDArray[np.bool_], now: float) -> None:
+        """Let those of some slots run out, whether they run or not."""
+        self._due[waiting] = now
+
+    def expired(self, now: float) -> Indices:
+        """Return the slots whose timers have run out."""
+        return np.flatnonzero(self._due <= now)
+
+    def repeated(self, slots: Indices) -> None:
+        """Contributions are to be sent again; their timers start when they are."""
+        self.tries[slots] += 1
+        self.backed_off = True
+        self._due[slots] = np.inf
+
+    def completed(
+        self,
+        slots: Indices,
+        now: float,
+        in_time: npt.NDArray[np.bool_] | None = None,
+        told: npt.NDArray[np.bool_] | None = None,
+    ) -> tuple[int, int]:
+        """Measure rounds that are over, from when their frames were first sent.
+
+        Which results are samples is in docs/protocol.md, "Round trips". How long it takes until the
+        slowest rank is there says nothing about how long frames take: of the opening rounds those
+        that were repeated meanwhile are left out.
+
+        Args:
+            slots: whose rounds have a result.
+            now: when it came.
+            in_time: for each slot, whether no timer had a part in that. None: in none of them.
+            told: for each slot, whether the switch has said that it waits for others. None: no.
+
+        Returns:
+            How many rounds there were besides those that open stripes, and how many of them were
+            troubled: repeated though nothing was lost, or because something of this rank's was.
+        """
+        samples = now - self._sent_at[slots]
+        rounds, troubled = len(slots), 0
+        if in_time is not None or self._some_open or self.backed_off:
+            opening = self._opening[slots]
+            again = self.tries[slots] != 0
+            opened = samples[opening & ~again]
+            if len(opened):
+                self.opening_timeout.measured(float(opened.max()), now)
+            counted = ~opening if in_time is None else in_time & ~opening
+            samples = samples[counted]
+            lost = again & ~opening if told is None else again & ~opening & ~told
+            troubled = int(np.count_nonzero(lost | again & counted))
+            rounds -= int(np.count_nonzero(opening))
+            self._opening[slots] = False
+            self._some_open = bool(self._opening.any())
+        if len(samples):
+            self.timeout.measured(float(np.maximum.reduce(samples)), now)
+            self.round_trips.add(samples)
+        if self.backed_off:
+            self._calm_down(slots, now)
+        return rounds, troubled
+
+    def _calm_down(self, slots: Indices, now: float) -> None:
+        """Some slots have a result, so there is no reason left to wait for long in the others.
+
+        The ranks are there and the switch answers: what is missing was lost.
+        """
+        self.tries[slots] = 0
+        self.backed_off = bool(self.tries.any())
+        waiting = np.isfinite(self._due)
+        self._due[waiting] = np.minimum(self._due[waiting], now + self.timeout.seconds)
