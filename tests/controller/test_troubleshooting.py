@@ -31,7 +31,7 @@ MODULES = (
     "p4reduce_controller.p4client",
     "p4reduce_controller.schema",
     "p4reduce_controller.table",
-    "p4reduce_switch.loader",
+    "p4reduce_switch.loader_json",
     "p4reduce_switch.p4info",
     "p4reduce_switch.ports",
     "p4reduce_switch.server_errors",

@@ -10,7 +10,6 @@ import zlib
 
 import pytest
 from p4reduce_switch.hashes import ALGORITHMS
-from p4reduce_switch.loader import HASH_ALGORITHMS
 from pipeline_programs import load
 
 # The check values of the CRC catalogue are those of "123456789".
@@ -28,8 +27,8 @@ CHECKS = {
 }
 
 
-def test_what_loads_can_be_computed() -> None:
-    assert set(ALGORITHMS) == set(HASH_ALGORITHMS) == set(CHECKS)
+def test_each_algorithm_has_its_check_value() -> None:
+    assert set(ALGORITHMS) == set(CHECKS)
 
 
 @pytest.mark.parametrize("name", sorted(CHECKS))

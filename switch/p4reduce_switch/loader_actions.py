@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Actions: their parameters, and their primitives with conditionals made of jumps again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import program as ir
+from .loader_context import Context
+from .loader_elements import load_stack_or_union_primitive, with_siblings
+from .loader_expressions import Params
+from .loader_json import Json, as_number, as_text, constant_of, refusal, source_of
+from .loader_primitives import load_primitive
+from .program import Source, Statement
+
+__all__ = ["load_action"]
+
+
+def load_action(context: Context, item: Json) -> ir.Action:
+    source = source_of(item)
+    params = tuple(
+        ir.Param(
+            index,
+            as_text(param["name"], "the name of an action parameter"),
+            as_number(param["bitwidth"], f"the width of parameter {param['name']}", 1),
+        )
+        for index, param in enumerate(item["runtime_data"])
+    )
+    primitives = item["primitives"]
+    if not item.get("source_info") and primitives:
+        source = source_of(primitives[0])
+    body = _Body(context, primitives, params).block(0, len(primitives), source)
+    name = as_text(item["name"], "the name of an action")
+    return ir.Action(as_number(item["id"], f"the id of {name}"), name, params, body, source)
+
+
+class _Body:
+    """The primitives of one action."""
+
+    def __init__(self, context: Context, primitives: Sequence[Json], params: Params) -> None:
+        self._context = context
+        self._primitives = primitives
+        self._params = params
+
+    def block(self, start: int, end: int, source: Source) -> tuple[Statement, ...]:
+        """Primitives start..end-1, with p4c's forward jumps turned into conditionals again."""
+        statements: list[Statement] = []
+        index = start
+        while index < end:
+            item = self._primitives[index]
+            where = source_of(item, source)
+            if item["op"] == "_jump_if_zero":
+                conditional, index = self._conditional(item, index, end, where)
+                statements.append(conditional)
+            else:
+                statements += self._plain(item, where)
+                index += 1
+        return tuple(statements)
+
+    def _conditional(
+        self, item: Json, index: int, end: int, source: Source
+    ) -> tuple[Statement, int]:
+        """The conditional that begins with a jump, and the index of what comes after it."""
+        condition = self._context.expressions.condition(item["parameters"][0], source, self._params)
+        target = _jump_target(item["parameters"][1], index, end, source)
+        then_end, after = target, target
+        last = self._primitives[target - 1]
+        if target - 1 > index and last["op"] == "_jump":
+            then_end = target - 1
+            after = _jump_target(last["parameters"][0], target - 1, end, source)
+        then = self.block(index + 1, then_end, source)
+        otherwise = self.block(target, after, source)
+        return ir.If(condition, then, otherwise), after
+
+    def _plain(self, item: Json, source: Source) -> Sequence[Statement]:
+        statements = load_stack_or_union_primitive(self._context, item, source, self._params)
+        if statements is not None:
+            return statements
+        primitive = load_primitive(self._context, item["op"], item, source, self._params)
+        return with_siblings(self._context.headers, primitive)
+
+
+def _jump_target(item: Json, index: int, end: int, source: Source) -> int:
+    target = constant_of(item)
+    if target is None or not index < target <= end:
+        raise refusal("jump that is no plain conditional (a loop in an action?)", source)
+    return target

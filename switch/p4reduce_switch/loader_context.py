@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the parts of the loader share: all that has been loaded of a program until now."""
+
+from __future__ import annotations
+
+from . import program as ir
+from .loader_expressions import Expressions
+from .loader_headers import Headers
+
+__all__ = ["Context"]
+
+
+class Context:
+    """One program on its way from JSON; each part adds what it loads, for those after it."""
+
+    def __init__(self, headers: Headers) -> None:
+        self.headers = headers
+        self.expressions = Expressions(headers)
+        self.value_sets: dict[str, ir.ValueSet] = {}
+        self.counters: dict[str, ir.CounterArray] = {}
+        self.meters: dict[str, ir.MeterArray] = {}
+        self.registers: dict[str, ir.RegisterArray] = {}
+        self.digests: dict[str, ir.Digest] = {}
+        self.field_lists: dict[int, ir.FieldList] = {}
+        self.calculations: dict[str, ir.Calculation] = {}
+        self.actions: dict[int, ir.Action] = {}
+        self.profiles: dict[str, ir.ActionProfile] = {}

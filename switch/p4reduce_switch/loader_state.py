@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program keeps or tells beside its packets.
+
+Parser value sets, counters, meters and registers; digests, and the field lists of packets that are
+cloned, resubmitted or recirculated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from . import program as ir
+from .loader_context import Context
+from .loader_json import Json, as_flag, as_number, as_text, find, refusal, source_of
+from .program import NOWHERE, FieldRef
+
+__all__ = ["load_state"]
+
+
+def load_state(context: Context, root: Json) -> None:
+    """Load all of it."""
+    _load_value_sets(context, root.get("parse_vsets", ()))
+    # Direct counters and meters are as many as their table has entries.
+    sizes = {
+        table["name"]: as_number(table["max_size"], f"the size of table {table['name']}")
+        for pipeline in root["pipelines"]
+        for table in pipeline["tables"]
+    }
+    _load_counters(context, root.get("counter_arrays", ()), sizes)
+    _load_meters(context, root.get("meter_arrays", ()), sizes)
+    _load_registers(context, root.get("register_arrays", ()))
+    _load_digests(context, root.get("learn_lists", ()))
+    for item in root.get("field_lists", ()):
+        context.field_lists[item["id"]] = _field_list(context, item)
+
+
+def _load_value_sets(context: Context, items: Iterable[Json]) -> None:
+    for item in items:
+        name = as_text(item["name"], "the name of a parser value set")
+        size = as_number(item["max_size"], f"the size of parser value set {name}")
+        context.value_sets[name] = ir.ValueSet(name, (), size)
+
+
+def _load_counters(context: Context, items: Iterable[Json], table_sizes: Mapping[str, int]) -> None:
+    for item in items:
+        name = as_text(item["name"], "the name of a counter")
+        is_direct = as_flag(item["is_direct"], f"is_direct of counter {name}")
+        table = item["binding"] if is_direct else None
+        if table is None:
+            size = as_number(item["size"], f"the size of counter {name}")
+        else:
+            size = find(table_sizes, table, "table", source_of(item))
+        context.counters[name] = ir.CounterArray(name, size, table)
+
+
+def _load_meters(context: Context, items: Iterable[Json], table_sizes: Mapping[str, int]) -> None:
+    for item in items:
+        name = as_text(item["name"], "the name of a meter")
+        source = source_of(item)
+        if item["rate_count"] != 2:
+            raise refusal(f"meter '{name}' of {item['rate_count']} rates", source)
+        table, target = None, None
+        if as_flag(item["is_direct"], f"is_direct of meter {name}"):
+            table = item["binding"]
+            size = find(table_sizes, table, "table", source)
+            target = context.headers.field(
+                item["result_target"][0], item["result_target"][1], source
+            )
+        else:
+            size = as_number(item["size"], f"the size of meter {name}")
+        in_bytes = item["type"] == "bytes"
+        context.meters[name] = ir.MeterArray(name, size, in_bytes, table, target)
+
+
+def _load_registers(context: Context, items: Iterable[Json]) -> None:
+    for item in items:
+        name = as_text(item["name"], "the name of a register")
+        width = as_number(item["bitwidth"], f"the width of register {name}", 1)
+        size = as_number(item["size"], f"the size of register {name}")
+        context.registers[name] = ir.RegisterArray(name, width, size)
+
+
+def _load_digests(context: Context, items: Iterable[Json]) -> None:
+    for item in items:
+        name = as_text(item["name"], "the name of a digest")
+        otherwise = f"digest '{name}' of something else than fields"
+        fields = tuple(
+            context.expressions.field(part, source_of(item), otherwise) for part in item["elements"]
+        )
+        number = as_number(item["id"], f"the id of digest {name}", 1)
+        if name in context.digests:
+            raise refusal(f"digest '{name}' at several places", source_of(item))
+        context.digests[name] = ir.Digest(number, name, fields)
+
+
+def _field_list(context: Context, item: Json) -> ir.FieldList:
+    fields = []
+    for part in item["elements"]:
+        field = context.expressions.value(part, NOWHERE)
+        if not isinstance(field, FieldRef) or not context.headers.by_name[field.header].is_metadata:
+            raise refusal(f"field list '{item['name']}' of something else than metadata", NOWHERE)
+        if field.header == "standard_metadata":
+            raise refusal(f"field list '{item['name']}' with {field}", NOWHERE)
+        fields.append(field)
+    return ir.FieldList(tuple(fields))

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables: keys, default actions, const entries; and the action profiles of indirect ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import program as ir
+from .loader_checksums import check_algorithm, load_calculation
+from .loader_context import Context
+from .loader_json import Json, LoadError, as_number, as_text, find, refusal, source_of
+from .program import NOWHERE, FieldRef, Source
+from .tables import MatchKind
+
+__all__ = ["load_profile", "load_table"]
+
+_NOTHING = ir.Action(-1, "", (), (), NOWHERE)
+"""What an indirect table does on a miss, or with an empty group."""
+
+
+def load_profile(context: Context, item: Json) -> ir.ActionProfile:
+    name = as_text(item["name"], "the name of an action profile")
+    source = source_of(item)
+    size = as_number(item["max_size"], f"the size of action profile {name}")
+    selector = None
+    if "selector" in item:
+        hashing = item["selector"]
+        selector = load_calculation(
+            context, {"name": name, "algo": hashing["algo"], "input": hashing["input"]}
+        )
+        check_algorithm(selector, source)
+    return ir.ActionProfile(name, size, selector, source)
+
+
+def load_table(context: Context, item: Json) -> ir.ApplyTable:
+    name = as_text(item["name"], "the name of a table")
+    source = source_of(item)
+    profile = None
+    if item["type"] != "simple":
+        profile = find(context.profiles, item["action_profile"], "action profile", source)
+        item = _with_no_default(context, item, name, source)
+    meter = item.get("direct_meters")
+    key = tuple(_key_field(context, field, name, source) for field in item["key"])
+    actions = tuple(
+        as_number(number, "the id of an action", _NOTHING.id) for number in item["action_ids"]
+    )
+    names = [find(context.actions, action, "action", source).name for action in actions]
+    if len(set(names)) < len(names):
+        raise LoadError(f"{source}: table '{name}' has two actions of the same name")
+    default = item.get("default_entry")
+    if default is None:
+        raise LoadError(f"{source}: table '{name}' has no default action")
+    entries = _const_entries(context, item.get("entries", ()), key, name, source)
+    if default["action_id"] not in actions:
+        raise LoadError(f"{source}: the default action of table '{name}' is none of its own")
+    next_tables = item["next_tables"]
+    by_action: dict[int, str | None] | None = None
+    if "__HIT__" not in next_tables and "__MISS__" not in next_tables:
+        base = item.get("base_default_next")
+        by_action = {
+            action: next_tables.get(action_name, base)
+            for action, action_name in zip(actions, names, strict=True)
+        }
+    return ir.ApplyTable(
+        name=name,
+        key=key,
+        size=max(item["max_size"], len(entries)),
+        actions=actions,
+        default_action=default["action_id"],
+        default_args=_action_args(default),
+        const_default_action=bool(default.get("action_const")),
+        has_direct_counter=bool(item["with_counters"]),
+        const_entries=entries,
+        next_hit=next_tables.get("__HIT__", item.get("base_default_next")),
+        next_miss=next_tables.get("__MISS__", item.get("base_default_next")),
+        next_by_action=by_action,
+        source=source,
+        profile=profile,
+        meter=find(context.meters, meter, "meter", source) if meter else None,
+        has_idle_timeout=bool(item.get("support_timeout")),
+    )
+
+
+def _with_no_default(context: Context, item: Json, table: str, source: Source) -> Json:
+    """An indirect table with an action that does nothing as its default: p4c writes none."""
+    if item.get("default_entry") is not None:
+        raise refusal(f"default action of indirect table '{table}'", source)
+    if item.get("entries"):
+        raise refusal(f"const entries of indirect table '{table}'", source)
+    context.actions[_NOTHING.id] = _NOTHING
+    default = {"action_id": _NOTHING.id, "action_const": True, "action_data": []}
+    return {**item, "action_ids": [*item["action_ids"], _NOTHING.id], "default_entry": default}
+
+
+def _action_args(entry: Json) -> tuple[int, ...]:
+    return tuple(int(value, 16) for value in entry["action_data"])
+
+
+# -- Keys ------------------------------------------------------------------------------------------
+
+
+def _key_field(context: Context, item: Json, table: str, source: Source) -> ir.KeyField:
+    kind = item["match_type"]
+    if kind == "valid":
+        valid = ir.Valid(context.headers.header(item["target"], source), is_bool=False)
+        return ir.KeyField(item.get("name", valid.header), "exact", valid, 1, None)
+    if kind not in ("exact", "lpm", "ternary", "range", "optional"):
+        raise refusal(f"match kind '{kind}' of table '{table}'", source)
+    field = context.expressions.value({"type": "field", "value": item["target"]}, source)
+    if not isinstance(field, (FieldRef, ir.Valid)):
+        raise refusal(f"key of table '{table}'", source)
+    width = field.width if isinstance(field, FieldRef) else 1
+    if isinstance(field, FieldRef) and field.signed:
+        raise refusal(f"signed key field {field} of table '{table}'", source)
+    mask = int(item["mask"], 16) if item.get("mask") is not None else None
+    return ir.KeyField(item.get("name", ".".join(item["target"])), kind, field, width, mask)
+
+
+# -- Const entries ---------------------------------------------------------------------------------
+
+
+def _const_entries(
+    context: Context,
+    items: Sequence[Json],
+    key: Sequence[ir.KeyField],
+    table: str,
+    source: Source,
+) -> tuple[ir.ConstEntry, ...]:
+    # In BMv2 the smaller number wins, in P4Runtime the larger. p4c numbers 1..n by default;
+    # turned over that is n..1, which is also what its P4Info has.
+    highest = max((item.get("priority", 0) for item in items), default=0)
+    entries = []
+    for item in items:
+        where = source_of(item, source)
+        if len(item["match_key"]) != len(key):
+            raise LoadError(f"{where}: a const entry of table '{table}' has another key")
+        match = tuple(
+            _const_match(field.kind, value)
+            for field, value in zip(key, item["match_key"], strict=True)
+        )
+        action = find(context.actions, item["action_entry"]["action_id"], "action", where)
+        args = _action_args(item["action_entry"])
+        priority = highest + 1 - item.get("priority", 0)
+        entries.append(ir.ConstEntry(match, priority, action.id, args))
+    return tuple(entries)
+
+
+def _const_match(kind: MatchKind, item: Json) -> int | tuple[int, int] | None:
+    if kind == "exact":
+        return int(item["key"]) if isinstance(item["key"], bool) else int(item["key"], 16)
+    if kind == "lpm":
+        return int(item["key"], 16), as_number(item["prefix_length"], "the length of a prefix")
+    if kind == "range":
+        return int(item["start"], 16), int(item["end"], 16)
+    return int(item["key"], 16), int(item["mask"], 16)
