@@ -212,6 +212,8 @@ ROWS = np.ones((2, 3), np.float32)
         (SparseRows([0], ROWS, (9, 3)), ValueError, r"\(2, 3\).*1 indices"),
         (SparseRows([0, 1], ROWS, (9, 4)), ValueError, r"\(2, 3\).*\(9, 4\)"),
         (SparseRows([0, 1], ROWS, ()), ValueError, r"shape=\(\)"),
+        (SparseRows([0, 1], ROWS, 10), TypeError, "shape=10: a sequence of integers"),
+        (SparseBlocks([0, 2], ROWS, 2048.0), TypeError, r"size=2048\.0: an integer"),
         (SparseRows([0, 1], ROWS.astype(np.int64), (9, 3)), TypeError, "int64"),
         (SparseBlocks([1, 1], ROWS, 9), ValueError, r"numbers\[1\] = 1 comes after 1"),
         (SparseBlocks([2, 0], ROWS, 9), ValueError, r"numbers\[1\] = 0 comes after 2"),

@@ -63,6 +63,34 @@ def test_sums_are_those_of_dense_arrays(
             assert np.array_equal(numbers, np.flatnonzero(dense.reshape(-1, width).any(axis=1)))
 
 
+def test_allreduce_takes_sparse_arrays_too(system: System, rng: np.random.Generator) -> None:
+    """As they are and asynchronously; the result is of the same kind, or dense in `out`."""
+    sparse = pytest.importorskip("scipy.sparse")
+    dense = np.zeros((3, 500, 64), np.float32)
+    dense[:, rng.choice(500, 20, replace=False)] = rng.standard_normal((20, 64))
+
+    def work(comm: p4reduce.Communicator) -> tuple[Array, SparseRows, SparseBlocks, Any, Array]:
+        mine = dense[comm.rank]
+        rows = np.flatnonzero(mine.any(axis=1))
+        as_rows = SparseRows(rows, mine[rows], mine.shape)
+        as_blocks = SparseBlocks(rows, mine[rows], mine.size)
+        into = np.full(mine.shape, np.nan, np.float32)
+        assert comm.allreduce(as_rows, out=into) is into
+        found = (
+            comm.allreduce(as_rows),
+            comm.allreduce_async(as_blocks).wait(),
+            comm.allreduce(sparse.csr_matrix(mine)),
+        )
+        return comm.allreduce(mine), *found, into
+
+    for wanted, as_rows, as_blocks, matrix, into in system.run(3, work):
+        assert np.array_equal(as_rows.to_dense(), wanted)
+        assert np.array_equal(as_blocks.to_dense(), wanted.ravel())
+        assert matrix.format == "csr"
+        assert np.array_equal(matrix.toarray(), wanted)
+        assert np.array_equal(into, wanted)
+
+
 def test_scipy_matrices_and_means(system: System, rng: np.random.Generator) -> None:
     sparse = pytest.importorskip("scipy.sparse")
     dense = rng.standard_normal((3, 300, 200)) * (rng.random((3, 300, 200)) < 0.01)

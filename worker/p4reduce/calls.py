@@ -28,7 +28,7 @@ class Call:
         operation: of those routines that reduce.
         root: of those that have one.
         name: given by the caller.
-        details: whatever else has to be the same, as text; not shown in messages.
+        details: whatever else has to be the same, as text.
         pieces: names and sizes of what it consists of, each of which begins with a block of its
             own. None: it is all one.
     """
@@ -52,7 +52,11 @@ class Call:
             named += f"{self.pieces[0][0]!r}{last}, "
         operation = "" if self.operation is None else f"{self.operation.name} of "
         root = "" if self.root is None else f", root {self.root}"
-        return f"{self.routine} {sequence} ({named}{operation}{self.size:,} {self.dtype}{root})"
+        details = f", {self.details}" if self.details else ""
+        return (
+            f"{self.routine} {sequence} "
+            f"({named}{operation}{self.size:,} {self.dtype}{root}{details})"
+        )
 
     def locate(self, block: int, lanes: int) -> str:
         """For messages: "elements 256 to 511", and of which piece."""

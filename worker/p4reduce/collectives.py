@@ -16,10 +16,11 @@ from p4reduce.calls import Operation
 from p4reduce.fusion import FUSION_THRESHOLD
 from p4reduce.handle import Handle
 from p4reduce.plans import Plan
-from p4reduce.sparse import SparseArray
+from p4reduce.sparse import SparseArray, SparseBlocks, SparseRows
 
 T = TypeVar("T")
 Sparse = TypeVar("Sparse")
+Rows = TypeVar("Rows", SparseRows, SparseBlocks)
 
 SUM = Operation.SUM
 MEAN = Operation.MEAN
@@ -56,6 +57,20 @@ class Collectives(ABC):
     def _start(self, plan: Plan[T], timeout: float | None) -> Handle[T]:
         return self._start_all([plan], plan.result, timeout)
 
+    @overload
+    def allreduce(
+        self,
+        array: Rows,
+        op: Operation = SUM,
+        name: str | None = None,
+        out: None = None,
+        timeout: float | None = None,
+        *,
+        precision: str | None = None,
+        seed: int | None = None,
+    ) -> Rows: ...
+
+    @overload
     def allreduce(
         self,
         array: SupportsArray,
@@ -66,7 +81,32 @@ class Collectives(ABC):
         *,
         precision: str | None = None,
         seed: int | None = None,
-    ) -> npt.NDArray[Any]:
+    ) -> npt.NDArray[Any]: ...
+
+    @overload
+    def allreduce(
+        self,
+        array: Rows,
+        op: Operation = SUM,
+        name: str | None = None,
+        *,
+        out: npt.NDArray[Any],
+        timeout: float | None = None,
+        precision: str | None = None,
+        seed: int | None = None,
+    ) -> npt.NDArray[Any]: ...
+
+    def allreduce(
+        self,
+        array: Any,
+        op: Operation = SUM,
+        name: str | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+        *,
+        precision: str | None = None,
+        seed: int | None = None,
+    ) -> Any:
         """Sum an array over all ranks, or take its mean.
 
         The result is the same on all ranks, bit for bit. Blocks that are zero on all ranks are not
@@ -101,11 +141,12 @@ class Collectives(ABC):
                 any shape; the same number of elements and dtype on all ranks. An array that is not
                 C-contiguous is copied first. Finite float64 magnitudes have to be below 2^128.
                 PyTorch tensors on the CPU can be given as they are, or as `tensor.numpy()`.
-                Arrays without elements are allowed: the ranks then only meet.
+                Arrays without elements are allowed: the ranks then only meet. Or a sparse array,
+                as `allreduce_sparse` takes it.
             op: `SUM`, or `MEAN` for floats.
             name: for messages; the same on all ranks.
             out: a C-contiguous array of the same shape and dtype for the result; `array` itself
-                to work in place. None: a new one.
+                to work in place. None: a new one, sparse if `array` is.
             timeout: seconds; None: what `init` was given.
             precision: "int32", "int16" or "int8": what floats travel as; the same on all ranks.
                 None: "int32".
@@ -133,6 +174,20 @@ class Collectives(ABC):
         handle = self.allreduce_async(array, op, name, out, timeout, precision=precision, seed=seed)
         return handle.wait()
 
+    @overload
+    def allreduce_async(
+        self,
+        array: Rows,
+        op: Operation = SUM,
+        name: str | None = None,
+        out: None = None,
+        timeout: float | None = None,
+        *,
+        precision: str | None = None,
+        seed: int | None = None,
+    ) -> Handle[Rows]: ...
+
+    @overload
     def allreduce_async(
         self,
         array: SupportsArray,
@@ -143,7 +198,32 @@ class Collectives(ABC):
         *,
         precision: str | None = None,
         seed: int | None = None,
-    ) -> Handle[npt.NDArray[Any]]:
+    ) -> Handle[npt.NDArray[Any]]: ...
+
+    @overload
+    def allreduce_async(
+        self,
+        array: Rows,
+        op: Operation = SUM,
+        name: str | None = None,
+        *,
+        out: npt.NDArray[Any],
+        timeout: float | None = None,
+        precision: str | None = None,
+        seed: int | None = None,
+    ) -> Handle[npt.NDArray[Any]]: ...
+
+    def allreduce_async(
+        self,
+        array: Any,
+        op: Operation = SUM,
+        name: str | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+        *,
+        precision: str | None = None,
+        seed: int | None = None,
+    ) -> Handle[Any]:
         """Start an all-reduce and return a handle to wait for it.
 
         As `allreduce`. Several may be under way; they share the slots, so that small ones cost
@@ -258,13 +338,14 @@ class Collectives(ABC):
 
         The same collective as `allreduce`, and the same sums bit for bit: ranks that have the
         array dense take part with `allreduce`, and those with few rows, blocks or numbers with
-        this. Memory and time go with what is not zero, besides some 20 bytes for each block of
-        256 elements of the dense array.
+        this. Memory and time go with what is not zero, besides 9 bytes for each block of
+        256 elements of the dense array, and three times that while the call is prepared.
 
         Args:
             array: `SparseRows`, `SparseBlocks`, or a matrix or array of scipy.sparse in two
-                dimensions; the same number of elements and dtype on all ranks. dtypes as of
-                `allreduce`.
+                dimensions; the same number of elements and dtype on all ranks. What is added up
+                is elements in C order: of different shapes those at the same place in it. dtypes
+                as of `allreduce`.
             op, name, timeout, precision, seed: as of `allreduce`.
             dense: return a numpy array, of the dense shape.
 

@@ -29,7 +29,7 @@ from p4reduce.blocks import Absent, Array, Blocks, Part, Pieces, RawBlocks, Sour
 from p4reduce.calls import Call, Operation
 from p4reduce.noise import Noise, check_seed
 from p4reduce.precision import lane_format
-from p4reduce.sparse import SparseArray, to_runs
+from p4reduce.sparse import SparseArray, is_sparse, to_runs
 from p4reduce.sparse_blocks import SparseSums
 from p4reduce.wire import Format
 
@@ -60,7 +60,7 @@ class Plan(Generic[T]):
 
 
 def allreduce(
-    array: SupportsArray,
+    array: Any,  # SupportsArray or SparseArray
     op: Operation,
     name: str | None,
     out: Array | None,
@@ -68,8 +68,13 @@ def allreduce(
     seed: int | None = None,
     *,
     world_size: int,
-) -> Plan[Array]:
+) -> Plan[Any]:
     """Everybody has all blocks, and keeps all."""
+    if is_sparse(array):
+        dense = out is not None
+        return allreduce_sparse(
+            array, op, name, precision, seed, dense=dense, out=out, world_size=world_size
+        )
     source = reducible_array(array, op)
     result = output_like(source, out)
     lanes = lane_format(source.dtype, precision, world_size)
@@ -91,6 +96,7 @@ def allreduce_sparse(
     seed: int | None,
     *,
     dense: bool,
+    out: Array | None = None,
     world_size: int,
 ) -> Plan[Any]:
     """An all-reduce with other ideas of how an array is stored; other ranks may have it dense."""
@@ -102,7 +108,7 @@ def allreduce_sparse(
     source = runs.source(lanes.lanes)
     seed = check_seed(seed)
     if dense:
-        result = np.empty(shape, dtype)
+        result = output_of(shape, dtype, out)
         target = Blocks(result.reshape(-1), lanes.lanes)
         return Plan(call, source, target, lambda: result, lanes, seed)
     sums = SparseSums(dtype, runs.size, lanes.lanes)
@@ -194,7 +200,7 @@ def reduce_scatter(
     call = Call(
         *("reduce_scatter", mine.dtype.name, mine.size, op),
         name=name or "",
-        details=str(shape),
+        details=f"rows of {shape}",
         pieces=tuple((f"part of rank {n}", part.size) for n, part in enumerate(parts)),
     )
     seed = check_seed(seed)
@@ -214,7 +220,7 @@ def allgather_counts(
         describe_dtype(mine.dtype),
         0,
         name=name or "",
-        details=f"counts {_shape_of_rows(mine)}",
+        details=f"rows of {_shape_of_rows(mine)}, counts asked for",
     )
     return Plan(call, RawBlocks(mine_of_all), RawBlocks(counts), lambda: tuple(counts.tolist()))
 
@@ -246,7 +252,7 @@ def allgather(
     call = Call(
         *("allgather", describe_dtype(mine.dtype), result.size),
         name=name or "",
-        details=f"{_shape_of_rows(mine)} {rows}",
+        details=f"rows of {_shape_of_rows(mine)}, counts {list(rows)}",
     )
     return Plan(call, Pieces(sources), Pieces(targets), lambda: result)
 

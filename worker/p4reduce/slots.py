@@ -506,8 +506,8 @@ class SlotMachine:
             MismatchError(
                 f"{collective.description}: the ranks do not agree on what they reduce. This is "
                 "what this rank called; another one called something else, or in another order "
-                "(operation, number of elements, dtype, precision, name and order have to be the "
-                "same)"
+                "(operation, number of elements, dtype, precision, root, counts, shape of rows, "
+                "name and order have to be the same)"
             )
         )
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -65,6 +66,16 @@ class SparseBlocks:
 SparseArray: TypeAlias = "SparseRows | SparseBlocks | Any"
 
 
+def is_sparse(array: object) -> bool:
+    """Return whether `to_runs` takes something in."""
+    return isinstance(array, (SparseRows, SparseBlocks)) or _is_scipys(array)
+
+
+def _is_scipys(array: object) -> bool:
+    scipy_sparse = sys.modules.get("scipy.sparse")  # who has such a matrix has imported it
+    return scipy_sparse is not None and bool(scipy_sparse.issparse(array))
+
+
 def to_runs(array: SparseArray) -> tuple[Runs, tuple[int, ...], Callable[[SparseSums], Any]]:
     """Take in a sparse array: as runs, its dense shape, and how to give back sums of its kind.
 
@@ -74,14 +85,13 @@ def to_runs(array: SparseArray) -> tuple[Runs, tuple[int, ...], Callable[[Sparse
         ValueRangeError: repeated rows of integers add up to more than their dtype holds.
     """
     if isinstance(array, SparseRows):
-        shape = tuple(array.shape)
+        shape = _dimensions(array.shape)
         return rows_to_runs(array), shape, lambda sums: _rows_of(sums, shape)
     if isinstance(array, SparseBlocks):
         runs = blocks_to_runs(array)
         width = runs.values.shape[1]
         return runs, (array.size,), lambda sums: SparseBlocks(*sums.rows(width), array.size)
-    scipy_sparse = sys.modules.get("scipy.sparse")  # who has such a matrix has imported it
-    if scipy_sparse is not None and scipy_sparse.issparse(array):
+    if _is_scipys(array):
         return _scipy_to_runs(array), array.shape, lambda sums: _scipy_of(sums, array)
     raise TypeError(
         "SparseRows, SparseBlocks or a scipy.sparse matrix is needed, not "
@@ -91,13 +101,11 @@ def to_runs(array: SparseArray) -> tuple[Runs, tuple[int, ...], Callable[[Sparse
 
 def rows_to_runs(array: SparseRows) -> Runs:
     """See `to_runs`."""
-    shape = tuple(array.shape)
+    shape = _dimensions(array.shape)
     indices, values = _checked(array.indices, array.values, "indices", "values")
-    if not shape or min(shape) < 0:
-        raise ValueError(f"shape={shape}: at least one dimension is needed, and none below 0")
     if values.shape[1:] != shape[1:]:
         raise ValueError(
-            f"values have shape {values.shape}; ({len(indices)}, *{shape[1:]}) fits shape={shape}"
+            f"values have shape {values.shape}; {(len(indices), *shape[1:])} fits shape={shape}"
         )
     _check_range(indices, shape[0], "indices", "rows")
     width = math.prod(shape[1:])
@@ -111,24 +119,43 @@ def blocks_to_runs(array: SparseBlocks) -> Runs:
     numbers, blocks = _checked(array.numbers, array.blocks, "numbers", "blocks")
     if blocks.ndim != 2 or not blocks.shape[1]:
         raise ValueError(f"blocks have shape {blocks.shape}; (k, elements of a block) is needed")
-    if array.size < 0:
-        raise ValueError(f"size={array.size}: a number of elements is needed")
+    size = _elements(array.size)
     width = blocks.shape[1]
-    _check_range(numbers, -(-array.size // width), "numbers", f"blocks of {width} elements")
+    _check_range(numbers, -(-size // width), "numbers", f"blocks of {width} elements")
     falling = np.flatnonzero(np.diff(numbers) <= 0)
     if len(falling):
         at = int(falling[0]) + 1
         raise ValueError(
             f"numbers[{at}] = {numbers[at]} comes after {numbers[at - 1]}; they have to ascend"
         )
-    if len(numbers) and (numbers[-1] + 1) * width > array.size:
-        beyond = array.size % width
+    if len(numbers) and (numbers[-1] + 1) * width > size:
+        beyond = size % width
         if blocks[-1, beyond:].any():
             raise ValueError(
                 f"blocks[{len(blocks) - 1}] is not zero from element {beyond} on, where the array "
-                f"of {array.size:,} elements ends"
+                f"of {size:,} elements ends"
             )
-    return Runs(numbers * width, np.ascontiguousarray(blocks), array.size)
+    return Runs(numbers * width, np.ascontiguousarray(blocks), size)
+
+
+def _dimensions(shape: Any) -> tuple[int, ...]:
+    try:
+        dimensions = tuple(operator.index(length) for length in shape)
+    except TypeError:
+        raise TypeError(f"shape={shape!r}: a sequence of integers is needed") from None
+    if not dimensions or min(dimensions) < 0:
+        raise ValueError(f"shape={shape!r}: at least one dimension is needed, and none below 0")
+    return dimensions
+
+
+def _elements(size: Any) -> int:
+    try:
+        number = operator.index(size)
+    except TypeError:
+        raise TypeError(f"size={size!r}: an integer number of elements is needed") from None
+    if number < 0:
+        raise ValueError(f"size={size!r}: a number of elements is needed")
+    return number
 
 
 def _scipy_to_runs(matrix: Any) -> Runs:
