@@ -17,7 +17,13 @@ from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes import POLL, Child, Processes, ending
 from p4reduce_lab.rundir import run_directory
-from p4reduce_lab.system import CONTROLLER_VARIABLE, INTERFACE_VARIABLE, System, rank_variables
+from p4reduce_lab.system import (
+    CONTROLLER_VARIABLE,
+    INTERFACE_VARIABLE,
+    System,
+    own_path,
+    rank_variables,
+)
 
 DRAIN = 2.0  # seconds for the rest of the output of processes that have ended
 COLOURS = (36, 33, 35, 32, 34, 31)  # of the prefixes: ANSI's cyan, yellow, magenta, …
@@ -62,7 +68,7 @@ def execute(command: list[str], workers: int, system: Choice | Mapping[str, str]
             variables: Mapping[str, str] = started.variables()
         else:
             variables = system
-        variables = {**_meeting_point(started), **variables}
+        variables = {"PATH": own_path(), **_meeting_point(started), **variables}
         ranks = stack.enter_context(Processes())
         outputs = []
         for rank in range(workers):

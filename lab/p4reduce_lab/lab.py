@@ -6,7 +6,6 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from p4reduce_lab.errors import Interrupted, LabError
 from p4reduce_lab.mininet_net import HOST_INTERFACE, SWITCH_IP
 from p4reduce_lab.processes import POLL
 from p4reduce_lab.rundir import LOCK_FILE, results_directory, run_directory
-from p4reduce_lab.system import System
+from p4reduce_lab.system import System, own_path
 
 STOP_TIMEOUT = 20.0  # seconds
 
@@ -35,7 +34,7 @@ def stay_in_lab(choice: Choice, hosts: int, output: Path) -> None:
         os.environ["P4REDUCE_CONTROLLER"] = system.controller_address
         os.environ["P4REDUCE_INTERFACE"] = HOST_INTERFACE
         os.environ["WORLD_SIZE"] = "2"
-        os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        os.environ["PATH"] = own_path()
         system.start()
         system.wait_ready()
         print(f"Switch: {choice.text}")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -25,6 +26,11 @@ READY_TIMEOUT = 30.0  # seconds
 PROBE = 0.25  # seconds; the children are looked at between two probes
 CONTROLLER_VARIABLE = "P4REDUCE_CONTROLLER"
 INTERFACE_VARIABLE = "P4REDUCE_INTERFACE"
+
+
+def own_path() -> str:
+    """PATH with the commands of this Python's environment first, which need not be activated."""
+    return f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
 
 
 class System:

@@ -138,14 +138,20 @@ class FrameBatches:
         self._control_room = _sizes([ctypes.sizeof(_AuxData)] * BATCH)
         self._out = _Batch(row_limit=0, auxdata=False)
 
-    def receive(self, fd: int, stats: PortStats) -> tuple[list[bytes], bool]:
+    def receive(self, fd: int, stats: PortStats, *, gone: bool) -> tuple[list[bytes], bool]:
         """Frames of a connected socket, and whether a message was empty (as at the end).
+
+        Where the peer has `gone`, empty messages behind all others are the end, not frames.
 
         Raises:
             OSError: what the socket reports, but for "nothing there".
         """
         frames, lengths = _receive(self._in, fd)
-        return _count(frames, lengths, stats), 0 in lengths
+        empty = 0 in lengths
+        while gone and lengths and lengths[-1] == 0:
+            frames.pop()
+            lengths.pop()
+        return _count(frames, lengths, stats), empty
 
     def receive_packets(self, fd: int, stats: PortStats) -> list[bytes]:
         """Frames of a packet socket, with the VLAN tag that the kernel took out put back in.

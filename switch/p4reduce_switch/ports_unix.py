@@ -99,7 +99,7 @@ class UnixPort:
         if self._peer is None:
             return ()
         try:
-            frames, at_end = self._batches.receive(self._peer.fileno(), self.stats)
+            frames, at_end = self._batches.receive(self._peer.fileno(), self.stats, gone=self._gone)
         except OSError as error:
             self._disconnect(f"left: {error.strerror}")
             return ()

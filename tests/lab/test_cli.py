@@ -87,6 +87,11 @@ def test_exec_passes_options_on_to_the_command() -> None:
     assert done.stdout == "[0] --help -n\n"
 
 
+def test_exec_finds_this_environments_python_first() -> None:
+    done = lab("exec", "-n", "1", "--", "python", "-c", "import p4reduce", **ELSEWHERE)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_exec_with_half_of_a_systems_variables_says_which_is_missing() -> None:
     done = lab("exec", "true", P4REDUCE_CONTROLLER="unix:/nowhere")
     assert done.returncode == 1

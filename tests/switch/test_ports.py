@@ -221,6 +221,7 @@ def test_last_words_of_a_leaving_peer_are_heard(make_switch: Callable[..., Switc
     left.close()
     assert [right.receive() for _ in frames] == frames
     eventually(lambda: not switch.ports[1].is_up, "port 1 down")
+    assert switch.counts("port 1")["rx_too_short"] == 0  # what is read at the end is no frame
 
 
 def test_a_second_peer_is_refused(
