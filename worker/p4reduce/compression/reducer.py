@@ -8,6 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from p4reduce.calls import Operation
+from p4reduce.collectives import MEAN, SUM
 from p4reduce.compression.base import Array, Compressed, Compressor, DenseSwitchOver
 from p4reduce.compression.cat import Agreement, Cat
 from p4reduce.compression.costs import CostModel, SwitchLink
@@ -33,9 +35,15 @@ class SumsTensors(Protocol):
         ...
 
     def allreduce(
-        self, array: Array, *, name: str, precision: str | None = None, seed: int | None = None
+        self,
+        array: Array,
+        op: Operation = SUM,
+        name: str | None = None,
+        *,
+        precision: str | None = None,
+        seed: int | None = None,
     ) -> Array:
-        """The sum over all ranks, in lanes of `precision`."""
+        """The sum over all ranks, or their mean, in lanes of `precision`."""
         ...
 
 
@@ -68,6 +76,13 @@ class CompressedAllreduce:
 
     def sum(self, gradient: Array, name: str) -> Array:
         """The sum over the ranks of what each chose to send; shape and dtype of the gradient."""
+        return self._reduce(gradient, name, SUM)
+
+    def mean(self, gradient: Array, name: str) -> Array:
+        """The mean of the same; a sum that the dtype cannot hold does not matter."""
+        return self._reduce(gradient, name, MEAN)
+
+    def _reduce(self, gradient: Array, name: str, op: Operation) -> Array:
         wanted = self.compressor.propose(name, gradient)
         agreed = None
         if wanted is not None:
@@ -77,16 +92,12 @@ class CompressedAllreduce:
         narrow = sent.lane_bits < 32
         total = self.communicator.allreduce(
             sent.values,
-            name=name,
+            op,
+            name,
             precision=f"int{sent.lane_bits}" if narrow else None,
             seed=self.compressor.seed if narrow else None,
         )
         return self.compressor.decompress(name, np.asarray(total))
-
-    def mean(self, gradient: Array, name: str) -> Array:
-        """The sum divided by the world size."""
-        total = self.sum(gradient, name)
-        return np.asarray(total / total.dtype.type(self.communicator.size))
 
 
 COMPRESSIONS = (
