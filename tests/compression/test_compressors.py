@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from p4reduce.calls import Operation
+from p4reduce.collectives import SUM
 from p4reduce.compression import (
     Affine,
     Agreement,
@@ -131,6 +133,18 @@ def test_threshold_keeps_what_reaches_it() -> None:
     sent = Threshold(threshold=1.0).compress("w", gradient)
     assert list(nonzero_blocks(sent.values, 256)) == [False, True, True]
     assert Threshold(threshold=0.0).compress("w", np.zeros(10)).level == 0
+
+
+@pytest.mark.parametrize("rest", [1, 10, 128, 255])
+@pytest.mark.parametrize("blocks", [0, 1, 3])
+def test_a_threshold_counts_the_elements_that_a_block_has(blocks: int, rest: int) -> None:
+    """The last block, and so every bias, is shorter than the others; its mean is of its own."""
+    for value, reached in ((1.001, True), (0.999, False)):
+        gradient = np.full(256 * blocks + rest, 0.5, dtype=np.float32)
+        gradient[256 * blocks :] = value
+        sent = Threshold(threshold=1.0).compress("w", gradient)
+        assert list(nonzero_blocks(sent.values, 256)) == [False] * blocks + [reached]
+    assert Threshold(threshold=1.0).compress("w", np.array(2.0, dtype=np.float32)).values == 2
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -339,12 +353,19 @@ class Alone:
     size = 1
 
     def __init__(self) -> None:
-        self.names: list[str] = []
+        self.names: list[str | None] = []
         self.precisions: list[str | None] = []
 
     def allreduce(
-        self, array: Array, *, name: str, precision: str | None = None, seed: int | None = None
+        self,
+        array: Array,
+        op: Operation = SUM,
+        name: str | None = None,
+        *,
+        precision: str | None = None,
+        seed: int | None = None,
     ) -> Array:
+        del op  # the same, for one rank
         self.names.append(name)
         self.precisions.append(precision)
         assert (seed is None) == (precision is None)

@@ -181,6 +181,25 @@ def test_ranks_that_agree_choose_the_same_blocks_in_every_step() -> None:
     assert len(seen) > 1, "the level is one of each step"
 
 
+def test_the_lag_is_that_of_the_level_agreed_on() -> None:
+    """Not of the level that the rank would have had: here 1, but the mean is some hundreds."""
+    flat = np.random.default_rng(0).standard_normal(SIZE).astype(np.float32)
+    peaked = np.float32(0.01) * flat
+    peaked[3] = 10
+    ranks = [
+        MemoryCat(world_size=2, unit=1, cost=Affine(), agreement=Agreement.LEVEL) for _ in range(2)
+    ]
+    pairs = list(zip(ranks, (flat, peaked), strict=True))
+    proposed = [rank.propose("w", gradient) for rank, gradient in pairs]
+    agreed = np.sum(np.array(proposed), axis=0)
+    for rank, gradient in pairs:
+        level = rank.compress("w", gradient, agreed).level
+        state = rank.states["w"]
+        assert isinstance(state, MemoryState)
+        assert level not in [one[0] for one in proposed if one is not None]
+        assert state.lag == pytest.approx(1 / measure(gradient).alpha[level - 1] - 1)
+
+
 @pytest.mark.parametrize(
     "wrong", [{"error_feedback": False}, {"scheme": Scheme.SIGNS}, {"scheme": Scheme.STOCHASTIC}]
 )

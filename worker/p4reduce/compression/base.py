@@ -15,6 +15,13 @@ choice unless `unit=1` is asked for (which is what the papers' cost models count
 
 Error feedback (Seide et al., Interspeech 2014; Stich et al., NeurIPS 2018; Karimireddy et al., ICML
 2019): what was not sent is kept, per tensor, and added to the next gradient of that name.
+
+**NaN and infinity** do to a compressed all-reduce what they do to a plain one: a block of the sum
+that has them on any rank is NaN on all ranks, in that step, and the next step can be as usual. For
+that, a gradient that is not finite is sent whole: nothing can be chosen of it, and nothing of it
+belongs into a residual, which would never lose it again. The rank has no say in what the ranks
+agree on. What the others sent of the blocks that come out as NaN has reached nobody; with feedback
+they keep it as if it had not been sent.
 """
 
 from __future__ import annotations
@@ -64,7 +71,8 @@ class Compressed:
         total_blocks: blocks of the tensor.
         alpha: see `Selected`.
         step: see `Selected`.
-        dense: whether everything is sent because that takes no more frames.
+        dense: whether everything is sent: because that takes no more frames, or because the
+            gradient is not finite (alpha is None then).
     """
 
     values: Array
@@ -92,9 +100,11 @@ class TensorState:
         step: number of compressions.
         own_blocks: blocks with lanes in the latest contribution.
         overlap: how far the ranks' latest choices agreed, 0 (as if independent) to 1 (equal).
+        sent: what was sent last, until its result is known; None without feedback.
     """
 
     residual: Array | None = None
+    sent: Array | None = None
     step: int = 0
     own_blocks: int = 0
     overlap: float = 0.0
@@ -164,7 +174,11 @@ class Compressor(ABC):
         self.random = np.random.default_rng(self.seed)
 
     def propose(self, name: str, gradient: Array) -> Array | None:
-        """What the ranks must sum before they compress; None where they need not agree."""
+        """What the ranks must sum before they compress; None where they need not agree.
+
+        Its shape depends on the gradient's size alone, so that the ranks stay in step whatever
+        their gradients are.
+        """
         del name, gradient
         return None
 
@@ -173,15 +187,20 @@ class Compressor(ABC):
 
         Args:
             name: of the tensor: its residual is kept under it.
-            gradient: floats of any shape; is not changed.
+            gradient: floats of any shape; is not changed. Without elements it is sent as it is.
             agreed: the sum of what the ranks proposed, if they did.
 
         Raises:
+            TypeError: the gradient is no numpy array of floats.
             ValueError: the gradient's shape is not that of the residual of this name.
         """
         state = self._state(name, gradient)
+        if not gradient.size:
+            return Compressed(gradient.copy(), self.lane_bits, 0, 0, 0, 0, None, 1.0, False)
+        wanted = self._wanted(state, gradient)
+        if wanted is None:
+            return self._send_whole(state, gradient)
         flat = gradient.reshape(-1)
-        wanted = self._with_residual(state, gradient)
         whole = flat if wanted is gradient else wanted.reshape(-1)
         chosen = self._select(state, flat, whole, agreed)
         values = chosen.values.reshape(gradient.shape)
@@ -197,14 +216,32 @@ class Compressor(ABC):
         if self.lane_bits < 32 and self.round_here:
             values = round_to_lanes(values, self.lane_bits, self.world_size, self.random)
         if self.feedback:
-            state.residual = wanted - values
+            state.residual, state.sent = wanted - values, values
         state.step += 1
         state.own_blocks = own
         return Compressed(values, self.lane_bits, level, units, own, total, alpha, step, dense)
 
+    def _send_whole(self, state: TensorState, gradient: Array) -> Compressed:
+        """Send a gradient that is not finite; the residual waits for one that is."""
+        units, total = -(-gradient.size // self.unit), -(-gradient.size // self.lanes)
+        state.step += 1
+        state.own_blocks, state.sent = total, None
+        return Compressed(
+            gradient.copy(), self.lane_bits, units, units, total, total, None, 1.0, True
+        )
+
     def decompress(self, name: str, total: Array) -> Array:
-        """Turn the sum over the ranks into the result, and learn from it how far they agree."""
+        """Turn the ranks' sum or mean into the result, and learn from it.
+
+        What is learnt is how far the ranks agree, and what has not arrived: where the total is not
+        finite, what was sent goes back into the residual.
+        """
         state = self.states[name]
+        sent, state.sent = state.sent, None
+        if not _is_finite(total):
+            if state.residual is not None and sent is not None:
+                state.residual = np.where(np.isfinite(total), state.residual, state.residual + sent)
+            return total
         own = state.own_blocks
         blocks = -(-total.size // self.lanes)
         if 0 < own < blocks:
@@ -239,8 +276,12 @@ class Compressor(ABC):
         return TensorState()
 
     def _state(self, name: str, gradient: Array) -> TensorState:
+        if not isinstance(gradient, np.ndarray):
+            raise TypeError(
+                f"tensor {name!r} is a {type(gradient).__name__}; numpy arrays are compressed"
+            )
         if not np.issubdtype(gradient.dtype, np.floating):
-            raise ValueError(f"tensor {name!r} is of {gradient.dtype}; only floats are compressed")
+            raise TypeError(f"tensor {name!r} is of {gradient.dtype}; only floats are compressed")
         state = self.states.get(name)
         if state is None:
             state = self.states[name] = self._new_state()
@@ -251,8 +292,18 @@ class Compressor(ABC):
             )
         return state
 
-    def _with_residual(self, state: TensorState, gradient: Array) -> Array:
-        return gradient if state.residual is None else gradient + state.residual
+    def _wanted(self, state: TensorState, gradient: Array) -> Array | None:
+        """The gradient and what waits of earlier ones; None if that is not finite."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            wanted = gradient if state.residual is None else gradient + state.residual
+        return wanted if _is_finite(wanted) else None
+
+
+def _is_finite(values: Array) -> bool:
+    """Whether all elements can be all-reduced: no NaN, no infinity, no float64 of 2^128."""
+    limit = 2.0**128 if values.dtype.itemsize > 4 else np.inf
+    # NaN compares false, and both reductions hand it on.
+    return values.size == 0 or bool(-limit < values.min() and values.max() < limit)
 
 
 def keep_units(wanted: Array, units: Array, unit: int) -> Array:

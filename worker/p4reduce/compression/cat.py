@@ -29,7 +29,8 @@ class Agreement(Enum):
     """What the ranks agree on before they send.
 
     OWN: nothing; each chooses level and units from its own gradient (the paper's multi-node CAT).
-    LEVEL: the mean of the ranks' levels; one number is all-reduced.
+    LEVEL: the mean of the ranks' levels; two numbers are all-reduced: level, and how many ranks
+        have one (a rank whose gradient is not finite has none).
     BLOCKS: level and units, from the units' energies summed over the ranks: one number a unit is
         all-reduced, two with feedback (1/128 of the tensor for blocks of 32-bit lanes). All ranks
         then send the same blocks: the union is no larger, no result comes in halves, and what
@@ -86,25 +87,41 @@ class Cat(Compressor):
         """What is summed first if the ranks are to agree.
 
         Returns:
-            None (OWN); the level, shape (1,); or the energies of the gradient's units and, with
-            feedback, of those with the residual added, shape (units,) or (2 units,).
+            float32: None (OWN, or no elements); the level and 1, shape (2,); or the energies of the
+            gradient's units and, with feedback, of those with the residual added, shape (units,)
+            or (2 units,). Zeros where these are not finite.
+
+        Raises:
+            TypeError, ValueError: as `compress`.
         """
         if self.agreement is Agreement.OWN:
             return None
         state = self._state(name, gradient)
+        if not gradient.size:
+            return None
+        wanted = self._wanted(state, gradient)
         flat = gradient.reshape(-1)
+        if wanted is None:
+            units = -(-flat.size // self.unit) * (2 if self.feedback else 1)
+            return np.zeros(2 if self.agreement is Agreement.LEVEL else units, dtype=np.float32)
+        self._observe(state, flat)
         if self.agreement is Agreement.LEVEL:
             levels = measure(flat, self.scheme, self.unit)
-            return np.array([self._choose(state, levels, flat.size)], dtype=np.float32)
+            return np.array([self._choose(state, levels, flat.size), 1], dtype=np.float32)
         energies = [unit_energy(flat, self.unit)]
         if self.feedback:
-            wanted = self._with_residual(state, gradient).reshape(-1)
-            energies.append(unit_energy(wanted, self.unit))
+            energies.append(unit_energy(wanted.reshape(-1), self.unit))
         return np.concatenate(energies).astype(np.float32)
 
     def _choose(self, state: TensorState, levels: Levels, dimension: int) -> int:
         encoding = self.scheme.encoding(dimension, self.unit)
         return choose(levels, self._price(state), encoding).level
+
+    def _observe(self, state: TensorState, gradient: Array) -> None:
+        """Told of each gradient, flat and finite, before anything is chosen or proposed."""
+
+    def _chosen(self, state: TensorState, fresh: Levels, level: int) -> None:
+        """Told of the level that is sent, and of the levels of the gradient alone."""
 
     def _price(self, state: TensorState) -> CostModel:
         if not isinstance(self.cost, SwitchLink):
@@ -115,6 +132,8 @@ class Cat(Compressor):
     def _select(
         self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
     ) -> Selected:
+        if self.agreement is Agreement.OWN:
+            self._observe(state, gradient)
         if (agreed is None) != (self.agreement is Agreement.OWN):
             raise ValueError(
                 f"agreement {self.agreement.value!r}: "
@@ -128,11 +147,12 @@ class Cat(Compressor):
             levels = measure(wanted, self.scheme, self.unit)
             fresh = levels if wanted is gradient else measure(gradient, self.scheme, self.unit)
         if agreed is not None and self.agreement is Agreement.LEVEL:
-            level = round(float(agreed[0]) / self.world_size)
+            level = round(float(agreed[0]) / max(1.0, float(agreed[1])))
         else:
             level = self._choose(state, fresh, wanted.size)
         # Where the gradient is zero, a residual still wants to be sent.
         level = min(len(levels.alpha), max(1, level))
+        self._chosen(state, fresh, level)
         if level == 0:
             return Selected(np.zeros_like(wanted), 0, 0.0)
         return self._thin(levels, level, wanted)
@@ -140,22 +160,22 @@ class Cat(Compressor):
     def _thin(self, levels: Levels, level: int, wanted: Array) -> Selected:
         step = float(levels.step[level - 1])
         alpha = float(levels.alpha[level - 1])
+        # gamma L Q has no element larger than g's; Q may have, and more than a float16 holds.
+        factor = step if self.fold else 1.0
         if self.scheme is Scheme.STOCHASTIC:
-            values = self._draw(levels, level, wanted)
+            values = self._draw(levels, level, wanted, factor)
         else:
             values = keep_units(wanted, levels.order[:level], self.unit)
             if self.scheme is Scheme.SIGNS:
                 norm = np.sqrt(np.square(wanted, dtype=np.float64).sum())
-                values = np.sign(values) * values.dtype.type(norm)
-        if self.fold:
-            return Selected(values * values.dtype.type(step), level, alpha)
-        return Selected(values, level, alpha, step)
+                values = np.sign(values) * values.dtype.type(factor * norm)
+        return Selected(values, level, alpha, 1.0 if self.fold else step)
 
-    def _draw(self, levels: Levels, level: int, wanted: Array) -> Array:
+    def _draw(self, levels: Levels, level: int, wanted: Array, factor: float) -> Array:
         probabilities = levels.probabilities(level)
         drawn = self.random.random(len(probabilities)) < probabilities
         values = keep_units(wanted, levels.order[drawn], self.unit)
         factors = np.zeros(-(-wanted.size // self.unit), dtype=wanted.dtype)
-        factors[levels.order[drawn]] = 1.0 / probabilities[drawn]
+        factors[levels.order[drawn]] = factor / probabilities[drawn]
         scaled: Array = unit_rows(values, self.unit) * factors[:, None]
         return scaled.reshape(-1)[: wanted.size]

@@ -143,19 +143,19 @@ class MemoryCat(Cat):
 
     def propose(self, name: str, gradient: Array) -> Array | None:
         """As `Cat.propose`; the evidence, `NUMBERS` numbers, follows the energies."""
-        if self.agreement is Agreement.OWN:
-            return None
-        state = _memory(self._state(name, gradient))
-        self._observe(state, gradient.reshape(-1))
         proposed = super().propose(name, gradient)
         if proposed is None or self.agreement is Agreement.LEVEL:
             return proposed
+        state = _memory(self.states[name])
         return np.concatenate([proposed, np.array(astuple(state.own), dtype=proposed.dtype)])
 
     def compress(self, name: str, gradient: Array, agreed: Array | None = None) -> Compressed:
         """As `Compressor.compress`."""
         result = super().compress(name, gradient, agreed)
         state = _memory(self.states[name])
+        if result.alpha is None:  # empty or not finite: nothing of what waits has been sent
+            state.ages = None if state.ages is None else state.ages + np.int32(1)
+            return result
         if result.dense:
             state.lag = 0.0
         sent = nonzero_blocks(result.values, self.unit)
@@ -166,8 +166,9 @@ class MemoryCat(Cat):
     def _new_state(self) -> TensorState:
         return MemoryState()
 
-    def _observe(self, state: MemoryState, gradient: Array) -> None:
+    def _observe(self, state: TensorState, gradient: Array) -> None:
         """Add to the evidence what this step's gradient says about what waits."""
+        state = _memory(state)
         before, residual, ages = state.gradient, state.residual, state.ages
         if before is not None and residual is not None and ages is not None:
             energies = unit_energy(gradient, self.unit)
@@ -192,18 +193,18 @@ class MemoryCat(Cat):
         encoding = self.scheme.encoding(dimension, self.unit)
         costs = self._price(state).cost(np.arange(1, count + 1), encoding)
         steps = memory.weighed.steps_of_a_run(levels.alpha, state.step)
-        best = int(np.argmin(steps * costs))
-        memory.lag = 1.0 / float(levels.alpha[best]) - 1.0
-        return best + 1
+        return int(np.argmin(steps * costs)) + 1
+
+    def _chosen(self, state: TensorState, fresh: Levels, level: int) -> None:
+        if len(fresh.alpha):
+            # What the gradient has zeros in adds nothing to its share.
+            _memory(state).lag = 1.0 / float(fresh.alpha[:level][-1]) - 1.0
 
     def _select(
         self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
     ) -> Selected:
-        memory = _memory(state)
-        if self.agreement is Agreement.OWN:
-            self._observe(memory, gradient)
-        elif self.agreement is Agreement.BLOCKS and agreed is not None:
-            memory.weighed = Evidence(*(float(number) for number in agreed[-NUMBERS:]))
+        if self.agreement is Agreement.BLOCKS and agreed is not None:
+            _memory(state).weighed = Evidence(*(float(number) for number in agreed[-NUMBERS:]))
             agreed = agreed[:-NUMBERS]
         return super()._select(state, gradient, wanted, agreed)
 

@@ -62,5 +62,7 @@ def round_to_lanes(
     spacing = np.repeat(grid_spacing(largest, lane_bits, world_size), lanes)[: flat.size]
     scaled: npt.NDArray[Any] = np.divide(flat, spacing, out=np.zeros(flat.size), where=spacing > 0)
     steps = np.floor(scaled + random.random(flat.size))
-    rounded = (steps * spacing).astype(values.dtype)
+    # Rounded up, the largest numbers of a dtype would be infinite.
+    largest_of_all = np.finfo(values.dtype).max
+    rounded = np.clip(steps * spacing, -largest_of_all, largest_of_all).astype(values.dtype)
     return np.asarray(rounded.reshape(values.shape))

@@ -9,7 +9,14 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.compression.base import Array, Compressor, Selected, TensorState, keep_units
+from p4reduce.compression.base import (
+    Array,
+    Compressed,
+    Compressor,
+    Selected,
+    TensorState,
+    keep_units,
+)
 from p4reduce.compression.costs import FloatArray, IntArray
 from p4reduce.compression.levels import unit_energy
 
@@ -94,12 +101,19 @@ class RandomK(_Fraction):
         self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
     ) -> Selected:
         count = -(-wanted.size // self.unit)
-        level = self._level(count)
-        units = self.random.choice(count, level, replace=False, shuffle=False)
+        units = self._draw(count)
         values = keep_units(wanted, units, self.unit)
         if not self.feedback:
-            values *= values.dtype.type(count / level)
-        return Selected(values, level)
+            values *= values.dtype.type(count / len(units))
+        return Selected(values, len(units))
+
+    def _send_whole(self, state: TensorState, gradient: Array) -> Compressed:
+        self._draw(-(-gradient.size // self.unit))  # or the ranks' next draws would differ
+        return super()._send_whole(state, gradient)
+
+    def _draw(self, count: int) -> IntArray:
+        level = self._level(count)
+        return self.random.choice(count, level, replace=False, shuffle=False)
 
 
 @dataclass
@@ -117,7 +131,9 @@ class Threshold(Compressor):
         self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
     ) -> Selected:
         energy = unit_energy(wanted, self.unit)
-        large = energy >= self.threshold**2 * self.unit
+        elements = np.full(len(energy), self.unit)
+        elements[-1] = wanted.size - (len(energy) - 1) * self.unit  # the last one may be shorter
+        large = energy >= self.threshold**2 * elements
         return _selected(wanted, energy, np.flatnonzero(large & (energy > 0)), self.unit)
 
 
