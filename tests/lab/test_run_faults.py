@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in which the demo itself kills something, and trains on."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from launched import Launched
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("fault", ["restart-switch", "restart-controller"])
+def test_a_run_ends_with_the_undisturbed_weights_when_something_is_killed(
+    tmp_path: Path, fault: str
+) -> None:
+    _check_fault(tmp_path, fault, "embedded")
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_the_others_train_to_the_end_when_a_worker_is_killed(tmp_path: Path) -> None:
+    arguments = ["--workers", "3", "--steps", "90", "--output", "out", "--fault", "kill-worker"]
+    run = Launched(tmp_path, "run", *arguments)
+    assert run.wait() == 0, run.output
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    fault = summary["fault"]
+    assert fault["survivors"] == 2
+    assert fault["resumed"] >= fault["step"] >= 30
+    assert summary["identical_on_all_ranks"] is True
+    assert summary["identical_results_on_all_ranks"] is True
+    assert summary["error_of_bound"] <= 1, "sums are those of the ranks that were there"
+    # The batches are the same, split over fewer ranks.
+    assert abs(summary["test_accuracy"] - summary["reference_accuracy"]) <= 0.005
+    assert re.search(r"rank 0 of job .*: WorkerLostError: .*rank 1", run.output)
+    assert re.search(r"rank 0 of job .*: is rank 0 of 2 now", run.output)
+    assert any("is rank 1 of 2 now" in text for text in fault["notices"]), "rank 2 closed the gap"
+
+
+def _check_fault(tmp_path: Path, fault: str, switch: str) -> None:
+    arguments = ["--workers", "2", "--steps", "90", "--output", "out", "--switch", switch]
+    run = Launched(tmp_path, "run", *arguments, "--fault", fault)
+    assert run.wait() == 0, run.output
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["fault"]["name"] == fault
+    assert summary["fault"]["undisturbed_weights_sha256"] == summary["weights_sha256"]
+    assert summary["identical_on_all_ranks"] is True
+    assert 30 <= summary["fault"]["step"] < 90
+    assert summary["fault"]["away_seconds"] > 0
+    if fault == "restart-switch":
+        assert summary["fault"]["recoveries"] >= 1
+        assert summary["fault"]["pause_seconds"] > summary["fault"]["usual_seconds"]
+        assert "looking for the switch" in run.output
+    else:
+        assert summary["fault"]["recoveries"] == 0
+    assert "the same, bit for bit" in run.output
