@@ -17,13 +17,18 @@ NAMES = (
     "int8",
     "topk:0.1",
     "topk:0.2/int8",
+    "topk:0.8",
+    "threshold:0.3",
     "cat",
     "cat:own",
+    "cat:level",
     "cat:paper",
     "cat:signs",
     "cat:paper,level",
     "cat:paper,blocks",
 )
+NOT_FINITE = ("topk:0.1", "randomk:0.2", "cat", "cat:own", "cat:level")
+NAN_STEP, NAN_RANK, NAN_AT = 1, 1, 256 * 7 + 5
 STEPS = 3
 SIZE = 256 * 50 + 3
 
@@ -37,24 +42,40 @@ def gradient(rank: int, step: int) -> npt.NDArray[np.float32]:
 
 def main() -> None:
     directory = Path(sys.argv[1])
-    results, blocks, moved = [], [], []
+    results, blocks, moved, dense, spoilt = [], [], [], [], []
     with p4reduce.init(timeout=60.0) as communicator:
         for name in NAMES:
             compressor = compressor_by_name(name, communicator.size)
             reduce = CompressedAllreduce(communicator, compressor)
             before = communicator.stats
             rank = communicator.rank
-            results += [reduce.sum(gradient(rank, step), name) for step in range(STEPS)]
+            for step in range(STEPS):
+                results.append(reduce.sum(gradient(rank, step), name))
+                dense.append(reduce.latest[name].dense)
             after = communicator.stats
             blocks.append(after.blocks_sent - before.blocks_sent)
             # What a timer sent again depends on the machine's load.
             again = after.retransmissions - before.retransmissions
             moved.append((after.bytes_sent - before.bytes_sent, again))
+        for name in NOT_FINITE:
+            compressor = compressor_by_name(name, communicator.size)
+            reduce = CompressedAllreduce(communicator, compressor)
+            for step in range(STEPS):
+                given = gradient(rank, step)
+                if (rank, step) == (NAN_RANK, NAN_STEP):
+                    given[NAN_AT] = np.nan
+                spoilt.append(reduce.sum(given, name))
+        half = np.full(3000, 32_000, dtype=np.float16)
+        reduce = CompressedAllreduce(communicator, compressor_by_name("none", communicator.size))
+        half_mean = reduce.mean(np.float16(1 + rank) * half, "half")
     np.savez(
         directory / f"rank{rank}.npz",
         results=np.array(results),
         blocks=np.array(blocks),
         moved=np.array(moved),
+        dense=np.array(dense),
+        spoilt=np.array(spoilt),
+        half_mean=half_mean,
     )
 
 

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import doctest
 import math
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from p4reduce.compression import (
     Cat,
     CompressedAllreduce,
     Compressor,
+    CostModel,
     DenseSwitchOver,
     MemoryCat,
     Payload,
@@ -337,7 +340,9 @@ def test_everything_is_sent_when_the_union_fills_up() -> None:
 def test_feedback_is_refused_for_what_is_no_contraction() -> None:
     with pytest.raises(ValueError, match="fold=True"):
         Cat(fold=False, error_feedback=True)
-    assert not Cat(fold=False, scheme=Scheme.STOCHASTIC).feedback
+    for scheme in Scheme:
+        assert not Cat(fold=False, scheme=scheme).feedback, scheme
+        assert Cat(scheme=scheme).feedback, scheme
 
 
 def test_zero_gradients_send_nothing() -> None:
@@ -429,6 +434,34 @@ def test_compressors_have_names(text: str, kind: type[Compressor]) -> None:
     assert compressor.lane_bits == (8 if "int8" in text else 16 if "int16" in text else 32)
 
 
+@pytest.mark.parametrize("cost", [None, SwitchLink(4, 1e7, 1e-3, slots=8), Affine()])
+@pytest.mark.parametrize(
+    "text",
+    ["topk:0.9", "mstopk:0.9", "randomk:0.9", "threshold:0", "threshold:0.001/int16"]
+    + [f"cat:{kind}" for kind in ("own", "level", "paper", "signs", "stochastic/int8")],
+)
+def test_named_kinds_send_everything_where_the_union_fills_up(
+    text: str, cost: CostModel | None
+) -> None:
+    compressor = compressor_by_name(text, 4, cost)
+    assert compressor.switch_over is not None
+    link = compressor.switch_over.link
+    assert (link.workers, link.lanes) == (4, compressor.lanes)
+    assert link.slots == (8 if isinstance(cost, SwitchLink) else 32)
+    assert compressor_by_name("cat", 4, cost).switch_over is None, "equal choices never fill up"
+
+
+@pytest.mark.parametrize("kind", ["threshold:1", "cat:signs", "cat:stochastic"])
+def test_everything_is_sent_as_it_is(kind: str) -> None:
+    """Also by the schemes that send something else than the gradient's own numbers."""
+    gradient = np.ones(256 * 20, dtype=np.float32)
+    gradient[:256] = 0.01
+    sent = compressor_by_name(kind, 4, Affine(1e-9)).compress("w", gradient)
+    assert sent.dense
+    assert (sent.values == gradient).all()
+    assert sent.step == 1
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -448,3 +481,10 @@ def test_other_names_are_refused_with_the_known_ones(text: str, why: str) -> Non
     with pytest.raises(ValueError, match=re.escape(f"compression {text!r}: {why}")) as raised:
         compressor_by_name(text, 4)
     assert "Known: none, int16, int8, topk:SHARE" in str(raised.value)
+
+
+def test_the_examples_of_the_page_do_what_they_say() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "experiments.md"
+    results = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
+    assert results.attempted > 5
+    assert results.failed == 0

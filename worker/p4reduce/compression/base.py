@@ -147,7 +147,8 @@ class Compressor(ABC):
         round_here: with narrow lanes, round in the compressor. Off: the all-reduce does it, with
             the exponent that the ranks agree on.
         error_feedback: keep what is not sent; None: yes if the method is biased.
-        switch_over: when to send everything; None: never.
+        switch_over: when to send everything; None: never, which is what compressors that are not
+            made by `compressor_by_name` do unless told otherwise.
         seed: of the random choices; ranks may share it or not unless the method says otherwise.
     """
 

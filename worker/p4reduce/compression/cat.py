@@ -49,8 +49,8 @@ class Cat(Compressor):
 
     What is sent is gamma(T) L Q_T(g), for a step of 1/L (see `levels.py`): messages of ranks with
     different levels add up, any optimiser can take them, and error feedback loses 1 - alpha of the
-    energy. With `fold=False` it is Q_T(g) itself, as in the paper, and `Compressed.step` is
-    gamma(T) L; for the stochastic scheme, Q is then unbiased.
+    energy. With `fold=False` it is Q_T(g) itself, as in the paper, without error feedback, and
+    `Compressed.step` is gamma(T) L; for the stochastic scheme, Q is then unbiased.
 
     **With error feedback** (which the paper does not have) the level is chosen from the gradient
     alone, and the units from gradient and residual. alpha's promise is about the gradient; the
@@ -76,9 +76,8 @@ class Cat(Compressor):
             raise ValueError(
                 f"ranks can agree on blocks with scheme {Scheme.SPARSE}, not {self.scheme}"
             )
-        unbiased = self.scheme is Scheme.STOCHASTIC and not self.fold
         if self.error_feedback is None:
-            self.feedback = not unbiased
+            self.feedback = self.fold
         elif self.error_feedback and not self.fold:
             # |Q - g| may exceed |g| then, and a residual that grows each step never comes back.
             raise ValueError("error feedback needs fold=True: Q itself is no contraction")

@@ -120,7 +120,9 @@ def compressor_by_name(
             `MemoryCat` with `Agreement.BLOCKS`, "cat:paper" is `Cat` as in arXiv 2003.06377.
         world_size: ranks whose contributions are summed.
         cost: what CAT weighs its levels against, such as the link of `measure_link`; default: a
-            SwitchLink of 100 Mbit/s, 1 ms. A SwitchLink is taken for the lanes of the name.
+            SwitchLink of 100 Mbit/s, 1 ms. A SwitchLink is taken for the lanes of the name. All
+            kinds whose ranks choose different blocks send everything where that takes no more
+            frames (`DenseSwitchOver`), by the slots of that link, or 32 if it is of another kind.
         seed: of random choices; the same on all ranks.
 
     Raises:
@@ -145,10 +147,12 @@ def _by_name(text: str, world_size: int, cost: CostModel | None, seed: int) -> C
         "seed": seed,
     }
     cost = SwitchLink(world_size, 1e8, 1e-3) if cost is None else cost
-    switch_over = None
     if isinstance(cost, SwitchLink):
-        cost = replace(cost, lane_bytes=lane_bits // 8)
-        switch_over = DenseSwitchOver(cost)
+        cost = link = replace(cost, lane_bytes=lane_bits // 8)
+    else:
+        # Whatever a rank pays for: frames are counted as they are, without rate or round trip.
+        link = SwitchLink(world_size, 1e8, lane_bytes=lane_bits // 8)
+    switch_over = DenseSwitchOver(link)
     if kind == "cat":
         return _cat_by_name(argument, cost, switch_over, common)
     if method == "none":
@@ -156,7 +160,7 @@ def _by_name(text: str, world_size: int, cost: CostModel | None, seed: int) -> C
     if method in ("int16", "int8") and not lanes:
         return Uncompressed(**{**common, "lane_bits": int(method[3:])})
     if kind == "threshold":
-        return Threshold(**common, threshold=_number(kind, argument))
+        return Threshold(**common, threshold=_number(kind, argument), switch_over=switch_over)
     for name, share in (("topk", TopK), ("mstopk", ApproximateTopK), ("randomk", RandomK)):
         if kind == name:
             density = _number(kind, argument)
@@ -172,7 +176,7 @@ def _number(kind: str, argument: str) -> float:
 
 
 def _cat_by_name(
-    argument: str, cost: CostModel, switch_over: DenseSwitchOver | None, common: dict[str, Any]
+    argument: str, cost: CostModel, switch_over: DenseSwitchOver, common: dict[str, Any]
 ) -> Cat:
     words = argument.split(",") if argument else []
     schemes = {"signs": Scheme.SIGNS, "stochastic": Scheme.STOCHASTIC}
@@ -184,10 +188,10 @@ def _cat_by_name(
     # The paper has these schemes, and each rank choosing by itself.
     paper = PAPER in words or scheme is not Scheme.SPARSE
     agreement = _one_of(agreements, words, Agreement.OWN if paper else Agreement.BLOCKS)
-    if scheme is not Scheme.SPARSE or agreement is Agreement.BLOCKS:
-        switch_over = None  # a choice of all blocks is among those that are weighed
+    # Ranks that send the same blocks have no larger union to fear: leaving one out always pays.
+    over = None if agreement is Agreement.BLOCKS else switch_over
     kind = Cat if paper else MemoryCat
-    return kind(**common, cost=cost, scheme=scheme, agreement=agreement, switch_over=switch_over)
+    return kind(**common, cost=cost, scheme=scheme, agreement=agreement, switch_over=over)
 
 
 def _one_of(known: dict[str, Kind], words: list[str], default: Kind) -> Kind:
