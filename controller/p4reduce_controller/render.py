@@ -209,6 +209,7 @@ def switch_details(switch: pb.Switch) -> RenderableType:
             "slots free": f"{switch.slots_free} of {switch.slots}",
             "own address": f"{switch.ip}, {switch.mac}",
             "ports": port_ranges(switch.ports),
+            "lease": f"{switch.lease:g} s" if switch.lease else "",
             "HELLOs refused": str(switch.hellos_refused),
         }
     )

@@ -285,6 +285,7 @@ class Service(ControlServicer):
             connected=not status.lost,
             reason=status.lost,
             hellos_refused=self._jobs.hellos_refused,
+            lease=settings.lease,
         )
 
     @_answers

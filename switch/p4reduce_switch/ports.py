@@ -82,6 +82,10 @@ class Port(Protocol):
     @property
     def is_up(self) -> bool: ...
 
+    @property
+    def has_carrier(self) -> bool:
+        """Whether a frame could leave. Any thread may ask."""
+
     def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
         """Start watching; `on_frames` is called whenever `receive` may have something."""
 

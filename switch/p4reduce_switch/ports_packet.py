@@ -31,6 +31,7 @@ _PACKET_MR_PROMISC = 1
 _SIOCGIFFLAGS = 0x8913
 _SIOCGIFMTU = 0x8921
 _IFF_UP = 1
+_IFF_RUNNING = 0x40
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
 
@@ -79,11 +80,17 @@ class PacketPort:
 
     @property
     def is_up(self) -> bool:
+        return bool(self._flags() & _IFF_UP)
+
+    @property
+    def has_carrier(self) -> bool:
+        return self._flags() & (_IFF_UP | _IFF_RUNNING) == _IFF_UP | _IFF_RUNNING
+
+    def _flags(self) -> int:
         try:
-            flags = _interface_int(self._socket, self._interface, _SIOCGIFFLAGS)
-        except OSError:
-            return False
-        return bool(flags & _IFF_UP)
+            return _interface_int(self._socket, self._interface, _SIOCGIFFLAGS)
+        except (OSError, ValueError):  # ValueError: it was closed
+            return 0
 
     def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
         self._poller = poller

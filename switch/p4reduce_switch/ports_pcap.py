@@ -63,6 +63,10 @@ class CapturedPort:
     def is_up(self) -> bool:
         return self._port.is_up
 
+    @property
+    def has_carrier(self) -> bool:
+        return self._port.has_carrier
+
     def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
         self._port.attach(poller, on_frames)
 

@@ -90,6 +90,10 @@ class UnixPort:
     def is_up(self) -> bool:
         return self._peer is not None
 
+    @property
+    def has_carrier(self) -> bool:
+        return True  # as a link on which nobody has been heard yet
+
     def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
         self._poller = poller
         self._on_frames = on_frames

@@ -46,6 +46,10 @@ log = logging.getLogger(__name__)
 
 API_VERSION = "1.4.1"
 
+# P4Runtime has no list of ports: whoever asks for the version is told them besides.
+PORTS_METADATA = "p4reduce-ports"
+NO_CARRIER_METADATA = "p4reduce-ports-without-carrier"
+
 # As BMv2's server: each stream holds a thread.
 MAX_STREAMS = 16
 _UNARY_THREADS = 8
@@ -234,6 +238,15 @@ class P4RuntimeServer:
         if kind in (_GetRequest.ALL, _GetRequest.DEVICE_CONFIG_AND_COOKIE):
             response.config.p4_device_config = config.message.p4_device_config
         return response
+
+    def ports_metadata(self) -> tuple[tuple[str, str], ...]:
+        """Which ports there are, and which of them have no carrier."""
+        ports = self._dataplane.ports
+        dark = [number for number, port in ports.items() if not port.has_carrier]
+        return (
+            (PORTS_METADATA, ",".join(map(str, ports))),
+            (NO_CARRIER_METADATA, ",".join(map(str, dark))),
+        )
 
     # -- Entities ----------------------------------------------------------------------------------
 
@@ -454,6 +467,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
             abort(context, error)
 
     def Capabilities(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        context.set_trailing_metadata(self._server.ports_metadata())
         return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
 
     def StreamChannel(  # noqa: N802

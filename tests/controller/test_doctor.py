@@ -3,31 +3,58 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
+import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from click.testing import Result
-from controller_harness import RunningController, SwitchProcess, cli_here
+from controller_harness import RunningController, ServingProcess, SwitchProcess, cli_here
 from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlError, ControllerUnreachableError
+from p4reduce.control.tls import ENVIRONMENT, TlsFiles
+from p4reduce.environment import LAUNCHERS, OWN
 from p4reduce_controller import tokens
-from p4reduce_controller.doctor import Patient, clock, controller, examine, kernel, software, switch
+from p4reduce_controller.doctor import (
+    Patient,
+    clock,
+    controller,
+    examine,
+    kernel,
+    ports,
+    software,
+    switch,
+)
 from p4reduce_controller.doctor import dataplane as sums
 from p4reduce_controller.doctor.finding import Finding, Status
+from p4reduce_controller.doctor.interface import Interface, fill
+from p4reduce_controller.doctor.ports import Ports
 from p4reduce_controller.outcome import Outcome
 from p4reduce_controller.program import load_program
+from p4reduce_switch import server
+from p4reduce_switch.ports import PortSpec
+from p4reduce_switch.ports_batch import FrameBatches
+from p4reduce_switch.ports_packet import PacketPort
 
 Start = Callable[..., RunningController]
 
 
 @pytest.fixture(autouse=True)
 def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("P4REDUCE_INTERFACE", "P4REDUCE_CONTROLLER", "P4REDUCE_STATE_DIR"):
+    names = ["P4REDUCE_INTERFACE", "P4REDUCE_CONTROLLER", "P4REDUCE_STATE_DIR", *ENVIRONMENT]
+    names += [
+        name for one in (*LAUNCHERS, OWN) for name in (one.rank, one.world_size, one.local_rank)
+    ]
+    for name in names:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -59,6 +86,8 @@ def test_all_in_order(
     assert "all right" in found["Data plane", "sums"]["found"]
     assert "ports 1-4" in found["Switch", "connection"]["found"]
     assert found["Switch", "P4Runtime"]["status"] == "ok"
+    assert found["Switch", "ports"]["found"] == "the switch has 1-4"
+    assert found["Controller", "lease"]["found"].startswith("30 s, counted by the controller's")
     assert found["Controller", "operator's token"]["status"] == "ok"
     assert {each["section"] for each in found.values()} == {
         "Software", "Kernel", "Clock", "Controller", "Switch", "Data plane",
@@ -105,8 +134,115 @@ def test_a_port_that_is_not_the_controllers(start: Start, mortal_switch: SwitchP
 
 
 @pytest.mark.usefixtures("few_tools")
+def test_ports_that_the_switch_does_not_have(start: Start, mortal_switch: SwitchProcess) -> None:
+    there = start(mortal_switch, ports=tuple(range(1, 65)))
+    done, found = run("--controller", there.address, "doctor")
+    assert done.exit_code == 9
+    assert found["Switch", "ports"]["found"] == "the switch has no port 5-64, only 1-4"
+    assert found["Switch", "ports"]["cure"].startswith("serve --ports 1-4;")
+
+
+@pytest.mark.usefixtures("few_tools")
+def test_a_short_lease(start: Start, mortal_switch: SwitchProcess) -> None:
+    there = start(mortal_switch, lease=0.2)
+    done, found = run("--controller", there.address, "doctor")
+    assert done.exit_code == 0
+    assert found["Controller", "lease"]["status"] == "warning"
+    assert found["Controller", "lease"]["found"].startswith("0.2 s, counted by")
+    assert "serve --lease" in found["Controller", "lease"]["cure"]
+    assert (
+        "lease           0.2 s"
+        in cli_here("--controller", there.address, "switch", "status").stdout
+    )
+
+
+@contextlib.contextmanager
+def stopped(process: int) -> Iterator[None]:
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
+@pytest.mark.usefixtures("few_tools")
+def test_a_switch_that_was_stopped(start: Start, mortal_switch: SwitchProcess) -> None:
+    """The controller is not at fault: it answers."""
+    there = start(mortal_switch)
+    arguments = ["--controller", there.address, "doctor", "--timeout=0.5"]
+    with stopped(mortal_switch.process.pid):
+        done, found = run(*arguments, f"--interface=unix:{mortal_switch.port_path(1)}")
+    assert done.exit_code == 9
+    assert found["Controller", "answers"]["status"] == "ok"
+    assert found["Switch", "connection"]["status"] == "failure"
+    assert found["Switch", "connection"]["cure"].startswith("The controller answers, its switch")
+    assert ("Switch", "ports") not in found
+    assert found["Data plane", "sums"]["found"] == "the switch does not answer its controller"
+
+
+@pytest.mark.usefixtures("few_tools")
+def test_a_controller_that_was_stopped(mortal_switch: SwitchProcess, tmp_path: Path) -> None:
+    serving = ServingProcess(mortal_switch, tmp_path)
+    try:
+        with stopped(serving.process.pid):
+            address = serving.client.address
+            done, found = run("--controller", address, "doctor", "--timeout=0.5")
+    finally:
+        serving.end(signal.SIGTERM)
+    assert done.exit_code == 9
+    assert "did not answer within 0.5 s" in found["Controller", "answers"]["found"]
+    assert "kill -CONT" in found["Controller", "answers"]["cure"]
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+@pytest.mark.usefixtures("few_tools")
+def test_tls_that_does_not_fit(start: Start, mortal_switch: SwitchProcess, tmp_path: Path) -> None:
+    make = Path(__file__).parents[2] / "tools" / "make-certificates"
+    for directory in ("ours", "theirs"):
+        command = [make, tmp_path / directory, "server=127.0.0.1", "client"]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def options(directory: str) -> list[str]:
+        files = (("cert", "client.pem"), ("key", "client.key"), ("ca", "ca.pem"))
+        return [f"--tls-{name}={tmp_path}/{directory}/{file}" for name, file in files]
+
+    ours = tmp_path / "ours"
+    files = TlsFiles(ours / "server.pem", ours / "server.key", ours / "ca.pem")
+    secure = start(mortal_switch, listen="127.0.0.1:0", tls=files).address
+
+    def cure(address: str, *options: str) -> str:
+        done, found = run("--controller", address, *options, "doctor", "--timeout=1")
+        assert done.exit_code == 9
+        return found["Controller", "answers"]["cure"]
+
+    assert run("--controller", secure, *options("ours"), "doctor")[0].exit_code == 0
+    assert cure(secure).startswith("Give --tls-cert")
+    assert cure(secure, *options("theirs")).startswith("Give the CA of the controller's")
+    mixed = [*options("theirs")[:2], options("ours")[2]]
+    assert cure(secure, *mixed).startswith("Have ours signed by the CA")
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        assert "kill -CONT" in cure(address)
+
+
+@pytest.mark.usefixtures("few_tools")
+def test_an_interface_for_each_rank(
+    start: Start, mortal_switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = start(mortal_switch)
+    pattern = str(mortal_switch.port_path(1)).replace("port1", "port{port}")
+    monkeypatch.setenv("P4REDUCE_INTERFACE", f"unix:{pattern}")
+    for name, value in (("RANK", "2"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "0")):
+        monkeypatch.setenv(name, value)
+    done, found = run("--controller", there.address, "doctor")
+    assert done.exit_code == 0, done.stdout
+    assert "port3.sock for rank 2, local rank 0, as the" in found["Data plane", "pattern"]["found"]
+    assert "port3.sock and back" in found["Data plane", "sums"]["found"]
+
+
+@pytest.mark.usefixtures("few_tools")
 def test_a_crash_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def crash() -> Iterator[Finding]:
+    def crash(_: controller.Answers) -> Iterator[Finding]:
         raise RuntimeError("boom")
 
     monkeypatch.setattr(clock, "examine", crash)
@@ -214,6 +350,98 @@ def test_a_state_directory_that_cannot_be_written_to(
     assert "No space left on device" in found.found
 
 
+def test_what_to_do_about_a_controller_that_does_not_answer(tmp_path: Path) -> None:
+    status = grpc.StatusCode
+    nowhere = f"unix:{tmp_path}/none.sock"
+
+    def cure(text: str, code: grpc.StatusCode = status.UNAVAILABLE) -> str:
+        return controller._cure(nowhere, ControllerUnreachableError(code, text))
+
+    assert cure("no controller answers (Connection refused)").startswith("Start one")
+    assert "unset P4REDUCE_TLS_" in cure("(it does not speak TLS (WRONG_VERSION_NUMBER))")
+    assert "another user's" in cure("no controller answers (Permission denied)")
+    assert cure("no answer", status.DEADLINE_EXCEEDED).startswith("Nothing came back")
+    other = ControlError(status.UNIMPLEMENTED, "the controller failed: UNIMPLEMENTED")
+    assert "this version" in controller._cure(nowhere, other)
+
+
+def test_leases() -> None:
+    assert controller._lease(10.0, 0.002, 0.001).status is Status.OK
+    assert controller._lease(0.5, 0.002, 0.001).status is Status.WARNING
+    assert controller._lease(10.0, 0.5, 0.1).status is Status.WARNING  # for those answers
+    assert controller._lease(10.0, 0.002, 0.6).status is Status.WARNING  # for those timers
+    assert controller._lease(0.0, 0.002, 0.001).status is Status.SKIPPED
+    assert "dates need not agree" in controller._lease(10.0, 0.002, 0.001).found
+
+
+def test_ports() -> None:
+    def compared(there: set[int], dark: set[int] | None = None) -> Finding:
+        return ports.compare("Switch", [1, 2], Ports(frozenset(there), frozenset(dark or ())))
+
+    assert compared({1, 2}).status is Status.OK
+    assert "3-4, too" in compared({1, 2, 3, 4}).found
+    assert compared({1}).status is Status.FAILURE
+    assert "only none" in compared(set()).found
+    assert compared({1, 2, 3}, dark={3}).status is Status.OK  # nobody uses it
+    assert compared({1, 2}, dark={2}).found == "no carrier on port 2"
+    unknown = ports.compare("Switch", [1, 2], None, "it says nothing")
+    assert unknown.status is Status.NOTE
+    assert "whether the switch has 1-2 cannot be checked: it says nothing" in unknown.found
+
+
+def test_ports_that_the_embedded_switch_tells() -> None:
+    assert server.PORTS_METADATA == ports.PORTS_METADATA
+    assert server.NO_CARRIER_METADATA == ports.NO_CARRIER_METADATA
+    assert ports.told([("date", "today")]) is None
+    said = [(ports.PORTS_METADATA, "1,2,7"), (ports.NO_CARRIER_METADATA, "")]
+    assert ports.told(said) == Ports(frozenset({1, 2, 7}))
+
+
+def test_ports_on_the_command_line_of_bmv2(tmp_path: Path) -> None:
+    for number, command in enumerate(
+        (
+            "simple_switch_grpc -i 9@lo -- --grpc-server-addr 127.0.0.1:50001",
+            "/usr/bin/simple_switch_grpc --no-p4 -i 1@lo --interface=2@nosuch0 -- "
+            "--grpc-server-addr 0.0.0.0:50002 --cpu-port 510",
+            "vi simple_switch_grpc --grpc-server-addr 127.0.0.1:50002",
+        )
+    ):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "cmdline").write_text("\0".join(command.split()) + "\0")
+    (tmp_path / "9").mkdir()
+    (tmp_path / "9" / "cmdline").write_text("")  # of the kernel's own
+    assert ports.of_bmv2("127.0.0.1:50002", tmp_path) == Ports(frozenset({1, 2}))
+    assert ports.of_bmv2("127.0.0.1:50003", tmp_path) is None
+
+
+def test_a_switch_whose_ports_are_not_known() -> None:
+    answers = controller.Answers(switch=switched(address="127.0.0.1:1"))
+    found = only(switch.examine(None, None, 0.1, answers, near=False), "ports")
+    assert found.status is Status.NOTE
+    assert "is an address of the controller's machine" in found.found
+    found = only(switch.examine(None, None, 0.1, answers, near=True), "ports")
+    assert "no P4Runtime server answers at 127.0.0.1:1" in found.found
+
+
+@pytest.mark.root
+def test_a_port_without_a_carrier(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to make an interface")
+    # An end whose other end is down has none.
+    subprocess.run(["ip", "link", "add", "p4rdoc1", "type", "veth"], check=True)
+    try:
+        subprocess.run(["ip", "link", "set", "p4rdoc1", "up"], check=True)
+        assert ports._is_dark("p4rdoc1")
+        specs = [PortSpec(1, "p4rdoc1"), PortSpec(2, "lo")]
+        opened = [PacketPort(spec, FrameBatches()) for spec in specs]
+        assert [port.has_carrier for port in opened] == [False, True]
+        for port in opened:
+            port.close()
+        assert not opened[1].has_carrier
+    finally:
+        subprocess.run(["ip", "link", "del", "p4rdoc1"], check=True)
+
+
 SWITCH = pb.Switch(
     address="unix:/s",
     connected=True,
@@ -249,18 +477,54 @@ def switched(**changes: Any) -> pb.Switch:
     ],
 )
 def test_switches(changes: dict[str, Any], name: str, status: Status, cure: str) -> None:
-    answers = controller.Answers(switched(**changes), {"malformed": 0})
-    found = only(switch.examine(None, None, 0.1, answers), name)
+    answers = controller.Answers(switch=switched(**changes), counts={"malformed": 0})
+    found = only(switch.examine(None, None, 0.1, answers, near=True), name)
     assert found.status is status
     assert cure in found.cure
 
 
 def test_counters() -> None:
-    answers = controller.Answers(switched(), {"hello-limited": 3, "malformed": 0, "stale": 9})
-    findings = list(switch.examine(None, None, 0.1, answers))
+    counts = {"hello-limited": 3, "malformed": 0, "stale": 9}
+    answers = controller.Answers(switch=switched(), counts=counts)
+    findings = list(switch.examine(None, None, 0.1, answers, near=True))
     assert [each.name for each in findings if each.status is Status.WARNING] == ["hello-limited"]
     labels = {outcome.label for outcome in Outcome}
     assert labels > switch.SYMPTOMS.keys()
+
+
+PATTERNS = {
+    "unset": ({}, "eth0", "rank 0, local rank 0", True),
+    "torchrun": (
+        {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"},
+        "eth1",
+        "rank 5, local rank 1",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PATTERNS)
+def test_patterns(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment, name, who, guessed = PATTERNS[case]
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    filled = fill("eth{local_rank}")
+    assert (filled.name, filled.who, filled.guessed) == (name, who, guessed)
+    finding = sums._filled(filled)
+    assert f"eth{{local_rank}} is {name} for {who}" in finding.found
+    assert finding.status is (Status.NOTE if guessed else Status.OK)
+    assert fill("eth0") == Interface("eth0", "eth0")
+    assert fill(None) == Interface(None)
+
+
+def test_a_pattern_that_cannot_be_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = fill("eth{card}")
+    assert unknown.name is None
+    found = only(sums.examine("", None, unknown, 0.1, controller.Answers()), "interface")
+    assert found.status is Status.FAILURE
+    assert "{local_rank} and {port} are filled in" in found.found
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert "RANK is not set" in fill("eth{rank}").error
 
 
 def test_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:

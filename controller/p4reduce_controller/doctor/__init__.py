@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from p4reduce.control.address import is_local
 from p4reduce.control.tls import TlsFiles
 
 from p4reduce_controller.doctor import clock, controller, dataplane, kernel, software, switch
 from p4reduce_controller.doctor.finding import Finding, Status, failure
+from p4reduce_controller.doctor.interface import fill
 
 __all__ = ["Finding", "Patient", "Status", "examine"]
 
@@ -24,7 +26,8 @@ class Patient:
         tls: towards it.
         switch: a P4Runtime server's address, or None: only what the controller says of its own.
         switch_tls: towards that.
-        interface: how a worker on this machine would reach the switch, or None.
+        interface: how a worker on this machine would reach the switch, or None. `{rank}` and the
+            like are filled in as for a worker.
         state: the controller's state directory.
         timeout: seconds for each thing that has to answer.
     """
@@ -41,10 +44,11 @@ class Patient:
 def examine(patient: Patient) -> Iterator[Finding]:
     """Yield findings as they are made. Never raises: what an examination raises is one."""
     answers = controller.Answers()
+    interface = fill(patient.interface)
     examinations: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
         (software.SECTION, software.examine),
-        (kernel.SECTION, lambda: kernel.examine(patient.interface)),
-        (clock.SECTION, clock.examine),
+        (kernel.SECTION, lambda: kernel.examine(interface.name)),
+        (clock.SECTION, lambda: clock.examine(answers)),
         (
             controller.SECTION,
             lambda: controller.examine(
@@ -53,12 +57,18 @@ def examine(patient: Patient) -> Iterator[Finding]:
         ),
         (
             switch.SECTION,
-            lambda: switch.examine(patient.switch, patient.switch_tls, patient.timeout, answers),
+            lambda: switch.examine(
+                patient.switch,
+                patient.switch_tls,
+                patient.timeout,
+                answers,
+                near=is_local(patient.address),
+            ),
         ),
         (
             dataplane.SECTION,
             lambda: dataplane.examine(
-                patient.address, patient.tls, patient.interface, patient.timeout, answers
+                patient.address, patient.tls, interface, patient.timeout, answers
             ),
         ),
     ]

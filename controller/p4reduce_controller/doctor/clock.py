@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether time passes as leases and retransmission timers take it to."""
+"""Whether time passes as leases and retransmission timers take it to.
+
+Clocks of several machines are not compared: a lease is counted by the controller's monotonic clock
+alone, and a worker's timers by its own.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import time
 from collections.abc import Iterator
 
 from p4reduce_controller import incarnation
+from p4reduce_controller.doctor.controller import Answers
 from p4reduce_controller.doctor.finding import Finding, failure, ok, warning
 
 SECTION = "Clock"
@@ -17,8 +22,8 @@ _DRIFT = 0.005  # how far two clocks may run apart
 _CAUSE = "The machine is overloaded, or a virtual one that is not always run."
 
 
-def examine() -> Iterator[Finding]:
-    """Take a tenth of a second to look at the clocks."""
+def examine(answers: Answers) -> Iterator[Finding]:
+    """Take a tenth of a second to look at the clocks; note how late timers are."""
     raw, steady = time.clock_gettime(time.CLOCK_MONOTONIC_RAW), time.monotonic()
     latest = 0.0
     for _ in range(_NAPS):
@@ -27,6 +32,7 @@ def examine() -> Iterator[Finding]:
         latest = max(latest, time.monotonic() - before - _NAP)
     steady = time.monotonic() - steady
     raw = time.clock_gettime(time.CLOCK_MONOTONIC_RAW) - raw
+    answers.late = latest
     yield _punctuality(latest)
     yield _drift(steady / raw - 1)
     yield _suspended(

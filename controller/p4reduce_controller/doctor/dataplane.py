@@ -14,7 +14,8 @@ import p4reduce
 from p4reduce.control.tls import ENVIRONMENT, TlsFiles
 
 from p4reduce_controller.doctor.controller import Answers
-from p4reduce_controller.doctor.finding import Finding, Status, failure, ok, skipped, warning
+from p4reduce_controller.doctor.finding import Finding, Status, failure, note, ok, skipped, warning
+from p4reduce_controller.doctor.interface import Interface
 
 SECTION = "Data plane"
 SUMS = "sums"
@@ -33,28 +34,49 @@ CURES: dict[type[p4reduce.P4ReduceError], str] = {
         "is counted says how far they get."
     ),
     p4reduce.ControllerUnreachableError: "See Controller, above.",
-    p4reduce.ConfigurationError: "Give --interface as the message says.",
+    p4reduce.ConfigurationError: "Set --interface or the environment as the message says.",
 }
 
 
 def examine(
-    address: str, tls: TlsFiles | None, interface: str | None, timeout: float, answers: Answers
+    address: str, tls: TlsFiles | None, interface: Interface, timeout: float, answers: Answers
 ) -> Iterator[Finding]:
     """Look at the interface, and reduce something by way of it."""
-    if interface is None:
+    if interface.given is None:
         yield skipped(
             SECTION, SUMS, "no interface is given", "Give --interface, or set P4REDUCE_INTERFACE."
         )
         return
-    if not interface.startswith("unix:"):
-        link = _link(interface)
+    if interface.name is None:
+        yield failure(SECTION, "interface", interface.error, CURES[p4reduce.ConfigurationError])
+        return
+    if interface.who:
+        yield _filled(interface)
+    if not interface.name.startswith("unix:"):
+        link = _link(interface.name)
         yield link
         if link.status is not Status.OK:
             return
     if answers.switch is None or not answers.switch.connected:
         yield skipped(SECTION, SUMS, "no controller, or it has no switch")
         return
-    yield _reduce(address, tls, interface, timeout)
+    if answers.silent:
+        yield skipped(SECTION, SUMS, "the switch does not answer its controller")
+        return
+    yield _reduce(address, tls, interface.name, timeout)
+
+
+def _filled(interface: Interface) -> Finding:
+    name = "pattern"
+    found = f"{interface.given} is {interface.name} for {interface.who}"
+    if interface.guessed:
+        return note(
+            SECTION,
+            name,
+            f"{found}; the environment does not say which rank this is",
+            "For another one's set P4REDUCE_RANK, P4REDUCE_WORLD_SIZE and P4REDUCE_LOCAL_RANK.",
+        )
+    return ok(SECTION, name, f"{found}, as the environment says")
 
 
 def _link(interface: str) -> Finding:

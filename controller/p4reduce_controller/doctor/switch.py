@@ -4,19 +4,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import grpc
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from p4reduce.control import control_pb2 as pb
+from p4reduce.control.address import is_local
 from p4reduce.control.tls import TlsError, TlsFiles
 
 from p4reduce_controller.doctor.controller import Answers
-from p4reduce_controller.doctor.finding import Finding, failure, ok, skipped, warning
+from p4reduce_controller.doctor.finding import Finding, Status, failure, ok, skipped, warning
+from p4reduce_controller.doctor.ports import Ports, compare, of_bmv2, told
 from p4reduce_controller.p4client import SwitchUnreachableError, wait_for_server
 from p4reduce_controller.program import load_program
 from p4reduce_controller.render import port_ranges
 
 SECTION = "Switch"
+
+# By what is in the message.
+_TLS_CURES = {
+    "it speaks TLS": "Give --switch-tls-cert, --switch-tls-key and --switch-tls-ca.",
+    "it does not speak TLS": "Leave out --switch-tls-…, or start the switch with TLS files.",
+    "its certificate does not pass": "Give the CA of the switch's certificate as --switch-tls-ca.",
+    "it refuses our certificate": "Have ours signed by the CA that the switch was given.",
+}
 
 # Outcomes that a set-up in order does not have, and where they come from.
 SYMPTOMS = {
@@ -35,12 +46,26 @@ SYMPTOMS = {
 }
 
 
+@dataclass(frozen=True)
+class _Server:
+    """What a P4Runtime server says of itself, or why it says nothing."""
+
+    version: str = ""
+    ports: Ports | None = None
+    error: str = ""
+
+
 def examine(
-    address: str | None, tls: TlsFiles | None, timeout: float, answers: Answers
+    address: str | None, tls: TlsFiles | None, timeout: float, answers: Answers, *, near: bool
 ) -> Iterator[Finding]:
-    """Look at what the controller said; and at the P4Runtime server at `address`, if given."""
+    """Look at what the controller said; and at the P4Runtime server at `address`, if given.
+
+    With `near`, the controller is on this machine: its switch's address means the same here.
+    """
+    server = None
     if address is not None:
-        yield _server(address, tls, timeout)
+        server = _ask(address, tls, timeout)
+        yield _server(address, server)
     if answers.switch is None:
         yield skipped(
             SECTION,
@@ -49,19 +74,19 @@ def examine(
             "" if address else "Give --switch ADDR to look at a P4Runtime server by itself.",
         )
         return
-    yield _connection(answers.switch)
+    connection = _connection(answers.switch, answers.silent)
+    yield connection
+    if connection.status is Status.OK:
+        if address != answers.switch.address and (near or not is_local(answers.switch.address)):
+            server = _ask(answers.switch.address, tls, timeout)
+        yield _ports(answers.switch, server)
     yield _program(answers.switch)
     yield _slots(answers.switch)
     yield from _symptoms(answers)
 
 
-def _server(address: str, tls: TlsFiles | None, timeout: float) -> Finding:
+def _ask(address: str, tls: TlsFiles | None, timeout: float) -> _Server:
     """Ask for its version: all that one may ask without becoming its controller."""
-    name = "P4Runtime"
-    cure = (
-        "Start one: p4reduce-switch --grpc-addr ADDR --port 1=…, or BMv2 (docs/bmv2.md); see "
-        "whether something else has the port: ss -ltnp."
-    )
     try:
         wait_for_server(address, timeout, tls)
         if tls is None:
@@ -70,16 +95,38 @@ def _server(address: str, tls: TlsFiles | None, timeout: float) -> Finding:
             channel = grpc.secure_channel(address, tls.channel_credentials())
         with channel:
             stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
-            reply = stub.Capabilities(p4runtime_pb2.CapabilitiesRequest(), timeout=timeout)
+            request = p4runtime_pb2.CapabilitiesRequest()
+            reply, call = stub.Capabilities.with_call(request, timeout=timeout)
+            ports = told(call.trailing_metadata() or ())
     except (SwitchUnreachableError, TlsError) as error:
-        return failure(SECTION, name, str(error), cure)
+        return _Server(error=str(error))
     except grpc.RpcError as error:
         found = f"what listens at {address} is no P4Runtime server: {error.code().name}"
-        return failure(SECTION, name, found, cure)
-    return ok(SECTION, name, f"{reply.p4runtime_api_version} at {address}")
+        return _Server(error=found)
+    return _Server(reply.p4runtime_api_version, ports or of_bmv2(address))
 
 
-def _connection(switch: pb.Switch) -> Finding:
+def _server(address: str, server: _Server) -> Finding:
+    name = "P4Runtime"
+    if not server.error:
+        return ok(SECTION, name, f"{server.version} at {address}")
+    known = next((cure for text, cure in _TLS_CURES.items() if text in server.error), None)
+    cure = known or (
+        "Start one: p4reduce-switch --grpc-addr ADDR --port 1=…, or BMv2 (docs/bmv2.md); see "
+        "whether something else has the port: ss -ltnp."
+    )
+    return failure(SECTION, name, server.error, cure)
+
+
+def _ports(switch: pb.Switch, server: _Server | None) -> Finding:
+    if server is None:
+        why = f"{switch.address} is an address of the controller's machine, and that is another"
+    else:
+        why = server.error or "P4Runtime has no list of ports, and this switch tells none"
+    return compare(SECTION, switch.ports, server.ports if server else None, why)
+
+
+def _connection(switch: pb.Switch, silent: str) -> Finding:
     name = "connection"
     if not switch.connected:
         return failure(
@@ -94,6 +141,15 @@ def _connection(switch: pb.Switch) -> Finding:
             name,
             f"{switch.address}: another controller is primary",
             "Stop that one, or start this one with a higher --election-id.",
+        )
+    if silent:
+        return failure(
+            SECTION,
+            name,
+            f"{switch.address}: {silent}",
+            "The controller answers, its switch does not: see whether the switch's process was "
+            "stopped or has ended, and its log. Start it again at that address: the controller "
+            "looks for it.",
         )
     return ok(
         SECTION,

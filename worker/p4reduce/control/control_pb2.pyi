@@ -770,6 +770,7 @@ class Switch(google.protobuf.message.Message):
     CONNECTED_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     HELLOS_REFUSED_FIELD_NUMBER: builtins.int
+    LEASE_FIELD_NUMBER: builtins.int
     address: builtins.str
     """P4Runtime"""
     device_id: builtins.int
@@ -786,6 +787,8 @@ class Switch(google.protobuf.message.Message):
     reason: builtins.str
     """why not connected"""
     hellos_refused: builtins.int
+    lease: builtins.float
+    """seconds without a heartbeat after which a rank is lost"""
     @property
     def ports(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     def __init__(
@@ -805,8 +808,9 @@ class Switch(google.protobuf.message.Message):
         connected: builtins.bool = ...,
         reason: builtins.str = ...,
         hellos_refused: builtins.int = ...,
+        lease: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "connected", b"connected", "connected_since", b"connected_since", "device_id", b"device_id", "election_id", b"election_id", "hellos_refused", b"hellos_refused", "ip", b"ip", "mac", b"mac", "ports", b"ports", "primary", b"primary", "program", b"program", "reason", b"reason", "slots", b"slots", "slots_free", b"slots_free"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "connected", b"connected", "connected_since", b"connected_since", "device_id", b"device_id", "election_id", b"election_id", "hellos_refused", b"hellos_refused", "ip", b"ip", "lease", b"lease", "mac", b"mac", "ports", b"ports", "primary", b"primary", "program", b"program", "reason", b"reason", "slots", b"slots", "slots_free", b"slots_free"]) -> None: ...
 
 global___Switch = Switch
 

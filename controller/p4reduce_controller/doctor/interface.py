@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which interface a worker with this environment would take."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import p4reduce
+from p4reduce.environment import LAUNCHERS, OWN, Placement, placement
+from p4reduce.transport.select import port_name
+
+
+@dataclass(frozen=True)
+class Interface:
+    """An interface's name in the settings, and what has become of it.
+
+    Attributes:
+        given: with `{rank}` and the like; None: nothing is given.
+        name: with those filled in; None: that cannot be done, or nothing is given.
+        who: for which rank it was filled in; empty where there was nothing to fill in.
+        guessed: whether no launcher says which rank that is.
+        error: why it could not be filled in.
+    """
+
+    given: str | None
+    name: str | None = None
+    who: str = ""
+    guessed: bool = False
+    error: str = ""
+
+
+def fill(given: str | None) -> Interface:
+    """Fill it in as `p4reduce.init` would; for rank 0 where nothing says which rank this is."""
+    if given is None:
+        return Interface(None)
+    try:
+        # An interface without braces takes no rank.
+        if port_name(given, 0, 0) == given:
+            return Interface(given, given)
+        guessed = not _placed()
+        place = placement(0, 1) if guessed else placement(None, None)
+        name = port_name(given, place.rank, place.local_rank)
+    except p4reduce.ConfigurationError as error:
+        return Interface(given, error=str(error))
+    return Interface(given, name, _who(place), guessed)
+
+
+def _placed() -> bool:
+    return any(
+        name in os.environ
+        for launcher in (*LAUNCHERS, OWN)
+        for name in (launcher.rank, launcher.world_size)
+    )
+
+
+def _who(place: Placement) -> str:
+    return f"rank {place.rank}, local rank {place.local_rank}"
