@@ -282,7 +282,7 @@ class _Emitter:
     ) -> None:
         arguments = []
         if action.params:
-            names = [f"_arg_{param.name}" for param in action.params]
+            names = [self._names.argument(param.index, param.name) for param in action.params]
             self._writer.line(f"{', '.join(names)}{',' * (len(names) == 1)} = _args")
             for name, param in zip(names, action.params, strict=True):
                 full = (1 << param.width) - 1

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from .program import FieldRef, Header
 
 _LONGEST_LITERAL = 1 << 64
+_OWN = ("from_bytes",)  # the only own name that a field might have: all others start with _
 
 
 class Writer:
@@ -78,15 +79,25 @@ class Names:
 
     A field's variable is called `header_field`; the target's own variables start with an
     underscore, which no field's does.
+
+    The generated code is run, and names in a program may be anything. So no string of a program
+    gets into it but by this class, which makes an identifier of it, or by `repr`.
     """
 
     def __init__(self) -> None:
         self._names: dict[object, str] = {}
-        self._taken: set[str] = set()
+        self._taken: set[str] = set(_OWN)
         self.constants: dict[int, str] = {}
 
     def field(self, field: FieldRef) -> str:
-        return self._name((field.header, field.name), f"{field.header}_{field.name}")
+        wanted = _plain(f"{field.header}_{field.name}")
+        if wanted[0] == "_" or wanted[0].isdigit() or keyword.iskeyword(wanted):
+            wanted = f"p4_{wanted.lstrip('_')}"
+        return self._name((field.header, field.name), wanted)
+
+    def argument(self, index: int, name: str) -> str:
+        """An action's argument, as it comes from an entry: its number and its name in P4."""
+        return self._name(("argument", index, name), f"_arg_{_plain(name)}")
 
     def valid(self, header: str) -> str:
         return self._name(("valid", header), f"_valid_{_plain(header)}")
@@ -119,16 +130,16 @@ class Names:
 
     def _name(self, key: object, wanted: str) -> str:
         if key not in self._names:
-            name = base = _plain(wanted)
+            name = wanted
             number = 1
             while name in self._taken:
                 number += 1
-                name = f"{base}_{number}"
+                name = f"{wanted}_{number}"
             self._taken.add(name)
             self._names[key] = name
         return self._names[key]
 
 
 def _plain(name: str) -> str:
-    plain = re.sub(r"\W", "_", name)
-    return f"p4_{plain}" if keyword.iskeyword(plain) or plain[0].isdigit() else plain
+    """A part of an identifier. ASCII, for Python takes some other letters for the same as these."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)

@@ -18,7 +18,7 @@ from .loader_checksums import load_calculation, load_checksums
 from .loader_context import Context
 from .loader_controls import load_controls
 from .loader_headers import Headers
-from .loader_json import Json, LoadError, refusal, source_of
+from .loader_json import Json, LoadError, as_number, as_text, refusal, source_of
 from .loader_parser import load_deparser, load_parser
 from .loader_state import load_state
 
@@ -65,7 +65,10 @@ def _load_program(root: Json) -> ir.Program:
         context.actions[item["id"]] = load_action(context, item)
     verify, update = load_checksums(context, root["checksums"])
     ingress, egress = load_controls(context, root["pipelines"])
-    errors = dict(root.get("errors", ()))
+    errors = {
+        as_text(name, "the name of an error"): as_number(number, f"the number of error {name}")
+        for name, number in root.get("errors", ())
+    }
     intrinsic = context.headers.intrinsic(root.get("field_aliases", ()))
     parser = load_parser(context, root["parsers"])
     deparser = load_deparser(context, root["deparsers"])

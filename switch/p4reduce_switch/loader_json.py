@@ -40,7 +40,11 @@ def source_of(item: Json, default: Source = NOWHERE) -> Source:
     info = item.get("source_info")
     if not info:
         return default
-    return Source(info.get("filename", ""), info.get("line", 0), info.get("source_fragment", ""))
+    return Source(
+        as_text(info.get("filename", ""), "the file name of a source_info"),
+        as_number(info.get("line", 0), "the line of a source_info"),
+        as_text(info.get("source_fragment", ""), "the fragment of a source_info"),
+    )
 
 
 def find(items: Mapping[Any, _T], key: Any, what: str, source: Source) -> _T:
