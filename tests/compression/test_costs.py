@@ -135,25 +135,39 @@ class ModelledCommunicator:
         self.link, self.now = link, 0.0
 
     def allreduce(self, array: npt.NDArray[Any], *, name: str) -> npt.NDArray[Any]:
-        frames = min(32, array.size // 256) + array.size // 256
-        bits = 8 * (frames * 102 + array.nbytes)
-        # Two rounds, and the link's time for what does not fit into the first of them.
-        alone = 8 * (2 * 102 + 1024)
-        self.now += 2 * self.link.rtt + max(0, bits - alone) / self.link.bandwidth
+        blocks = -(-array.size // 256)
+        sent = blocks if array.any() else 0
+        frames = min(32, blocks) + sent
+        # Two rounds, and the time for what does not fit into the first of them.
+        alone = 2 if sent else 0
+        bits = 8 * ((frames - alone) * 102 + max(0, sent - 1) * 1024)
+        handling = 2 * (frames - alone) * self.link.frame_seconds
+        rounds = 2 if sent else 1
+        self.now += rounds * self.link.rtt + max(bits / self.link.bandwidth, handling)
         return 4 * array
 
 
-def test_a_link_is_measured_as_it_is() -> None:
-    true = SwitchLink(4, 2e8, 3e-4)
+# The first is limited by its bytes, the second by its frames, full or not, the third by both.
+@pytest.mark.parametrize("frame_seconds", [1e-6, 1e-4, 1e-5])
+def test_a_link_is_measured_as_it_is(frame_seconds: float) -> None:
+    true = SwitchLink(4, 2e8, 3e-4, frame_seconds=frame_seconds)
     communicator = ModelledCommunicator(true)
     found = measure_link(communicator, clock=lambda: communicator.now)
     assert found.rtt == pytest.approx(true.rtt)
-    assert found.bandwidth == pytest.approx(true.bandwidth)
     assert (found.workers, found.slots) == (4, 32)
+    if frame_seconds < 1e-4:
+        assert found.bandwidth == pytest.approx(true.bandwidth)
+    if frame_seconds > 1e-6:
+        assert found.frame_seconds == pytest.approx(true.frame_seconds)
+    # What is not found out does not limit anything.
+    levels = np.arange(1, 1025)
+    encoding = Scheme.SPARSE.encoding(1024 * 256, 256)
+    assert found.cost(levels, encoding) == pytest.approx(true.cost(levels, encoding), rel=0.02)
     with pytest.raises(ValueError, match="blocks 1"):
         measure_link(communicator, blocks=1)
 
 
 def test_a_clock_that_stands_still_gives_a_fast_link() -> None:
-    communicator = ModelledCommunicator(SwitchLink(4, 2e8, 3e-4))
-    assert measure_link(communicator, clock=lambda: 0.0).rtt == 0.0
+    communicator = ModelledCommunicator(SwitchLink(4, 2e8, 3e-4, frame_seconds=1e-5))
+    found = measure_link(communicator, clock=lambda: 0.0)
+    assert (found.rtt, found.frame_seconds) == (0.0, 0.0)

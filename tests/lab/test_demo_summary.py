@@ -53,6 +53,7 @@ COMPRESSED = replace(
         name="cat",
         bandwidth=1e7,
         round_trip=1e-3,
+        frame_seconds=5e-5,
         bytes=2_500_000,
         uncompressed_bytes=10_000_000,
         level_minimum=1.0,
@@ -123,7 +124,9 @@ def test_with_compression_the_whole_gradients_accuracy_must_be_the_references() 
 def test_the_printed_summary_says_what_compression_saved_and_cost() -> None:
     text = "\n".join(COMPRESSED.lines())
     assert "90.00%   (uncompressed: 97.00%; reference, summed by numpy: 97.20%)" in text
-    assert "cat, for a link measured as 10 Mbit/s with a round trip of 1 ms" in text
+    assert (
+        "cat, for a link measured as 10 Mbit/s with a round trip of 1 ms and 50 us a frame" in text
+    )
     assert "4.5 of 38 in the median, 1 to 38, alpha 0.55" in text
     assert "75.0%: 2.5 MB a worker instead of 10.0 MB" in text
 

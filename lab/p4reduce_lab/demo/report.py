@@ -101,10 +101,12 @@ class Link:
     Attributes:
         bandwidth: Bits a second in each direction.
         round_trip: Seconds.
+        frame_seconds: What a frame costs, full or not; 0 where bytes cost more than frames.
     """
 
     bandwidth: float
     round_trip: float
+    frame_seconds: float
 
 
 @dataclass(frozen=True)

@@ -151,6 +151,7 @@ class Results:
             name=self.config.compression,
             bandwidth=link.bandwidth,
             round_trip=link.round_trip,
+            frame_seconds=link.frame_seconds,
             bytes=round(course.moved[-1]),
             uncompressed_bytes=round(course.uncompressed_moved[-1]),
             level_minimum=float(levels.min()),

@@ -22,6 +22,7 @@ class Compression:
         name: As given: "cat", "topk:0.1", …
         bandwidth: Of the link as measured before, which CAT weighs levels against; bits a second.
         round_trip: Of that link, seconds.
+        frame_seconds: What a frame costs there, full or not.
         bytes: Sent and received with compression.
         uncompressed_bytes: The same of the same number of steps with whole gradients.
         level_minimum, level_median, level_maximum: Blocks that a rank chose in a step,
@@ -37,6 +38,7 @@ class Compression:
     name: str
     bandwidth: float
     round_trip: float
+    frame_seconds: float
     bytes: int
     uncompressed_bytes: int
     level_minimum: float
@@ -58,7 +60,8 @@ class Compression:
         alpha = "" if self.alpha_mean is None else f", alpha {self.alpha_mean:.2f} on average"
         return [
             f"compression      {self.name}, for a link measured as {self.bandwidth / 1e6:.3g} "
-            f"Mbit/s with a round trip of {1e3 * self.round_trip:.2g} ms",
+            f"Mbit/s with a round trip of {1e3 * self.round_trip:.2g} ms"
+            f" and {1e6 * self.frame_seconds:.2g} us a frame",
             f"blocks a step    {self.level_median:g} of {self.total_blocks} in the median,"
             f" {self.level_minimum:g} to {self.level_maximum:g}{alpha}",
             f"bytes saved      {self.saved:.1%}: {self.bytes / 1e6:.1f} MB a worker instead of"

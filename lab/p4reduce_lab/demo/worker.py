@@ -207,7 +207,7 @@ class _Rank:
         )
         course.moved, course.uncompressed_moved = trained.moved, whole.moved
         course.save(self._directory, self._comm.rank)
-        return trained, Link(link.bandwidth, link.rtt)
+        return trained, Link(link.bandwidth, link.rtt, link.frame_seconds)
 
     def _recorder(self, directory: Path) -> Recorder:
         sizes = tensor_sizes(self._digits.train_images.shape[1], self._config.hidden)

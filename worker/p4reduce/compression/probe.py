@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +17,8 @@ from p4reduce.compression.costs import (
     ETHERNET_OVERHEAD_BYTES,
     SwitchLink,
 )
+
+BRIEF = 4  # times as many repetitions
 
 
 class Measurable(Protocol):
@@ -46,14 +49,16 @@ def measure_link(
     """Measure round trip and rate; all ranks call it at the same time and get the same answer.
 
     A block alone takes two rounds: one opens its stripe. What `blocks` of them take beyond that
-    is the rate, of whatever limits it: link, switch or worker. The median of the repetitions
-    counts, and of the ranks' medians the mean.
+    is the rate, of whatever limits it: link, switch or worker. As many blocks of zeros take one
+    round, of frames without lanes only: what that takes beyond a round trip, if it is more than
+    its bytes do at that rate, is the price of a frame. (To software it hardly matters whether a
+    frame is full.) The median of the repetitions counts, and of the ranks' medians the mean.
 
     Args:
         communicator: the one to be used later; nothing else may be under way on it.
         blocks: of the larger all-reduce, 1 KiB each; several times the number of slots, or it
             is the round trips that are timed once more.
-        repetitions: of each size.
+        repetitions: of the larger all-reduce; the brief ones are repeated four times as often.
         clock: seconds.
 
     Raises:
@@ -62,22 +67,33 @@ def measure_link(
     if blocks < 2 or repetitions < 1:
         raise ValueError(f"blocks {blocks} must be at least 2 and repetitions {repetitions} 1")
     lanes = BLOCK_BYTES // 4
-    small, large = np.ones(lanes, dtype=np.float32), np.ones(blocks * lanes, dtype=np.float32)
+    large = np.ones(blocks * lanes, dtype=np.float32)
+    # What is soon over is repeated more often: in it a single wait for a processor shows more.
+    timed = (
+        ("measure/round trip", large[:lanes], BRIEF * repetitions),
+        ("measure/rate", large, repetitions),
+        ("measure/frame", np.zeros_like(large), BRIEF * repetitions),
+    )
     seconds = []
-    for array, name in ((small, "measure/round trip"), (large, "measure/rate")):
+    for name, array, times in timed:
         communicator.allreduce(array, name=name)  # what happens only once is over after this
         taken = []
-        for _ in range(repetitions):
+        for _ in range(times):
             start = clock()
             communicator.allreduce(array, name=name)
             taken.append(clock() - start)
         seconds.append(float(np.median(taken)))
     mine = np.array(seconds, dtype=np.float64)
     mean = np.asarray(communicator.allreduce(mine, name="measure/mean")) / communicator.size
-    rtt = float(mean[0]) / 2
+    one, full, empty = (float(value) for value in mean)
+    rtt = one / 2
     # A clock too coarse to see the difference must not divide by zero.
-    beyond = max(float(mean[1]) - float(mean[0]), 1e-9)
+    beyond = max(full - one, 1e-9)
     frame = EMPTY_FRAME_BYTES + ETHERNET_OVERHEAD_BYTES
     stripes = min(communicator.slots, blocks)
     bits = 8 * ((blocks - 1) * (frame + BLOCK_BYTES) + (stripes - 1) * frame)
-    return SwitchLink(communicator.size, bits / beyond, rtt, communicator.slots)
+    link = SwitchLink(communicator.size, bits / beyond, rtt, communicator.slots)
+    opening = link.traffic(0, 0, blocks)
+    if empty <= float(link.seconds(opening)):
+        return link
+    return replace(link, frame_seconds=(empty - rtt) / (opening.frames_up + opening.frames_down))
