@@ -34,7 +34,7 @@ from tasks import TASKS, Network, Task  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs" / "experiments.md"
-PICTURES = ROOT / "docs" / "images"
+IMAGES = ROOT / "docs" / "images"
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def switch_table(name: str, results: list[dict[str, Any]], steps: int) -> str:
     )
 
 
-def into_docs(sections: dict[str, str], pictures: list[Path]) -> None:
+def into_docs(sections: dict[str, str], drawn: list[Path]) -> None:
     """Put tables between their markers in docs/experiments.md, and pictures beside it."""
     text = DOCS.read_text()
     for name, body in sections.items():
@@ -240,9 +240,33 @@ def into_docs(sections: dict[str, str], pictures: list[Path]) -> None:
             raise SystemExit(f"{DOCS} has no place for {name!r}")
         text = text[: match.start()] + body + text[match.end() :]
     DOCS.write_text(text)
-    PICTURES.mkdir(exist_ok=True)
-    for picture in pictures:
-        shutil.copy(picture, PICTURES / f"experiments-{picture.name}")
+    IMAGES.mkdir(exist_ok=True)
+    for picture in drawn:
+        shutil.copy(picture, IMAGES / f"experiments-{picture.name}")
+
+
+def pictures(
+    outcomes: list[study.Outcome], runs: dict[str, list[dict[str, Any]]], output: Path
+) -> list[Path]:
+    """Draw what there is; the files."""
+    paths = [output / name for name in ("bits.png", "bits-no-feedback.png", "seconds.png")]
+    for path in paths:
+        feedback, seconds = path.stem != "bits-no-feedback", path.stem == "seconds"
+        report.plot_grid(outcomes, feedback, path, seconds=seconds)
+    report.plot_levels(outcomes, output / "levels.png")
+    paths.append(output / "levels.png")
+    if runs:
+        paths.append(output / "switch.png")
+        report.plot_switch({TASKS[name]().title: one for name, one in runs.items()}, paths[-1])
+    return [path for path in paths if path.exists()]
+
+
+def redraw(output: Path) -> list[Path]:
+    """The pictures again, from what an earlier run has left."""
+    outcomes = report.read_steps(output / "steps.csv")
+    files = {name: output / f"switch-{name}.json" for name in PLANS}
+    runs = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    return pictures(outcomes, runs, output)
 
 
 def main() -> None:
@@ -255,9 +279,17 @@ def main() -> None:
         "--target", type=float, default=TARGET, help="share of the uncompressed gain to reach"
     )
     parser.add_argument("--docs", action="store_true", help="update docs/experiments.md")
+    parser.add_argument(
+        "--redraw", action="store_true", help="only the pictures, from an earlier run's output"
+    )
     given = parser.parse_args()
     output: Path = given.output
     output.mkdir(parents=True, exist_ok=True)
+    if given.redraw:
+        drawn = redraw(output)
+        if given.docs:
+            into_docs({}, drawn)
+        return
     targets, outcomes = [], []
     for name in given.tasks:
         target, some = compare(name, PLANS[name], given.target)
@@ -268,17 +300,11 @@ def main() -> None:
         "comparison": report.comparison(outcomes),
     }
     report.write_steps(outcomes, output / "steps.csv")
-    pictures = [output / "bits.png", output / "bits-no-feedback.png"]
-    for picture, feedback in zip(pictures, (True, False), strict=True):
-        report.plot_grid(outcomes, feedback, picture, seconds=False)
-    pictures += [output / "seconds.png", output / "levels.png"]
-    report.plot_grid(outcomes, True, output / "seconds.png", seconds=True)
-    report.plot_levels(outcomes, output / "levels.png")
     if "cancer" in given.tasks:
         sections["schemes"] = schemes(given.target)
     if "digits" in given.tasks:
         sections["accuracy"] = accuracies(PLANS["digits"].steps)
-    runs = {}
+    runs: dict[str, list[dict[str, Any]]] = {}
     if given.switch != "none":
         for name in given.tasks:
             if steps := PLANS[name].switch_steps:
@@ -288,11 +314,10 @@ def main() -> None:
                 switch_table(name, results, PLANS[name].switch_steps)
                 for name, results in runs.items()
             )
-            pictures.append(output / "switch.png")
-            report.plot_switch(runs, pictures[-1])
+    drawn = pictures(outcomes, runs, output)
     (output / "tables.md").write_text("\n".join(sections.values()))
     if given.docs:
-        into_docs(sections, pictures)
+        into_docs(sections, drawn)
     print("\n".join(sections.values()))
     say(f"Pictures, tables.md and steps.csv are in {output}")
 

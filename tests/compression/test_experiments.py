@@ -12,6 +12,9 @@ from p4reduce.compression import Affine, Cat, Payload, Scheme, SwitchLink, TopK
 
 pytest.importorskip("sklearn", reason="the experiments need scikit-learn")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "experiments"))
+pytest.importorskip("matplotlib", reason="the experiments need matplotlib")
+import report
+import study
 from simulate import Trace, run, spent, uncompressed
 from tasks import LogisticRegression, Network, Task, breast_cancer
 
@@ -71,3 +74,20 @@ def test_what_is_spent_is_the_sum_of_the_steps_prices(cancer: Task) -> None:
     trace.masks = [np.ones((4, 2), dtype=np.bool_)] * 2
     dense = link.dense_cost(Scheme.SPARSE.encoding(496, 256))
     assert list(spent(trace, cancer, link, Scheme.SPARSE, 256)) == pytest.approx([dense, 2 * dense])
+
+
+def test_pictures_can_be_drawn_again_from_the_steps(cancer: Task, tmp_path: Path) -> None:
+    dense = study.uncompressed_run(cancer, 4)
+    outcomes = list(study.elements(cancer, [1, 64], 0.0, dense, True, 4, lambda text: None))
+    report.write_steps(outcomes, tmp_path / "steps.csv")
+    again = report.read_steps(tmp_path / "steps.csv")
+    assert [one.method for one in again] == [one.method for one in outcomes]
+    for one, same in zip(outcomes, again, strict=True):
+        assert same.trace.losses == pytest.approx(one.trace.losses, rel=1e-5)
+        assert list(same.paid) == pytest.approx(list(one.paid), rel=1e-5)
+    report.plot_grid(again, True, tmp_path / "bits.png", seconds=False)
+    report.plot_grid(again, False, tmp_path / "none.png", seconds=False)
+    report.plot_levels(again, tmp_path / "levels.png")
+    assert (tmp_path / "bits.png").stat().st_size < 400_000
+    assert (tmp_path / "levels.png").exists()
+    assert not (tmp_path / "none.png").exists(), "there is nothing to draw without feedback"
