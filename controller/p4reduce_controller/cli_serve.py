@@ -96,7 +96,7 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="A rank without a heartbeat for that long is lost.",
+    help="So long after its last heartbeat at most, the others know that a rank is lost.",
 )
 @click.option(
     "--default-slots",

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from p4reduce.control import control_pb2 as pb
 from p4reduce.wire import Hello, parse_hello
 
+from p4reduce_controller import leases
 from p4reduce_controller.addresses import parse_ip, parse_mac
 from p4reduce_controller.events import Event, EventLog, RateLimit
 from p4reduce_controller.fabric import Fabric, RankCounts
@@ -150,8 +151,12 @@ class Controller:
             task.cancel()
 
     async def _watch_leases(self) -> None:
+        lease = self.settings.lease
         while True:
-            await asyncio.sleep(self.settings.lease / 10)
+            before = time.monotonic()
+            await asyncio.sleep(leases.LOOK * lease)
+            if time.monotonic() - before > (leases.LOOK + leases.LATE) * lease:
+                self.jobs.stood_still()
             self.jobs.expire()
 
     # -- The job table -----------------------------------------------------------------

@@ -49,6 +49,7 @@ class Cause(enum.Enum):
     WRONG_NONCE = enum.auto()
     WRONG_TOKEN = enum.auto()
     WRONG_STATE = enum.auto()
+    OUT = enum.auto()  # the rank is out of the job, for good
     SWITCH_REFUSED = enum.auto()
     SWITCH_LOST = enum.auto()
     RANK_LOST = enum.auto()
@@ -97,6 +98,7 @@ class Member:
     host: str
     pid: int
     host_number: int  # unique among the living; makes the suggested addresses
+    heard: float = field(default=0.0, metadata=TRANSIENT)  # when it last was
     lease_ends: float = field(default=0.0, metadata=TRANSIENT)
     state: MemberState = MemberState.JOINED
     attachment: Attachment | None = None
@@ -169,6 +171,11 @@ class Job:
     def reformable(self) -> bool:
         """Whether its ranks may go on in a new job; the name is kept for that."""
         return self.state is JobState.FAILED and self.successor is None and bool(self.active)
+
+    @property
+    def deserted(self) -> bool:
+        """Whether it failed and has nobody left, and nobody goes on for it."""
+        return self.state is JobState.FAILED and self.successor is None and not self.active
 
     @property
     def active(self) -> list[Member]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from p4reduce_controller import silence
+from p4reduce_controller import leases, silence
 from p4reduce_controller.attaching import Entrance
 from p4reduce_controller.checks import MAX_ADDRESS, check_name, check_number, printable
 from p4reduce_controller.holdings import Holdings
@@ -190,7 +190,7 @@ class Jobs(Roster):
             member.refusal = refusal
             self.refuse_hello(job, f"rank {rank}: {refusal}")
             return
-        member.lease_ends = max(member.lease_ends, self._clock() + self.lease)
+        leases.begin(member, self._clock(), self.lease)
         if member.state is not MemberState.JOINED:
             return  # the same again
         member.state, member.attachment, member.refusal = MemberState.ATTACHED, attachment, ""
@@ -220,7 +220,7 @@ class Jobs(Roster):
         job.configuring = False
         job.state = JobState.RUNNING
         for member in job.members.values():
-            member.lease_ends = self._clock() + self.lease
+            leases.begin(member, self._clock(), self.lease)
         self._listener.event("job-running", job, count_text(job.world_size))
         self._listener.settled(job)
         self._listener.changed(job)
@@ -246,7 +246,7 @@ class Jobs(Roster):
         if not member.active:
             return job
         now = self._clock()
-        member.lease_ends = now + self.lease
+        leases.heard(job, member, now, self.lease)
         member.completed = max(member.completed, completed)
         member.report = silence.report(now, unanswered, heard)
         if job.state is JobState.RUNNING:
@@ -262,18 +262,31 @@ class Jobs(Roster):
     def end_waiting(self, member: Member) -> None:
         """The call is over, one way or another: the lease counts again."""
         member.waiting -= 1
-        member.lease_ends = self._clock() + self.lease
+        leases.begin(member, self._clock(), self.lease)
 
     def expire(self) -> None:
         """Find the ranks whose lease ran out."""
         now = self._clock()
         for job in self.all:
-            if job.over and not job.reformable:
-                continue
-            for member in list(job.members.values()):
-                if member.active and not member.waiting and member.lease_ends <= now:
-                    reason = f"{member} was lost: no heartbeat for {self.lease:g} s"
+            for member, reason in leases.run_out(job, now, self.lease).items():
+                if not job.over or job.reformable:
                     self._lose(job, member, reason)
+
+    def stood_still(self) -> None:
+        """Heartbeats may have come that nobody looked at: all get a full lease."""
+        for job in self.all:
+            leases.extend(job, self._clock() + self.lease)
+
+    def revive(self, job: Job) -> None:
+        """Take back those who were declared lost, if nobody is left who goes on without them."""
+        if not job.deserted or self.latest(job.name) is not job:
+            return
+        for member in job.members.values():
+            if member.state is MemberState.LOST:
+                member.state = MemberState.ATTACHED
+                leases.begin(member, self._clock(), self.lease)
+        self._listener.event("ranks-back", job, f"{ranks_text(job.ranks(MemberState.ATTACHED))}")
+        self._listener.changed(job)
 
     def _lose(self, job: Job, member: Member, reason: str) -> None:
         self._listener.event("rank-lost", job, reason)

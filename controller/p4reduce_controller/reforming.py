@@ -99,6 +99,8 @@ class Reforming:
             verb = "has" if len(left) == 1 else "have"
             reason = f"{ranks_text(left)} {verb} left, and {member} wants to go on without"
             self._jobs.fail(job, Cause.RANK_LOST, reason)
+        if member.state is MemberState.LOST:
+            self._jobs.revive(job)
         _check(job, member)
         check_number("world size", world_size, 0, MAX_WORLD_SIZE)
         if intact:
@@ -138,7 +140,7 @@ class Reforming:
         succession = old.successor
         if succession is None or member.rank not in succession.places:
             # It left while it asked: all who were there then have a place.
-            raise RefusedError(Cause.WRONG_STATE, f"{member} has left job {old.name!r}")
+            raise RefusedError(Cause.OUT, f"{member} has left job {old.name!r}")
         job, new = self._new_member(old, succession, member)
         return Place(job, new, succession.resume_from)
 
@@ -263,9 +265,9 @@ def _check(job: Job, member: Member) -> None:
         )
     if member.state is MemberState.LOST:
         raise RefusedError(
-            Cause.WRONG_STATE,
+            Cause.OUT,
             f"{member} was declared lost, as no heartbeat of it came in time; the others go on "
             "without it, and it may join their new job where that has room",
         )
     if not member.active:
-        raise RefusedError(Cause.WRONG_STATE, f"{member} has left job {job.name!r}")
+        raise RefusedError(Cause.OUT, f"{member} has left job {job.name!r}")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from p4reduce_controller import leases
 from p4reduce_controller.holdings import Holdings
 from p4reduce_controller.job import Cause, Job, Member, RefusedError, count_text
 
@@ -134,9 +135,9 @@ class Roster:
             host,
             pid,
             host_number,
-            lease_ends=self._clocks.monotonic() + self._lease,
             ring_address=ring_address,
         )
+        leases.begin(member, self._clocks.monotonic(), self._lease)
         job.members[rank] = member
         job.departed.pop(rank, None)
         self._listener.event("rank-joined", job, f"{member}")
@@ -181,5 +182,5 @@ class Roster:
             else:
                 job.released = True
             for member in job.members.values():
-                member.lease_ends = self._clocks.monotonic() + self._lease
+                leases.begin(member, self._clocks.monotonic(), self._lease)
             self._add(job)

@@ -34,6 +34,7 @@ _CODES = {
     Cause.WRONG_NONCE: grpc.StatusCode.PERMISSION_DENIED,
     Cause.WRONG_TOKEN: grpc.StatusCode.PERMISSION_DENIED,
     Cause.WRONG_STATE: grpc.StatusCode.FAILED_PRECONDITION,
+    Cause.OUT: grpc.StatusCode.PERMISSION_DENIED,
     Cause.SWITCH_REFUSED: grpc.StatusCode.ABORTED,
     Cause.SWITCH_LOST: grpc.StatusCode.UNAVAILABLE,
     Cause.RANK_LOST: grpc.StatusCode.ABORTED,

@@ -10,6 +10,7 @@ import pytest
 from p4reduce_controller.addresses import parse_ip, parse_mac
 from p4reduce_controller.job import Attachment, Cause, Job, JobState, Member, RefusedError
 from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.leases import DESERTED
 
 LEASE = 10.0
 SWITCH_MAC = parse_mac("02:70:34:72:65:64")
@@ -92,6 +93,25 @@ def running(jobs: Jobs, name: str = "train", size: int = 3, slots: int = 0) -> J
     jobs.configured(job)
     assert job.state is JobState.RUNNING
     return job
+
+
+def beat(jobs: Jobs, job: Job, *ranks: int) -> None:
+    for rank in ranks:
+        jobs.heartbeat(job.incarnation, rank, job.members[rank].nonce)
+
+
+def pass_time(jobs: Jobs, world: World, job: Job, leases: float, *beating: int) -> None:
+    """Let time pass in which only those ranks send heartbeats, as often as workers do."""
+    for _ in range(round(8 * leases)):
+        world.now += LEASE / 8
+        beat(jobs, job, *beating)
+        jobs.expire()
+
+
+def desert(jobs: Jobs, world: World) -> None:
+    """Let so much time pass without anybody that all are lost."""
+    world.now += DESERTED * LEASE
+    jobs.expire()
 
 
 def leave(jobs: Jobs, job: Job, rank: int) -> None:

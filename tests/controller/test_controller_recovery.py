@@ -52,7 +52,7 @@ def test_a_lost_rank_and_those_who_go_on(start: Start, switch: SwitchProcess) ->
     assert len(controller.table("admission")) == 2
     with pytest.raises(grpc.RpcError) as caught:
         ranks[1].begin_reform().result()
-    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert "rank 1 (host host1, pid 101) was declared lost" in caught.value.details()
 
 

@@ -11,13 +11,17 @@ from jobs_world import (
     SWITCH_MAC,
     World,
     attach,
+    beat,
+    desert,
     join,
     leave,
     make_jobs,
+    pass_time,
     place,
     refused,
     running,
 )
+from p4reduce_controller import leases
 from p4reduce_controller.codec import decode, encode
 from p4reduce_controller.job import (
     MAX_WORLD_SIZE,
@@ -314,19 +318,18 @@ def test_what_is_missing_is_said_rank_by_rank(jobs: Jobs) -> None:
 
 def test_a_lease_that_runs_out_fails_the_job(jobs: Jobs, world: World) -> None:
     job = running(jobs)
-    for _ in range(5):
-        world.now += LEASE * 0.9
-        jobs.expire()
-        for rank in (0, 2):
-            jobs.heartbeat(job.incarnation, rank, job.members[rank].nonce)
+    beat(jobs, job, 1)
+    pass_time(jobs, world, job, 5 / 8, 0, 2)
+    assert job.state is JobState.RUNNING
+    # The others' next heartbeats, an eighth of the lease later, are still within it.
+    pass_time(jobs, world, job, 1 / 8, 0, 2)
     assert job.state is JobState.FAILED
     assert job.ranks(MemberState.LOST) == [1]
-    assert job.reason == "rank 1 (host host1, pid 101) was lost: no heartbeat for 10 s"
+    assert job.reason == "rank 1 (host host1, pid 101) was lost: no heartbeat for 7.5 s"
     assert world.to_remove == []  # the others are still there
     leave(jobs, job, 0)
     assert world.to_remove == []
-    world.now += LEASE
-    jobs.expire()
+    desert(jobs, world)
     assert job.ranks(MemberState.LOST) == [1, 2]
     assert world.to_remove == [job]
     assert world.kinds.count("job-failed") == 1
@@ -334,11 +337,73 @@ def test_a_lease_that_runs_out_fails_the_job(jobs: Jobs, world: World) -> None:
     assert again.state is JobState.FAILED
 
 
+def test_a_silence_of_all_is_not_about_any_rank(jobs: Jobs, world: World) -> None:
+    """The control network is cut at some moment between their heartbeats, and is back later."""
+    job = running(jobs)
+    for silence in (0.7, 1.0, 3.0, leases.DESERTED - 0.5):
+        beat(jobs, job, 0)
+        world.now += LEASE / 8
+        beat(jobs, job, 1, 2)
+        for _ in range(round(40 * silence)):
+            world.now += LEASE / 40
+            jobs.expire()
+        beat(jobs, job, 2)
+        # The others may take as long again until their connections are up.
+        pass_time(jobs, world, job, max(silence, 1) - 1 / 8, 2)
+        beat(jobs, job, 0, 1)
+        assert job.state is JobState.RUNNING
+    pass_time(jobs, world, job, 1, 0, 2)  # and those who are then lost are noticed as ever
+    assert job.ranks(MemberState.LOST) == [1]
+
+
+def test_who_does_not_come_back_after_a_silence_of_all_is_lost(jobs: Jobs, world: World) -> None:
+    job = running(jobs)
+    pass_time(jobs, world, job, 2)
+    pass_time(jobs, world, job, 2, 0, 1)
+    assert job.state is JobState.RUNNING
+    pass_time(jobs, world, job, 1, 0, 1)
+    assert job.ranks(MemberState.LOST) == [2]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_job_all_of_whose_ranks_are_gone_ends(jobs: Jobs, world: World, size: int) -> None:
+    job = running(jobs, size=size)
+    pass_time(jobs, world, job, leases.DESERTED - 1)
+    assert job.state is JobState.RUNNING
+    pass_time(jobs, world, job, 1)
+    assert job.state is JobState.FAILED
+    assert job.reason.startswith("rank 0 (host host0, pid 100) was lost: no")
+    assert world.to_remove == [job]
+    jobs.release(job)
+    assert jobs.slots_free == SLOTS
+    join(jobs, "train", 0, 1)  # the name is free as well
+
+
+def test_all_but_those_that_left_are_all(jobs: Jobs, world: World) -> None:
+    job = running(jobs)
+    leave(jobs, job, 1)
+    leave(jobs, job, 2)
+    pass_time(jobs, world, job, leases.DESERTED - 1)
+    assert job.state is JobState.RUNNING
+    pass_time(jobs, world, job, 1)
+    assert job.ranks(MemberState.LOST) == [0]
+
+
+def test_a_controller_that_stood_still_counts_no_silence(jobs: Jobs, world: World) -> None:
+    job = running(jobs)
+    pass_time(jobs, world, job, 5 / 8, 0, 2)
+    world.now += LEASE / 8
+    jobs.stood_still()
+    jobs.expire()
+    pass_time(jobs, world, job, 7 / 8, 0, 2)
+    assert job.state is JobState.RUNNING
+    pass_time(jobs, world, job, 1 / 8, 0, 2)
+    assert job.ranks(MemberState.LOST) == [1]
+
+
 def test_a_lost_job_can_be_deleted(jobs: Jobs, world: World) -> None:
     job = running(jobs)
-    world.now += LEASE
-    jobs.heartbeat(job.incarnation, 0, job.members[0].nonce)
-    jobs.expire()
+    pass_time(jobs, world, job, 1, 0)
     jobs.delete("train")
     assert job.state is JobState.ENDED
     assert world.to_remove == [job]
@@ -346,9 +411,7 @@ def test_a_lost_job_can_be_deleted(jobs: Jobs, world: World) -> None:
 
 def test_the_name_of_a_failed_job_is_its_survivors(jobs: Jobs, world: World) -> None:
     failed = running(jobs)
-    world.now += LEASE
-    jobs.heartbeat(failed.incarnation, 0, failed.members[0].nonce)
-    jobs.expire()
+    pass_time(jobs, world, failed, 1, 0)
     assert failed.state is JobState.FAILED
     assert not failed.over
     message = refused(Cause.WRONG_STATE, lambda: join(jobs, "train", 1, 3))
@@ -437,8 +500,7 @@ def test_a_lost_switch_fails_what_ran_there(jobs: Jobs, world: World) -> None:
     jobs.switch_back()
     join(jobs, "c", 0, 2)
     refused(Cause.WRONG_STATE, lambda: join(jobs, "a", 0, 3))  # its ranks may go on
-    world.now += LEASE
-    jobs.expire()
+    desert(jobs, world)
     assert runs.ranks(MemberState.LOST) == [0, 1, 2]
     running(jobs, "a")
 

@@ -4,7 +4,18 @@
 from __future__ import annotations
 
 import pytest
-from jobs_world import LEASE, World, attach, join, leave, make_jobs, refused, running
+from jobs_world import (
+    LEASE,
+    World,
+    attach,
+    desert,
+    join,
+    leave,
+    make_jobs,
+    pass_time,
+    refused,
+    running,
+)
 from p4reduce_controller.job import SLOTS, Cause, Job, JobState, Member, MemberState, RefusedError
 from p4reduce_controller.jobs import Jobs
 from p4reduce_controller.reforming import Place, Reformation, Reforming
@@ -22,11 +33,8 @@ class Survivors:
 
     def lose(self, job: Job, *lost: int) -> None:
         """Let the leases of those ranks run out."""
-        self.world.now += LEASE
-        for member in job.active:
-            if member.rank not in lost:
-                self.jobs.heartbeat(job.incarnation, member.rank, member.nonce)
-        self.jobs.expire()
+        others = [member.rank for member in job.active if member.rank not in lost]
+        pass_time(self.jobs, self.world, job, 1, *others)
         assert job.state is JobState.FAILED
 
     def ask(
@@ -168,8 +176,46 @@ def test_whose_lease_runs_out_is_waited_for_no_longer(
     survivors.advance()
     place = survivors.reforming.place(reformation, member)
     assert (place.job.world_size, place.member.rank) == (1, 0)
-    late = refused(Cause.WRONG_STATE, lambda: survivors.ask(job, 0))
+    late = refused(Cause.OUT, lambda: survivors.ask(job, 0))
     assert late.startswith("rank 0 (host host0, pid 100) was declared lost")
+
+
+def test_where_all_are_lost_any_of_them_may_go_on(
+    survivors: Survivors, jobs: Jobs, world: World
+) -> None:
+    job = running(jobs, size=3)
+    leave(jobs, job, 1)
+    desert(jobs, world)
+    survivors.advance()
+    assert (job.ranks(MemberState.LOST), jobs.slots_free) == ([0, 2], SLOTS)
+    asked = survivors.ask(job, 0)
+    survivors.advance()
+    assert not asked[0].settled
+    pass_time(jobs, world, job, 2, 2)  # it is heard again, so it is waited for
+    assert ranks(survivors.reform(job)) == {0: 0, 2: 1}
+    assert "has left" in refused(Cause.OUT, lambda: survivors.ask(job, 1))
+
+
+def test_where_all_are_lost_who_stays_away_is_not_waited_for(
+    survivors: Survivors, jobs: Jobs, world: World
+) -> None:
+    job = running(jobs, size=3)
+    desert(jobs, world)
+    asked = survivors.ask(job, 2)
+    pass_time(jobs, world, job, 1)
+    survivors.advance()
+    assert survivors.reforming.place(*asked).job.world_size == 1
+    assert "declared lost" in refused(Cause.OUT, lambda: survivors.ask(job, 0))
+
+
+def test_where_all_are_lost_the_name_may_have_gone_to_others(
+    survivors: Survivors, jobs: Jobs, world: World
+) -> None:
+    job = running(jobs, size=2)
+    desert(jobs, world)
+    survivors.advance()
+    running(jobs, size=2)
+    assert "declared lost" in refused(Cause.OUT, lambda: survivors.ask(job, 0))
 
 
 def test_who_leaves_is_waited_for_no_longer(survivors: Survivors, jobs: Jobs) -> None:
@@ -179,7 +225,7 @@ def test_who_leaves_is_waited_for_no_longer(survivors: Survivors, jobs: Jobs) ->
     leave(jobs, job, 0)
     survivors.advance()
     assert survivors.reforming.place(reformation, member).job.world_size == 1
-    assert "has left" in refused(Cause.WRONG_STATE, lambda: survivors.ask(job, 0))
+    assert "has left" in refused(Cause.OUT, lambda: survivors.ask(job, 0))
 
 
 def test_who_leaves_while_it_asks_gets_no_place(survivors: Survivors, jobs: Jobs) -> None:
@@ -189,7 +235,7 @@ def test_who_leaves_while_it_asks_gets_no_place(survivors: Survivors, jobs: Jobs
     leave(jobs, job, 0)
     survivors.advance()
     assert survivors.reforming.place(*stays).job.world_size == 1
-    assert "has left" in refused(Cause.WRONG_STATE, lambda: survivors.reforming.place(*gone))
+    assert "has left" in refused(Cause.OUT, lambda: survivors.reforming.place(*gone))
 
 
 def test_to_ask_twice_is_to_ask_once(survivors: Survivors, jobs: Jobs) -> None:

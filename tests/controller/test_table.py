@@ -39,7 +39,7 @@ from p4reduce_controller.table import (
 from p4reduce_controller.token_hash import TokenHash
 
 HEADER = Header("unix:/run/switch.sock", 1, 0x0A4DFFFE, 0x027034726564, 0xFEDCBA9876543210)
-TRANSIENT = {"lease_ends", "waiting", "refusal", "completed", "report", "released"}
+TRANSIENT = {"heard", "lease_ends", "waiting", "refusal", "completed", "report", "released"}
 
 
 def a_job() -> Job:
@@ -50,6 +50,7 @@ def a_job() -> Job:
         host="größe",
         pid=7,
         host_number=9,
+        heard=0.5,
         lease_ends=1.5,
         state=MemberState.LOST,
         attachment=Attachment(1, 2, 3, 4),

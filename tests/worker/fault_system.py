@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 from p4reduce_lab.bmv2 import Bmv2Switch
 from p4reduce_lab.embedded import EmbeddedSwitch
 from p4reduce_lab.veth import VethPorts
+from relay import Relay
 from worker_system import PORTS, System
 
 LEASE = 1.0
@@ -47,6 +49,18 @@ class FaultSystem(System):
         os.kill(self._controller.process.pid, signal.SIGKILL)
         self._controller.end(0.0)
         self._processes.children.remove(self._controller)
+
+    def hang_controller(self, seconds: float) -> None:
+        pid = self._controller.process.pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(seconds)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def relay(self) -> Relay:
+        """Return another way to the controller."""
+        return Relay(self._directory / f"relay-{next(self._numbers)}.sock", self.controller)
 
     def repair(self) -> None:
         """Start what is not running; for the next test."""

@@ -20,6 +20,7 @@ from p4reduce.control import control_pb2 as pb
 from worker_system import DEADLINE, LEASE, System, at_once, outcome, wait_for
 
 ONES = np.ones(3000, np.float32)
+SLACK = 0.5  # seconds that the machine may be busy with something else
 
 
 # -- Ranks that do not agree ----------------------------------------------------------------------
@@ -183,10 +184,10 @@ def test_a_killed_worker_is_named_within_the_lease(system: System) -> None:
             os.kill(other.pid, signal.SIGKILL)
             start = time.monotonic()
             error = outcome(handle.wait)
-            assert time.monotonic() - start < DEADLINE / 2
+            assert time.monotonic() - start <= LEASE + SLACK
         assert isinstance(error, p4reduce.WorkerLostError), error
         assert error.ranks == (1,)
-        assert f"{LEASE:g} s" in str(error)
+        assert "no heartbeat for" in str(error)
 
 
 def test_a_worker_that_ends_by_an_exception_leaves_at_once(system: System) -> None:

@@ -86,6 +86,9 @@ class System:
         status = self.control.call(self.control.stub.GetSwitch, pb.GetSwitchRequest())
         return int(status.slots_free)
 
+    def job(self, name: str) -> pb.Job:
+        return self.control.call(self.control.stub.GetJob, pb.GetJobRequest(name=name))
+
     def new_job(self) -> str:
         return f"test-{next(self._numbers)}"
 

@@ -227,8 +227,8 @@ class Communicator(Collectives):
             A communicator; `rank` and `size` are the new ones.
 
         Raises:
-            AdmissionError: this rank was declared lost; the job has not failed; the ranks ask for
-                different world sizes.
+            AdmissionError: this rank was declared lost while others go on; the job has not failed;
+                the ranks ask for different world sizes.
             P4ReduceTimeoutError: somebody is missing; names them. This may be called again.
             JobEndedError: the job was deleted meanwhile.
             ControllerUnreachableError, SwitchUnreachableError: nobody answers.

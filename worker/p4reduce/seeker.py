@@ -212,7 +212,7 @@ class Seeker:
                 raise translated(error, f"{self._membership.who} cannot go on")
 
     def _raise_if_over(self, reply: pb.HeartbeatReply) -> None:
-        error = why_over(self._membership.job, self._seat.rank, reply)
+        error = why_over(self._membership.job, self._seat, reply)
         if error is not None:
             raise error
         left = tuple(reply.left)
@@ -283,18 +283,21 @@ class Seeker:
             return None
 
 
-def why_over(job: str, rank: int, reply: pb.HeartbeatReply) -> P4ReduceError | None:
+def why_over(job: str, seat: Seat, reply: pb.HeartbeatReply) -> P4ReduceError | None:
     """Return the error that a job has ended with for its ranks, unless it can be mended.
 
     None: it is not over, or nothing but its switch was lost.
     """
     lost = tuple(reply.lost)
-    if rank in lost:
-        return WorkerLostError(
-            f"job {job!r} goes on without this rank, rank {rank}, which was itself declared lost: "
-            f"{reply.reason}",
-            ranks=lost,
-        )
+    if seat.rank in lost:
+        if len(lost) == seat.world_size:
+            text = f"job {job!r} has failed, as all ranks were declared lost (reform() takes it up)"
+        else:
+            text = (
+                f"job {job!r} goes on without this rank, rank {seat.rank}, which was itself "
+                "declared lost"
+            )
+        return WorkerLostError(f"{text}: {reply.reason}", ranks=lost)
     if lost:
         return WorkerLostError(f"job {job!r} has failed: {reply.reason}", ranks=lost)
     if reply.state == pb.FAILED and reply.cause == pb.CAUSE_SWITCH_LOST:

@@ -35,6 +35,8 @@ from p4reduce.transport.base import Transport
 
 log = logging.getLogger(__name__)
 
+_BEATS = 8  # heartbeats a lease; the controller counts on it (leases.py)
+_BEAT_TIMEOUT = 1 / 4  # of a lease
 _STOP_TIMEOUT = 5.0
 _LOOPBACK = "127.0.0.1"
 _FAREWELL = 2.0  # seconds that a rank stays for others that lack a result
@@ -269,15 +271,15 @@ class Session:
     # -- Staying ---------------------------------------------------------------------------------
 
     def _stay(self) -> None:
-        """Renew the lease three times within its length, and hear how the others are.
+        """Renew the lease several times within its length, and hear how the others are.
 
         This goes on when the job has failed: who is still there may form it anew.
         """
         trouble_since: float | None = None
-        while not self._closing.wait(self._lease / 3):
+        while not self._closing.wait(self._lease / _BEATS):
             seat = self._seat
             try:
-                reply = self._beat(seat, self._lease / 3)
+                reply = self._beat(seat, _BEAT_TIMEOUT * self._lease)
             except ControlError as error:
                 # The switch sums without its controller, so its absence alone ends nothing. One
                 # that was started anew may need a moment to know the job.
@@ -317,7 +319,7 @@ class Session:
         with self._lock:
             if seat is not self._seat:
                 return
-            error = why_over(self.job, seat.rank, reply)
+            error = why_over(self.job, seat, reply)
             if error is not None:
                 self.fail(error)
             elif reply.state == pb.FAILED:

@@ -194,7 +194,7 @@ class Ready(google.protobuf.message.Message):
     world_size: builtins.int
     slot_count: builtins.int
     lease: builtins.float
-    """seconds without a heartbeat after which a rank is lost"""
+    """seconds after a lost rank's last heartbeat within which the others know"""
     secret: builtins.bytes
     """32 random bytes of this incarnation, the same for all its ranks and"""
     @property

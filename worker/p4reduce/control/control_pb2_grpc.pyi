@@ -70,7 +70,8 @@ class ControlStub:
     """Goes on after a job that failed: returns once every rank of it that is still alive has
     asked for this, and the switch is there, with a place in a new job of the same name.
     What follows is as after Join. DEADLINE_EXCEEDED names the ranks that have not asked.
-    FAILED_PRECONDITION: the job has not failed, or this rank was lost or has left.
+    FAILED_PRECONDITION: the job has not failed. PERMISSION_DENIED: this rank has left, or was
+    declared lost while others go on.
     ABORTED: the job was deleted meanwhile. INVALID_ARGUMENT: ranks ask for different world
     sizes, or for one that has no room for all. To ask again is safe: the answer is the same.
     """
@@ -171,7 +172,8 @@ class ControlAsyncStub:
     """Goes on after a job that failed: returns once every rank of it that is still alive has
     asked for this, and the switch is there, with a place in a new job of the same name.
     What follows is as after Join. DEADLINE_EXCEEDED names the ranks that have not asked.
-    FAILED_PRECONDITION: the job has not failed, or this rank was lost or has left.
+    FAILED_PRECONDITION: the job has not failed. PERMISSION_DENIED: this rank has left, or was
+    declared lost while others go on.
     ABORTED: the job was deleted meanwhile. INVALID_ARGUMENT: ranks ask for different world
     sizes, or for one that has no room for all. To ask again is safe: the answer is the same.
     """
@@ -282,7 +284,8 @@ class ControlServicer(metaclass=abc.ABCMeta):
         """Goes on after a job that failed: returns once every rank of it that is still alive has
         asked for this, and the switch is there, with a place in a new job of the same name.
         What follows is as after Join. DEADLINE_EXCEEDED names the ranks that have not asked.
-        FAILED_PRECONDITION: the job has not failed, or this rank was lost or has left.
+        FAILED_PRECONDITION: the job has not failed. PERMISSION_DENIED: this rank has left, or was
+        declared lost while others go on.
         ABORTED: the job was deleted meanwhile. INVALID_ARGUMENT: ranks ask for different world
         sizes, or for one that has no room for all. To ask again is safe: the answer is the same.
         """
