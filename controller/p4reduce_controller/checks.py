@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from p4reduce.control.names import JOB_NAME, MAX_NAME, is_job_name
+
 from p4reduce_controller.job import Cause, RefusedError
 
-MAX_NAME = 100
 MAX_ADDRESS = 262  # a host name's 255, a colon, a port
 
 
@@ -16,12 +17,9 @@ def printable(text: str, longest: int = MAX_NAME) -> str:
 
 def check_name(name: str) -> None:
     """Raise RefusedError unless it can be a job's."""
-    if not name or len(name) > MAX_NAME or not name.isprintable() or name != name.strip():
-        raise RefusedError(
-            Cause.INVALID,
-            f"{name[: MAX_NAME + 1]!r} is no job name: 1 to {MAX_NAME} printable characters, "
-            "no space at either end",
-        )
+    if not is_job_name(name):
+        shown = name[: MAX_NAME + 1]
+        raise RefusedError(Cause.INVALID, f"{shown!r} is no job name: {JOB_NAME}")
 
 
 def check_number(what: str, value: int, lowest: int, highest: int) -> None:

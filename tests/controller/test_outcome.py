@@ -4,6 +4,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from p4reduce.wire import MAX_SLOTS
 from p4reduce_controller.job import SLOTS
 from p4reduce_controller.layout import CPU_PORT, FLOOD_GROUP
 from p4reduce_controller.outcome import Outcome
@@ -22,6 +23,7 @@ def test_numbers_are_those_of_the_program() -> None:
     text = CONSTANTS.read_text()
     assert re.search(rf"FLOOD_GROUP\s*= {FLOOD_GROUP};", text)
     assert re.search(rf"SLOTS\s*= {SLOTS};", text)
+    assert MAX_SLOTS == SLOTS
     assert re.search(rf"#define CPU_PORT {CPU_PORT}\b", text)
 
 

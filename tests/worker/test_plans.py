@@ -206,7 +206,7 @@ def allgather(array: Array, counts: list[int]) -> Plan[Any]:
 
 def grouped(arrays: list[Array], names: str = "abc", threshold: int = 1 << 20) -> Plan[Any]:
     group = Group(Operation.SUM, threshold, None, None, 2)
-    return group.plan(arrays, names[: len(arrays)], None)[0][0]
+    return group.plan(arrays, list(names[: len(arrays)]), None)[0][0]
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import operator
-import threading
+import reprlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from p4reduce.blocks import Array
 from p4reduce.calls import Operation
+from p4reduce.checks import whole_number
 from p4reduce.collective import DTYPES
 
 _ALLOWED = ", ".join(np.dtype(kind).name for kind in DTYPES)
@@ -32,12 +32,6 @@ class SupportsArray(Protocol):
     def __array__(self) -> Array: ...
 
 
-def check_timeout(timeout: float) -> None:
-    """Refuse what cannot be waited for."""
-    if not 0 < timeout < threading.TIMEOUT_MAX:
-        raise ValueError(f"timeout={timeout!r}: seconds above 0 are needed")
-
-
 def check_operation(op: Operation, dtype: np.dtype[Any]) -> None:
     """Refuse what is no operation, or none for this dtype."""
     if not isinstance(op, Operation):
@@ -50,12 +44,30 @@ def any_array(array: SupportsArray) -> Array:
     """Return an argument as an array, of any dtype whose bytes are all there is to it."""
     if not hasattr(array, "__array__"):
         raise TypeError(
-            f"a numpy array is needed, or something with __array__, not {type(array).__name__}"
+            f"array={short(array)}: a numpy array is needed, or something with __array__, not "
+            f"{type(array).__name__}"
         )
+    check_unmasked("array", array)
     source = np.asarray(array)
     if source.dtype.hasobject:
-        raise TypeError(f"dtype {source.dtype}: Python objects cannot be sent; numbers can")
+        raise TypeError(
+            f"array of dtype {source.dtype}: Python objects cannot be sent; numbers can"
+        )
     return source
+
+
+def check_unmasked(argument: str, array: object) -> None:
+    """Refuse masked arrays: what is masked would be sent like the rest."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            f"{argument} is a masked array, and the mask would be lost; {argument}.filled(0) has "
+            "zeros where it is masked"
+        )
+
+
+def short(value: object) -> str:
+    """Return a value as it is written, cut where that is long."""
+    return reprlib.repr(value)
 
 
 def reducible_array(array: SupportsArray, op: Operation) -> Array:
@@ -99,7 +111,9 @@ def output_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Array | None) -
     if out is None:
         return np.empty(shape, dtype)
     if not isinstance(out, np.ndarray):
-        raise TypeError(f"out has to be a numpy array, not {type(out).__name__}")
+        raise TypeError(f"out={short(out)} has to be a numpy array, not {type(out).__name__}")
+    if isinstance(out, np.ma.MaskedArray):
+        raise TypeError("out is a masked array, whose mask would not fit; out.data has none")
     if out.shape != shape or out.dtype != dtype:
         raise ValueError(
             f"out has shape {out.shape} and dtype {out.dtype}, not {shape} and {dtype}"
@@ -118,10 +132,7 @@ def same_memory(one: Array, other: Array) -> bool:
 
 def check_root(root: int, world_size: int) -> int:
     """Return a rank given as an argument."""
-    try:
-        number = operator.index(root)
-    except TypeError:
-        raise TypeError(f"root={root!r}: the number of a rank is needed") from None
+    number = whole_number("root", root, "the number of a rank is needed")
     if not 0 <= number < world_size:
         raise ValueError(f"root={root!r}: there are the ranks 0 to {world_size - 1}")
     return number
@@ -130,7 +141,7 @@ def check_root(root: int, world_size: int) -> int:
 def check_counts(counts: Sequence[int], world_size: int) -> tuple[int, ...]:
     """Return how many rows each rank has, given as an argument."""
     try:
-        numbers = tuple(operator.index(count) for count in counts)
+        numbers = tuple(whole_number("counts", count) for count in counts)
     except TypeError:
         raise TypeError(f"counts={counts!r}: a number of rows for each rank is needed") from None
     if len(numbers) != world_size or min(numbers) < 0:

@@ -13,10 +13,18 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
-from p4reduce.arguments import check_timeout
+from p4reduce.checks import (
+    check_flag,
+    check_seconds,
+    check_text,
+    check_timeout,
+    number_within,
+)
 from p4reduce.collective import Collective
 from p4reduce.collectives import Collectives
+from p4reduce.control.address import ENVIRONMENT, default_address, parse_address
 from p4reduce.control.client import ControlClient
+from p4reduce.control.names import JOB_NAME, is_job_name
 from p4reduce.control.tls import TlsError
 from p4reduce.environment import job_name, placement
 from p4reduce.errors import ClosedError, ConfigurationError
@@ -28,7 +36,7 @@ from p4reduce.ring.fallback import RingSettings
 from p4reduce.session import Session, Settings
 from p4reduce.statistics import Statistics
 from p4reduce.transport import open_port, port_name
-from p4reduce.wire import MAX_WORLD_SIZE
+from p4reduce.wire import MAX_SLOTS, MAX_WORLD_SIZE
 
 T = TypeVar("T")
 
@@ -78,6 +86,7 @@ def init(
         A communicator, to be closed or used as a context manager.
 
     Raises:
+        TypeError, ValueError: an argument is none; names it.
         ConfigurationError: a setting is missing or out of range; names the variables.
         ControllerUnreachableError: nobody answers at the controller's address.
         AdmissionError: the rank is taken, the numbers do not fit the job, no slots are free.
@@ -93,16 +102,25 @@ def init(
         ...     comm.allreduce(gradient, op=p4reduce.MEAN, out=gradient)
     """
     check_timeout(timeout)
-    if slots is not None and slots < 1:
-        raise ValueError(f"slots={slots}: at least 1 is needed, or None for the default")
+    if slots is not None:
+        slots = number_within("slots", slots, 1, MAX_SLOTS, ", or None for the default")
+    for argument, value in (
+        ("controller", controller),
+        ("job", job),
+        ("interface", interface),
+        ("fallback", fallback),
+        ("ring_address", ring_address),
+    ):
+        check_text(argument, value)
+    check_flag("recover", recover)
+    check_seconds("fallback_after", fallback_after)
+    if job is not None and not is_job_name(job):
+        raise ValueError(f"job={job!r}: {JOB_NAME} are needed")
     ring = _ring_settings(fallback, fallback_after, ring_address, recover)
     deadline = time.monotonic() + timeout
     place = placement(rank, world_size)
     port = port_name(interface, place.rank, place.local_rank)
-    try:
-        client = ControlClient(controller)
-    except TlsError as error:
-        raise ConfigurationError(str(error)) from None
+    client = _client(controller)
     settings = Settings(functools.partial(open_port, port, place.rank), timeout, recover)
     membership = Membership(client, place, job_name(job))
     session = join(membership, settings, ring, slots=slots or 0, deadline=deadline)
@@ -236,8 +254,8 @@ class Communicator(Collectives):
         """
         timeout = self._timeout if timeout is None else timeout
         check_timeout(timeout)
-        if world_size is not None and not 1 <= world_size <= MAX_WORLD_SIZE:
-            raise ValueError(f"world_size={world_size}: 1 to {MAX_WORLD_SIZE} are possible")
+        if world_size is not None:
+            world_size = number_within("world_size", world_size, 1, MAX_WORLD_SIZE)
         self._check_process()
         session = form_anew(self._session, world_size or 0, timeout)
         with self._lock:
@@ -276,6 +294,19 @@ class Communicator(Collectives):
         self._finalizer()
 
 
+def _client(controller: str | None) -> ControlClient:
+    address = controller or default_address()
+    try:
+        parse_address(address)
+    except ValueError as error:
+        what = "controller" if controller else ENVIRONMENT
+        raise ConfigurationError(f"{what}={address}: {error}") from None
+    try:
+        return ControlClient(address)
+    except TlsError as error:
+        raise ConfigurationError(str(error)) from None
+
+
 def _ring_settings(
     fallback: str | None, after: float, address: str | None, recover: bool
 ) -> RingSettings | None:
@@ -285,8 +316,6 @@ def _ring_settings(
         raise ValueError(f"fallback={fallback!r}: 'ring' is the one there is, or None")
     if not recover:
         raise ValueError("fallback='ring' needs recover=True: it is a way to go on")
-    if not 0 <= after < threading.TIMEOUT_MAX:
-        raise ValueError(f"fallback_after={after!r}: seconds from 0 on are needed")
     return RingSettings(after, address)
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from p4reduce.checks import whole_number
 from p4reduce.errors import ConfigurationError
 from p4reduce.wire import MAX_WORLD_SIZE
 
@@ -63,6 +64,7 @@ def placement(
         environ: of the process.
 
     Raises:
+        TypeError: an argument is no integer.
         ConfigurationError: something is missing, no number, out of range, or P4REDUCE_… says
             otherwise than the launcher; names the variables.
     """
@@ -81,8 +83,10 @@ def placement(
     source = source or OWN
     if rank is None:
         rank = _number(environ, source.rank, "rank", from_environment)
+    rank = whole_number("rank", rank)
     if world_size is None:
         world_size = _number(environ, source.world_size, "world_size", from_environment)
+    world_size = whole_number("world_size", world_size)
     if not 1 <= world_size <= MAX_WORLD_SIZE:
         raise ConfigurationError(
             f"world size {world_size} is not within 1 to {MAX_WORLD_SIZE}, as many ranks as a "

@@ -15,19 +15,22 @@ at most a block an array: 19 kB of ResNet-50's 102 MB (161 arrays, of which 32 a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from p4reduce.arguments import SupportsArray, output_like, reducible_array
+from p4reduce.arguments import SupportsArray, output_like, reducible_array, short
 from p4reduce.blocks import Absent, Array, Blocks
 from p4reduce.calls import Call, Operation
+from p4reduce.checks import name_of, whole_number
 from p4reduce.noise import check_seed
 from p4reduce.plans import Plan
 from p4reduce.precision import lane_format
 from p4reduce.wire import Format
+
+T = TypeVar("T")
 
 FUSION_THRESHOLD = 4 << 20
 """Bytes of a fused buffer, at most; a larger array goes by itself. docs/collectives.md has what
@@ -58,11 +61,19 @@ class Group:
         outs: Sequence[Array | None] | None,
     ) -> tuple[list[Plan[None]], Callable[[], list[Array]]]:
         """Return what to run, in order, and the results for when all of it has been."""
-        if self.threshold < 0:
-            raise ValueError(f"fusion_threshold={self.threshold}: bytes, or 0 for none, are needed")
+        wanted = "bytes, or 0 for none, are needed"
+        if whole_number("fusion_threshold", self.threshold, wanted) < 0:
+            raise ValueError(f"fusion_threshold={self.threshold}: {wanted}")
+        arrays = _listed("arrays", arrays)
+        names = None if names is None else _listed("names", names)
+        outs = None if outs is None else _listed("outs", outs)
         for what, some in (("names", names), ("outs", outs)):
             if some is not None and len(some) != len(arrays):
-                raise ValueError(f"there are {len(some)} {what} for {len(arrays)} arrays")
+                raise ValueError(
+                    f"{what}={short(some)}: {len(some)} {what} for {len(arrays)} arrays"
+                )
+        for name in names or ():
+            name_of(name)
         members = []
         for n, given in enumerate(arrays):
             array = reducible_array(given, self.op)
@@ -127,6 +138,12 @@ class Group:
 
         source = Blocks(buffer, lanes.lanes, private=True)
         return Plan(call, source, Blocks(sums, lanes.lanes), unpack, lanes, seed)
+
+
+def _listed(argument: str, values: Iterable[T]) -> list[T]:
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise TypeError(f"{argument}={values!r}: a sequence is needed")
+    return list(values)
 
 
 def _part(buffer: Array, start: int, like: Array) -> Array:

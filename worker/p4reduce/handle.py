@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from p4reduce.arguments import check_timeout
+from p4reduce.checks import check_seconds
 from p4reduce.collective import Collective
 
 T = TypeVar("T")
@@ -40,8 +40,7 @@ class Handle(Generic[T]):
             for stream in self._streams:
                 stream.wait(None)
         else:
-            if timeout != 0:
-                check_timeout(timeout)
+            check_seconds("timeout", timeout)
             end = time.monotonic() + timeout
             for stream in self._streams:
                 stream.wait(max(end - time.monotonic(), 0.0))

@@ -10,10 +10,10 @@ Lea and Flood, OOPSLA 2014), whose n-th output is mix(key + n * gamma).
 
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 import numpy.typing as npt
+
+from p4reduce.checks import whole_number
 
 NOISE_BITS = 16
 """Of each number."""
@@ -71,10 +71,7 @@ def check_seed(seed: int | None) -> int | None:
     """
     if seed is None:
         return None
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        raise TypeError(f"seed={seed!r}: an integer is needed, or None") from None
+    number = whole_number("seed", seed, "an integer is needed, or None")
     if number < 0:
         raise ValueError(f"seed={seed}: an integer of 0 or more is needed")
     return number

@@ -27,6 +27,7 @@ from p4reduce.arguments import (
 )
 from p4reduce.blocks import Absent, Array, Blocks, Part, Pieces, RawBlocks, Source, Target
 from p4reduce.calls import Call, Operation
+from p4reduce.checks import check_flag, name_of
 from p4reduce.noise import Noise, check_seed
 from p4reduce.precision import lane_format
 from p4reduce.sparse import SparseArray, is_sparse, to_runs
@@ -79,7 +80,7 @@ def allreduce(
     result = output_like(source, out)
     lanes = lane_format(source.dtype, precision, world_size)
     return Plan(
-        Call("allreduce", source.dtype.name, source.size, op, name=name or ""),
+        Call("allreduce", source.dtype.name, source.size, op, name=name_of(name)),
         Blocks(np.ascontiguousarray(source).reshape(-1), lanes.lanes),
         Blocks(result.reshape(-1), lanes.lanes),
         lambda: result,
@@ -100,10 +101,11 @@ def allreduce_sparse(
     world_size: int,
 ) -> Plan[Any]:
     """An all-reduce with other ideas of how an array is stored; other ranks may have it dense."""
+    check_flag("dense", dense)
     runs, shape, give_back = to_runs(array)
     dtype = runs.values.dtype
     check_operation(op, dtype)
-    call = Call("allreduce", dtype.name, runs.size, op, name=name or "")
+    call = Call("allreduce", dtype.name, runs.size, op, name=name_of(name))
     lanes = lane_format(dtype, precision, world_size)
     source = runs.source(lanes.lanes)
     seed = check_seed(seed)
@@ -128,7 +130,7 @@ def broadcast(
     root = check_root(root, world_size)
     mine = any_array(array)
     result = output_like(mine, out)
-    call = Call("broadcast", describe_dtype(mine.dtype), mine.size, root=root, name=name or "")
+    call = Call("broadcast", describe_dtype(mine.dtype), mine.size, root=root, name=name_of(name))
     received = RawBlocks(result)
     nothing = Absent(received.dtype, len(received))
     if rank != root:
@@ -153,7 +155,7 @@ def reduce(
     """Everybody has all blocks, and the root keeps them."""
     root = check_root(root, world_size)
     mine = reducible_array(array, op)
-    call = Call("reduce", mine.dtype.name, mine.size, op, root, name or "")
+    call = Call("reduce", mine.dtype.name, mine.size, op, root, name_of(name))
     lanes = lane_format(mine.dtype, precision, world_size)
     seed = check_seed(seed)
     source = Blocks(np.ascontiguousarray(mine).reshape(-1), lanes.lanes)
@@ -199,7 +201,7 @@ def reduce_scatter(
     shape = _shape_of_rows(mine)
     call = Call(
         *("reduce_scatter", mine.dtype.name, mine.size, op),
-        name=name or "",
+        name=name_of(name),
         details=f"rows of {shape}",
         pieces=tuple((f"part of rank {n}", part.size) for n, part in enumerate(parts)),
     )
@@ -219,7 +221,7 @@ def allgather_counts(
         "allgather",
         describe_dtype(mine.dtype),
         0,
-        name=name or "",
+        name=name_of(name),
         details=f"rows of {_shape_of_rows(mine)}, counts asked for",
     )
     return Plan(call, RawBlocks(mine_of_all), RawBlocks(counts), lambda: tuple(counts.tolist()))
@@ -251,7 +253,7 @@ def allgather(
     sources[rank], targets[rank] = targets[rank], sources[rank]
     call = Call(
         *("allgather", describe_dtype(mine.dtype), result.size),
-        name=name or "",
+        name=name_of(name),
         details=f"rows of {_shape_of_rows(mine)}, counts {list(rows)}",
     )
     return Plan(call, Pieces(sources), Pieces(targets), lambda: result)

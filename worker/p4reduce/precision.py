@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.calls import Operation
+from p4reduce.checks import number_within
 from p4reduce.quantise import Quantiser
 from p4reduce.stochastic import largest_world_size
 from p4reduce.wire import MAX_WORLD_SIZE, Format
@@ -85,8 +86,7 @@ def error_bound(
     Raises:
         ValueError: see `Communicator.allreduce`; a magnitude that is negative or not finite.
     """
-    if not 1 <= world_size <= MAX_WORLD_SIZE:
-        raise ValueError(f"world_size={world_size}: 1 to {MAX_WORLD_SIZE} is needed")
+    world_size = number_within("world_size", world_size, 1, MAX_WORLD_SIZE)
     magnitudes = np.asarray(largest, np.float64)
     if not (np.isfinite(magnitudes).all() and (magnitudes >= 0).all()):
         raise ValueError(f"largest={largest!r}: finite magnitudes of 0 or more are needed")

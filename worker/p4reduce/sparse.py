@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.arguments import SupportsArray, check_dtype
+from p4reduce.arguments import SupportsArray, check_dtype, check_unmasked, short
 from p4reduce.blocks import Array, Indices
 from p4reduce.errors import ValueRangeError
 from p4reduce.sparse_blocks import Runs, SparseSums
@@ -94,7 +94,7 @@ def to_runs(array: SparseArray) -> tuple[Runs, tuple[int, ...], Callable[[Sparse
     if _is_scipys(array):
         return _scipy_to_runs(array), array.shape, lambda sums: _scipy_of(sums, array)
     raise TypeError(
-        "SparseRows, SparseBlocks or a scipy.sparse matrix is needed, not "
+        f"array={short(array)}: SparseRows, SparseBlocks or a scipy.sparse matrix is needed, not "
         f"{type(array).__name__}; dense arrays go to allreduce"
     )
 
@@ -189,6 +189,8 @@ def _rows_of(sums: SparseSums, shape: tuple[int, ...]) -> SparseRows:
 def _checked(
     numbers: SupportsArray, values: SupportsArray, of_numbers: str, of_values: str
 ) -> tuple[Indices, Array]:
+    check_unmasked(of_numbers, numbers)
+    check_unmasked(of_values, values)
     which, contents = np.asarray(numbers), np.asarray(values)
     if which.ndim != 1 or (which.dtype.kind not in "iu" and len(which)):
         raise TypeError(

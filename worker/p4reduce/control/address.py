@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from pathlib import Path
 
 ENVIRONMENT = "P4REDUCE_CONTROLLER"
+_HOST = re.compile(r"[\w.-]{1,255}")
 
 
 def default_address() -> str:
@@ -21,6 +23,30 @@ def default_address() -> str:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     directory = Path(runtime, "p4reduce") if runtime else Path("/tmp", f"p4reduce-{os.getuid()}")
     return f"unix:{directory / 'controller.sock'}"
+
+
+def parse_address(text: str) -> tuple[str, int] | None:
+    """Read "host:9559", "127.0.0.1:9559", "[::1]:9559", or "unix:PATH", which is None.
+
+    Raises:
+        ValueError: it is none of these; names what it reads.
+    """
+    if text.startswith("unix:"):
+        if not text.removeprefix("unix:").removeprefix("//"):
+            raise ValueError(f"{text!r} has no path after 'unix:'")
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not host:
+        raise ValueError(f"{text!r} is not of the form HOST:PORT or unix:PATH")
+    if not (port.isascii() and port.isdigit()) or int(port) > 0xFFFF:
+        raise ValueError(f"port {port!r} of {text!r} is not within 0 to 65535")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"write an IPv6 address in brackets: [{host}]:{port}")
+    elif not _HOST.fullmatch(host):
+        raise ValueError(f"{host!r} of {text!r} is neither a host's name nor its IP address")
+    return host, int(port)
 
 
 def is_local(address: str) -> bool:

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of numbers, names and switches given as arguments.
+
+Errors name the argument and its value: TypeError and ValueError, as everywhere.
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+_FLAGS = (bool, np.bool_)
+
+
+def whole_number(argument: str, value: Any, needed: str = "an integer is needed") -> int:
+    """Return an integer of any type, which True and False are not. Raises TypeError."""
+    try:
+        if not isinstance(value, _FLAGS):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise TypeError(f"{argument}={value!r}: {needed}")
+
+
+def number_within(argument: str, value: Any, lowest: int, highest: int, hint: str = "") -> int:
+    """Return an integer that is within the two. Raises TypeError, ValueError."""
+    number = whole_number(argument, value)
+    if not lowest <= number <= highest:
+        raise ValueError(f"{argument}={number}: {lowest:,} to {highest:,} are possible{hint}")
+    return number
+
+
+def check_timeout(timeout: Any) -> None:
+    """Refuse what cannot be waited for. Raises TypeError, ValueError."""
+    _check_number("timeout", timeout)
+    if not 0 < timeout < threading.TIMEOUT_MAX:
+        raise ValueError(f"timeout={timeout!r}: seconds above 0 are needed")
+
+
+def check_seconds(argument: str, value: Any) -> None:
+    """Refuse what is no time from 0 on. Raises TypeError, ValueError."""
+    _check_number(argument, value)
+    if not 0 <= value < threading.TIMEOUT_MAX:
+        raise ValueError(f"{argument}={value!r}: seconds from 0 on are needed")
+
+
+def check_text(argument: str, value: Any) -> None:
+    """Refuse what is neither a string nor None. Raises TypeError."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{argument}={value!r}: a string is needed, or None")
+
+
+def check_flag(argument: str, value: Any) -> None:
+    """Refuse what is neither True nor False. Raises TypeError."""
+    if not isinstance(value, _FLAGS):
+        raise TypeError(f"{argument}={value!r}: True or False is needed")
+
+
+def name_of(name: Any) -> str:
+    """Return a collective's name; that of none is empty. Raises TypeError."""
+    check_text("name", name)
+    return str(name or "")
+
+
+def _check_number(argument: str, value: Any) -> None:
+    if not isinstance(value, Real) or isinstance(value, _FLAGS):
+        raise TypeError(f"{argument}={value!r}: a number of seconds is needed")

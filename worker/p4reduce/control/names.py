@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What jobs can be called."""
+
+from __future__ import annotations
+
+MAX_NAME = 100
+JOB_NAME = f"1 to {MAX_NAME} printable characters, no space at either end"
+
+
+def is_job_name(name: str) -> bool:
+    """Whether a job can be called that: `JOB_NAME`."""
+    return 0 < len(name) <= MAX_NAME and name.isprintable() and name == name.strip()
