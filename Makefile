@@ -9,10 +9,10 @@ PYTHON := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 PACKAGES := worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab model/p4reduce_model
 
-# What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, NET=mininet|local,
-# BW=Mbit/s; `make run` also COMPRESSION=cat (or another name; a wrong one lists all), or
-# FAULT=kill-worker|restart-switch|restart-controller. All but the first go through the
-# environment.
+# What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, BW=Mbit/s; `make run` also
+# NET=mininet|local (the lab is a Mininet network), COMPRESSION=cat (or another name; a wrong one
+# lists all), or FAULT=kill-worker|restart-switch|restart-controller. All but the first go through
+# the environment.
 WORKERS ?= 4
 
 .PHONY: help

@@ -10,7 +10,7 @@ from pathlib import Path
 from p4reduce_lab import bmv2, mininet_net
 from p4reduce_lab.bmv2 import Bmv2Switch
 from p4reduce_lab.embedded import EmbeddedSwitch
-from p4reduce_lab.errors import LabError, UnavailableError
+from p4reduce_lab.errors import ArgumentsError, UnavailableError
 from p4reduce_lab.launch import SwitchLauncher
 
 NAMES = {"embedded": "embedded switch", "bmv2": "BMv2 (simple_switch_grpc)"}
@@ -63,7 +63,12 @@ class Choice:
 
 
 def choose(
-    switch: str, network: str, *, bandwidth: float | None = None, nearest_to_real: bool = False
+    switch: str,
+    network: str,
+    *,
+    bandwidth: float | None = None,
+    nearest_to_real: bool = False,
+    only_mininet: bool = False,
 ) -> Choice:
     """Picks what "auto" stands for, and makes sure that the rest can run here.
 
@@ -73,12 +78,16 @@ def choose(
         bandwidth: Mbit/s a link; only Mininet has any.
         nearest_to_real: What "auto" prefers: BMv2 and Mininet where they are installed, or else
             what needs nothing and starts at once.
+        only_mininet: "auto" is Mininet, and "local" is refused: the lab's hosts are its.
 
     Raises:
         UnavailableError: it cannot; the message says what is missing.
-        LabError: the arguments contradict each other.
+        ArgumentsError: the arguments contradict each other.
     """
-    picked_network, why_network = _pick_network(network, bandwidth, nearest_to_real)
+    if only_mininet:
+        picked_network, why_network = _mininet_of_the_lab(network)
+    else:
+        picked_network, why_network = _pick_network(network, bandwidth, nearest_to_real)
     picked_switch, why_switch = _pick_switch(
         switch, nearest_to_real and picked_network == "mininet"
     )
@@ -91,10 +100,22 @@ def choose(
     )
 
 
+def _mininet_of_the_lab(network: str) -> tuple[str, str]:
+    """Return the only network that will do, and the reason."""
+    if network == "local":
+        raise ArgumentsError(
+            "NET=local is not possible here: the lab is a Mininet network. Leave NET out, or see "
+            "`p4reduce-lab up` for a switch without one"
+        )
+    if obstacle := mininet_net.unavailable():
+        raise UnavailableError(f"the lab, a Mininet network, cannot run here: {obstacle}")
+    return "mininet", "NET as asked" if network == "mininet" else "the lab is a Mininet network"
+
+
 def _pick_network(network: str, bandwidth: float | None, nearest_to_real: bool) -> tuple[str, str]:
     """Return the network and the reason, which is empty where there is none to give."""
     if network == "local" and bandwidth is not None:
-        raise LabError(f"BW={bandwidth:g} takes NET=mininet: only its links can be limited")
+        raise ArgumentsError(f"BW={bandwidth:g} takes NET=mininet: only its links can be limited")
     obstacle = mininet_net.unavailable()
     if network == "mininet" or bandwidth is not None:
         wish = "NET=mininet" if network == "mininet" else f"BW={bandwidth:g}, for Mininet's links,"

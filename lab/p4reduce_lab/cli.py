@@ -36,10 +36,25 @@ network_option = click.option(
     show_default=True,
     help="What connects workers and switch. [environment: NET]",
 )
+
+
+def _possible_bandwidth(
+    context: click.Context, option: click.Parameter, bandwidth: float | None
+) -> float | None:
+    from p4reduce_lab.mininet_net import check_bandwidth
+
+    try:
+        check_bandwidth(bandwidth)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return bandwidth
+
+
 bandwidth_option = click.option(
     "--bandwidth",
     type=float,
     envvar="BW",
+    callback=_possible_bandwidth,
     metavar="MBIT/S",
     help="Of each of Mininet's links. [environment: BW; default: not limited]",
 )
@@ -241,9 +256,12 @@ def up(ports: int, output: Path, switch: str, net: str) -> None:
 @click.option("--hosts", "-n", type=WORKERS, default=4, show_default=True, help="How many.")
 @lab_output_option
 @switch_option
+@network_option
 @bandwidth_option
 @pcap_option
-def lab(hosts: int, output: Path, switch: str, bandwidth: float | None, pcap: bool) -> None:
+def lab(
+    hosts: int, output: Path, switch: str, net: str, bandwidth: float | None, pcap: bool
+) -> None:
     """Leave a Mininet network with a switch and its controller up, with Mininet's prompt.
 
     On its hosts one can ping, capture, and start workers by hand. Takes root.
@@ -251,7 +269,7 @@ def lab(hosts: int, output: Path, switch: str, bandwidth: float | None, pcap: bo
     from p4reduce_lab.choice import choose
     from p4reduce_lab.lab import stay_in_lab
 
-    choice = choose(switch, "mininet", bandwidth=bandwidth, nearest_to_real=True)
+    choice = choose(switch, net, bandwidth=bandwidth, nearest_to_real=True, only_mininet=True)
     stay_in_lab(replace(choice, pcap=pcap), hosts, output)
 
 

@@ -18,6 +18,12 @@ class UnavailableError(LabError):
     exit_code = 2
 
 
+class ArgumentsError(LabError):
+    """Arguments contradict each other; the message says which."""
+
+    exit_code = 2
+
+
 class Interrupted(BaseException):
     """A signal asks the command to end. Not an Exception, so that no handler swallows it."""
 

@@ -34,6 +34,14 @@ MAX_BANDWIDTH = 1000.0  # Mbit/s; what Mininet's TCLink takes
 TOOLS = {"mnexec": "mininet", "ip": "iproute2", "ethtool": "ethtool"}
 
 
+def check_bandwidth(bandwidth: float | None) -> None:
+    """Refuse what no link can be limited to. Raises ValueError."""
+    if bandwidth is not None and not 0 < bandwidth <= MAX_BANDWIDTH:
+        raise ValueError(
+            f"a bandwidth of {bandwidth:g} Mbit/s; it must be above 0 and at most {MAX_BANDWIDTH:g}"
+        )
+
+
 def unavailable() -> str | None:
     """Why there can be no Mininet network here, with what to do about it; None if there can."""
     if os.geteuid() != 0:
@@ -87,11 +95,10 @@ class MininetNetwork:
             raise UnavailableError(f"no Mininet network: {reason}")
         if not 1 <= hosts <= MAX_HOSTS:
             raise LabError(f"{hosts} hosts; Mininet networks here have 1 to {MAX_HOSTS}")
-        if bandwidth is not None and not 0 < bandwidth <= MAX_BANDWIDTH:
-            raise LabError(
-                f"a bandwidth of {bandwidth:g} Mbit/s; it must be above 0 and at most "
-                f"{MAX_BANDWIDTH:g}"
-            )
+        try:
+            check_bandwidth(bandwidth)
+        except ValueError as error:
+            raise LabError(str(error)) from None
         self._hosts = hosts
         self._bandwidth = bandwidth
         self._mininet = _modules()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from p4reduce_lab import bmv2, mininet_net
 from p4reduce_lab.choice import choose
-from p4reduce_lab.errors import LabError, UnavailableError
+from p4reduce_lab.errors import ArgumentsError, UnavailableError
 
 NO_MININET = "Mininet needs root: run it with sudo"
 NO_BMV2 = "simple_switch_grpc is not on PATH: install p4lang-bmv2 (docs/bmv2.md)"
@@ -58,8 +58,33 @@ def test_a_bandwidth_takes_mininet() -> None:
     choice = choose("auto", "auto", bandwidth=100.0)
     assert (choice.network, choice.bandwidth) == ("mininet", 100.0)
     assert "links of 100 Mbit/s" in choice.text
-    with pytest.raises(LabError, match="BW=100 takes NET=mininet"):
+    with pytest.raises(ArgumentsError, match="BW=100 takes NET=mininet"):
         choose("auto", "local", bandwidth=100.0)
+
+
+@pytest.mark.parametrize("machine", ["mininet bmv2"], indirect=True)
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(
+    ("network", "why"), [("auto", "the lab is a Mininet network"), ("mininet", "NET as asked")]
+)
+def test_the_lab_is_a_mininet_network_and_says_why(network: str, why: str) -> None:
+    choice = choose("embedded", network, nearest_to_real=True, only_mininet=True)
+    assert choice.network == "mininet"
+    assert choice.text.endswith(f"(SWITCH as asked; {why})")
+
+
+@pytest.mark.parametrize("machine", ["mininet bmv2", ""], indirect=True)
+@pytest.mark.usefixtures("machine")
+def test_the_lab_refuses_to_be_anything_else() -> None:
+    with pytest.raises(ArgumentsError, match=r"NET=local .* the lab is a Mininet network"):
+        choose("auto", "local", only_mininet=True)
+
+
+@pytest.mark.parametrize("machine", [""], indirect=True)
+@pytest.mark.usefixtures("machine")
+def test_the_lab_without_mininet_says_what_is_missing() -> None:
+    with pytest.raises(UnavailableError, match=f"the lab.* cannot run here: {NO_MININET}"):
+        choose("auto", "auto", only_mininet=True)
 
 
 @pytest.mark.parametrize("machine", [""], indirect=True)

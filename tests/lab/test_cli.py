@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from p4reduce_lab.cli import commands
 
 LAB = [sys.executable, "-m", "p4reduce_lab"]
 # A system that runs elsewhere; nothing here talks to it.
@@ -51,6 +53,28 @@ def test_an_unknown_compression_is_refused_at_once_with_the_known_ones() -> None
     assert "Invalid value for '--compression': compression 'gzip'" in done.stderr
     assert "topk:SHARE" in done.stderr
     assert "Switch:" not in done.stdout
+
+
+def test_the_lab_refuses_another_network_at_once() -> None:
+    done = lab("lab", NET="local")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "NET=local is not possible here: the lab is a Mininet network" in done.stderr
+
+
+@pytest.mark.parametrize("bandwidth", ["-1", "0", "nan", "5000", "inf", "abc"])
+@pytest.mark.parametrize(("command", "net"), [("run", "auto"), ("run", "local"), ("lab", "auto")])
+def test_a_senseless_bandwidth_is_refused_at_once(command: str, net: str, bandwidth: str) -> None:
+    done = CliRunner().invoke(commands, [command], env={"BW": bandwidth, "NET": net})
+    assert done.exit_code == 2
+    assert "Invalid value for '--bandwidth'" in done.output
+    assert bandwidth in done.output
+    assert "Switch:" not in done.output
+
+
+def test_a_bandwidth_without_links_to_limit_is_refused_at_once() -> None:
+    done = lab("run", BW="100", NET="local")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "BW=100 takes NET=mininet" in done.stderr
 
 
 def test_bmv2_where_it_is_not_says_what_to_install() -> None:
