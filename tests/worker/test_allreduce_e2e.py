@@ -25,8 +25,8 @@ SIZES = [
     *((SLOTS // 2 - 1) * BLOCK, SLOTS // 2 * BLOCK, (SLOTS // 2 + 1) * BLOCK),
     *((SLOTS - 1) * BLOCK, (SLOTS + 1) * BLOCK, 2 * SLOTS * BLOCK + 7),
 ]
-# Pairs of world size and faults, each of both in some.
-WORLDS = [(1, 10), (2, 0), (2, 10), (3, 1), (4, 0), (4, 10), (5, 1), (8, 1)]
+# Pairs of world size and faults: each of 1 to 8, and each rate, here and among the floats.
+WORLDS = [(1, 10), (2, 0), (2, 10), (3, 1), (4, 0), (4, 10), (5, 1), (6, 1), (7, 0), (8, 1)]
 
 
 def inputs(rng: np.random.Generator, world: int, size: int, dtype: type) -> list[Array]:
@@ -94,8 +94,10 @@ def test_int32_is_exact(system: System, rng: np.random.Generator, world: int, fa
         (3, 10, np.float32, p4reduce.MEAN),
         (4, 1, np.float32, p4reduce.SUM),
         (4, 10, np.float16, p4reduce.MEAN),
+        (5, 10, np.float64, p4reduce.MEAN),
         (6, 0, np.float32, p4reduce.SUM),
         (7, 1, np.float64, p4reduce.SUM),
+        (8, 0, np.float16, p4reduce.SUM),
     ],
     indirect=["faults"],
 )
@@ -115,7 +117,7 @@ def test_floats_are_within_the_bound(
 
 @pytest.mark.parametrize(
     ("world", "faults", "dtype"),
-    [(4, 0, np.float32), (2, 1, np.int32)],
+    [(4, 0, np.float32), (2, 1, np.int32), (2, 10, np.int32), (8, 0, np.float32)],
     indirect=["faults"],
 )
 def test_several_megabytes(
