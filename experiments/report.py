@@ -294,7 +294,8 @@ def plot_switch(runs: dict[str, list[dict[str, Any]]], path: Path) -> None:
         1, len(runs), figsize=(WIDTH, 4.6), squeeze=False, layout="constrained"
     )
     methods = dict.fromkeys(result["method"] for results in runs.values() for result in results)
-    others = iter(COLOURS)
+    taken = {style["color"] for style in STYLES.values()}
+    others = iter(colour for colour in COLOURS if colour not in taken)
     styles = {
         method: STYLES.get(method) or {"color": next(others), "linewidth": 1.4}
         for method in methods

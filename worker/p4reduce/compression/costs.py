@@ -189,8 +189,8 @@ class SwitchLink:
     """A rank's full-duplex link to the switch, priced in seconds by docs/protocol.md.
 
     A collective's stripes advance side by side, one round trip a round, each direction of the link
-    at its own rate. So it takes what is longest of: the bytes up, the bytes down, and the rounds of
-    the longest stripe; before that one round trip opens the stripes.
+    at its own rate. So it takes what is longest of: the bytes up, the bytes down, the handling of
+    all frames, and the rounds of the longest stripe; before that one round trip opens the stripes.
 
     Attributes:
         workers: world size n.
