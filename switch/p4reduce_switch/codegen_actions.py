@@ -48,9 +48,16 @@ class ActionEmitter:
                 _EMITTERS[statement.op](self, *statement.args)
 
     def _if(self, statement: ir.If) -> None:
-        condition, _ = self._expressions.condition(statement.condition)
-        with self._writer.block(f"if {condition}:"):
-            self.statements(statement.then)
+        keyword = "if"
+        while True:
+            condition, _ = self._expressions.condition(statement.condition)
+            with self._writer.block(f"{keyword} {condition}:"):
+                self.statements(statement.then)
+            match statement.otherwise:
+                case (ir.If() as following,):
+                    statement, keyword = following, "elif"
+                case _:
+                    break
         if statement.otherwise:
             with self._writer.block("else:"):
                 self.statements(statement.otherwise)

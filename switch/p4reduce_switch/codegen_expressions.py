@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from . import program as ir
 from .codegen_text import Names
+from .loader_json import LoadError
+from .loader_limits import MAX_TEXT, MAX_VALUE_BITS
 from .program import Expr, FieldRef
 
 __all__ = ["ATOM", "OR", "SUM", "Code", "Expressions"]
@@ -49,6 +51,10 @@ class Code:
 
 
 def _code(text: str, precedence: int, low: int, high: int, ones: int | None = None) -> Code:
+    if len(text) > MAX_TEXT:
+        raise LoadError(f"an expression of more than {MAX_TEXT} characters: {text[:60]} …")
+    if max(low.bit_length(), high.bit_length()) > MAX_VALUE_BITS:
+        raise LoadError(f"a value of more than {MAX_VALUE_BITS} bits: {text[:60]} …")
     if low < 0:
         return Code(text, precedence, low, high, 0)
     bits = (1 << high.bit_length()) - 1

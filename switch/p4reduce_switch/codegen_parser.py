@@ -148,7 +148,12 @@ class _Emitter:
             self._writer.line(f"{self._names.offset(name)} = {offset}")
 
     def _advance(self, bits: ir.Expr, at: int | None) -> int | None:
-        if isinstance(bits, ir.Const) and bits.value % 8 == 0 and at is not None:
+        if (
+            isinstance(bits, ir.Const)
+            and bits.value % 8 == 0
+            and bits.value >= 0
+            and at is not None
+        ):
             with self._writer.block(f"if _size < {at + bits.value // 8}:"):
                 self._fail("PacketTooShort", at)
             return at + bits.value // 8

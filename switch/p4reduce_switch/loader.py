@@ -38,16 +38,24 @@ def load(config: bytes | str) -> ir.Program:
         LoadError: `config` is not BMv2 JSON, or needs what this switch does not support.
     """
     try:
-        root = json.loads(config)
+        root = json.loads(config, parse_constant=_no_number)
+    except RecursionError:
+        raise LoadError("not the BMv2 JSON format: lists or objects nested too deeply") from None
     except (ValueError, UnicodeDecodeError) as error:
         raise LoadError(f"not JSON: {error}") from None
     if not isinstance(root, dict):
         raise LoadError("the JSON is not an object; p4c's output for BMv2 is")
     try:
         return _load_program(root)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+    except RecursionError:
+        raise LoadError("a part of the program is nested too deeply") from None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         # The checks of the parts are for what p4c can produce; damaged JSON ends up here.
         raise LoadError(f"not the BMv2 JSON format: {type(error).__name__}: {error}") from error
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is not a number in JSON")
 
 
 def _load_program(root: Json) -> ir.Program:

@@ -9,7 +9,17 @@ from . import program as ir
 from .loader_context import Context
 from .loader_elements import load_stack_or_union_primitive, with_siblings
 from .loader_expressions import Params
-from .loader_json import Json, as_number, as_text, constant_of, refusal, source_of
+from .loader_json import (
+    Json,
+    LoadError,
+    as_number,
+    as_text,
+    as_width,
+    constant_of,
+    refusal,
+    source_of,
+)
+from .loader_limits import MAX_DEPTH
 from .loader_primitives import load_primitive
 from .program import Source, Statement
 
@@ -22,7 +32,7 @@ def load_action(context: Context, item: Json) -> ir.Action:
         ir.Param(
             index,
             as_text(param["name"], "the name of an action parameter"),
-            as_number(param["bitwidth"], f"the width of parameter {param['name']}", 1),
+            as_width(param["bitwidth"], f"parameter {param['name']}"),
         )
         for index, param in enumerate(item["runtime_data"])
     )
@@ -41,6 +51,7 @@ class _Body:
         self._context = context
         self._primitives = primitives
         self._params = params
+        self._depth = 0
 
     def block(self, start: int, end: int, source: Source) -> tuple[Statement, ...]:
         """Primitives start..end-1, with p4c's forward jumps turned into conditionals again."""
@@ -68,8 +79,12 @@ class _Body:
         if target - 1 > index and last["op"] == "_jump":
             then_end = target - 1
             after = _jump_target(last["parameters"][0], target - 1, end, source)
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise LoadError(f"{source}: more than {MAX_DEPTH} conditionals within each other")
         then = self.block(index + 1, then_end, source)
         otherwise = self.block(target, after, source)
+        self._depth -= 1
         return ir.If(condition, then, otherwise), after
 
     def _plain(self, item: Json, source: Source) -> Sequence[Statement]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from . import program as ir
 from .hashes import ALGORITHMS
 from .loader_context import Context
-from .loader_json import Json, LoadError, as_number, find, refusal, source_of
+from .loader_json import Json, LoadError, as_hex, as_width, find, refusal, source_of
 from .program import FieldRef, Source
 
 __all__ = ["check_algorithm", "load_calculation", "load_checksums", "usable_calculation"]
@@ -25,8 +25,8 @@ def load_calculation(context: Context, item: Json) -> ir.Calculation:
         if kind == "payload":
             with_payload = True
         elif kind == "hexstr":
-            width = as_number(part["bitwidth"], "the width of a constant in a calculation", 1)
-            inputs.append(ir.ConstBits(int(part["value"], 16), width))
+            width = as_width(part["bitwidth"], "a constant in a calculation")
+            inputs.append(ir.ConstBits(as_hex(part["value"], "a constant"), width))
         elif kind == "header":
             header = context.headers.header(part["value"], source)
             context.headers.check_fixed("calculation", (header,), source)

@@ -8,12 +8,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from . import program as ir
 from .header_stacks import HeaderStack, at_index
 from .loader_headers import Headers
-from .loader_json import Json, LoadError, as_number, as_text, refusal
+from .loader_json import Json, LoadError, as_hex, as_number, as_text, as_width, refusal
+from .loader_limits import MAX_DEPTH, MAX_PARTS
 from .program import FieldRef, Source
 
 __all__ = ["UNSUPPORTED_VALUES", "Expressions", "Params", "unwrapped"]
@@ -44,6 +46,7 @@ class Expressions:
 
     def __init__(self, headers: Headers) -> None:
         self._headers = headers
+        self._depth = 0
 
     # -- By what they are for ----------------------------------------------------------------------
 
@@ -79,12 +82,25 @@ class Expressions:
         if not isinstance(item, dict) or item.get("op") != "dereference_header_stack":
             return None
         stack = self._headers.stack(item["left"]["value"], source)
-        return stack, self.data(item["right"], source, params)
+        index = self.data(item["right"], source, params)
+        # Each element is compared with the index, and so each with that in it.
+        most = MAX_PARTS // len(stack.elements)
+        if sum(1 for _ in islice(ir.walk(index), most + 1)) > most:
+            raise refusal(f"index of '{stack.name}' of more than {most} parts", source)
+        return stack, index
 
     # -- By what they are --------------------------------------------------------------------------
 
     def value(self, item: Json, source: Source, params: Params = ()) -> ir.Expr:
         """Anything that has a value."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise LoadError(f"{source}: more than {MAX_DEPTH} operations within each other")
+        expr = self._value(item, source, params)
+        self._depth -= 1
+        return expr
+
+    def _value(self, item: Json, source: Source, params: Params) -> ir.Expr:
         kind = item["type"]
         value = item["value"]
         if kind == "field":
@@ -100,7 +116,7 @@ class Expressions:
                 else self.value(value, source, params)
             )
         if kind == "hexstr":
-            return ir.Const(int(value, 16))
+            return ir.Const(as_hex(value, f"{source}: a constant"))
         if kind == "bool":
             return ir.BoolConst(bool(value))
         if kind in ("runtime_data", "local"):
@@ -155,8 +171,10 @@ class Expressions:
             if isinstance(operand, ir.HeaderValue):
                 self._headers.check_fixed(f"'{op[:2]}'", (operand.header,), source)
             _typed(ir.BINARY_OPERATORS[op][0], operand, op, source)
-        if op in ("two_comp_mod", "sat_cast", "usat_cast") and not isinstance(right, ir.Const):
-            raise refusal(f"operator '{op}' with a width that is not constant", source)
+        if op in ("two_comp_mod", "sat_cast", "usat_cast"):
+            if not isinstance(right, ir.Const):
+                raise refusal(f"operator '{op}' with a width that is not constant", source)
+            as_width(right.value, f"operator '{op}'")
         return ir.Binary(op, left, right)
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from . import program as ir
 from .header_stacks import STACKS, HeaderStack, hidden_metadata
-from .loader_json import Json, LoadError, as_number, as_text, find, refusal, source_of
+from .loader_json import Json, LoadError, as_number, as_text, as_width, find, refusal, source_of
+from .loader_limits import MAX_HEADER_BITS, MAX_STACK, MAX_WIDTH
 from .program import NOWHERE, FieldRef, Source
 
 __all__ = ["Headers"]
@@ -41,6 +42,11 @@ class Headers:
             name = as_text(item["name"], "the name of a header")
             type_ = find(types, item["header_type"], "header type", source_of(item))
             header = self._read_header(name, item, type_)
+            if header.bits > MAX_HEADER_BITS:
+                raise LoadError(
+                    f"header '{name}' has {header.bits} bits; "
+                    f"more than {MAX_HEADER_BITS} are not supported"
+                )
             if not header.is_metadata and header.bits % 8:
                 raise LoadError(f"header '{name}' has {header.bits} bits, not a multiple of 8")
             self.by_name[name] = header
@@ -60,9 +66,10 @@ class Headers:
                 )
             if width == "*":
                 tail = FieldRef(ir.VARBITS, f"{name}.{field_name}", 0)
-                self._most[name] = as_number(type_["max_length"], f"the length of {name}")
+                length = as_number(type_["max_length"], f"the length of {name}", 0, MAX_WIDTH)
+                self._most[name] = length
                 continue
-            as_number(width, f"the width of field {name}.{field_name}", 1)
+            as_width(width, f"field {name}.{field_name}")
             as_text(field_name, f"the name of a field of header {name}")
             fields.append(FieldRef(name, field_name, width, bool(signed and signed[0])))
         return ir.Header(name, tuple(fields), bool(item["metadata"]), tail)
@@ -85,6 +92,7 @@ class Headers:
         self, what: str, item: Json, numbers: Mapping[Any, str]
     ) -> tuple[str, tuple[str, ...]]:
         name = as_text(item["name"], f"the name of a header {what}")
+        as_number(len(item["header_ids"]), f"the size of {what} {name}", 1, MAX_STACK)
         headers = tuple(self.header(numbers[number], NOWHERE) for number in item["header_ids"])
         self.check_fixed(f"{what} '{name}'", headers, NOWHERE)
         return name, headers

@@ -6,29 +6,43 @@ Nothing here knows what a program is made of.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from .loader_limits import MAX_ENTRIES, MAX_WIDTH
 from .program import NOWHERE, Source
 
 __all__ = [
     "Json",
     "LoadError",
     "as_flag",
+    "as_hex",
     "as_number",
+    "as_size",
     "as_text",
+    "as_width",
     "constant_of",
     "find",
     "refusal",
     "source_of",
 ]
 
+_LONGEST_MESSAGE = 800
+
 _T = TypeVar("_T")
 Json = Mapping[str, Any]
 
 
 class LoadError(Exception):
-    """The program cannot be loaded; the message names the construct and the source line."""
+    """The program cannot be loaded; the message names the construct and the source line.
+
+    It can be encoded and is not endless, whatever the program calls its things.
+    """
+
+    def __init__(self, text: str) -> None:
+        text = text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]} …"
+        super().__init__(text.encode(errors="backslashreplace").decode())
 
 
 def refusal(construct: str, source: Source) -> LoadError:
@@ -52,27 +66,54 @@ def find(items: Mapping[Any, _T], key: Any, what: str, source: Source) -> _T:
     try:
         return items[key]
     except KeyError:
-        raise LoadError(f"{source}: there is no {what} {key!r}") from None
+        raise LoadError(f"{source}: there is no {what} {_shown(key)}") from None
 
 
 def as_text(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise LoadError(f"{what} is {value!r}, not a string")
+        raise LoadError(f"{what} is {_shown(value)}, not a string")
     return value
 
 
-def as_number(value: Any, what: str, least: int = 0) -> int:
+def as_number(value: Any, what: str, least: int = 0, most: int = 0xFFFFFFFF) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise LoadError(f"{what} is {value!r}, not an integer of at least {least}")
+        raise LoadError(f"{what} is {_shown(value)}, not an integer of at least {least}")
+    if value > most:
+        raise LoadError(f"{what} is {_shown(value)}; more than {most} is not supported")
     return value
+
+
+def as_width(value: Any, what: str) -> int:
+    """A number of bits."""
+    return as_number(value, f"the width of {what}", 1, MAX_WIDTH)
+
+
+def as_size(value: Any, what: str) -> int:
+    """A number of entries."""
+    return as_number(value, f"the size of {what}", 0, MAX_ENTRIES)
+
+
+def as_hex(value: Any, what: str) -> int:
+    """A number that is written in hexadecimal."""
+    number = int(as_text(value, what), 16)
+    if number.bit_length() > MAX_WIDTH:
+        raise LoadError(
+            f"{what} has {number.bit_length()} bits; more than {MAX_WIDTH} are not supported"
+        )
+    return number
 
 
 def as_flag(value: Any, what: str) -> bool:
     if not isinstance(value, bool):
-        raise LoadError(f"{what} is {value!r}, not true or false")
+        raise LoadError(f"{what} is {_shown(value)}, not true or false")
     return value
 
 
 def constant_of(item: Json) -> int | None:
     """The value of an argument that is a constant, None if it is something else."""
-    return int(item["value"], 16) if item["type"] == "hexstr" else None
+    return as_hex(item["value"], "a constant") if item["type"] == "hexstr" else None
+
+
+def _shown(value: Any) -> str:
+    """What a value is, for an error: not all of one that is large."""
+    return reprlib.repr(value)

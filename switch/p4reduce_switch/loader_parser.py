@@ -9,7 +9,18 @@ from typing import Any
 from . import program as ir
 from .loader_context import Context
 from .loader_elements import invalidations, with_siblings
-from .loader_json import Json, LoadError, as_number, as_text, find, refusal, source_of
+from .loader_json import (
+    Json,
+    LoadError,
+    as_hex,
+    as_number,
+    as_text,
+    as_width,
+    find,
+    refusal,
+    source_of,
+)
+from .loader_limits import MAX_WIDTH
 from .loader_primitives import load_primitive
 from .program import NOWHERE, FieldRef, Source
 
@@ -99,7 +110,7 @@ class _States:
         if op == "advance":
             return ir.Advance(self._expressions.data(args[0], source))
         if op == "shift":
-            return ir.Advance(ir.Const(8 * int(args[0])))
+            return ir.Advance(ir.Const(8 * as_number(args[0], f"{source}: a shift", 0, MAX_WIDTH)))
         if op == "primitive":
             inner = args[0]
             return ir.Execute(
@@ -156,9 +167,9 @@ class _States:
 
 def _case(item: Json, key: Sequence[FieldRef]) -> ir.Case:
     widths = [field.width for field in key]
-    values = _unpack(int(item["value"], 16), widths)
+    values = _unpack(as_hex(item["value"], "a value to select"), widths)
     full = [(1 << width) - 1 for width in widths]
-    masks = _unpack(int(item["mask"], 16), widths) if item["mask"] is not None else full
+    masks = _unpack(as_hex(item["mask"], "a mask"), widths) if item["mask"] is not None else full
     return ir.Case(
         tuple(value & mask for value, mask in zip(values, masks, strict=True)),
         tuple(mask & all_ for mask, all_ in zip(masks, full, strict=True)),
@@ -181,8 +192,8 @@ def _lookahead(value: Any) -> tuple[int, int]:
     if not isinstance(value, list) or len(value) != 2:
         raise LoadError(f"a lookahead is {value!r}, not a pair of an offset and a width")
     return (
-        as_number(value[0], "the offset of a lookahead"),
-        as_number(value[1], "the width of a lookahead", 1),
+        as_number(value[0], "the offset of a lookahead", 0, MAX_WIDTH),
+        as_width(value[1], "a lookahead"),
     )
 
 

@@ -11,7 +11,19 @@ from collections.abc import Iterable, Mapping
 
 from . import program as ir
 from .loader_context import Context
-from .loader_json import Json, as_flag, as_number, as_text, find, refusal, source_of
+from .loader_json import (
+    Json,
+    LoadError,
+    as_flag,
+    as_number,
+    as_size,
+    as_text,
+    as_width,
+    find,
+    refusal,
+    source_of,
+)
+from .loader_limits import MAX_STATE_BYTES
 from .program import NOWHERE, FieldRef
 
 __all__ = ["load_state"]
@@ -22,13 +34,14 @@ def load_state(context: Context, root: Json) -> None:
     _load_value_sets(context, root.get("parse_vsets", ()))
     # Direct counters and meters are as many as their table has entries.
     sizes = {
-        table["name"]: as_number(table["max_size"], f"the size of table {table['name']}")
+        table["name"]: as_size(table["max_size"], f"table {table['name']}")
         for pipeline in root["pipelines"]
         for table in pipeline["tables"]
     }
     _load_counters(context, root.get("counter_arrays", ()), sizes)
     _load_meters(context, root.get("meter_arrays", ()), sizes)
     _load_registers(context, root.get("register_arrays", ()))
+    _check_room(context)
     _load_digests(context, root.get("learn_lists", ()))
     for item in root.get("field_lists", ()):
         context.field_lists[item["id"]] = _field_list(context, item)
@@ -37,7 +50,7 @@ def load_state(context: Context, root: Json) -> None:
 def _load_value_sets(context: Context, items: Iterable[Json]) -> None:
     for item in items:
         name = as_text(item["name"], "the name of a parser value set")
-        size = as_number(item["max_size"], f"the size of parser value set {name}")
+        size = as_size(item["max_size"], f"parser value set {name}")
         context.value_sets[name] = ir.ValueSet(name, (), size)
 
 
@@ -75,9 +88,26 @@ def _load_meters(context: Context, items: Iterable[Json], table_sizes: Mapping[s
 def _load_registers(context: Context, items: Iterable[Json]) -> None:
     for item in items:
         name = as_text(item["name"], "the name of a register")
-        width = as_number(item["bitwidth"], f"the width of register {name}", 1)
+        width = as_width(item["bitwidth"], f"register {name}")
         size = as_number(item["size"], f"the size of register {name}")
         context.registers[name] = ir.RegisterArray(name, width, size)
+
+
+def _check_room(context: Context) -> None:
+    """Refuse more state than there is room for: cells are made when the program is loaded."""
+    cells = [
+        *((f"counter {c.name}", c.size, 16) for c in context.counters.values() if c.table is None),
+        *((f"meter {m.name}", m.size, 128) for m in context.meters.values() if m.table is None),
+        *((f"register {r.name}", r.size, 8 + r.width // 8) for r in context.registers.values()),
+    ]
+    total = 0
+    for what, size, bytes_ in cells:
+        total += size * bytes_
+        if total > MAX_STATE_BYTES:
+            raise LoadError(
+                f"the size of {what} is {size}; counters, meters and registers of more than "
+                f"{MAX_STATE_BYTES >> 20} MiB together are not supported"
+            )
 
 
 def _load_digests(context: Context, items: Iterable[Json]) -> None:

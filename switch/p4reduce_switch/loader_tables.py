@@ -8,7 +8,18 @@ from collections.abc import Sequence
 from . import program as ir
 from .loader_checksums import check_algorithm, load_calculation
 from .loader_context import Context
-from .loader_json import Json, LoadError, as_number, as_text, find, refusal, source_of
+from .loader_json import (
+    Json,
+    LoadError,
+    as_hex,
+    as_number,
+    as_size,
+    as_text,
+    find,
+    refusal,
+    source_of,
+)
+from .loader_limits import MAX_ENTRIES
 from .program import NOWHERE, FieldRef, Source
 from .tables import MatchKind
 
@@ -21,7 +32,7 @@ _NOTHING = ir.Action(-1, "", (), (), NOWHERE)
 def load_profile(context: Context, item: Json) -> ir.ActionProfile:
     name = as_text(item["name"], "the name of an action profile")
     source = source_of(item)
-    size = as_number(item["max_size"], f"the size of action profile {name}")
+    size = as_size(item["max_size"], f"action profile {name}")
     selector = None
     if "selector" in item:
         hashing = item["selector"]
@@ -93,7 +104,7 @@ def _with_no_default(context: Context, item: Json, table: str, source: Source) -
 
 
 def _action_args(entry: Json) -> tuple[int, ...]:
-    return tuple(int(value, 16) for value in entry["action_data"])
+    return tuple(as_hex(value, "an argument") for value in entry["action_data"])
 
 
 # -- Keys ------------------------------------------------------------------------------------------
@@ -112,7 +123,7 @@ def _key_field(context: Context, item: Json, table: str, source: Source) -> ir.K
     width = field.width if isinstance(field, FieldRef) else 1
     if isinstance(field, FieldRef) and field.signed:
         raise refusal(f"signed key field {field} of table '{table}'", source)
-    mask = int(item["mask"], 16) if item.get("mask") is not None else None
+    mask = as_hex(item["mask"], "a mask") if item.get("mask") is not None else None
     return ir.KeyField(item.get("name", ".".join(item["target"])), kind, field, width, mask)
 
 
@@ -128,9 +139,13 @@ def _const_entries(
 ) -> tuple[ir.ConstEntry, ...]:
     # In BMv2 the smaller number wins, in P4Runtime the larger. p4c numbers 1..n by default;
     # turned over that is n..1, which is also what its P4Info has.
-    highest = max((item.get("priority", 0) for item in items), default=0)
+    priorities = [
+        as_number(item.get("priority", 0), f"a priority in table {table}", 0, MAX_ENTRIES)
+        for item in items
+    ]
+    highest = max(priorities, default=0)
     entries = []
-    for item in items:
+    for item, priority in zip(items, priorities, strict=True):
         where = source_of(item, source)
         if len(item["match_key"]) != len(key):
             raise LoadError(f"{where}: a const entry of table '{table}' has another key")
@@ -140,16 +155,16 @@ def _const_entries(
         )
         action = find(context.actions, item["action_entry"]["action_id"], "action", where)
         args = _action_args(item["action_entry"])
-        priority = highest + 1 - item.get("priority", 0)
-        entries.append(ir.ConstEntry(match, priority, action.id, args))
+        entries.append(ir.ConstEntry(match, highest + 1 - priority, action.id, args))
     return tuple(entries)
 
 
 def _const_match(kind: MatchKind, item: Json) -> int | tuple[int, int] | None:
     if kind == "exact":
-        return int(item["key"]) if isinstance(item["key"], bool) else int(item["key"], 16)
+        return int(item["key"]) if isinstance(item["key"], bool) else as_hex(item["key"], "a key")
     if kind == "lpm":
-        return int(item["key"], 16), as_number(item["prefix_length"], "the length of a prefix")
+        length = as_number(item["prefix_length"], "the length of a prefix")
+        return as_hex(item["key"], "a key"), length
     if kind == "range":
-        return int(item["start"], 16), int(item["end"], 16)
-    return int(item["key"], 16), int(item["mask"], 16)
+        return as_hex(item["start"], "a key"), as_hex(item["end"], "a key")
+    return as_hex(item["key"], "a key"), as_hex(item["mask"], "a mask")

@@ -132,11 +132,14 @@ class Pipeline:
         self.stats = PipelineStats()
         self._replays = ReplayQueue(self.stats)
         self._start = time.monotonic_ns()
-        generated = generate(program, drop_port)
-        self.source = generated.source
-        self.process: Callable[[int, bytes], list[tuple[int, bytes]]] = self._compile(
-            generated.source, generated.bindings
-        )
+        try:
+            generated = generate(program, drop_port)
+            self.source = generated.source
+            process = self._compile(generated.source, generated.bindings)
+        except (RecursionError, SyntaxError, MemoryError) as error:
+            # Python has limits for blocks, parentheses and all else that is nested.
+            raise LoadError(f"the program is nested too deeply: {error}") from error
+        self.process: Callable[[int, bytes], list[tuple[int, bytes]]] = process
         """Run a frame that came in at a port (0..511). Gives (port, frame) of each copy to send, in
         the order of the replicas; empty if the frame is dropped. Never raises, whatever the bytes
         are. (An attribute, not a method: the generated function itself, which saves a call.)"""

@@ -26,6 +26,7 @@ _DETAILS_BUDGET_BYTES = 7000
 _ELEMENT_BYTES = 46  # of a detail without text: its type's URL, a code, and lengths
 # The summary travels twice: as the status message and inside the details.
 _SUMMARY_CHARACTERS = 300
+_TEXT_BYTES = 2500  # of a status message; gRPC may write each as three, and refuses 8 KiB
 
 
 class P4RuntimeError(Exception):
@@ -49,7 +50,9 @@ def status_code(code: int) -> grpc.StatusCode:
 
 def abort(context: grpc.ServicerContext, error: P4RuntimeError) -> NoReturn:
     """End the call with `error` as its status."""
-    context.abort(status_code(error.code), error.message)
+    # It may quote what a client sent: letters that have no encoding, or very many.
+    text = error.message.encode(errors="backslashreplace")[:_TEXT_BYTES].decode(errors="ignore")
+    context.abort(status_code(error.code), text)
     raise AssertionError("ServicerContext.abort returned")
 
 

@@ -10,13 +10,20 @@ from __future__ import annotations
 import ast
 import io
 import json
+import time
 import tokenize
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import grpc
 import pytest
+from p4.v1 import p4runtime_pb2 as p4rt
 from p4reduce_switch.pipeline import LoadError, Pipeline
+from p4rt_client import Client
+from p4rt_client import config as p4rt_config
 from pipeline_programs import AGGREGATION, NAMES, PROGRAMS, config
+
+pytest_plugins = ("p4rt_fixtures",)
 
 MARK = "INJECTED"
 PAYLOADS = (
@@ -173,3 +180,201 @@ def test_names_that_would_shadow() -> None:
 def test_programs_are_all_here() -> None:
     there = {path.stem for path in PROGRAMS.glob("*.json")}
     assert set(PROGRAM_NAMES) >= there, "add it to PROGRAM_NAMES"
+
+
+# -- Numbers, and what is within each other --------------------------------------------------------
+
+HUGE = 2**70
+FIELD = {"type": "field", "value": ["standard_metadata", "egress_spec"]}
+
+
+def nested(depth: int, op: str, left: str = "0x1") -> Any:
+    """`left op (left op (…))`."""
+    item: Any = FIELD
+    for _ in range(depth):
+        parts = {"op": op, "left": {"type": "hexstr", "value": left}, "right": item}
+        item = {"type": "expression", "value": parts}
+    return item
+
+
+def wrapped(depth: int) -> Any:
+    item: Any = FIELD
+    for _ in range(depth):
+        item = {"type": "expression", "value": item}
+    return item
+
+
+def assign(value: Any) -> dict[str, Any]:
+    return {"op": "assign", "parameters": [FIELD, value]}
+
+
+def conditionals(depth: int) -> list[Any]:
+    """So many within each other, which all end at the end."""
+    condition = {"type": "expression", "value": {"op": "d2b", "left": None, "right": FIELD}}
+    end = {"type": "hexstr", "value": hex(depth)}
+    return [{"op": "_jump_if_zero", "parameters": [condition, end]}] * depth
+
+
+def array(key: str, **values: Any) -> Callable[[Any], None]:
+    item = {"name": "big", "is_direct": False, "rate_count": 2, "type": "bytes"}
+    return lambda root: root.setdefault(key, []).append(item | values)
+
+
+def header(width: int, count: int = 1) -> Callable[[Any], None]:
+    def edit(root: Any) -> None:
+        fields = [[f"f{number}", width] for number in range(count)]
+        root["header_types"].append({"name": "big_t", "id": 99, "fields": fields})
+        big = {"name": "big", "id": 99, "header_type": "big_t", "metadata": True}
+        root["headers"].append(big)
+
+    return edit
+
+
+def action(*primitives: Any) -> Callable[[Any], None]:
+    return lambda root: root["actions"][0].update(primitives=list(primitives))
+
+
+def constant_width(root: Any) -> None:
+    part = {"type": "hexstr", "value": "0x1", "bitwidth": HUGE}
+    root["calculations"] = [{"name": "c", "algo": "crc16", "input": [part]}]
+
+
+def parameter(root: Any) -> None:
+    root["actions"][0]["runtime_data"] = [{"name": "big", "bitwidth": HUGE}]
+
+
+def table(root: Any) -> None:
+    root["pipelines"][0]["tables"][0]["max_size"] = HUGE
+
+
+def shift(root: Any) -> None:
+    state = root["parsers"][0]["parse_states"][0]
+    state["parser_ops"].append({"op": "shift", "parameters": [HUGE]})
+
+
+def lookahead(offset: Any, width: Any) -> Callable[[Any], None]:
+    def edit(root: Any) -> None:
+        value = {"type": "lookahead", "value": [offset, width]}
+        state = root["parsers"][0]["parse_states"][0]
+        state["parser_ops"].append({"op": "set", "parameters": [FIELD, value]})
+
+    return edit
+
+
+def stack(root: Any) -> None:
+    number = root["headers"][-1]["id"]
+    root["header_stacks"] = [{"name": "big", "header_ids": [number] * 65}]
+
+
+def cast(width: str) -> Any:
+    item = {"op": "two_comp_mod", "left": FIELD, "right": {"type": "hexstr", "value": width}}
+    return action(assign({"type": "expression", "value": item}))
+
+
+TOO_MUCH: dict[str, tuple[Callable[[Any], None], str]] = {
+    "field": (header(HUGE), f"the width of field big.f0 is {HUGE}; more than 65536 is not"),
+    "header": (header(1 << 16, 9), "header 'big' has 589824 bits; more than 524288 are not"),
+    "parameter": (parameter, f"the width of parameter big is {HUGE}; more than 65536"),
+    "constant": (constant_width, f"the width of a constant in a calculation is {HUGE}; more"),
+    "digits": (
+        action(assign({"type": "hexstr", "value": "0x1" + "0" * 20000})),
+        "a constant has 80001 bits; more than 65536 are not",
+    ),
+    "cast": (cast(hex(HUGE)), f"the width of operator 'two_comp_mod' is {HUGE}; more than"),
+    "cast to none": (cast("0x0"), "the width of operator 'two_comp_mod' is 0, not"),
+    "shift": (shift, f"a shift is {HUGE}; more than 65536"),
+    "lookahead": (lookahead(0, HUGE), f"the width of a lookahead is {HUGE}; more than 65536"),
+    "lookahead far": (lookahead(HUGE, 8), f"the offset of a lookahead is {HUGE}; more than 65536"),
+    "table": (table, f"is {HUGE}; more than 16777216 is not"),
+    "value set": (
+        array("parse_vsets", max_size=HUGE),
+        f"the size of parser value set big is {HUGE}; more than 16777216",
+    ),
+    "register": (
+        array("register_arrays", size=2**31, bitwidth=8),
+        f"the size of register big is {2**31}; counters, meters and registers of more than 256 MiB",
+    ),
+    "wide registers": (
+        array("register_arrays", size=2**15, bitwidth=2**16),
+        "the size of register big is 32768; counters, meters and",
+    ),
+    "register's width": (
+        array("register_arrays", size=1, bitwidth=HUGE),
+        f"the width of register big is {HUGE}; more than 65536",
+    ),
+    "counter": (
+        array("counter_arrays", size=2**31),
+        f"the size of counter big is {2**31}; counter",
+    ),
+    "meter": (array("meter_arrays", size=2**31), f"the size of meter big is {2**31}; counters, "),
+    "negative": (array("counter_arrays", size=-1), "the size of counter big is -1, not an integer"),
+    "float": (array("counter_arrays", size=0.5), "the size of counter big is 0.5, not an integer"),
+    "stack": (stack, "the size of stack big is 65; more than 64"),
+    "sums": (action(assign(nested(300, "+"))), "more than 200 operations within each other"),
+    "wrappers": (action(assign(wrapped(300))), "more than 200 operations within each other"),
+    "text": (action(assign(nested(60, "/"))), "an expression of more than 65536 characters"),
+    "values": (
+        action(assign(nested(9, "*", "0x" + "f" * 16000))),
+        "a value of more than 262144 bits",
+    ),
+    "letters": (action({"op": "\ud800"}), "primitive '\\ud800' is not supported"),
+    "conditionals": (action(*conditionals(300)), "more than 200 conditionals within each other"),
+    "blocks": (action(*conditionals(150)), "the program is nested too deeply"),
+}
+
+DEEP = {
+    "lists": "[" * 100_000,
+    "objects": '{"a":' * 100_000,
+    "in a program": '{"actions": ' + "[" * 5000 + "]" * 5000 + "}",
+    "digits": "1" * 100_000,
+    "not a number": '{"a": NaN}',
+    "endless": '{"a": [1e999, -Infinity]}',
+}
+
+
+def too_much(which: str) -> str:
+    root = json.loads(config("tables"))
+    TOO_MUCH[which][0](root)
+    return json.dumps(root)
+
+
+@pytest.mark.parametrize("which", TOO_MUCH)
+def test_more_than_is_supported(which: str) -> None:
+    text = too_much(which)
+    began = time.process_time()
+    with pytest.raises(LoadError) as caught:
+        Pipeline(text)
+    assert TOO_MUCH[which][1] in str(caught.value)
+    assert len(str(caught.value)) < 300
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize("which", DEEP)
+def test_json_that_is_too_deep_or_no_json(which: str) -> None:
+    with pytest.raises(LoadError, match=r"not JSON|not the BMv2 JSON format|not an object"):
+        Pipeline(DEEP[which])
+
+
+def test_what_is_large_and_fits() -> None:
+    """So that nothing real is refused."""
+    root = json.loads(config("tables"))
+    array("register_arrays", size=1 << 16, bitwidth=2048)(root)
+    array("counter_arrays", size=1 << 20)(root)
+    header(1 << 14, 8)(root)
+    action(*conditionals(20), assign(nested(90, "+")))(root)
+    Pipeline(json.dumps(root))
+
+
+def test_p4runtime_refuses_it_and_goes_on(features: Client) -> None:
+    """All of these, and the program that there was is still there."""
+    whole = features.get_config().config
+    texts = {which: too_much(which) for which in TOO_MUCH} | DEEP
+    for which, text in texts.items():
+        changed = p4rt.ForwardingPipelineConfig(p4info=whole.p4info)
+        changed.p4_device_config = text.encode()
+        with pytest.raises(grpc.RpcError) as caught:
+            features.set_config(changed)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, which
+        assert "p4_device_config: " in caught.value.details()
+    assert features.get_config().config == whole
+    features.set_config(p4rt_config("p4rt_features"))

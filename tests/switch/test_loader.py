@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -109,23 +111,98 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("name", ["tables", "parsing", "checksums", "flow"])
-def test_damaged_json_loads_or_gives_a_load_error(fuzz: Any, name: str) -> None:
-    generator = fuzz.random
-    text = config(name)
-    for _ in fuzz.rounds(120):
-        root = json.loads(text)
-        container, key = generator.choice(places(root))
-        if generator.random() < 0.4:
-            del container[key]
+HOSTILE = (
+    *(None, -1, 0, 99, 2**31, 2**32, 2**63, 2**70, 10**40, 0.5, -0.0, 1e308, True, False),
+    *(
+        "",
+        "x",
+        "0x1",
+        "0x",
+        "-0x1",
+        "0x" + "f" * 30000,
+        "'\n",
+        '"+q()+"',
+        "\\",
+        "a" * 300,
+        "\0",
+        "²",
+    ),
+    *("$valid$", "standard_metadata", "q[__import__('os')]", "\ud800", "*"),
+    *([], {}, [1, 2], [[]], [None], ["x", "y"], {"type": "expression"}, [0.5, 2**70]),
+)
+
+
+def deep(generator: random.Random) -> Any:
+    """A value within many others, as lists or as what wraps an expression."""
+    value: Any = {"type": "field", "value": ["standard_metadata", "egress_spec"]}
+    wrapper = generator.choice(("list", "wrap", "sum", "shift", "and"))
+    for _ in range(generator.choice((3, 30, 150, 250))):
+        if wrapper == "list":
+            value = [value]
+        elif wrapper == "wrap":
+            value = {"type": "expression", "value": value}
         else:
-            container[key] = generator.choice([None, -1, 0, 99, "x", "0x1", [], {}, True, [1, 2]])
+            op = {"sum": "+", "shift": "<<", "and": "and"}[wrapper]
+            value = {"type": "expression", "value": {"op": op, "left": value, "right": value}}
+            value["value"]["left"] = {"type": "hexstr", "value": "0x3"}
+    return value
+
+
+def damage(generator: random.Random, root: Any) -> None:
+    """Take a value out, or put another in its place: a hostile one, or one from elsewhere."""
+    found = places(root)
+    container, key = generator.choice(found)
+    chance = generator.random()
+    if chance < 0.2:
+        del container[key]
+    elif chance < 0.35:
+        other, where = generator.choice(found)
+        container[key] = json.loads(json.dumps(other[where]))
+    elif chance < 0.45:
+        container[key] = deep(generator)
+    else:
+        container[key] = generator.choice(HOSTILE)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("name", NAMES)
+def test_damaged_json_loads_or_gives_a_load_error(fuzz: Any, name: str) -> None:
+    text = config(name)
+    for _ in fuzz.rounds(40):
+        root = json.loads(text)
+        for _ in range(fuzz.random.choice((1, 1, 1, 2, 3))):
+            damage(fuzz.random, root)
+        changed = json.dumps(root)
+        began = time.process_time()
+        text_of_error = ""
         try:
-            pipeline = Pipeline(json.dumps(root))
-        except LoadError:
-            continue
-        assert pipeline.source
+            assert Pipeline(changed).source
+        except LoadError as error:
+            text_of_error = str(error)
+        assert len(text_of_error.encode()) < 4000
+        assert time.process_time() - began < 5, "it takes too long"
+
+
+@pytest.mark.fuzz
+def test_noise_is_no_program(fuzz: Any) -> None:
+    pieces = (
+        *'[]{}":,\\',
+        "0",
+        "-",
+        "1e9",
+        "NaN",
+        "null",
+        '{"a":',
+        "\ud800",
+        "1" * 5000,
+        "[" * 3000,
+    )
+    for _ in fuzz.rounds(100):
+        text = "".join(fuzz.random.choices(pieces, k=fuzz.random.choice((1, 5, 50))))
+        with pytest.raises(LoadError):
+            Pipeline(text)
+        with pytest.raises(LoadError):
+            Pipeline(fuzz.random.randbytes(fuzz.random.choice((0, 1, 20, 500))))
 
 
 @pytest.mark.parametrize("name", NAMES)

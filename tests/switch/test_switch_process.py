@@ -291,6 +291,16 @@ def test_a_pipeline_that_cannot_be_loaded(start: Any, tmp_path: Path) -> None:
     assert "is not a P4Info in text form" in process.err
 
 
+def test_a_pipeline_that_is_nested_too_deeply(start: Any, tmp_path: Path) -> None:
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 100_000)
+    p4info = str(PROGRAMS / "p4rt_features.p4info.txtpb")
+    process = start("--pipeline", str(deep), "--p4info", p4info, *sockets(tmp_path))
+    assert process.finish() == 1
+    assert "nested too deeply" in process.err
+    assert "Traceback" not in process.err
+
+
 def test_an_interface_that_does_not_exist(start: Any) -> None:
     process = start("--port", "1=nosuchif0")
     assert process.finish() == 1

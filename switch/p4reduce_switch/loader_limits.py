@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How large a program may be: far beyond any real one, and within what a switch can bear.
+
+The loader refuses what is larger, so that a program that somebody made to harm neither takes the
+switch's memory nor keeps it busy.
+"""
+
+from __future__ import annotations
+
+MAX_WIDTH = 1 << 16
+"""Bits of a field, a parameter, a constant or a cell of a register."""
+MAX_HEADER_BITS = 1 << 19
+MAX_ENTRIES = 1 << 24
+"""Of a table, an action profile or a value set."""
+MAX_STATE_BYTES = 256 << 20
+"""Of all counters, registers and meters together."""
+MAX_STACK = 64
+"""Elements of a header stack."""
+MAX_DEPTH = 200
+"""Operations within each other, and conditionals within each other in an action."""
+MAX_PARTS = 1 << 14
+"""Of an expression with a header stack's element at an index known only at run time."""
+MAX_VALUE_BITS = 1 << 18
+"""Of what is computed on the way; it is cut to a width only when it is assigned."""
+MAX_TEXT = 1 << 16
+"""Characters of an expression in Python."""
