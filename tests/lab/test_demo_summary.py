@@ -10,14 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import p4reduce
 import pytest
 from p4reduce_lab.demo.compressed import Course
+from p4reduce_lab.demo.config import TrainingConfig
 from p4reduce_lab.demo.curve import Curve
 from p4reduce_lab.demo.display import Status, display
 from p4reduce_lab.demo.plot import plot
 from p4reduce_lab.demo.report import ProgressReader, ProgressWriter, progress_path
 from p4reduce_lab.demo.summary import Compression, Fault, Summary
 from p4reduce_lab.demo.training import Progress
+from p4reduce_lab.demo.worker import _Rank
 from rich.console import Console
 
 GOOD = Summary(
@@ -209,6 +212,26 @@ def test_progress_is_followed_line_by_line(tmp_path: Path) -> None:
     assert sample is not None
     assert (sample.step, sample.accuracy) == (2, 0.5)
     assert reader.poll() == sample
+
+
+class _Communicator:
+    """One that counts from nothing again when it is formed anew."""
+
+    def __init__(self, sent: int) -> None:
+        self.rank, self.size, self.job = 0, 2, "x"
+        self.stats = p4reduce.Statistics(frames_sent=sent)
+
+    def reform(self) -> _Communicator:
+        return _Communicator(5)
+
+
+def test_contributions_are_counted_over_the_loss_of_a_rank(tmp_path: Path) -> None:
+    comm: Any = _Communicator(100)
+    digits: Any = None
+    rank = _Rank(TrainingConfig(), tmp_path, digits, comm)
+    for lives in range(3):
+        assert rank.sent == 100 + 5 * lives
+        rank._reform(p4reduce.WorkerLostError("lost", ranks=(1,)))
 
 
 def test_the_last_step_is_always_due(tmp_path: Path) -> None:

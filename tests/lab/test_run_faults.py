@@ -33,6 +33,7 @@ def test_the_others_train_to_the_end_when_a_worker_is_killed(tmp_path: Path) -> 
     assert summary["error_of_bound"] <= 1, "sums are those of the ranks that were there"
     # The batches are the same, split over fewer ranks.
     assert abs(summary["test_accuracy"] - summary["reference_accuracy"]) <= 0.005
+    assert not re.search(r"-[\d,]+ contributions/s", run.output), run.output
     assert re.search(r"rank 0 of job .*: WorkerLostError: .*rank 1", run.output)
     assert re.search(r"rank 0 of job .*: is rank 0 of 2 now", run.output)
     assert any("is rank 1 of 2 now" in text for text in fault["notices"]), "rank 2 closed the gap"

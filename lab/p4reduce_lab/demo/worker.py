@@ -147,6 +147,7 @@ class _Rank:
         self._digits = digits
         self._comm = comm
         self._rank = comm.rank  # for the names of files: it is another one when ranks are lost
+        self._sent_before = 0
         self._notices = _Notices()
         logging.getLogger("p4reduce").addHandler(self._notices)
 
@@ -193,6 +194,7 @@ class _Rank:
     def _reform(self, error: p4reduce.WorkerLostError) -> p4reduce.Communicator:
         who = f"rank {self._rank} of job {self._comm.job!r}"
         self._notices.add(f"{who}: {type(error).__name__}: {error}")
+        self._sent_before = self.sent  # the next communicator counts from nothing
         self._comm = self._comm.reform()
         self._notices.add(f"{who}: is rank {self._comm.rank} of {self._comm.size} now")
         return self._comm
@@ -224,13 +226,18 @@ class _Rank:
             if self._config.compresses:
                 moved.append(self._moved() - before)
             if writer.due(progress):
-                writer.write(progress, self._comm.stats.frames_sent)
+                writer.write(progress, self.sent)
 
         start = time.monotonic()
         model, curve = train(self._config, self._digits, aggregator, on_step)
         seconds = time.monotonic() - start
         writer.close()
         return _Trained(model, curve, moved, ends, seconds)
+
+    @property
+    def sent(self) -> int:
+        """Contributions, with those of communicators before this one."""
+        return self._sent_before + self._comm.stats.frames_sent
 
     def _moved(self) -> int:
         stats = self._comm.stats
