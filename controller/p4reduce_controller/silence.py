@@ -18,13 +18,15 @@ def report(now: float, unanswered: float, heard: float) -> Report:
 def cut_off(job: Job, member: Member, now: float, limit: float) -> str:
     """Say why `member` is cut off, or nothing.
 
-    It is where it asked in vain for `limit` seconds while the switch answered another rank.
+    It is where it asked in vain for `limit` seconds while the switch answered another rank, and not
+    only at first: when a switch falls silent, some rank has had the last answer.
     """
     since = member.report.silent_since
     if since is None or now - since < limit:
         return ""
     others = (other.report.answered for other in job.active if other is not member)
-    if not any(answered is not None and answered > since for answered in others):
+    lately = (since + now) / 2
+    if not any(answered is not None and answered > lately for answered in others):
         return ""  # nobody hears anything: the switch, not this rank
     return (
         f"{member} was lost: it reaches the controller, but has heard nothing from the switch "

@@ -46,6 +46,19 @@ def test_where_nobody_hears_anything_it_is_the_switch(jobs: Jobs) -> None:
     assert job.state is JobState.RUNNING
 
 
+def test_when_the_switch_falls_silent_nobody_is_blamed_for_the_last_answer(
+    jobs: Jobs, world: World
+) -> None:
+    job = running(jobs)
+    for eighths in range(1, 13):
+        world.now += LEASE / 8
+        silent = eighths * LEASE / 8
+        beat(jobs, job, 0, unanswered=silent, heard=silent + 0.1)
+        for rank in (1, 2):
+            beat(jobs, job, rank, unanswered=silent - 0.3, heard=silent - 0.2)
+    assert job.state is JobState.RUNNING
+
+
 def test_an_answer_before_the_silence_proves_nothing(jobs: Jobs, world: World) -> None:
     job = running(jobs)
     beat(jobs, job, 0, heard=1.0)
