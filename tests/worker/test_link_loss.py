@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank that loses its link to the switch, really, while it still reaches the controller."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import p4reduce
+import pytest
+from fault_system import LEASE, FaultSystem
+from p4reduce_lab import bmv2
+from p4reduce_lab.veth import VethPorts
+from worker_system import PORTS, at_once, outcome
+
+WHY_NOT = bmv2.unavailable()
+# The ports of the embedded switch are Unix sockets, which cannot be down.
+pytestmark = [
+    pytest.mark.bmv2,
+    pytest.mark.root,
+    pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
+    pytest.mark.parametrize("fault_system", ["bmv2"], indirect=True),
+]
+ONES = np.ones(3000, np.float32)
+TIMEOUT = 4 * LEASE
+SLACK = 0.5  # seconds that the machine may be busy with something else
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, timeout=10)
+
+
+class Cable:
+    """From `port`, a worker's end of a switch's port, to an interface further away.
+
+    A bridge is between them, so that the link of the one can be lost without that of the other:
+    BMv2 serves none of its ports any more when one of them is down.
+    """
+
+    def __init__(self, port: str) -> None:
+        self._pairs = VethPorts(PORTS)
+        self.interface = self._pairs.worker_side[PORTS]
+        self._middle = self._pairs.switch_side[PORTS]
+        self._bridge = self._pairs.interface.format(port="b")
+        ip("link", "add", self._bridge, "type", "bridge")
+        for each in (port, self._middle):
+            ip("link", "set", each, "master", self._bridge)
+        ip("link", "set", self._bridge, "up")
+
+    def cut(self) -> None:
+        """The interface has no carrier any more."""
+        ip("link", "set", self._middle, "down")
+
+    def remove(self) -> None:
+        ip("link", "del", self._bridge)
+        self._pairs.close()
+
+
+@pytest.fixture
+def cable(broken: FaultSystem) -> Iterator[Cable]:
+    cable = Cable(broken.interface(3))
+    try:
+        yield cable
+    finally:
+        cable.remove()
+
+
+@pytest.fixture
+def trio(broken: FaultSystem, cable: Cable) -> Iterator[list[p4reduce.Communicator]]:
+    """Rank 2 is at the cable."""
+    job = broken.new_job()
+    interfaces = [broken.interface(1), broken.interface(2), cable.interface]
+    comms = at_once(
+        [
+            lambda rank=rank: broken.init(rank, 3, job, interface=interfaces[rank])
+            for rank in (0, 1, 2)
+        ]
+    )
+    try:
+        for result in at_once([lambda comm=comm: comm.allreduce(ONES) for comm in comms]):
+            assert (result == 3).all()
+        yield comms
+    finally:
+        at_once([comm.close for comm in comms])
+
+
+def test_a_rank_whose_cable_is_cut_is_lost(cable: Cable, trio: list[p4reduce.Communicator]) -> None:
+    cable.cut()
+    start = time.monotonic()
+    errors = at_once([lambda comm=comm: outcome(lambda: comm.allreduce(ONES)) for comm in trio])
+    # The switch has to have answered nothing for a lease, and then a heartbeat has to say so.
+    assert time.monotonic() - start < 1.5 * LEASE + SLACK
+    for error in errors:
+        assert isinstance(error, p4reduce.WorkerLostError), error
+        assert error.ranks == (2,)
+        assert "has heard nothing from the switch" in str(error)
+    assert "was itself declared lost" in str(errors[2])
+    fewer = at_once([comm.reform for comm in trio[:2]])
+    try:
+        for result in at_once([lambda comm=comm: comm.allreduce(ONES) for comm in fewer]):
+            assert (result == 2).all()
+    finally:
+        at_once([comm.close for comm in fewer])
+
+
+def test_a_rank_whose_own_interface_is_down_is_missing(
+    cable: Cable, trio: list[p4reduce.Communicator]
+) -> None:
+    """It knows that it cannot send, and looks for a way; so it is not silent, and not lost."""
+    ip("link", "set", cable.interface, "down")
+    start = time.monotonic()
+    *others, own = at_once(
+        [lambda comm=comm: outcome(lambda: comm.allreduce(ONES, timeout=TIMEOUT)) for comm in trio]
+    )
+    assert time.monotonic() - start < TIMEOUT + SLACK
+    assert isinstance(own, p4reduce.SwitchUnreachableError), own
+    for error in others:
+        assert isinstance(error, p4reduce.P4ReduceTimeoutError), error
+        assert error.missing == (2,)
