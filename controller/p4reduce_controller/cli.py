@@ -19,6 +19,7 @@ from p4reduce_controller.cli_common import (
     console,
     exit_codes,
     put,
+    read_address,
     tls_options,
     with_json,
 )
@@ -36,6 +37,7 @@ from p4reduce_controller.plain import plain
 @click.option(
     "--controller",
     metavar="ADDR",
+    callback=read_address,
     help="The controller's address: unix:PATH or HOST:PORT.  [default: $P4REDUCE_CONTROLLER, else "
     "a Unix socket of this user]",
 )
@@ -120,9 +122,10 @@ def switch_tables(options: Options, name: str | None) -> None:
 def watch(options: Options, name: str | None, interval: float) -> None:
     """Watch jobs (or one), rates and events until Ctrl-C.
 
-    In a pipe, or with --json, only the events: one a line.
+    In a pipe, or with --json, only the events: one a line. A job that is not there yet is waited
+    for.
     """
-    from p4reduce_controller.watch import watch_live
+    from p4reduce_controller.watch import is_there, not_there, watch_live
 
     terminal = console()
     with options.connect() as client, contextlib.suppress(KeyboardInterrupt):
@@ -131,6 +134,8 @@ def watch(options: Options, name: str | None, interval: float) -> None:
         if terminal.is_terminal and not options.json:
             watch_live(client, terminal, name or "", interval)
             return
+        if name and not is_there(client, name):
+            click.echo(not_there(name), err=True)
         for event in client.watch(name or ""):
             if options.json:
                 click.echo(json.dumps(plain(event)))

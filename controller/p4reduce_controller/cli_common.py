@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import click
 import grpc
 from google.protobuf.message import Message
-from p4reduce.control.address import default_address
+from p4reduce.control.address import ENVIRONMENT as ADDRESS_ENVIRONMENT
+from p4reduce.control.address import default_address, parse_address
 from p4reduce.control.client import ControlClient, ControlError, ControllerUnreachableError
 from p4reduce.control.tls import ENVIRONMENT, OPTIONS, TlsError, TlsFiles
 from rich.console import Console, RenderableType
@@ -35,8 +36,14 @@ class Options:
 
     @property
     def address(self) -> str:
-        """Where the controller is."""
-        return self.controller or default_address()
+        """Where the controller is. Raises Failure if that is no address."""
+        address = self.controller or default_address()
+        try:
+            parse_address(address)
+        except ValueError as error:
+            what = "--controller" if self.controller else ADDRESS_ENVIRONMENT
+            raise Failure(f"{what}: {error}", Exit.USAGE) from None
+        return address
 
     def connect(self) -> ControlClient:
         """Return a client of the controller."""
@@ -112,6 +119,16 @@ def switch_tls_files(cert: Path | None, key: Path | None, ca: Path | None) -> Tl
     return TlsFiles.given(
         cert, key, ca, ("--switch-tls-cert", "--switch-tls-key", "--switch-tls-ca")
     )
+
+
+def read_address(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse what is no gRPC address; the value of an option."""
+    if value is not None:
+        try:
+            parse_address(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+    return value
 
 
 def console() -> Console:

@@ -12,6 +12,7 @@ from rich.text import Text
 from p4reduce_controller.cli_common import (
     Options,
     console,
+    read_address,
     state_dir_option,
     switch_tls_files,
     tls_options,
@@ -33,6 +34,7 @@ from p4reduce_controller.incarnation import default_state_directory
 @click.option(
     "--switch",
     metavar="ADDR",
+    callback=read_address,
     help="Ask a P4Runtime server for its version; the controller's own one is looked at anyway.",
 )
 @tls_options("switch-", "the switch")

@@ -36,8 +36,7 @@ def job() -> None:
 )
 @click.option(
     "--slots",
-    type=int,
-    default=0,
+    type=click.IntRange(1, SLOTS),
     help=f"How many of the switch's {SLOTS} slots it gets.  [default: {DEFAULT_SLOTS}]",
 )
 @click.option(
@@ -50,17 +49,23 @@ def job() -> None:
 @with_json
 @click.pass_obj
 def job_create(
-    options: Options, name: str, world_size: int, slots: int, token: str | None, new_token: bool
+    options: Options,
+    name: str,
+    world_size: int,
+    slots: int | None,
+    token: str | None,
+    new_token: bool,
 ) -> None:
     """Make a job ahead of its ranks (the first rank to join would make it as well).
 
     Workers find the job's token in P4REDUCE_TOKEN.
     """
     _not_negative("world size", world_size)
-    _not_negative("number of slots", slots)
     token = tokens.new_token() if new_token else token or ""
     with options.connect() as client:
-        request = pb.CreateJobRequest(name=name, world_size=world_size, slots=slots, token=token)
+        request = pb.CreateJobRequest(
+            name=name, world_size=world_size, slots=slots or 0, token=token
+        )
         made = client.call(client.stub.CreateJob, request)
     if new_token and options.json:
         click.echo(json.dumps({**plain(made), "token": token}, indent=2))

@@ -13,7 +13,13 @@ import click
 from p4reduce.control.tls import TlsFiles
 
 from p4reduce_controller.addresses import is_host, is_station, parse_ip, parse_mac
-from p4reduce_controller.cli_common import Options, state_dir_option, switch_tls_files, tls_options
+from p4reduce_controller.cli_common import (
+    Options,
+    read_address,
+    state_dir_option,
+    switch_tls_files,
+    tls_options,
+)
 from p4reduce_controller.job import DEFAULT_SLOTS, SLOTS
 from p4reduce_controller.layout import CPU_PORT, LAST_PORT, HelloLimit
 
@@ -52,6 +58,7 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     "--switch",
     required=True,
     metavar="ADDR",
+    callback=read_address,
     help="The switch's P4Runtime server: its gRPC address.",
 )
 @tls_options("switch-", "the switch")
@@ -67,6 +74,7 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
 @click.option(
     "--listen",
     metavar="ADDR",
+    callback=read_address,
     help="Where to serve workers and operators: unix:PATH, or HOST:PORT, which takes TLS unless "
     "it is on loopback.  [default: as --controller]",
 )

@@ -92,7 +92,8 @@ class Jobs(Roster):
         self._check_open()
         check_name(name)
         check_number("world size", world_size, 1, MAX_WORLD_SIZE)
-        check_number("number of slots", slots, 0, SLOTS)
+        if slots:  # 0: the controller's default
+            check_number("number of slots", slots, 1, SLOTS)
         self._check_unused(name)
         job = self.make(name, world_size, slots or self._default_slots, by_operator=by_operator)
         job.token = token

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc.aio
 from p4reduce.control import tls
-from p4reduce.control.address import is_local
+from p4reduce.control.address import is_local, parse_address
 
 
 class ListenError(Exception):
@@ -25,13 +25,13 @@ def prepare(address: str, files: tls.TlsFiles | None = None) -> None:
     Raises ListenError if the address is no good, another controller is there, or the TLS files
     cannot be used.
     """
-    if address.startswith("unix:"):
+    try:
+        place = parse_address(address)
+    except ValueError as error:
+        raise ListenError(str(error)) from None
+    if place is None:
         _prepare_unix(unix_path(address))
         return
-    host, separator, port = address.rpartition(":")
-    if not separator or not port.isdecimal() or int(port) > 0xFFFF:
-        raise ListenError(f"{address!r} is neither unix:PATH nor HOST:PORT")
-    host = host.removeprefix("[").removesuffix("]")
     if files is not None:
         _check_files(files)
     elif not is_local(address):
@@ -39,7 +39,7 @@ def prepare(address: str, files: tls.TlsFiles | None = None) -> None:
             f"refusing to listen at {address} without TLS: beyond loopback anybody could take a "
             f"job over. Give {', '.join(tls.OPTIONS)}, or listen at unix:PATH or 127.0.0.1:PORT"
         )
-    _check_free(host, int(port))
+    _check_free(*place)
 
 
 def bind(server: grpc.aio.Server, address: str, files: tls.TlsFiles | None) -> str:

@@ -17,6 +17,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from p4reduce_controller import render
+from p4reduce_controller.checks import printable
 
 EVENTS_SHOWN = 12
 PAST_JOBS_SHOWN = 3
@@ -31,6 +32,17 @@ class Snapshot:
     jobs: list[pb.Job]
     outcomes: dict[str, pb.Count] = field(default_factory=dict)
     ranks: dict[int, list[pb.RankStatistics]] = field(default_factory=dict)  # by incarnation
+
+
+def is_there(client: ControlClient, job: str) -> bool:
+    """Whether there is a job of that name, or has been lately. Raises ControlError."""
+    jobs = client.call(client.stub.ListJobs, pb.ListJobsRequest()).jobs
+    return any(each.name == job for each in jobs)
+
+
+def not_there(job: str) -> str:
+    """Return what is said of a job that there is none of."""
+    return f"no such job yet: {printable(job)}; waiting"
 
 
 def take_snapshot(client: ControlClient) -> Snapshot:
@@ -58,11 +70,9 @@ def show(
     jobs = [each for each in now.jobs if job in ("", each.name)]
     alive = [each for each in jobs if each.state in (pb.FORMING, pb.RUNNING)]
     past = [each for each in jobs if each.state not in (pb.FORMING, pb.RUNNING)]
-    parts: list[RenderableType] = [
-        _headline(now),
-        Text(),
-        render.jobs_table(past[-PAST_JOBS_SHOWN:] + alive),
-    ]
+    table = render.jobs_table(past[-PAST_JOBS_SHOWN:] + alive)
+    missing = Text(not_there(job)) if job and not jobs else None
+    parts: list[RenderableType] = [_headline(now), Text(), missing or table]
     parts += [_rank_rates(each, now, before) for each in alive if each.incarnation in now.ranks]
     parts += [Text(), _outcome_rates(now, before)]
     lines = [render.event_line(event) for event in events] or [Text("none yet", style="dim")]

@@ -22,11 +22,12 @@ from controller_harness import (
     eventually,
 )
 from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlClient
 from p4reduce_controller import render
 from p4reduce_controller.cli import cli as command
 from p4reduce_controller.exit_codes import Exit
 from p4reduce_controller.plain import plain
-from p4reduce_controller.watch import Snapshot, show
+from p4reduce_controller.watch import Snapshot, is_there, show
 from rich.console import Console
 
 # -- Without a controller -------------------------------------------------------------------------
@@ -61,6 +62,18 @@ def test_no_controller(tmp_path: Path, arguments: list[str]) -> None:
             "a switch can have",
         ),
         (["serve", "--switch", "x:1", "--ports", "1", "--lease", "0"], "0"),
+        (["serve", "--switch", "foo", "--ports", "1"], "'foo' is not of the form HOST:PORT or"),
+        (["serve", "--switch", "a:x", "--ports", "1"], "port 'x' of 'a:x' is not within 0 to"),
+        (["serve", "--switch", "a b:1", "--ports", "1"], "neither a host's name nor"),
+        (["serve", "--switch", "x:1", "--ports", "1", "--listen", "foo"], "'foo' is not of the"),
+        (["--controller", "foo", "job", "list"], "Invalid value for '--controller': 'foo' is not"),
+        (["--controller", "unix:", "job", "list"], "no path after 'unix:'"),
+        (["doctor", "--switch", "foo"], "'foo' is not of the form"),
+        (
+            ["job", "create", "x", "-n", "1", "--slots", "2000"],
+            "2000 is not in the range 1<=x<=1024",
+        ),
+        (["job", "create", "x", "-n", "1", "--slots", "0"], "the range 1<=x<=1024"),
         (["nonsense"], "nonsense"),
     ],
 )
@@ -68,6 +81,13 @@ def test_wrong_arguments(arguments: list[str], complaint: str) -> None:
     done = CliRunner().invoke(command, arguments)
     assert done.exit_code == Exit.USAGE == 2
     assert complaint in done.output
+
+
+def test_a_controller_in_the_environment_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_CONTROLLER", "foo")
+    done = CliRunner().invoke(command, ["job", "list"])
+    assert done.exit_code == Exit.USAGE
+    assert "P4REDUCE_CONTROLLER: 'foo' is not of the form HOST:PORT or unix:PATH" in done.output
 
 
 def test_help_documents_every_exit_code() -> None:
@@ -224,6 +244,25 @@ def test_watch_in_a_pipe(controller: RunningController, tmp_path: Path) -> None:
         assert for_people.wait(timeout=DEADLINE) == 0
 
 
+def test_watching_a_job_that_is_to_come(controller: RunningController, tmp_path: Path) -> None:
+    log, output = tmp_path / "log", tmp_path / "output"
+    at = ["--controller", controller.address]
+    with cli_process(*at, "watch", "later", log=log, output=output) as watching:
+        eventually(lambda: "no such job yet: later; waiting\n" in log.read_text(), "it says so")
+
+        def sees_events() -> bool:
+            controller.call("CreateJob", name="later", world_size=2, slots=1)
+            controller.call("DeleteJob", name="later")
+            return "job-created" in output.read_text()
+
+        eventually(sees_events, "it sees the job's events")
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(timeout=DEADLINE) == 0
+    with ControlClient(controller.address) as client:
+        assert is_there(client, "later")  # though it is over
+        assert not is_there(client, "never")
+
+
 # -- What people see ------------------------------------------------------------------------------
 
 
@@ -273,7 +312,8 @@ def test_the_live_view_fits_and_shows_rates(width: int) -> None:
     assert "220.4 Mbit/s" in text
     assert "round-opened 50.1 k (25 k/s)" in text
     assert "job-running" in text
-    assert text_of(lambda console: console.print(show(at(1, 0), None, [], "other")), width)
+    other = text_of(lambda console: console.print(show(at(1, 0), None, [], "other")), width)
+    assert "no such job yet: other; waiting" in other
 
 
 @pytest.mark.parametrize("width", [80, 100])

@@ -112,7 +112,7 @@ def test_jobs_side_by_side_share_nothing(jobs: Jobs) -> None:
         (0, 0, 0, "world size 0 is not within 1 and 64"),
         (65, 0, 0, "world size 65 is not within 1 and 64"),
         (4, 4, 0, "rank 4 is not below the world size 4"),
-        (4, 0, 1025, "number of slots 1025 is not within 0 and 1024"),
+        (4, 0, 1025, "number of slots 1025 is not within 1 and 1024"),
     ],
 )
 def test_numbers_out_of_range(jobs: Jobs, size: int, rank: int, slots: int, complaint: str) -> None:
