@@ -213,8 +213,10 @@ class _Emitter:
     def _key_field(self, key: ir.KeyField) -> str:
         if isinstance(key.field, ir.Valid):
             text = self._names.valid(key.field.header)
-        else:
+        elif isinstance(key.field, FieldRef):
             text = self._names.field(key.field)
+        else:
+            text = f"({self._expressions.data(key.field).text})"
         if key.mask is not None and key.mask != (1 << key.width) - 1:
             text = f"{text} & {self._names.constant(key.mask)}"
         if isinstance(key.field, FieldRef):

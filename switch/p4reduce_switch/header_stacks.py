@@ -89,13 +89,16 @@ def at_index(
 
 
 def do_at_index(
-    stack: HeaderStack, index: Expr, make: Callable[[str], Statement]
+    stack: HeaderStack,
+    index: Expr,
+    make: Callable[[str], tuple[Statement, ...]],
+    otherwise: tuple[Statement, ...] = (),
 ) -> tuple[Statement, ...]:
-    """The statement for the element at `index`; nothing if there is none."""
-    statements: tuple[Statement, ...] = ()
+    """The statements for the element at `index`, and `otherwise` if there is none."""
+    statements = otherwise
     for number in range(len(stack.elements) - 1, -1, -1):
         here = ir.Binary("==", index, ir.Const(number))
-        statements = (ir.If(here, (make(stack.elements[number]),), statements),)
+        statements = (ir.If(here, make(stack.elements[number]), statements),)
     return statements
 
 

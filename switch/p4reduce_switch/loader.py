@@ -18,7 +18,8 @@ from .loader_checksums import load_calculation, load_checksums
 from .loader_context import Context
 from .loader_controls import load_controls
 from .loader_headers import Headers
-from .loader_json import Json, LoadError, as_number, as_text, refusal, source_of
+from .loader_json import Json, LoadError, as_number, as_text, damaged, refusal, source_of
+from .loader_mentions import Mentions
 from .loader_parser import load_deparser, load_parser
 from .loader_state import load_state
 
@@ -50,8 +51,7 @@ def load(config: bytes | str) -> ir.Program:
     except RecursionError:
         raise LoadError("a part of the program is nested too deeply") from None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        # The checks of the parts are for what p4c can produce; damaged JSON ends up here.
-        raise LoadError(f"not the BMv2 JSON format: {type(error).__name__}: {error}") from error
+        raise damaged(error) from error
 
 
 def _no_number(text: str) -> None:
@@ -62,13 +62,18 @@ def _load_program(root: Json) -> ir.Program:
     version = root.get("__meta__", {}).get("version", [2, 0])
     if version[0] != 2:
         raise LoadError(f"BMv2 JSON version {version[0]}.{version[1]}; version 2 is needed")
+    mentions = Mentions(root)
     for key, construct in _UNSUPPORTED_LISTS.items():
         for item in root.get(key, ()):
-            raise refusal(f"{construct} '{item['name']}'", source_of(item))
-    context = Context(Headers(root))
+            name = item["name"]
+            raise refusal(f"{construct} '{name}'", source_of(item, mentions.of(name)))
+    context = Context(Headers(root, mentions), mentions)
     load_state(context, root)
     for item in root["calculations"]:
-        context.calculations[item["name"]] = load_calculation(context, item)
+        name = item["name"]
+        context.calculations[name] = load_calculation(
+            context, item, source_of(item, mentions.of(name))
+        )
     for item in root["actions"]:
         context.actions[item["id"]] = load_action(context, item)
     verify, update = load_checksums(context, root["checksums"])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from . import program as ir
 from .loader_context import Context
-from .loader_elements import load_stack_or_union_primitive, with_siblings
+from .loader_elements import load_statements
 from .loader_expressions import Params
 from .loader_json import (
     Json,
@@ -16,11 +16,11 @@ from .loader_json import (
     as_text,
     as_width,
     constant_of,
+    located,
     refusal,
     source_of,
 )
 from .loader_limits import MAX_DEPTH
-from .loader_primitives import load_primitive
 from .program import Source, Statement
 
 __all__ = ["load_action"]
@@ -60,12 +60,13 @@ class _Body:
         while index < end:
             item = self._primitives[index]
             where = source_of(item, source)
-            if item["op"] == "_jump_if_zero":
-                conditional, index = self._conditional(item, index, end, where)
-                statements.append(conditional)
-            else:
-                statements += self._plain(item, where)
-                index += 1
+            with located(where):
+                if item["op"] == "_jump_if_zero":
+                    conditional, index = self._conditional(item, index, end, where)
+                    statements.append(conditional)
+                else:
+                    statements += load_statements(self._context, item, where, self._params)
+                    index += 1
         return tuple(statements)
 
     def _conditional(
@@ -87,16 +88,9 @@ class _Body:
         self._depth -= 1
         return ir.If(condition, then, otherwise), after
 
-    def _plain(self, item: Json, source: Source) -> Sequence[Statement]:
-        statements = load_stack_or_union_primitive(self._context, item, source, self._params)
-        if statements is not None:
-            return statements
-        primitive = load_primitive(self._context, item["op"], item, source, self._params)
-        return with_siblings(self._context.headers, primitive)
-
 
 def _jump_target(item: Json, index: int, end: int, source: Source) -> int:
     target = constant_of(item)
     if target is None or not index < target <= end:
-        raise refusal("jump that is no plain conditional (a loop in an action?)", source)
+        raise refusal("loop in an action, or a jump that is no plain conditional,", source)
     return target

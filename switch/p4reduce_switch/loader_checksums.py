@@ -8,14 +8,23 @@ from collections.abc import Iterable
 from . import program as ir
 from .hashes import ALGORITHMS
 from .loader_context import Context
-from .loader_json import Json, LoadError, as_hex, as_width, find, refusal, source_of
+from .loader_json import (
+    Json,
+    LoadError,
+    as_hex,
+    as_width,
+    find,
+    located,
+    refusal,
+    source_of,
+)
 from .program import FieldRef, Source
 
 __all__ = ["check_algorithm", "load_calculation", "load_checksums", "usable_calculation"]
 
 
-def load_calculation(context: Context, item: Json) -> ir.Calculation:
-    source = source_of(item)
+def load_calculation(context: Context, item: Json, source: Source) -> ir.Calculation:
+    """Load a calculation that is used, or written, at `source`."""
     inputs: list[FieldRef | ir.ConstBits] = []
     with_payload = False
     if not isinstance(item["input"], list) or not item["input"]:
@@ -32,7 +41,7 @@ def load_calculation(context: Context, item: Json) -> ir.Calculation:
             context.headers.check_fixed("calculation", (header,), source)
             inputs.extend(context.headers.by_name[header].fields)
         else:
-            otherwise = "input of a calculation that is neither a field nor a constant"
+            otherwise = f"input of '{item['name']}' that is neither a field nor a constant"
             inputs.append(context.expressions.field(part, source, otherwise))
     return ir.Calculation(item["name"], item["algo"], tuple(inputs), with_payload, source)
 
@@ -59,11 +68,12 @@ def load_checksums(
         if item["type"] != "generic":
             raise refusal(f"checksum of type '{item['type']}'", source)
         condition = item.get("if_cond")
-        checksum = ir.Checksum(
-            context.headers.field(item["target"][0], item["target"][1], source),
-            usable_calculation(context, item["calculation"], source),
-            None if condition is None else context.expressions.condition(condition, source),
-        )
+        with located(source):
+            checksum = ir.Checksum(
+                context.headers.field(item["target"][0], item["target"][1], source),
+                usable_calculation(context, item["calculation"], source),
+                None if condition is None else context.expressions.condition(condition, source),
+            )
         if item.get("verify", True):
             verify.append(checksum)
         if item.get("update", True):

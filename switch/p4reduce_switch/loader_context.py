@@ -6,6 +6,7 @@ from __future__ import annotations
 from . import program as ir
 from .loader_expressions import Expressions
 from .loader_headers import Headers
+from .loader_mentions import Mentions
 
 __all__ = ["Context"]
 
@@ -13,8 +14,9 @@ __all__ = ["Context"]
 class Context:
     """One program on its way from JSON; each part adds what it loads, for those after it."""
 
-    def __init__(self, headers: Headers) -> None:
+    def __init__(self, headers: Headers, mentions: Mentions) -> None:
         self.headers = headers
+        self.mentions = mentions
         self.expressions = Expressions(headers)
         self.value_sets: dict[str, ir.ValueSet] = {}
         self.counters: dict[str, ir.CounterArray] = {}

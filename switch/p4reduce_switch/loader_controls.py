@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from . import program as ir
 from .loader_context import Context
-from .loader_json import Json, LoadError, as_text, find, refusal, source_of
+from .loader_json import Json, LoadError, as_text, find, located, refusal, source_of
 from .loader_tables import load_profile, load_table
 from .program import NOWHERE
 
@@ -33,9 +33,11 @@ def _control(context: Context, item: Json) -> ir.Control:
         context.profiles[profile["name"]] = load_profile(context, profile)
     nodes: dict[str, ir.Node] = {}
     for table in item["tables"]:
-        nodes[table["name"]] = load_table(context, table)
+        with located(source_of(table)):
+            nodes[table["name"]] = load_table(context, table)
     for branch in item["conditionals"]:
-        nodes[branch["name"]] = _branch(context, branch)
+        with located(source_of(branch)):
+            nodes[branch["name"]] = _branch(context, branch)
     for call in item.get("action_calls", ()):
         nodes[call["name"]] = _call(context, call)
     for node in nodes.values():

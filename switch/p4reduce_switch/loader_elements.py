@@ -8,7 +8,7 @@ others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
 from . import program as ir
 from .header_stacks import do_at_index
@@ -16,23 +16,25 @@ from .loader_context import Context
 from .loader_expressions import Params, unwrapped
 from .loader_headers import Headers
 from .loader_json import Json, as_number, constant_of, refusal
+from .loader_primitives import load_primitive
 from .program import Source, Statement
 
-__all__ = ["invalidations", "load_stack_or_union_primitive", "with_siblings"]
+__all__ = ["at_run_time", "invalidations", "load_statements", "with_siblings"]
 
 
-def load_stack_or_union_primitive(
-    context: Context, item: Json, source: Source, params: Params
-) -> Sequence[Statement] | None:
-    """What a primitive on a stack, on an element of one, or on a union does; else None."""
-    element = _at_run_time(context, item, source, params)
+def load_statements(
+    context: Context, item: Json, source: Source, params: Params = ()
+) -> tuple[Statement, ...]:
+    """What a primitive does, if on a stack, an element of one or a union then to their headers."""
+    element = at_run_time(context, item, source, params)
     if element is not None:
         return element
     if item["op"] in ("push", "pop", "assign_header_stack"):
-        return _on_stack(context.headers, item, source)
+        return tuple(_on_stack(context.headers, item, source))
     if item["op"] == "assign_union":
-        return _assign_union(context.headers, item, source)
-    return None
+        return tuple(_assign_union(context.headers, item, source))
+    primitive = load_primitive(context, item["op"], item, source, params)
+    return with_siblings(context.headers, primitive)
 
 
 def with_siblings(headers: Headers, primitive: ir.Primitive) -> tuple[Statement, ...]:
@@ -57,30 +59,52 @@ def invalidations(headers: Headers, header: str, source: Source) -> tuple[Statem
     )
 
 
-def _at_run_time(
-    context: Context, item: Json, source: Source, params: Params
+def at_run_time(
+    context: Context, item: Json, source: Source, params: Params = ()
 ) -> tuple[Statement, ...] | None:
-    """A primitive whose target is an element of a stack by a run-time index; else None."""
-    if item["op"] not in ("assign", "add_header", "remove_header") or not item["parameters"]:
-        return None
-    target, *rest = item["parameters"]
-    target = unwrapped(target)
-    number: int | None = None
-    if target.get("op") == "access_field":
-        number = as_number(target["right"], "the number of a field")
-        target = target["left"]
-    element = context.expressions.element(target, source, params)
-    if element is None:
-        return None
+    """A primitive that changes or copies an element of a stack by a run-time index; else None.
 
-    def make(header: str) -> Statement:
-        if number is None:
-            return ir.Primitive(item["op"], (ir.HeaderValue(header),), source)
-        value = context.expressions.data(rest[0], source, params)
+    It is made for each element, with that in its place.
+    """
+    kinds = ir.PRIMITIVES.get(item["op"], ())
+    for position, (kind, argument) in enumerate(zip(kinds, item["parameters"], strict=False)):
+        if kind not in ("field", "header"):
+            continue
+        part = unwrapped(argument)
+        number: int | None = None
+        if part.get("op") == "access_field":
+            number = as_number(part["right"], "the number of a field")
+            part = part["left"]
+        element = context.expressions.element(part, source, params)
+        if element is None:
+            continue
+        make = partial(_with_element, context, item, position, number, source, params)
+        otherwise: tuple[Statement, ...] = ()
+        if item["op"] == "assign_header" and position == 1:
+            # A copy of an element that is not there is as invalid as that.
+            target = context.headers.header(item["parameters"][0]["value"], source)
+            otherwise = (ir.Primitive("invalidate", (ir.HeaderValue(target),), source),)
+        return do_at_index(*element, make, otherwise)
+    return None
+
+
+def _with_element(
+    context: Context,
+    item: Json,
+    position: int,
+    number: int | None,
+    source: Source,
+    params: Params,
+    header: str,
+) -> tuple[Statement, ...]:
+    """The primitive with `header`, or its field of that number, as one of its arguments."""
+    argument: Json = {"type": "header", "value": header}
+    if number is not None:
         field = context.headers.by_name[header].fields[number]
-        return ir.Primitive("assign", (field, value), source)
-
-    return do_at_index(*element, make)
+        argument = {"type": "field", "value": [header, field.name]}
+    parameters = list(item["parameters"])
+    parameters[position] = argument
+    return load_statements(context, {**item, "parameters": parameters}, source, params)
 
 
 def _on_stack(headers: Headers, item: Json, source: Source) -> list[Statement]:

@@ -18,7 +18,7 @@ from .loader_json import Json, LoadError, as_hex, as_number, as_text, as_width, 
 from .loader_limits import MAX_DEPTH, MAX_PARTS
 from .program import FieldRef, Source
 
-__all__ = ["UNSUPPORTED_VALUES", "Expressions", "Params", "unwrapped"]
+__all__ = ["RUN_TIME_ELEMENT", "UNSUPPORTED_VALUES", "Expressions", "Params", "unwrapped"]
 
 Params = Sequence[ir.Param]
 
@@ -32,6 +32,8 @@ UNSUPPORTED_VALUES = {
     "meter_array": "meter",
     "extern": "extern instance",
 }
+
+RUN_TIME_ELEMENT = "an element of a header stack at a run-time index"
 
 
 def unwrapped(item: Any) -> Any:
@@ -105,6 +107,12 @@ class Expressions:
         value = item["value"]
         if kind == "field":
             header, name = value
+            if element := self.element(header, source, params):
+                return at_index(
+                    *element,
+                    lambda taken: self.value({"type": kind, "value": [taken, name]}, source),
+                    ir.Const(0),
+                )
             if name == "$valid$":
                 return ir.Valid(self._headers.header(header, source), is_bool=False)
             return self._headers.field(header, name, source)
@@ -153,6 +161,8 @@ class Expressions:
             return ir.Unary(op, _typed(ir.UNARY_OPERATORS[op][0], right, op, source))
         if op in ir.BINARY_OPERATORS:
             return self._binary(op, item, source, params)
+        if op == "dereference_header_stack":
+            raise refusal(f"this use of {RUN_TIME_ELEMENT}", source)
         raise refusal(f"operator '{op}'", source)
 
     def _valid(self, item: Json, source: Source, params: Params) -> ir.Expr:

@@ -13,6 +13,7 @@ from . import program as ir
 from .header_stacks import STACKS, HeaderStack, hidden_metadata
 from .loader_json import Json, LoadError, as_number, as_text, as_width, find, refusal, source_of
 from .loader_limits import MAX_HEADER_BITS, MAX_STACK, MAX_WIDTH
+from .loader_mentions import Mentions
 from .program import NOWHERE, FieldRef, Source
 
 __all__ = ["Headers"]
@@ -21,7 +22,8 @@ __all__ = ["Headers"]
 class Headers:
     """Headers, metadata, fields, stacks and unions by their names."""
 
-    def __init__(self, root: Json) -> None:
+    def __init__(self, root: Json, mentions: Mentions) -> None:
+        self._mentions = mentions
         self.by_name: dict[str, ir.Header] = {}
         """Headers and metadata; hidden metadata is added as it is needed."""
         self._fields: dict[tuple[str, str], FieldRef] = {}
@@ -62,7 +64,7 @@ class Headers:
             if tail is not None or (width == "*" and not fields):
                 raise refusal(
                     f"varbit field in '{name}' that is not the last of several fields",
-                    source_of(type_, source_of(item)),
+                    source_of(type_, source_of(item, self._mentions.of(name))),
                 )
             if width == "*":
                 tail = FieldRef(ir.VARBITS, f"{name}.{field_name}", 0)
@@ -94,7 +96,7 @@ class Headers:
         name = as_text(item["name"], f"the name of a header {what}")
         as_number(len(item["header_ids"]), f"the size of {what} {name}", 1, MAX_STACK)
         headers = tuple(self.header(numbers[number], NOWHERE) for number in item["header_ids"])
-        self.check_fixed(f"{what} '{name}'", headers, NOWHERE)
+        self.check_fixed(f"{what} '{name}'", headers, self._mentions.of(name))
         return name, headers
 
     # -- Asking ------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ Nothing here knows what a program is made of.
 
 from __future__ import annotations
 
+import contextlib
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from .loader_limits import MAX_ENTRIES, MAX_WIDTH
@@ -23,7 +24,9 @@ __all__ = [
     "as_text",
     "as_width",
     "constant_of",
+    "damaged",
     "find",
+    "located",
     "refusal",
     "source_of",
 ]
@@ -59,6 +62,23 @@ def source_of(item: Json, default: Source = NOWHERE) -> Source:
         as_number(info.get("line", 0), "the line of a source_info"),
         as_text(info.get("source_fragment", ""), "the fragment of a source_info"),
     )
+
+
+@contextlib.contextmanager
+def located(source: Source) -> Iterator[None]:
+    """Names the source line of what is read within, if it is not what BMv2's format says."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        if not source.filename:
+            raise
+        raise damaged(error, source) from error
+
+
+def damaged(error: Exception, source: Source = NOWHERE) -> LoadError:
+    """The checks of the parts are for what p4c can produce; damaged JSON ends up here."""
+    where = f"{source}: " if source.filename else ""
+    return LoadError(f"{where}not the BMv2 JSON format: {type(error).__name__}: {error}")
 
 
 def find(items: Mapping[Any, _T], key: Any, what: str, source: Source) -> _T:

@@ -8,7 +8,8 @@ from typing import Any
 
 from . import program as ir
 from .loader_context import Context
-from .loader_elements import invalidations, with_siblings
+from .loader_elements import at_run_time, invalidations, with_siblings
+from .loader_expressions import RUN_TIME_ELEMENT, unwrapped
 from .loader_json import (
     Json,
     LoadError,
@@ -17,6 +18,7 @@ from .loader_json import (
     as_text,
     as_width,
     find,
+    located,
     refusal,
     source_of,
 )
@@ -68,13 +70,11 @@ class _States:
         source = source_of(item, Source(f"parser state {name}"))
         ops: list[ir.ParserOp] = []
         for op in item["parser_ops"]:
-            parsed = self._op(op, name, source_of(op, source))
-            ops.append(parsed)
-            if isinstance(parsed, ir.Extract):
-                ops += map(ir.Execute, invalidations(self._headers, parsed.header, source))
-            elif isinstance(parsed, ir.Execute) and isinstance(parsed.statement, ir.Primitive):
-                ops += map(ir.Execute, with_siblings(self._headers, parsed.statement)[1:])
-        key = [self._key(part, ops, source) for part in item["transition_key"]]
+            where = _named(source_of(op, source), name)
+            with located(where):
+                ops += self._op(op, name, where)
+        with located(source):
+            key = [self._key(part, ops, source) for part in item["transition_key"]]
         cases = []
         default: str | None = None
         for transition in item["transitions"]:
@@ -89,10 +89,25 @@ class _States:
 
     # -- Operations --------------------------------------------------------------------------------
 
-    def _op(self, item: Json, state: str, source: Source) -> ir.ParserOp:
-        op = item["op"]
-        source = _named(source, state)
-        args = item["parameters"]
+    def _op(self, item: Json, state: str, source: Source) -> list[ir.ParserOp]:
+        """An operation, and what it does to other headers of a union."""
+        op, args = item["op"], item["parameters"]
+        if op in ("set", "primitive"):
+            primitive = {"op": "assign", "parameters": args} if op == "set" else args[0]
+            source = source_of(primitive, source)
+            statements = at_run_time(self._context, primitive, source)
+            if statements is None and op == "primitive":
+                loaded = load_primitive(self._context, primitive["op"], primitive, source)
+                statements = with_siblings(self._headers, loaded)
+            if statements is not None:
+                return [ir.Execute(statement) for statement in statements]
+        parsed = self._single(item, state, source)
+        if not isinstance(parsed, ir.Extract):
+            return [parsed]
+        return [parsed, *map(ir.Execute, invalidations(self._headers, parsed.header, source))]
+
+    def _single(self, item: Json, state: str, source: Source) -> ir.ParserOp:
+        op, args = item["op"], item["parameters"]
         if op == "extract":
             if args[0]["type"] == "stack":
                 stack = self._headers.stack(args[0]["value"], source)
@@ -111,11 +126,6 @@ class _States:
             return ir.Advance(self._expressions.data(args[0], source))
         if op == "shift":
             return ir.Advance(ir.Const(8 * as_number(args[0], f"{source}: a shift", 0, MAX_WIDTH)))
-        if op == "primitive":
-            inner = args[0]
-            return ir.Execute(
-                load_primitive(self._context, inner["op"], inner, source_of(inner, source))
-            )
         if op == "extract_VL":
             header = self._extracted(args[0], state, source)
             bits = self._expressions.data(args[1], source)
@@ -125,6 +135,8 @@ class _States:
     def _extracted(self, item: Json, state: str, source: Source) -> str:
         if item["type"] != "regular":
             raise refusal(f"extract into a {item['type']} in parser state '{state}'", source)
+        if not isinstance(item["value"], str):
+            raise refusal(f"extract into {RUN_TIME_ELEMENT}", source)
         return self._headers.header(item["value"], source)
 
     # -- Select ------------------------------------------------------------------------------------
@@ -139,11 +151,17 @@ class _States:
         value = self._expressions.value(item, source)
         if isinstance(value, FieldRef):
             return value
-        if item["type"] != "stack_field":
+        operation = unwrapped(item)
+        if item["type"] == "stack_field":
+            stack, name = item["value"]
+            first = self._headers.stack(stack, source).elements[0]
+            width = self._headers.field(first, name, source).width
+        elif element := self._expressions.element(operation.get("left"), source):
+            first = element[0].elements[0]
+            width = self._headers.by_name[first].fields[operation["right"]].width
+        else:
             raise refusal("select on something else than a field", source)
-        stack, name = item["value"]
-        first = self._headers.stack(stack, source).elements[0]
-        hidden = self._hidden(self._headers.field(first, name, source).width)
+        hidden = self._hidden(width)
         ops.append(ir.Execute(ir.Primitive("assign", (hidden, value), source)))
         return hidden
 

@@ -58,7 +58,8 @@ def _argument(
         number = constant_of(item)
         return ir.ObjectRef(kind, find(names, -1 if number is None else number, "digest", source))
     if item["type"] != kind:
-        raise refusal(UNSUPPORTED_VALUES.get(item["type"], f"a {item['type']}"), source)
+        what = UNSUPPORTED_VALUES.get(item["type"], f"{item['type']} as an argument of '{op}'")
+        raise refusal(what, source)
     name = item["value"]
     if kind == "header":
         return _header(context, op, name, source)

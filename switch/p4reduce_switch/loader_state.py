@@ -24,7 +24,7 @@ from .loader_json import (
     source_of,
 )
 from .loader_limits import MAX_STATE_BYTES
-from .program import NOWHERE, FieldRef
+from .program import FieldRef
 
 __all__ = ["load_state"]
 
@@ -124,12 +124,16 @@ def _load_digests(context: Context, items: Iterable[Json]) -> None:
 
 
 def _field_list(context: Context, item: Json) -> ir.FieldList:
+    name, source = item["name"], context.mentions.of_field_list(item["id"])
     fields = []
     for part in item["elements"]:
-        field = context.expressions.value(part, NOWHERE)
+        if part["type"] == "field" and part["value"][1] == "<null>":
+            # So p4c writes an annotated header or struct.
+            raise refusal(f"field list '{name}' of something else than metadata", source)
+        field = context.expressions.value(part, source)
         if not isinstance(field, FieldRef) or not context.headers.by_name[field.header].is_metadata:
-            raise refusal(f"field list '{item['name']}' of something else than metadata", NOWHERE)
+            raise refusal(f"field list '{name}' of something else than metadata", source)
         if field.header == "standard_metadata":
-            raise refusal(f"field list '{item['name']}' with {field}", NOWHERE)
+            raise refusal(f"field list '{name}' with {field}", source)
         fields.append(field)
     return ir.FieldList(tuple(fields))

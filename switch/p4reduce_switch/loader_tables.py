@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from . import program as ir
+from .header_stacks import at_index
 from .loader_checksums import check_algorithm, load_calculation
 from .loader_context import Context
+from .loader_expressions import unwrapped
 from .loader_json import (
     Json,
     LoadError,
@@ -21,7 +24,6 @@ from .loader_json import (
 )
 from .loader_limits import MAX_ENTRIES
 from .program import NOWHERE, FieldRef, Source
-from .tables import MatchKind
 
 __all__ = ["load_profile", "load_table"]
 
@@ -37,7 +39,7 @@ def load_profile(context: Context, item: Json) -> ir.ActionProfile:
     if "selector" in item:
         hashing = item["selector"]
         selector = load_calculation(
-            context, {"name": name, "algo": hashing["algo"], "input": hashing["input"]}
+            context, {"name": name, "algo": hashing["algo"], "input": hashing["input"]}, source
         )
         check_algorithm(selector, source)
     return ir.ActionProfile(name, size, selector, source)
@@ -78,7 +80,7 @@ def load_table(context: Context, item: Json) -> ir.ApplyTable:
         size=max(item["max_size"], len(entries)),
         actions=actions,
         default_action=default["action_id"],
-        default_args=_action_args(default),
+        default_args=_action_args(default, name, source),
         const_default_action=bool(default.get("action_const")),
         has_direct_counter=bool(item["with_counters"]),
         const_entries=entries,
@@ -103,8 +105,12 @@ def _with_no_default(context: Context, item: Json, table: str, source: Source) -
     return {**item, "action_ids": [*item["action_ids"], _NOTHING.id], "default_entry": default}
 
 
-def _action_args(entry: Json) -> tuple[int, ...]:
-    return tuple(as_hex(value, "an argument") for value in entry["action_data"])
+def _action_args(entry: Json, table: str, source: Source) -> tuple[int, ...]:
+    values = tuple(as_hex(value, "an argument") for value in entry["action_data"])
+    if any(value < 0 for value in values):
+        # P4Runtime gives only bits: to an action it would be another number than the same bits.
+        raise refusal(f"negative argument of an action of table '{table}'", source)
+    return values
 
 
 # -- Keys ------------------------------------------------------------------------------------------
@@ -117,14 +123,58 @@ def _key_field(context: Context, item: Json, table: str, source: Source) -> ir.K
         return ir.KeyField(item.get("name", valid.header), "exact", valid, 1, None)
     if kind not in ("exact", "lpm", "ternary", "range", "optional"):
         raise refusal(f"match kind '{kind}' of table '{table}'", source)
-    field = context.expressions.value({"type": "field", "value": item["target"]}, source)
-    if not isinstance(field, (FieldRef, ir.Valid)):
-        raise refusal(f"key of table '{table}'", source)
-    width = field.width if isinstance(field, FieldRef) else 1
-    if isinstance(field, FieldRef) and field.signed:
-        raise refusal(f"signed key field {field} of table '{table}'", source)
+    value, width, signed = _key_value(context, item["target"], table, source)
+    if signed and kind == "range":
+        # BMv2 would compare without regard to the sign.
+        raise refusal(f"range of a signed key field of table '{table}'", source)
     mask = as_hex(item["mask"], "a mask") if item.get("mask") is not None else None
-    return ir.KeyField(item.get("name", ".".join(item["target"])), kind, field, width, mask)
+    name = item["name"] if "name" in item else ".".join(item["target"])
+    return ir.KeyField(name, kind, value, width, mask)
+
+
+def _key_value(
+    context: Context, target: Any, table: str, source: Source
+) -> tuple[ir.Expr, int, bool]:
+    """What a key field looks for: its value, width, and whether that was signed.
+
+    As in BMv2 it is the bits of a signed field. `target` is a header's name and a field's, with an
+    expression in their place for an element of a stack at a run-time index.
+    """
+    headers = context.headers
+    if isinstance(target, list):
+        place, name = target
+        element = context.expressions.element(place, source)
+        if element is None or name == "$valid$":
+            value = context.expressions.value({"type": "field", "value": target}, source)
+            if isinstance(value, FieldRef):
+                return _bits(context, value), value.width, value.signed
+            return value, 1, False
+        raise refusal(f"key of table '{table}'", source)
+    operation = unwrapped(target)
+    element = context.expressions.element(operation.get("left"), source)
+    if operation.get("op") != "access_field" or element is None:
+        raise refusal(f"key of table '{table}'", source)
+    number = as_number(operation["right"], "the number of a field")
+
+    def field(header: str) -> ir.Expr:
+        value = headers.by_name[header].fields[number]
+        return _if_valid(header, _bits(context, value))
+
+    first = headers.by_name[element[0].elements[0]].fields[number]
+    return at_index(*element, field, ir.Const(0)), first.width, first.signed
+
+
+def _bits(context: Context, field: FieldRef) -> ir.Expr:
+    if not field.signed:
+        return field
+    bits = ir.Binary("&", field, ir.Const((1 << field.width) - 1))
+    is_metadata = context.headers.by_name[field.header].is_metadata
+    return bits if is_metadata else _if_valid(field.header, bits)
+
+
+def _if_valid(header: str, value: ir.Expr) -> ir.Expr:
+    """The fields of an invalid header are zero in keys (and only there)."""
+    return ir.Choice(ir.Valid(header, is_bool=True), value, ir.Const(0))
 
 
 # -- Const entries ---------------------------------------------------------------------------------
@@ -150,21 +200,24 @@ def _const_entries(
         if len(item["match_key"]) != len(key):
             raise LoadError(f"{where}: a const entry of table '{table}' has another key")
         match = tuple(
-            _const_match(field.kind, value)
-            for field, value in zip(key, item["match_key"], strict=True)
+            _const_match(field, value) for field, value in zip(key, item["match_key"], strict=True)
         )
         action = find(context.actions, item["action_entry"]["action_id"], "action", where)
-        args = _action_args(item["action_entry"])
+        args = _action_args(item["action_entry"], table, where)
         entries.append(ir.ConstEntry(match, highest + 1 - priority, action.id, args))
     return tuple(entries)
 
 
-def _const_match(kind: MatchKind, item: Json) -> int | tuple[int, int] | None:
-    if kind == "exact":
-        return int(item["key"]) if isinstance(item["key"], bool) else as_hex(item["key"], "a key")
-    if kind == "lpm":
-        length = as_number(item["prefix_length"], "the length of a prefix")
-        return as_hex(item["key"], "a key"), length
-    if kind == "range":
+def _const_match(field: ir.KeyField, item: Json) -> int | tuple[int, int] | None:
+    def bits(text: str) -> int:
+        # p4c writes the numbers of signed fields with their sign.
+        value = as_hex(text, "a key")
+        return value if value >= 0 else value & (1 << field.width) - 1
+
+    if field.kind == "exact":
+        return int(item["key"]) if isinstance(item["key"], bool) else bits(item["key"])
+    if field.kind == "lpm":
+        return bits(item["key"]), as_number(item["prefix_length"], "the length of a prefix")
+    if field.kind == "range":
         return as_hex(item["start"], "a key"), as_hex(item["end"], "a key")
-    return as_hex(item["key"], "a key"), as_hex(item["mask"], "a mask")
+    return bits(item["key"]), as_hex(item["mask"], "a mask")

@@ -391,7 +391,8 @@ class Parser:
 class KeyField:
     name: str
     kind: MatchKind
-    field: FieldRef | Valid
+    field: Expr
+    """Within `width` bits."""
     width: int
     mask: int | None
 

@@ -12,6 +12,7 @@ AGGREGATION = PROGRAMS.parents[2] / "p4src" / "compiled" / "p4reduce.json"
 NAMES = (
     "checksums",
     "digests",
+    "elements",
     "flow",
     "hashes",
     "idle",

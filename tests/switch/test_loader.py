@@ -16,11 +16,27 @@ from p4reduce_switch.loader import LoadError, load
 from p4reduce_switch.pipeline import Pipeline
 from pipeline_programs import AGGREGATION, NAMES, PROGRAMS, REFUSED, config
 
-# Program -> what the message must say; where p4c gives the source line, so does the message.
+# Program -> what the message must say. Where p4c gives no source line it names the parser's state,
+# or the line of what uses the construct.
 MESSAGES = {
+    "extract_at": (
+        "parser state start: extract into an element of a header stack at a run-time index"
+    ),
+    "field_list": "field_list.p4:20: field list 'field_list2' of something else than metadata",
     "hash_algorithm": "hash_algorithm.p4:15: hash algorithm 'random'",
+    "hash_input": "hash_input.p4:20: input of 'calc' that is neither a field nor a constant",
+    "loop": "loop.p4:19: loop in an action, or a jump that is no plain conditional,",
+    "negative_argument": (
+        "negative_argument.p4:19: negative argument of an action of table 'I.by_value'"
+    ),
+    "signed_range": "signed_range.p4:19: range of a signed key field of table 'I.by_value'",
+    "union_stack": "parser state start: stack of header unions 'us'",
+    "union_stack_emitted": "union_stack_emitted.p4:24: stack of header unions 'us'",
+    "union_varbit": "parser state start: union 'u' with varbit header 'u.b'",
     "varbit_copy": "varbit_copy.p4:15: 'assign_header' with varbit header 'b'",
-    "varbit_inside": "varbit field in 'a' that is not the last of several fields",
+    "varbit_inside": (
+        "parser state start: varbit field in 'a' that is not the last of several fields"
+    ),
 }
 
 
@@ -81,6 +97,27 @@ def test_resubmit_and_recirculate_in_the_wrong_control(op: str, control: str) ->
     wanted = rf"replay\.p4:\d+: primitive '{op}' in {control} is not supported"
     with pytest.raises(LoadError, match=wanted):
         load(edited("replay", edit))
+
+
+def first(items: Any, name: str) -> Any:
+    return next(item for item in items if item.get("name") == name)
+
+
+def test_damage_is_named_by_the_innermost_source_line() -> None:
+    def in_primitive(root: Any) -> None:
+        action = first(root["actions"], "I.set")
+        action["primitives"][0]["parameters"][0] = {"type": "field"}
+
+    def in_condition(root: Any) -> None:
+        root["pipelines"][0]["conditionals"][0]["expression"]["value"] = {"op": []}
+
+    def in_table(root: Any) -> None:
+        del first(root["pipelines"][0]["tables"], "I.constants")["key"][0]["target"]
+
+    for edit, error in ((in_primitive, "KeyError"), (in_condition, "TypeError"), (in_table, "Key")):
+        wanted = rf"tables\.p4:\d+: not the BMv2 JSON format: {error}"
+        with pytest.raises(LoadError, match=wanted):
+            load(edited("tables", edit))
 
 
 def test_loop_in_a_control() -> None:

@@ -65,9 +65,9 @@ def passive_frame(rng: Rng) -> bytes:
 
 
 def tables_frame(rng: Rng) -> bytes:
-    a = rng.choice((b"\x12\x34", b"\x34\x56", b"\x35\0", b"\x50\0"))
+    a = rng.choice((b"\x12\x34", b"\x34\x56", b"\x35\0", b"\x50\0", b"\0\5", b"\x80\5", b"\x80\1"))
     b = rng.choice((b"\x0a\x0b\1\1", b"\x0a\1\1\1", b"\x0b\0\0\0"))
-    return bytes((rng.randrange(11),)) + a + b + rng.randbytes(6 + 2 + 256)
+    return bytes((rng.randrange(12),)) + a + b + rng.randbytes(6 + 2 + 256)
 
 
 def replication_frame(rng: Rng) -> bytes:
@@ -90,7 +90,7 @@ def replay_frame(rng: Rng) -> bytes:
 def stacks_frame(rng: Rng) -> bytes:
     # At an index that is not there BMv2 dies; in headers that were never valid it has the fields of
     # an earlier packet. Only the first two commands need no full stack.
-    what = rng.randrange(14)
+    what = rng.randrange(16)
     count = rng.randint(1 if what < 2 else 3, 4)
     command = struct.pack(">BBHI", what, rng.randrange(3), 0, 0)
     values = [rng.choice((0x111, 0x222, rng.randrange(1 << 12))) for _ in range(count)]
@@ -113,7 +113,7 @@ GENERATORS: dict[str, Callable[[Rng], bytes]] = {
     "stacks": stacks_frame,
     "state": lambda rng: bytes((rng.randrange(2), 0, 0, 0, rng.randrange(6))) + rng.randbytes(263),
     "tables": tables_frame,
-    "unions": lambda rng: bytes((rng.randrange(4), rng.randrange(4))) + rng.randbytes(20),
+    "unions": lambda rng: bytes((rng.randrange(4), rng.randrange(6))) + rng.randbytes(20),
     "varbits": lambda rng: (
         bytes((rng.choice((0, 1, 2, 3, 4, 9)), rng.choice((0, 8, 40, 64, 72, 9)), 0, 0))
         + bytes(4)

@@ -11,6 +11,7 @@ from pipeline_programs import load
 
 PLAIN, WRITE_CONSTANT, PUSH_ONE, PUSH_TWO, POP_ONE, POP_TWO = range(6)
 READ_AT, WRITE_AT, SWAP, PUSH_IN_EGRESS, POP_IN_EGRESS = 6, 7, 10, 12, 13
+COPY_FROM, HASH_AT, COPY_STACK, COPY_AND_CHANGE, COPY_IN_PARSER = 8, 9, 11, 14, 15
 NO_LABELS = 0xFF
 STACK_OUT_OF_BOUNDS, TOO_SHORT = 1, 2
 
@@ -103,3 +104,24 @@ def test_swap_of_elements(pipeline: Pipeline) -> None:
 def test_in_tables(pipeline: Pipeline) -> None:
     assert run(pipeline, PLAIN, labels(0x111, 2))[2] == marked((0x111, 1), (0xAAA, 0))
     assert run(pipeline, PLAIN, labels(0x222, 2, 3))[2] == marked((0x222, 1), (2, 1))
+
+
+@pytest.mark.parametrize("what", [COPY_FROM, COPY_IN_PARSER])
+def test_copy_from_a_run_time_index(pipeline: Pipeline, what: int) -> None:
+    stack = labels(7, 8, 9)
+    assert run(pipeline, what, stack, 1)[2] == stack + marked((8, 1))
+    # A copy of an element that is not there is invalid.
+    assert run(pipeline, what, stack, 3)[2] == stack + b"!"
+    assert run(pipeline, what, labels(7), 2)[2] == labels(7) + b"!"
+
+
+def test_hash_into_a_run_time_index(pipeline: Pipeline) -> None:
+    # crc16 of a byte 2 is 0xC181.
+    assert run(pipeline, HASH_AT, labels(7, 8, 9), 2)[2] == marked((7, 1), (8, 1), (0x181, 0))
+
+
+def test_copies_and_comparison_of_stacks(pipeline: Pipeline) -> None:
+    stack = labels(7, 8, 9)
+    assert run(pipeline, COPY_STACK, stack) == (0, 1, stack + stack + b"!")
+    changed = marked((7, 1), (7, 1), (9, 0))
+    assert run(pipeline, COPY_AND_CHANGE, stack) == (0, 2, stack + changed)

@@ -24,6 +24,7 @@ MISS = 0xFFFF
 EXACT_ONE, EXACT_TWO, PREFIX, MASKED, RANGES, MAYBE, MIXED, CONSTANTS, ROUTES, NO_KEY, CHOSEN = (
     range(11)
 )
+NUMBERS = 11
 
 
 @pytest.fixture
@@ -63,6 +64,11 @@ def test_exact(pipeline: Pipeline) -> None:
     assert verdict(pipeline, EXACT_ONE, a=5) == 124
     table.delete((5,), 0)
     assert verdict(pipeline, EXACT_ONE, a=5) == MISS
+
+
+def test_signed_key(pipeline: Pipeline) -> None:
+    """It is looked up as the bits that a negative number has."""
+    assert [verdict(pipeline, NUMBERS, a=a) for a in (5, 0x8005, 0x8001, 4)] == [5, 5, 6, MISS]
 
 
 def test_direct_counter_counts_hits_and_survives_modify(pipeline: Pipeline) -> None:

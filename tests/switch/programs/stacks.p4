@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Header stacks: next and last in the parser, push and pop, indices, StackOutOfBounds.
+// Header stacks: next and last in the parser, push and pop, indices, copies, StackOutOfBounds.
 #include <core.p4>
 #include <v1model.p4>
 
 header command_h { bit<8> what; bit<8> index; bit<16> failure; bit<32> trace; }
 header label_h { bit<12> value; bit<3> spare; bit<1> more; }
-struct headers_t { command_h command; label_h[3] labels; label_h extra; }
+struct headers_t { command_h command; label_h[3] labels; label_h extra; label_h[3] copy; }
 struct metadata_t { bit<32> last; }
 
 #define WRITE_CONSTANT 1
@@ -15,7 +15,12 @@ struct metadata_t { bit<32> last; }
 #define POP_TWO 5
 #define READ_AT 6
 #define WRITE_AT 7
+#define COPY_FROM 8
+#define HASH_AT 9
 #define SWAP 10
+#define COPY_STACK 11
+#define COPY_AND_CHANGE 14
+#define COPY_IN_PARSER 15
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     state start {
@@ -28,8 +33,9 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
     }
     state done {
         meta.last = (bit<32>)hdr.labels.last.value << 8 | hdr.labels.lastIndex;
-        transition accept;
+        transition select(hdr.command.what) { COPY_IN_PARSER: copy; default: accept; }
     }
+    state copy { hdr.extra = hdr.labels[hdr.command.index]; transition accept; }
     state extra { packet.extract(hdr.extra); meta.last = hdr.labels.lastIndex; transition accept; }
 }
 control V(inout headers_t hdr, inout metadata_t meta) { apply { } }
@@ -66,6 +72,16 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             hdr.command.trace = (bit<32>)hdr.labels[hdr.command.index].value;
         } else if (hdr.command.what == WRITE_AT) {
             hdr.labels[hdr.command.index].value = 0xfed;
+        } else if (hdr.command.what == COPY_FROM) {
+            hdr.extra = hdr.labels[hdr.command.index];
+        } else if (hdr.command.what == HASH_AT) {
+            hash(hdr.labels[hdr.command.index].value, HashAlgorithm.crc16, 12w0,
+                 { hdr.command.index }, 16w4096);
+        } else if (hdr.command.what == COPY_STACK || hdr.command.what == COPY_AND_CHANGE) {
+            hdr.copy = hdr.labels;
+            if (hdr.command.what == COPY_AND_CHANGE) { hdr.copy[1].value = 0x7; }
+            if (hdr.copy == hdr.labels) { hdr.command.trace = 1; }
+            if (hdr.copy != hdr.labels) { hdr.command.trace = 2; }
         } else if (hdr.command.what == SWAP) {
             label_h swap = hdr.labels[0];
             hdr.labels[0] = hdr.labels[2];

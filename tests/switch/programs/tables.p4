@@ -5,7 +5,7 @@
 
 header key_h { bit<8> which; bit<16> a; bit<32> b; bit<48> c; bit<16> verdict; bit<2048> big; }
 struct headers_t { key_h key; }
-struct metadata_t { }
+struct metadata_t { int<16> number; }
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     state start { packet.extract(hdr.key); transition accept; }
@@ -45,6 +45,12 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     }
     table no_key { actions = { set; miss; } default_action = set(77); }
     table chosen { key = { hdr.key.a : exact; } actions = { set; drop; miss; } default_action = miss(); }
+    table numbers {
+        key = { meta.number : ternary; }
+        actions = { set; miss; }
+        const default_action = miss();
+        const entries = { 5 &&& 0x7fff : set(5); 0 &&& 0x7ffe : set(6); }
+    }
 
     apply {
         sm.egress_spec = 1;
@@ -75,6 +81,9 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
                 default: { hdr.key.big = 12; }
             }
             hdr.key.big = hdr.key.big + 100;
+        } else if (hdr.key.which == 11) {
+            meta.number = (int<16>)hdr.key.a;
+            numbers.apply();
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Header unions: at most one of their headers is valid.
+// Header unions: at most one of their headers is valid. Copies and comparison.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -7,7 +7,7 @@ header command_h { bit<8> kind; bit<8> what; }
 header a_h { bit<8> x; bit<8> y; }
 header b_h { bit<24> z; }
 header_union u_t { a_h a; b_h b; }
-struct headers_t { command_h command; u_t u; }
+struct headers_t { command_h command; u_t u; u_t v; }
 struct metadata_t { }
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
@@ -32,7 +32,16 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             hdr.u.b.z = 0xcccccc;
         } else if (hdr.command.what == 3) {
             hdr.u.a.setInvalid();
+        } else if (hdr.command.what == 4) {
+            hdr.v = hdr.u;
+        } else if (hdr.command.what == 5) {
+            hdr.v = hdr.u;
+            hdr.u.a.setValid();
+            hdr.u.a.x = 1;
+            hdr.u.a.y = 2;
         }
+        if (hdr.u == hdr.v) { hdr.command.kind = hdr.command.kind | 0x40; }
+        if (hdr.u != hdr.v) { hdr.command.kind = hdr.command.kind | 0x80; }
         if (hdr.u.a.isValid()) { hdr.command.kind = hdr.command.kind | 0x10; }
         if (hdr.u.b.isValid()) { hdr.command.kind = hdr.command.kind | 0x20; }
     }

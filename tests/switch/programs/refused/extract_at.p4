@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Refused: extract into an element of a stack at a run-time index.
+#include <core.p4>
+#include <v1model.p4>
+
+header a_h { bit<8> x; }
+struct headers_t { a_h a; a_h[3] st; }
+struct metadata_t { bit<8> m; }
+
+parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
+    state start {
+        packet.extract(hdr.a);
+        packet.extract(hdr.st[hdr.a.x]);
+        transition accept;
+    }
+}
+control V(inout headers_t hdr, inout metadata_t meta) { apply { } }
+control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
+    apply { sm.egress_spec = 1; }
+}
+control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) { apply { } }
+control C(inout headers_t hdr, inout metadata_t meta) { apply { } }
+control D(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr); } }
+V1Switch(P(), V(), I(), E(), C(), D()) main;
