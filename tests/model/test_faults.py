@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from p4reduce_model.faults import FAULTS, Fault
@@ -48,3 +50,21 @@ def test_a_planted_fault_is_found(
     print(trace)
     assert str(outcome.violation) in trace
     assert outcome.trace or outcome.violation.invariant == PROGRESS
+
+
+def test_the_tests_that_the_docs_name_are_there() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "protocol.md").read_text()
+    section = page.partition("\n## Faults of earlier systems\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 8
+    sources = "".join(path.read_text() for path in (root / "tests").rglob("test_*.py"))
+    planted = {fault.name for fault in FAULTS}
+    for row in rows:
+        tests = row.split(" | ")[-1]
+        names = re.findall(r"`(\w+)`", tests)
+        assert names, row
+        for name in names:
+            assert f"def {name}(" in sources, name
+        for name in re.findall(r"\*([^*]+)\*", tests):
+            assert name in planted, name

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import p4reduce
 import pytest
-from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
+from p4reduce import wire
+from p4reduce.control import control_pb2 as pb
+from p4reduce.transport import open_port
+from p4reduce.transport.base import Transport
+from p4reduce.transport.faulty import FAULTS_ENVIRONMENT, FaultPlan, FaultyTransport
 from worker_system import System, wait_for
 
 WORLD = 4
@@ -80,6 +84,57 @@ def test_sums_are_exact_under_heavy_loss(
     wait_for(lambda: system.slots_free() == 1024, "the job's slots are free again")
     runs = system.run(WORLD, lambda comm: reduce_for(comm, 0.0, 1), slots=512)
     assert [run.wrong for run in runs] == [0] * WORLD
+
+
+class LosesOneResult(FaultyTransport):
+    """Loses the first result that has lanes, and nothing else."""
+
+    def __init__(self, inner: Transport) -> None:
+        super().__init__(inner, FaultPlan())
+        self.lost: list[bytes] = []
+
+    def receive(self) -> int:
+        count = self._inner.receive()
+        frames = [self._inner.received.get(row) for row in range(count)]
+        for frame in frames:
+            is_result = frame[wire.AGG_OFFSET] & 0xF == wire.Kind.RESULT
+            if is_result and len(frame) == wire.PAYLOAD_FRAME_BYTES and not self.lost:
+                self.lost.append(frame)
+                frames.remove(frame)
+                break
+        for row, frame in enumerate(frames):
+            self._received.put(row, frame)
+        return len(frames)
+
+
+def test_a_result_lost_for_one_rank_only(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One copy of a multicast is gone, the others arrive: who lacks it gets it again, alone."""
+    lossy: list[LosesOneResult] = []
+
+    def open_lossy(name: str, rank: int, udp_port: int = 0) -> Transport:
+        transport = open_port(name, rank, udp_port)
+        if rank == 2:
+            transport = LosesOneResult(transport)
+            lossy.append(transport)
+        return transport
+
+    def repeated() -> int:
+        counts = system.control.call(system.control.stub.GetCounters, pb.GetCountersRequest())
+        return sum(count.frames for count in counts.counts if count.name == "result-repeated")
+
+    def work(comm: p4reduce.Communicator) -> tuple[bool, p4reduce.Statistics]:
+        total = comm.allreduce(np.arange(BLOCKS * 256, dtype=np.int32) + np.int32(comm.rank))
+        expected = np.arange(BLOCKS * 256) * WORLD + sum(range(WORLD))
+        return np.array_equal(total, expected), comm.stats
+
+    monkeypatch.setattr("p4reduce.communicator.open_port", open_lossy)
+    before = repeated()
+    done = system.run(WORLD, work, slots=SLOTS)
+    assert [exact for exact, _ in done] == [True] * WORLD
+    assert [len(transport.lost) for transport in lossy] == [1]
+    assert [stats.blocks_received for _, stats in done] == [BLOCKS] * WORLD
+    assert done[2][1].retransmissions >= 1
+    assert repeated() > before
 
 
 @pytest.mark.parametrize("faults", ["outage_after=0.3,outage_seconds=1"], indirect=True)

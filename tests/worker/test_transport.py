@@ -351,6 +351,17 @@ def test_faults_of_one_rank_only() -> None:
         assert (len(received) < 200) == lost
 
 
+def test_copies_of_a_multicast_are_lost_one_by_one() -> None:
+    """Faults are each receiver's own: what one rank loses, another one with the same plan gets."""
+    received = []
+    for stream in range(3):
+        got, counts = through_faults(FaultPlan(drop=0.2, seed=3, stream=stream), 500, up=False)
+        assert len(got) == 500 - counts[Fault.DROP]
+        received.append(set(got))
+    lost_by_one = [n for n in range(500) if sum(n in got for got in received) == 2]
+    assert 130 < len(lost_by_one) < 260  # 192 expected, 11 standard deviation
+
+
 def test_reordered_and_delayed_frames_come_late_but_come() -> None:
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     near, far = (UnixTransport.of_socket(end) for end in ends)
