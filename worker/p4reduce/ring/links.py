@@ -23,6 +23,8 @@ from p4reduce.ring.handshake import HandshakeError, Introduction
 _HEAD = struct.Struct(">BI")  # kind, length of what follows
 _DATA, _ABORT = 0, 1
 _MAX_MESSAGE = 64 << 20
+_MAX_NEWS = 64 << 10
+_MAX_STRANGERS = 64  # who connect and have not proved yet who they are
 _STRANGER_TIMEOUT = 2.0  # seconds for one who connects to prove who it is
 _RETRY = (0.02, 0.5)  # seconds, first and longest: doubled each time
 _MESSAGES_AHEAD = 4
@@ -140,13 +142,15 @@ class Links:
         reader = self._before[0]
         try:
             kind, length = _HEAD.unpack(await reader.readexactly(_HEAD.size))
-            if length > _MAX_MESSAGE:
+            if length > (_MAX_NEWS if kind == _ABORT else _MAX_MESSAGE):
                 raise P4ReduceError(f"rank {self.who.before} sent {length:,} bytes at once")
             data = await reader.readexactly(length)
         except (OSError, asyncio.IncompleteReadError):
             raise _hung_up(self.who.before) from None
         if kind == _ABORT:
-            raise _unpack(data)
+            raise _unpack(data, self.who.before)
+        if kind != _DATA:
+            raise _no_message(self.who.before)
         return data
 
 
@@ -159,7 +163,14 @@ async def form(who: Neighbourhood, listener: Listener, purpose: int) -> Links:
     accepted = asyncio.get_running_loop().create_future()
     expected = Introduction(who.incarnation, who.before, who.rank, purpose)
 
+    strangers: dict[asyncio.StreamWriter, None] = {}  # the first is the one that is here longest
+
     async def knock(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        strangers[writer] = None
+        if len(strangers) > _MAX_STRANGERS:
+            # A rank proves itself at once; so it is not one of those that have been here longest.
+            next(iter(strangers)).transport.abort()
+            del strangers[next(iter(strangers))]
         try:
             greeting = handshake.accept(reader, writer, who.secret, expected)
             await asyncio.wait_for(greeting, _STRANGER_TIMEOUT)
@@ -170,6 +181,8 @@ async def form(who: Neighbourhood, listener: Listener, purpose: int) -> Links:
                 writer.close()
             else:
                 accepted.set_result((reader, writer))
+        finally:
+            strangers.pop(writer, None)
 
     server = await asyncio.start_server(knock, sock=listener.socket())
     connecting = asyncio.ensure_future(_connect(who, purpose))
@@ -235,11 +248,20 @@ def _pack(error: P4ReduceError, rank: int) -> bytes:
     return json.dumps({"kind": kind, "ranks": ranks, "text": text}).encode()
 
 
-def _unpack(data: bytes) -> P4ReduceError:
-    news = json.loads(data)
-    kind, ranks = _KINDS[news["kind"]], tuple(news["ranks"])
+def _unpack(data: bytes, rank: int) -> P4ReduceError:
+    """Return what a neighbour passes on, or that this is none of the errors that there are."""
+    try:
+        news = json.loads(data)
+        kind, text = _KINDS[news["kind"]], str(news["text"])
+        ranks = tuple(int(one) for one in news["ranks"])
+    except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError):
+        return _no_message(rank)
     if kind is WorkerLostError:
-        return WorkerLostError(news["text"], ranks=ranks)
+        return WorkerLostError(text, ranks=ranks)
     if kind is P4ReduceTimeoutError:
-        return P4ReduceTimeoutError(news["text"], missing=ranks)
-    return kind(news["text"])
+        return P4ReduceTimeoutError(text, missing=ranks)
+    return kind(text)
+
+
+def _no_message(rank: int) -> P4ReduceError:
+    return P4ReduceError(f"rank {rank} sent something that is no message of a ring")

@@ -20,7 +20,13 @@ Bytes = npt.NDArray[np.uint8]
 
 
 async def gather(links: Links, mine: bytes) -> list[bytes]:
-    """Return what each rank has, in order. `links.awaited` is the rank whose part is missing."""
+    """Return what each rank has, in order; all have as many bytes.
+
+    `links.awaited` is the rank whose part is missing.
+
+    Raises:
+        P4ReduceError: as `Links.exchange`; or a part came with another length.
+    """
     rank, size = links.who.rank, len(links.who.addresses)
     parts = {rank: mine}
     passing = mine
@@ -28,6 +34,11 @@ async def gather(links: Links, mine: bytes) -> list[bytes]:
         for step in range(1, size):
             links.awaited = (rank - step) % size
             passing = parts[links.awaited] = await links.exchange(passing)
+            if len(passing) != len(mine):
+                raise P4ReduceError(
+                    f"rank {links.who.before} sent {len(passing):,} bytes where all ranks send "
+                    f"{len(mine):,}: the ranks are out of step"
+                )
     finally:
         links.awaited = links.who.before
     return [parts[number] for number in range(size)]
