@@ -26,6 +26,7 @@ from p4reduce.control.tls import TlsError, TlsFiles
 
 from p4reduce_controller import tokens
 from p4reduce_controller.doctor.finding import Finding, failure, note, ok, skipped, warning
+from p4reduce_controller.leases import LOST_AFTER
 
 SECTION = "Controller"
 _PINGS = 5
@@ -264,7 +265,8 @@ def _lease(lease: float, slowest: float, late: float) -> Finding:
     return warning(
         SECTION,
         name,
-        f"{found}, and heartbeats go every {lease / 3:.2g} s: its answers take up to "
-        f"{slowest * 1e3:.1f} ms, and timers here are up to {late * 1e3:.1f} ms late",
+        f"{found}: a rank is lost that it does not hear for {lease * LOST_AFTER:.2g} s. Its "
+        f"answers take up to {slowest * 1e3:.1f} ms, and timers here are up to "
+        f"{late * 1e3:.1f} ms late",
         "A busy moment may lose a rank that is well. Give it a longer one: serve --lease 10.",
     )
