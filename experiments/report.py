@@ -29,7 +29,7 @@ _DASHED = (0, (4, 2))
 # What is compared lies over the sweep. The paper's rule is thin and dashed, over ours, so that
 # both are seen where they are the same.
 STYLES: dict[str, dict[str, Any]] = {
-    UNCOMPRESSED: {"color": "black", "linewidth": 1.8, "zorder": 3},
+    UNCOMPRESSED: {"color": "#000000", "linewidth": 1.8, "zorder": 3},
     MEMORY_CAT: {"color": "#E69F00", "linewidth": 3.2, "zorder": 4},
     CAT: {"color": "#7A1F5C", "linewidth": 1.6, "linestyle": _DASHED, "zorder": 7},
     MEMORY_CAT + AGREED: {"color": "#009E73", "linewidth": 2.4, "zorder": 5},
