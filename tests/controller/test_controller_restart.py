@@ -179,7 +179,7 @@ def test_going_on_after_a_failure_and_a_restart(start: Start, switch: SwitchProc
 def reform_refusal(rank: Rank) -> str:
     with pytest.raises(grpc.RpcError) as caught:
         rank.begin_reform().result()
-    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
     return str(caught.value.details())
 
 
