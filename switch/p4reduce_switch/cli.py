@@ -172,8 +172,8 @@ def main(
 ) -> None:
     """A software switch: runs P4 programs for v1model (p4c's BMv2 JSON), controlled by P4Runtime.
 
-    It runs until SIGINT or SIGTERM. Exit codes: 0 after a signal, 1 if a port, the address or the
-    program cannot be used, 2 for wrong arguments.
+    It runs until SIGINT or SIGTERM. Exit codes: 0 after a signal, 1 if a port, the address, a file
+    or the program cannot be used, 2 for wrong arguments.
     """
     files = _tls_files(tls_cert, tls_key, tls_ca)
     _check_arguments(address, port_specs, cpu_port, files)
@@ -188,6 +188,11 @@ def main(
     stop = threading.Event()
     for number in _STOP_SIGNALS:
         signal.signal(number, lambda *_: stop.set())
+
+    if dump_file is not None:
+        _check_writable(dump_file, "--dump-python")
+    if ready_file is not None:
+        _check_writable(_beside(ready_file), "--ready-file")
 
     # Below are the imports that take long: arguments are checked, and --help answers, without them.
     from .dataplane import DataPlane
@@ -245,6 +250,22 @@ def _tls_files(cert: Path | None, key: Path | None, ca: Path | None) -> TlsFiles
     from .tls import TlsFiles
 
     return TlsFiles(cert, key, ca)
+
+
+def _check_writable(path: Path, option: str) -> None:
+    """Refuse a file that cannot be written before anything starts."""
+    was_there = path.exists()
+    try:
+        path.open("a").close()
+        if not was_there:
+            path.unlink()
+    except OSError as error:
+        raise click.ClickException(f"{option}: {path}: {error.strerror or error}") from None
+
+
+def _beside(ready_file: Path) -> Path:
+    """What is renamed to the ready file, so that nobody reads half of it."""
+    return ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
 
 
 def _open_ports(specs: Sequence[PortSpec], capture_dir: Path | None) -> list[Port]:
@@ -358,8 +379,7 @@ def _announce(
     )
     try:
         if ready_file is not None:
-            # Renamed into place, so that nobody reads half of it.
-            partial = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
+            partial = _beside(ready_file)
             partial.write_text(state + "\n")
             partial.replace(ready_file)
         if ready_fd is not None:

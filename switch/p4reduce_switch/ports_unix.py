@@ -30,17 +30,21 @@ _GONE = select.EPOLLHUP | select.EPOLLRDHUP | select.EPOLLERR
 
 
 def prepare_socket_path(path: Path, kind: socket.SocketKind) -> None:
-    """Make `path` free to bind: its directory exists (made 0700), no dead socket is in the way.
+    """Make `path` free to bind: no dead socket is in the way.
+
+    A directory that is missing is not made: more likely the path is misspelt, and whoever wants to
+    connect looks elsewhere.
 
     Raises:
-        OSError: EADDRINUSE if somebody listens there or it is no socket, or what the file system
-            says.
+        OSError: ENOENT if there is no such directory, EADDRINUSE if somebody listens there or it is
+            no socket, or what the file system says.
     """
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise OSError(
             errno.ENAMETOOLONG, f"the path is longer than {_MAX_PATH_BYTES} bytes", str(path)
         )
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.parent.is_dir():
+        raise OSError(errno.ENOENT, f"there is no directory {path.parent}", str(path))
     if not path.exists() and not path.is_symlink():
         return
     if not path.is_socket():
@@ -62,7 +66,7 @@ class UnixPort:
     """See the module. Opened by the constructor; `close` removes the socket file.
 
     Raises:
-        PortError: the path is in use, not writable or too long.
+        PortError: the path is in use, not writable or too long, or its directory is missing.
     """
 
     def __init__(self, spec: PortSpec, batches: FrameBatches) -> None:
