@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from google.rpc import code_pb2
 
 from .ports import MAX_FRAME_BYTES, Handler, Port
+from .ports_complaints import Complaints
 from .server_errors import P4RuntimeError
 from .timers import Timers
 
@@ -81,6 +82,7 @@ class DataPlane:
         self._thread = threading.Thread(target=self._loop, name="dataplane", daemon=True)
         self._next_report = 0.0
         self._unreported = 0
+        self._complaints = Complaints(ports)
 
     # -- From any thread ---------------------------------------------------------------------------
 
@@ -174,6 +176,7 @@ class DataPlane:
                     next_flush = time.monotonic() + _FLUSH_INTERVAL_S
                     for port in self.ports.values():
                         port.flush()
+                    self._complaints.look(time.monotonic())
             except Exception:  # noqa: PERF203 - once a turn
                 # A port's own failure must not stop the others.
                 self._report("the data plane")

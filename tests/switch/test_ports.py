@@ -19,6 +19,7 @@ from p4reduce_switch.dataplane import DataPlane
 from p4reduce_switch.pipeline import PipelineStats
 from p4reduce_switch.ports import MAX_FRAME_BYTES, Port, PortError, PortSpec, parse_port
 from p4reduce_switch.ports_batch import FrameBatches
+from p4reduce_switch.ports_complaints import Complaints
 from p4reduce_switch.ports_packet import PacketPort
 from p4reduce_switch.ports_pcap import CapturedPort
 from p4reduce_switch.ports_queue import QUEUE_FRAMES
@@ -178,6 +179,45 @@ def test_frames_of_bad_length_are_counted_and_dropped(
     assert switch.ports[1].is_up  # an empty message is not a hang-up
 
 
+def test_frames_of_bad_length_are_told_while_the_switch_runs(
+    make_switch: Callable[..., Switch], caplog: pytest.LogCaptureFixture
+) -> None:
+    switch = make_switch()
+    left = switch.plug(1)
+    left.send(b"short")
+    eventually(lambda: "drops frames" in caplog.text, "a warning")
+    (record,) = (r for r in caplog.records if "drops frames" in r.message)
+    assert record.levelno == logging.WARNING
+    assert record.message == (
+        f"port 1=unix:{switch.paths[1]} drops frames of wrong length: until now came 1 of less "
+        "than 14 bytes and 0 of more than 2048, and 0 were too long to send"
+    )
+
+
+def test_bad_lengths_are_told_slowly(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    batches = FrameBatches()
+    ports = [UnixPort(PortSpec(n, socket_path=tmp_path / f"p{n}"), batches) for n in (1, 2)]
+    complaints = Complaints(ports)
+
+    def told(now: float) -> list[str]:
+        caplog.clear()
+        complaints.look(now)
+        return [record.message.split("=")[0] for record in caplog.records]
+
+    assert told(100.0) == []
+    ports[0].stats.rx_too_long += 3
+    assert told(101.0) == ["port 1"]
+    ports[0].stats.rx_too_long += 1
+    ports[1].stats.tx_too_long += 1
+    assert told(102.0) == ["port 2"]  # each port has its own rate
+    assert told(110.9) == []
+    assert told(111.0) == ["port 1"]
+    assert "and 4 of more than 2048" in caplog.text
+    assert told(500.0) == []  # nothing new
+    for port in ports:
+        port.close()
+
+
 def test_random_garbage_does_no_harm(make_switch: Callable[..., Switch]) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
@@ -288,12 +328,18 @@ def test_every_frame_to_a_peer_that_leaves_is_accounted_for(
 
 
 def test_socket_files_appear_private_and_disappear(tmp_path: Path) -> None:
-    directory = tmp_path / "made" / "here"
-    port = UnixPort(PortSpec(1, socket_path=directory / "p1.sock"), FrameBatches())
-    assert directory.stat().st_mode & 0o777 == 0o700
-    assert (directory / "p1.sock").stat().st_mode & 0o777 == 0o600
+    path = tmp_path / "p1.sock"
+    port = UnixPort(PortSpec(1, socket_path=path), FrameBatches())
+    assert path.stat().st_mode & 0o777 == 0o600
     port.close()
-    assert not (directory / "p1.sock").exists()
+    assert not path.exists()
+
+
+def test_a_missing_directory_is_not_made(tmp_path: Path) -> None:
+    path = tmp_path / "misspelt" / "p1.sock"
+    with pytest.raises(PortError, match=f"p1.sock: there is no directory {tmp_path}/misspelt"):
+        UnixPort(PortSpec(1, socket_path=path), FrameBatches())
+    assert not path.parent.exists()
 
 
 def test_a_dead_process_socket_is_replaced(tmp_path: Path) -> None:
