@@ -317,6 +317,39 @@ def test_ranks_that_agree_on_blocks_send_the_mean_gradient_on_them() -> None:
         ranks[0].compress("w", gradients[0])
 
 
+@pytest.mark.parametrize("kind", [Cat, MemoryCat])
+@pytest.mark.parametrize("exponent", [66, -76, 100, -100])
+def test_ranks_agree_alike_whatever_the_gradients_scale(kind: type[Cat], exponent: int) -> None:
+    """2^66 is 7e19 and 2^-76 is 1e-23: what is squared leaves float32's range."""
+
+    def masks(scale: np.float32) -> list[Array]:
+        link = SwitchLink(4, 1e8, 1e-4)
+        ranks = [kind(world_size=4, cost=link, agreement=Agreement.BLOCKS) for _ in range(4)]
+        result = []
+        for step in range(4):
+            gradients = [scale * gradient_of(10 * seed + step) for seed in range(4)]
+            sent = exchange(list(ranks), gradients)[0]
+            result.append(np.array([nonzero_blocks(one.values, 256) for one in sent]))
+        return result
+
+    scaled, plain = masks(np.float32(2.0**exponent)), masks(np.float32(1))
+    for one, other in zip(scaled, plain, strict=True):
+        assert 0 < other[0].sum() < 41
+        assert (one == other).all()
+
+
+def test_ranks_agree_on_the_largest_numbers_that_there_are() -> None:
+    ranks = [Cat(world_size=4, cost=Affine(), agreement=Agreement.BLOCKS) for _ in range(4)]
+    gradient = np.full(1000, 3e38, dtype=np.float32)
+    gradient[256:] = 1.0
+    proposed = ranks[0].propose("w", gradient)
+    assert proposed is not None
+    agreed = np.float32(4) * proposed
+    assert np.isfinite(agreed).all()
+    sent = ranks[0].compress("w", gradient, agreed)
+    assert list(nonzero_blocks(sent.values, 256)) == [True, False, False, False]
+
+
 def test_overlap_is_learnt_from_the_sum() -> None:
     same = [TopK(world_size=4, density=0.1) for _ in range(4)]
     exchange(list(same), [gradient_of(1)] * 4)

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
+import numpy.typing as npt
 
 from p4reduce.compression.base import Array, Compressor, Selected, TensorState, keep_units
-from p4reduce.compression.costs import CostModel, Payload, SwitchLink
+from p4reduce.compression.costs import CostModel, FloatArray, Payload, SwitchLink
 from p4reduce.compression.levels import (
     Levels,
     Scheme,
@@ -31,11 +32,13 @@ class Agreement(Enum):
     OWN: nothing; each chooses level and units from its own gradient (the paper's multi-node CAT).
     LEVEL: the mean of the ranks' levels; two numbers are all-reduced: level, and how many ranks
         have one (a rank whose gradient is not finite has none).
-    BLOCKS: level and units, from the units' energies summed over the ranks: one number a unit is
+    BLOCKS: level and units, from the units' 2-norms summed over the ranks: one number a unit is
         all-reduced, two with feedback (1/128 of the tensor for blocks of 32-bit lanes). All ranks
         then send the same blocks: the union is no larger, no result comes in halves, and what
         arrives is the mean gradient itself on those blocks, so that the single-node guarantee
-        holds for it.
+        holds for it. The squared sum is taken for the energy of the summed unit, which it is where
+        ranks point the same way or one alone has anything there, and a bound elsewhere. (Squares
+        of 1e20 or 1e-23 would leave float32's range on the way.)
     """
 
     OWN = "own"
@@ -59,7 +62,10 @@ class Cat(Compressor):
 
     Attributes:
         cost: what the link charges. For a `SwitchLink` the overlap of the ranks' choices is
-            measured and put into the model step by step.
+            measured and put into the model step by step. What the ranks all-reduce in order to
+            agree is left out: it is the same for all levels, and with it in C(T) the levels were
+            higher and runs up to 1.5 times dearer (docs/experiments.md). When a rank considers
+            sending everything, it is spent already.
         scheme: S, S+Q or stochastic.
         agreement: what the ranks agree on.
         fold: multiply by gamma(T) L before sending.
@@ -86,9 +92,9 @@ class Cat(Compressor):
         """What is summed first if the ranks are to agree.
 
         Returns:
-            float32: None (OWN, or no elements); the level and 1, shape (2,); or the energies of the
+            float32: None (OWN, or no elements); the level and 1, shape (2,); or the 2-norms of the
             gradient's units and, with feedback, of those with the residual added, shape (units,)
-            or (2 units,). Zeros where these are not finite.
+            or (2 units,). Zeros if these are not finite.
 
         Raises:
             TypeError, ValueError: as `compress`.
@@ -110,7 +116,12 @@ class Cat(Compressor):
         energies = [unit_energy(flat, self.unit)]
         if self.feedback:
             energies.append(unit_energy(wanted.reshape(-1), self.unit))
-        return np.concatenate(energies).astype(np.float32)
+        return self._within_range(np.sqrt(np.concatenate(energies)))
+
+    def _within_range(self, numbers: FloatArray) -> npt.NDArray[np.float32]:
+        """As float32, and no larger than the ranks' sum may be."""
+        limit = float(np.finfo(np.float32).max) / self.world_size
+        return np.clip(numbers, -limit, limit).astype(np.float32)
 
     def _choose(self, state: TensorState, levels: Levels, dimension: int) -> int:
         encoding = self.scheme.encoding(dimension, self.unit)
@@ -140,7 +151,7 @@ class Cat(Compressor):
             )
         if agreed is not None and self.agreement is Agreement.BLOCKS:
             units = -(-wanted.size // self.unit)
-            energies = agreed.astype(np.float64)
+            energies = np.square(agreed, dtype=np.float64)
             fresh, levels = (measure_energy(energies[at:][:units], self.unit) for at in (0, -units))
         else:
             levels = measure(wanted, self.scheme, self.unit)

@@ -149,7 +149,13 @@ def measure(gradient: Vector, scheme: Scheme = Scheme.SPARSE, unit: int = 1) -> 
 
 
 def measure_energy(energy: FloatArray, unit: int) -> Levels:
-    """As `measure` for sparsification, from the units' energies alone (squared 2-norms)."""
+    """As `measure` for sparsification, from the units' energies alone (squared 2-norms).
+
+    Raises:
+        ValueError: the energies have NaN or infinity in them.
+    """
+    if not np.isfinite(energy.sum()):
+        raise ValueError("no level can be chosen from energies with NaN or infinity in them")
     order, energy = _sorted(energy)
     alpha = np.minimum(1.0, np.cumsum(energy) / energy.sum()) if len(order) else energy
     return Levels(Scheme.SPARSE, unit, order, np.sqrt(energy), alpha, np.ones_like(alpha))

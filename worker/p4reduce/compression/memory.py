@@ -58,8 +58,7 @@ DECAY = 0.9  # of the sums, a step: about the last ten count
 class Evidence:
     """Sums over the latest steps, with g, g', e and a as in the module's text.
 
-    All have the dimension of an energy, so that they can be all-reduced in one block with
-    energies: the switch's integers share an exponent.
+    All have the dimension of an energy, and only their ratios count.
 
     Attributes:
         waiting: <e, g>.
@@ -84,6 +83,15 @@ class Evidence:
         """With another step, the past having faded."""
         pairs = zip(self.numbers, latest.numbers, strict=True)
         return Evidence(*(DECAY * past + new for past, new in pairs))
+
+    def as_norms(self) -> FloatArray:
+        """The numbers divided by |g|, shape (NUMBERS,), float64.
+
+        So they can be all-reduced in one block with norms: the switch's integers share an exponent.
+        In the sum a rank weighs as much as its gradient's norm.
+        """
+        numbers = np.array(self.numbers, dtype=np.float64)
+        return numbers / math.sqrt(self.energy) if self.energy > 0 else np.zeros(len(numbers))
 
     @property
     def stretch(self) -> float:
@@ -116,7 +124,7 @@ class MemoryState(TensorState):
 
     Attributes:
         own: evidence of this rank.
-        weighed: the evidence that the choice rests on: `own`, or the sum of all ranks'.
+        weighed: the evidence that the choice rests on: `own`, or the sum of all ranks' `as_norms`.
         gradient: of the previous step, flat; None at first.
         ages: of the units, steps since each was sent; None at first.
         lag: 1/alpha - 1 of the latest level.
@@ -134,7 +142,7 @@ class MemoryCat(Cat):
     """CAT whose choice counts on error feedback: see the module's text for the rule.
 
     For sparsification with feedback only. With `Agreement.BLOCKS` the ranks' evidence is summed
-    along with their energies, so that they still choose the same blocks. Beside the residual it
+    along with their norms, so that they still choose the same blocks. Beside the residual it
     keeps the previous gradient: twice the memory of `Cat`.
     """
 
@@ -147,12 +155,12 @@ class MemoryCat(Cat):
             )
 
     def propose(self, name: str, gradient: Array) -> Array | None:
-        """As `Cat.propose`; the evidence, `NUMBERS` numbers, follows the energies."""
+        """As `Cat.propose`; the evidence, `NUMBERS` numbers, follows the norms."""
         proposed = super().propose(name, gradient)
         if proposed is None or self.agreement is Agreement.LEVEL:
             return proposed
         state = _memory(self.states[name])
-        return np.concatenate([proposed, np.array(state.own.numbers, dtype=proposed.dtype)])
+        return np.concatenate([proposed, self._within_range(state.own.as_norms())])
 
     def compress(self, name: str, gradient: Array, agreed: Array | None = None) -> Compressed:
         """As `Compressor.compress`."""
