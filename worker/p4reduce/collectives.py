@@ -141,6 +141,7 @@ class Collectives(ABC):
                 any shape; the same number of elements and dtype on all ranks. An array that is not
                 C-contiguous is copied first. Finite float64 magnitudes have to be below 2^128.
                 PyTorch tensors on the CPU can be given as they are, or as `tensor.numpy()`.
+                Masked arrays are refused: `array.filled(0)` says what is to be sent.
                 Arrays without elements are allowed: the ranks then only meet. Or a sparse array,
                 as `allreduce_sparse` takes it.
             op: `SUM`, or `MEAN` for floats.

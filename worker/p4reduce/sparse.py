@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from p4reduce.arguments import SupportsArray, check_dtype, check_unmasked, short
 from p4reduce.blocks import Array, Indices
+from p4reduce.checks import whole_number
 from p4reduce.errors import ValueRangeError
 from p4reduce.sparse_blocks import Runs, SparseSums
 
@@ -140,7 +140,7 @@ def blocks_to_runs(array: SparseBlocks) -> Runs:
 
 def _dimensions(shape: Any) -> tuple[int, ...]:
     try:
-        dimensions = tuple(operator.index(length) for length in shape)
+        dimensions = tuple(whole_number("shape", length) for length in shape)
     except TypeError:
         raise TypeError(f"shape={shape!r}: a sequence of integers is needed") from None
     if not dimensions or min(dimensions) < 0:
@@ -149,10 +149,7 @@ def _dimensions(shape: Any) -> tuple[int, ...]:
 
 
 def _elements(size: Any) -> int:
-    try:
-        number = operator.index(size)
-    except TypeError:
-        raise TypeError(f"size={size!r}: an integer number of elements is needed") from None
+    number = whole_number("size", size, "an integer number of elements is needed")
     if number < 0:
         raise ValueError(f"size={size!r}: a number of elements is needed")
     return number
