@@ -177,8 +177,11 @@ def test_a_switch_that_stays_away_is_named_at_the_deadline(broken: FaultSystem) 
 
 
 def test_without_recovery_it_is_an_error_at_once(broken: FaultSystem) -> None:
+    together = threading.Barrier(WORLD)  # no rank waits for the switch when it is killed
+
     def work(comm: p4reduce.Communicator) -> Any:
         comm.barrier()
+        together.wait(DEADLINE)
         if comm.rank == 0:
             broken.kill_switch()
         return outcome(lambda: comm.allreduce(np.ones(1 << 20, np.float32)))
