@@ -19,6 +19,7 @@
 #include "include/lanes.p4"         // the sums
 #include "include/aggregation.p4"   // rounds: who was heard, what to answer
 #include "include/host.p4"          // the switch's own address: ARP, ping
+#include "include/source_check.p4"  // who says that he is the switch?
 #include "include/bridge.p4"        // everybody else's traffic
 #include "include/switch_ingress.p4"
 

@@ -35,8 +35,7 @@ class Ground:
     @property
     def entities(self) -> tuple[Entity, ...]:
         """The entries and groups for it."""
-        own_address = Row("own_address", {"ip": self.ip}, "is_own", {"mac": self.mac})
-        return own_address, flood_group(self.ports)
+        return *own_addresses(self.ip, self.mac), flood_group(self.ports)
 
 
 @dataclass(frozen=True)
@@ -105,6 +104,17 @@ def lay_out(job: Job) -> Layout:
         (Group(group_full, tuple(full)), Group(group_halves, tuple(halves))),
         admissions,
         tuple(sorted({(at.mac, at.port) for at in attachments})),
+    )
+
+
+def own_addresses(ip: int, mac: int) -> tuple[Row, ...]:
+    """Return the entries by which the switch knows its own addresses, as others name them and as
+    those of whoever pretends to be the switch."""
+    return (
+        Row("own_source", {"mac": mac}, "is_forged"),
+        Row("own_sender_ip", {"ip": ip}, "is_forged"),
+        Row("own_sender_mac", {"mac": mac}, "is_forged"),
+        Row("own_address", {"ip": ip}, "is_own", {"mac": mac}),
     )
 
 

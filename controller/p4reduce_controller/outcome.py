@@ -37,6 +37,7 @@ class Outcome(enum.IntEnum):
     L2_HAIRPIN = 21
     PACKET_OUT_SENT = 22
     HELLO_LIMITED = 23
+    FORGED_SOURCE = 24
 
     @property
     def label(self) -> str:

@@ -14,7 +14,16 @@ from p4reduce_controller.p4client import SwitchClient
 from p4reduce_controller.schema import Entity, Group, MeterRate, Op, Row, Update
 
 # Kinds of entities, in the order in which they are installed.
-ORDER = ("delivery", "group", "admission", "own_address", "bridge")
+ORDER = (
+    "delivery",
+    "group",
+    "admission",
+    "own_source",
+    "own_sender_ip",
+    "own_sender_mac",
+    "own_address",
+    "bridge",
+)
 
 
 @dataclass(frozen=True)

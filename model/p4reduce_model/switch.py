@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from p4reduce_controller.addresses import parse_ip, parse_mac
-from p4reduce_controller.layout import CPU_PORT
+from p4reduce_controller.layout import CPU_PORT, own_addresses
 from p4reduce_controller.outcome import Outcome
 from p4reduce_controller.schema import Entity, Group, Row
 from p4reduce_switch.multicast import Replica
@@ -79,11 +79,8 @@ class Switch:
         self._invariants = invariants
         self.steps = control.steps
         self._pipeline = Pipeline(program, cpu_port=CPU_PORT)
-        self._insert(
-            Row(
-                "own_address", {"ip": parse_ip(SWITCH.ip)}, "is_own", {"mac": parse_mac(SWITCH.mac)}
-            )
-        )
+        for row in own_addresses(parse_ip(SWITCH.ip), parse_mac(SWITCH.mac)):
+            self._insert(row)
         for stage in stages(scenario, 0):
             for entity in stage:
                 self._insert(entity)

@@ -103,7 +103,9 @@ enum bit<8> Outcome {
     L2_HAIRPIN            = 21,
     PACKET_OUT_SENT       = 22,
     // the controller's protection
-    HELLO_LIMITED         = 23    // a HELLO above its port's rate: dropped
+    HELLO_LIMITED         = 23,   // a HELLO above its port's rate: dropped
+    // the workers' protection
+    FORGED_SOURCE         = 24    // claims to be from the switch itself: dropped
 }
 #define OUTCOMES 32
 

@@ -33,19 +33,22 @@ parser PacketParser(packet_in packet,
         // Elsewhere the addresses are not where the header has them (RFC 826).
         transition select(hdr.arp.hardware_type, hdr.arp.protocol_type,
                           hdr.arp.hardware_length, hdr.arp.protocol_length) {
-            (ARP_ETHERNET, ETHERTYPE_IPV4, MAC_BYTES, IPV4_ADDRESS_BYTES): parse_arp_target;
+            (ARP_ETHERNET, ETHERTYPE_IPV4, MAC_BYTES, IPV4_ADDRESS_BYTES): parse_arp_addresses;
             default:                                                      accept;
         }
     }
 
-    state parse_arp_target {
+    state parse_arp_addresses {
         meta.target_ip = hdr.arp.target_ip;
+        meta.sender_ip = hdr.arp.sender_ip;
+        meta.sender_mac = hdr.arp.sender_mac;
         transition accept;
     }
 
     state parse_ipv4 {
         packet.extract(hdr.ipv4);
         meta.target_ip = hdr.ipv4.dst;
+        meta.sender_ip = hdr.ipv4.src;
         // Only whole datagrams without options are looked into: bit 0 of the
         // flags says that more fragments follow.
         transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.flags,

@@ -9,6 +9,7 @@ control SwitchIngress(inout headers_t hdr,
     counter<Outcome>(OUTCOMES, CounterType.packets_and_bytes) outcomes;
 
     OwnAddress()  own_address;
+    SourceCheck() source_check;
     Hello()       hello;
     Admission()   admission;
     Aggregation() aggregation;
@@ -28,7 +29,12 @@ control SwitchIngress(inout headers_t hdr,
             hdr.packet_out.setInvalid();
             meta.outcome = Outcome.PACKET_OUT_SENT;
         } else if (!meta.own) {
-            bridge.apply(hdr, meta, standard_metadata);
+            source_check.apply(hdr, meta);
+            if (meta.forged) {
+                refuse(Outcome.FORGED_SOURCE);
+            } else {
+                bridge.apply(hdr, meta, standard_metadata);
+            }
         } else if (standard_metadata.checksum_error == 1) {
             refuse(Outcome.BAD_IPV4_CHECKSUM);
         } else if (!hdr.udp.isValid() || hdr.udp.dst_port != AGGREGATION_PORT) {

@@ -138,6 +138,9 @@ struct metadata_t {
     ipv4_t   target_ip;    // whom an IPv4 or ARP frame is for
     bool     own;          // target_ip is the switch's own
     mac_t    own_mac;      // its MAC then
+    ipv4_t   sender_ip;    // whom an IPv4 or ARP frame says that it is from
+    mac_t    sender_mac;   // the same in ARP
+    bool     forged;       // it says that it is from the switch
     bool     ipv4_rewritten;
     grant_t  grant;
 }

@@ -211,11 +211,16 @@ def test_the_switch(controller: RunningController, switch: SwitchProcess) -> Non
     ]
     assert cli(*at, "switch", "tables").stdout.split() == [
         "admission", "bridge", "delivery", "own_address",
+        "own_sender_ip", "own_sender_mac", "own_source",
     ]  # fmt: skip
     [row] = cli_json(*at, "switch", "tables", "own_address")["entries"]
     assert row["match"] == {"ip": "10.77.255.254"}
     assert row["params"] == {"mac": "02:70:34:72:65:64"}
     assert not row["counted"]
+    for table in ("own_source", "own_sender_ip", "own_sender_mac"):
+        [forged] = controller.table(table)
+        assert dict(forged.match).items() <= (row["match"] | row["params"]).items()
+        assert forged.action == "is_forged"
     assert cli(*at, "switch", "tables", "nothing").returncode == Exit.NOT_FOUND
 
 

@@ -32,6 +32,8 @@ ROUNDS_BEGIN = (0, 0xFFFFFFFE, 0x7FFFFFFE)
 # Stations that the bridge knows; the last one is behind a port that there is not.
 STATIONS = {f"02:00:00:00:05:{port:02x}": port for port in (*PORTS, 9)}
 HOSTS = ("192.0.2.1", SWITCH.ip, "10.77.99.1", SWITCH.ip, "255.255.255.255", "224.0.0.5")
+STATION = "02:00:00:00:00:07"
+SOURCES = (STATION, STATION, STATION, SWITCH.mac)
 MACS = (SWITCH.mac, BROADCAST, "01:00:5e:00:00:05", "02:00:00:00:06:01", *STATIONS)
 
 
@@ -321,6 +323,7 @@ class Foreign:
         src_ip: likewise, and `dst_ip`; where the frame has any.
         size: bytes of payload, cut to what an Ethernet frame takes.
         number: an ARP operation, ICMP type, UDP or TCP port, or VLAN id.
+        src: source MAC address; `arp_src`: the one that ARP says.
     """
 
     what: str
@@ -330,9 +333,11 @@ class Foreign:
     dst_ip: str
     size: int
     number: int
+    src: str = STATION
+    arp_src: str = STATION
 
     def events(self, scene: Scene) -> list[Event]:
-        ethernet = Ether(src="02:00:00:00:00:07", dst=self.dst)
+        ethernet = Ether(src=self.src, dst=self.dst)
         body = _FOREIGN[self.what](self)
         payload = bytes(i & 0xFF for i in range(self.size))
         return [Sent(self.port, bytes(ethernet / body / Raw(payload))[:LONGEST])]
@@ -343,7 +348,7 @@ def _ip(of: Foreign, **fields: Any) -> Packet:
 
 
 _FOREIGN: dict[str, Callable[[Foreign], Packet]] = {
-    "arp": lambda of: ARP(op=of.number, hwsrc="02:00:00:00:00:07", psrc=of.src_ip, pdst=of.dst_ip),
+    "arp": lambda of: ARP(op=of.number, hwsrc=of.arp_src, psrc=of.src_ip, pdst=of.dst_ip),
     "icmp": lambda of: _ip(of) / ICMP(type=of.number & 0xFF, id=7, seq=of.number),
     "echo": lambda of: _ip(of) / ICMP(type=8, id=7, seq=of.number),
     "fragment": lambda of: _ip(of, frag=of.number & 0x1FFF, flags="MF") / ICMP(),
@@ -525,6 +530,8 @@ foreign = st.builds(
     dst_ip=st.sampled_from(HOSTS),
     size=st.integers(0, 64) | st.integers(0, LONGEST),
     number=st.sampled_from([1, 2, 8]) | boundary(16),
+    src=st.sampled_from(SOURCES),
+    arp_src=st.sampled_from(SOURCES),
 )
 noises = st.builds(
     Noise,

@@ -30,7 +30,15 @@ from p4reduce_lab.veth import VethPorts
 from packet_testbed import PORTS, Seen, Testbed, describe
 
 KINDS: Mapping[str, type[SwitchLauncher]] = {"bmv2": Bmv2Switch, "embedded": EmbeddedSwitch}
-TABLES = ("admission", "delivery", "bridge", "own_address")
+TABLES = (
+    "admission",
+    "delivery",
+    "bridge",
+    "own_address",
+    "own_source",
+    "own_sender_ip",
+    "own_sender_mac",
+)
 # What one frame makes a port send is at most four frames, and BMv2 queues 64 a port.
 UNSWEPT = 12
 

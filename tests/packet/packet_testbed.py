@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from p4reduce import wire
+from p4reduce_controller.layout import own_addresses
 from p4reduce_controller.outcome import Outcome
 from p4reduce_controller.p4client import PacketIn, StreamEnded, SwitchClient
 from p4reduce_controller.program import load_program
@@ -114,7 +115,7 @@ class Testbed:
         self.client = SwitchClient.connect(switch.grpc_address, 1, 1)
         self.client.set_pipeline(load_program())
         mac = int(SWITCH.mac.replace(":", ""), 16)
-        self.client.insert("own_address", {"ip": number(SWITCH.ip)}, "is_own", {"mac": mac})
+        self.insert(own_addresses(number(SWITCH.ip), mac))
         flood = Group(FLOOD_GROUP, tuple((port, 0) for port in PORTS))
         self.client.write([Update(Op.INSERT, flood)])
         self.links = {port: link(interface.format(port=port)) for port in PORTS}

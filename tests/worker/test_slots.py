@@ -410,6 +410,23 @@ def test_answers_that_do_not_fit_are_counted_and_ignored(changes: dict[str, int]
     assert np.array_equal(collective.wait(0), np.full(256, 2))
 
 
+@pytest.mark.parametrize("byte", range(6))
+def test_answers_from_another_mac_address_do_not_count(byte: int) -> None:
+    """By that alone a forged one differs: all the rest can be had by others. With others in a
+    batch and without."""
+    script = Script()
+    collective = script.submit(np.ones(256, np.int32))
+    (opening,) = script.sent()
+    (data,) = script.receive(answer(opening, next_block=0))
+    forged = bytearray(answer(data, np.full(256, 1337)))
+    forged[6 + byte] ^= 1
+    assert script.receive(bytes(forged)) == []
+    assert not collective.done()
+    script.receive(bytes(forged), answer(data, np.full(256, 2)))
+    assert script.machine.counts.invalid == 2
+    assert np.array_equal(collective.wait(0), np.full(256, 2))
+
+
 @pytest.mark.parametrize("older", [True, False])
 def test_results_of_other_rounds_are_stale(older: bool) -> None:
     script = Script()
@@ -428,9 +445,9 @@ def test_garbage_and_truncated_frames_do_no_harm(rng: np.random.Generator) -> No
     for _ in range(60):
         frames = [rng.bytes(int(rng.integers(1, 2046))) for _ in range(30)]
         frames += [good[: int(rng.integers(1, len(good)))] for _ in range(30)]
-        for _ in range(30):  # one byte of Ethernet's type, IPv4 or UDP is wrong
+        for _ in range(30):  # one byte of Ethernet's source or type, IPv4 or UDP is wrong
             broken = bytearray(good)
-            at = int(rng.choice([12, 13, 14, 23, 26, 29, 30, 33, 34, 35, 36, 37]))
+            at = int(rng.choice([*range(6, 12), 12, 13, 14, 23, 26, 29, 30, 33, 34, 35, 36, 37]))
             broken[at] ^= int(rng.integers(1, 256))
             frames.append(bytes(broken))
         assert script.receive(*frames) == []

@@ -62,7 +62,8 @@ ECHOED = np.array(
 )
 
 # The 48 bytes of a frame that hold what is the same in every answer to us: from the source's MAC
-# address, which is left out, to the job.
+# address to the job. That address is what nobody else can have: the switch lets in no frame that
+# claims to be from it (source_check.p4). All the rest could be anybody's.
 COMPARED = slice(1, 7)
 
 
@@ -74,6 +75,7 @@ def own_answers(
     wanted, mask = FrameBuffer(1), FrameBuffer(1)
     wanted.put(0, template(switch, here, header))
     record = mask.records
+    record["eth_src"] = 0xFF
     for column, bits in (
         ("eth_type", 0xFFFF),
         ("ip_version_ihl", 0xFF),

@@ -43,6 +43,10 @@ SYMPTOMS = {
         "A port sent more HELLOs than serve --hello-rate: very many ranks behind one port, or a "
         "flood."
     ),
+    "forged-source": (
+        "Frames with the switch's own addresses came in: an intruder, a loop, or another switch "
+        "with the same ones (serve --switch-mac, --switch-ip)."
+    ),
 }
 
 
