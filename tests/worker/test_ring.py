@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
+import hmac
 import secrets
 import socket
 import threading
@@ -32,7 +34,8 @@ from p4reduce.ledger import Ledger
 from p4reduce.plans import Plan
 from p4reduce.ring.address import Listener, format_address, parse_address
 from p4reduce.ring.fallback import RingRun, try_ring
-from p4reduce.ring.links import Neighbourhood
+from p4reduce.ring.handshake import HandshakeError, Introduction, accept, connect
+from p4reduce.ring.links import TRY, Neighbourhood
 from worker_system import DEADLINE
 
 SLOTS = 4
@@ -434,6 +437,161 @@ def test_strangers_get_nowhere(ring: Ring, rng: np.random.Generator) -> None:
         intruder.stop(ClosedError("the test is over"))
         intruder.thread.join(DEADLINE)
         assert isinstance(intruder.ended, ClosedError)
+
+
+def test_a_listener_without_the_secret_is_refused() -> None:
+    """Whoever listens at the next rank's address gets no sums, whatever he answers."""
+    secret = secrets.token_bytes(32)
+    who = Introduction(INCARNATION, 0, 1, TRY)
+
+    def another_secret(sent: bytes) -> bytes:
+        return proof(secrets.token_bytes(32), b"accept", sent)
+
+    def echo(sent: bytes) -> bytes:
+        return sent[-32:]  # the proof that the rank itself has sent
+
+    def other_direction(sent: bytes) -> bytes:
+        return proof(secret, b"connect", sent)
+
+    def other_challenge(sent: bytes) -> bytes:
+        return proof(secret, b"accept", bytes(32) + sent[32:])
+
+    def nothing(sent: bytes) -> bytes:
+        return bytes(32)
+
+    for forged in (another_secret, echo, other_direction, other_challenge, nothing):
+        with pytest.raises(HandshakeError, match="not of this job"):
+            meet(secret, who, forged)
+    meet(secret, who, lambda sent: proof(secret, b"accept", sent))
+
+
+def test_a_listener_without_the_secret_hears_no_sums() -> None:
+    """The rank hangs up on it, tries again, and ends with an error at its deadline."""
+    ring = Ring(2)
+    ring.listeners[1].close()
+    host, port = parse_address(ring.listeners[1].address)
+    heard: list[bytes] = []
+
+    def impostor(listening: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _ = listening.accept()
+                with peer:
+                    peer.settimeout(DEADLINE)
+                    peer.sendall(bytes(32))
+                    sent = received(peer, _GREETING)
+                    peer.sendall(proof(bytes(32), b"accept", bytes(32) + sent))
+                    heard.append(received(peer, 1))
+
+    with socket.create_server((host, port)) as listening:
+        thread = threading.Thread(target=impostor, args=(listening,), daemon=True)
+        thread.start()
+        ring.ranks[0].deadline = time.monotonic() + 1.0
+        ring.start(0)
+        ring.ranks[0].call(summing(np.ones(300, np.int32)))
+        ring.ranks[0].thread.join(DEADLINE)
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join(DEADLINE)
+    ring.close()
+    assert isinstance(ring.ranks[0].ended, P4ReduceTimeoutError)
+    assert len(heard) > 1, "it does not try again"
+    assert set(heard) == {b""}
+
+
+def test_a_rank_without_the_secret_is_refused() -> None:
+    """Whoever connects as the rank before is not taken for it, whatever he sends."""
+    secret = secrets.token_bytes(32)
+    who = Introduction(INCARNATION, 0, 1, TRY)
+    recorded: list[bytes] = []
+
+    def right(challenge: bytes) -> bytes:
+        greeting = who.pack() + secrets.token_bytes(32)
+        recorded.append(greeting + proof(secret, b"connect", challenge + greeting))
+        return recorded[-1]
+
+    def another_secret(challenge: bytes) -> bytes:
+        greeting = who.pack() + challenge
+        return greeting + proof(secrets.token_bytes(32), b"connect", challenge + greeting)
+
+    def other_direction(challenge: bytes) -> bytes:
+        greeting = who.pack() + challenge
+        return greeting + proof(secret, b"accept", challenge + greeting)
+
+    def replayed(challenge: bytes) -> bytes:
+        return recorded[0]
+
+    def nothing(challenge: bytes) -> bytes:
+        return who.pack() + bytes(64)
+
+    assert knock(secret, who, right) is None
+    for forged in (another_secret, other_direction, replayed, nothing):
+        assert isinstance(knock(secret, who, forged), HandshakeError), forged.__name__
+
+
+_GREETING = 25 + 32 + 32  # bytes: introduction, challenge, proof
+
+
+def received(peer: socket.socket, count: int) -> bytes:
+    """So many bytes, or fewer where the other side hangs up."""
+    data = b""
+    while len(data) < count and (part := peer.recv(count - len(data))):
+        data += part
+    return data
+
+
+def proof(secret: bytes, direction: bytes, sent: bytes) -> bytes:
+    """Of what both sides have sent: the listener's challenge, and what came after it."""
+    return hmac.digest(secret, direction + sent[32:57] + sent[:32] + sent[57:89], "sha256")
+
+
+def meet(secret: bytes, who: Introduction, prove: Callable[[bytes], bytes]) -> None:
+    """Let a rank connect to a listener that proves by `prove`. Raises what the rank raises."""
+
+    async def listener(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        challenge = secrets.token_bytes(32)
+        writer.write(challenge)
+        writer.write(prove(challenge + await reader.readexactly(_GREETING)))
+        await writer.drain()
+        writer.close()
+
+    async def both() -> None:
+        server = await asyncio.start_server(listener, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        try:
+            await asyncio.wait_for(connect(reader, writer, secret, who), DEADLINE)
+        finally:
+            writer.close()
+            server.close()
+
+    asyncio.run(both())
+
+
+def knock(
+    secret: bytes, expected: Introduction, greet: Callable[[bytes], bytes]
+) -> BaseException | None:
+    """Let somebody who greets by `greet` connect to a rank; what the rank raises."""
+
+    async def both() -> BaseException | None:
+        ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+        async def listener(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                await accept(reader, writer, secret, expected)
+                ended.set_result(None)
+            except Exception as error:
+                ended.set_result(error)
+            writer.close()
+
+        server = await asyncio.start_server(listener, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        try:
+            writer.write(greet(await reader.readexactly(32)))
+            return await asyncio.wait_for(ended, DEADLINE)
+        finally:
+            writer.close()
+            server.close()
+
+    return asyncio.run(both())
 
 
 def test_a_rank_of_another_incarnation_is_refused() -> None:
