@@ -24,11 +24,10 @@ SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
     ("grpc.max_concurrent_streams", MAX_CALLS_A_CONNECTION),
-    ("grpc.max_metadata_size", 8 << 10),
     # Who connects and says nothing, and who is gone without having said so.
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # gRPC's own is a minute, whatever keepalive_timeout
     ("grpc.max_connection_idle_ms", 600_000),
 )
 

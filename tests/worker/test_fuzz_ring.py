@@ -192,7 +192,8 @@ async def outcome(links: Links) -> str:
     """Assert that what a rank does in a ring ends, with what it waits for or with our error."""
     try:
         for _ in range(4):
-            await asyncio.wait_for(rounds.gather(links, b"\0"), DEADLINE)
+            parts = await asyncio.wait_for(rounds.gather(links, b"\0"), DEADLINE)
+            assert [len(part) for part in parts] == [1, 1]
     except P4ReduceError as error:
         return type(error).__name__
     finally:
