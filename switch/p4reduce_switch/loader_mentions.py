@@ -9,6 +9,7 @@ deparser's line.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 from .loader_json import Json, constant_of, source_of
@@ -25,21 +26,14 @@ _WITH_FIELD_LIST = (
 
 
 class Mentions:
-    """Looks for the first use; only asked when there is something to refuse."""
+    """Finds first uses."""
 
     def __init__(self, root: Json) -> None:
         self._root = root
 
     def of(self, name: str) -> Source:
-        """Where a header, a stack, a union or a calculation is used; NOWHERE if it is not.
-
-        Members of stacks and unions are called like these, with an index or a name added.
-        """
-        for source, part in self._parts():
-            found = _mention(part, name, source)
-            if found is not None:
-                return found
-        return NOWHERE
+        """Where a header, a stack, a union or a calculation is used; NOWHERE if it is not."""
+        return self._first.get(name, NOWHERE)
 
     def of_field_list(self, number: int) -> Source:
         """The primitive that takes a field list."""
@@ -59,17 +53,22 @@ class Mentions:
             for item in self._root[kind]:
                 yield source_of(item), item
 
-
-def _mention(value: Any, name: str, source: Source) -> Source | None:
-    """Where `value` has `name` in it, by the innermost source line around that."""
-    if isinstance(value, str):
-        return source if value == name or value.startswith((f"{name}[", f"{name}.")) else None
-    if isinstance(value, dict):
-        source = source_of(value, source)
-        value = [part for key, part in value.items() if key not in ("name", "source_info")]
-    if isinstance(value, list):
-        for part in value:
-            found = _mention(part, name, source)
-            if found is not None:
-                return found
-    return None
+    @cached_property
+    def _first(self) -> dict[str, Source]:
+        """Each name -> where it is first used, by the innermost source line around that."""
+        first: dict[str, Source] = {}
+        for outer, part in self._parts():
+            pending = [(outer, part)]
+            while pending:
+                source, value = pending.pop()
+                if isinstance(value, str):
+                    # Members of stacks and unions are called like these, with an index or a name.
+                    for name in (value, value.split("[", 1)[0], value.rsplit(".", 1)[0]):
+                        first.setdefault(name, source)
+                elif isinstance(value, dict):
+                    source = source_of(value, source)
+                    inner = [v for k, v in value.items() if k not in ("name", "source_info")]
+                    pending += [(source, v) for v in reversed(inner)]
+                elif isinstance(value, list):
+                    pending += [(source, v) for v in reversed(value)]
+        return first
