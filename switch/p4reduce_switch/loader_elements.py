@@ -66,7 +66,9 @@ def at_run_time(
 
     It is made for each element, with that in its place.
     """
-    kinds = ir.PRIMITIVES.get(item["op"], ())
+    kinds = ir.PRIMITIVES.get(item["op"])
+    if kinds is None:
+        return None
     for position, (kind, argument) in enumerate(zip(kinds, item["parameters"], strict=False)):
         if kind not in ("field", "header"):
             continue
