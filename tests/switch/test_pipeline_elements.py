@@ -12,7 +12,7 @@ from pipeline_programs import load
 
 WRITE_IN_PARSER, ENABLE_IN_PARSER, VERIFY_IN_PARSER, SELECT = 1, 2, 3, 4
 INVALIDATE, COMPARE, KEY, KEY_VALIDITY, COPY_TO, COPY_BOTH = range(10, 16)
-REGISTER_READ, RANDOM, SIGNED_KEY, SIGNED_ELEMENT_KEY = range(16, 20)
+REGISTER_READ, RANDOM, SIGNED_KEY, SIGNED_ELEMENT_KEY, METER = range(16, 21)
 FIRST, SECOND = b"\x05\x01", b"\x06\x80"
 
 
@@ -64,6 +64,8 @@ def run(
         (REGISTER_READ, 3, 0, FIRST + SECOND),
         (RANDOM, 0, 0, b"\x33\x01" + SECOND),
         (RANDOM, 3, 0, FIRST + SECOND),
+        (METER, 1, 0, FIRST + b"\0\x80"),  # without rates it is green
+        (METER, 3, 0, FIRST + SECOND),
         (SIGNED_KEY, 0xFD, 3, FIRST + SECOND),
         (SIGNED_KEY, 3, 4, FIRST + SECOND),
         (SIGNED_KEY, 5, 9, FIRST + SECOND),

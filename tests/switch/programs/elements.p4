@@ -29,6 +29,7 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
 control V(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     register<bit<8>>(4) numbers;
+    meter(4, MeterType.packets) rates;
     action found(bit<8> result) { hdr.command.result = result; }
     action disable(bit<8> index) { hdr.items[index].setInvalid(); }
     table by_value {
@@ -81,6 +82,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             by_sign.apply();
         } else if (hdr.command.what == 19) {
             by_signed_element.apply();
+        } else if (hdr.command.what == 20) {
+            rates.execute_meter(0, hdr.items[hdr.command.index].value);
         }
     }
 }
