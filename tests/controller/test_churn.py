@@ -69,7 +69,8 @@ def test_a_thousand_times() -> None:
 
 
 def test_over_and_over_on_a_switch(controller: RunningController, switch: SwitchProcess) -> None:
-    for cycle in range(10):
+    """Ten times, or $CYCLES: `make soak` does it a thousand times."""
+    for cycle in range(int(os.environ.get("CYCLES") or 10)):
         ranks = controller.running(switch, 2, job="large", slots=SLOTS)
         with pytest.raises(ControlError) as caught:
             controller.call("CreateJob", name=f"none{cycle}", world_size=1, slots=1)
