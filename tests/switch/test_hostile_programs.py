@@ -317,7 +317,7 @@ TOO_MUCH: dict[str, tuple[Callable[[Any], None], str]] = {
         action(assign(nested(9, "*", "0x" + "f" * 16000))),
         "a value of more than 262144 bits",
     ),
-    "letters": (action({"op": "\ud800"}), "primitive '\\ud800' is not supported"),
+    "letters": (action({"op": "\ud800", "parameters": []}), "primitive '\\ud800' is not supported"),
     "conditionals": (action(*conditionals(300)), "more than 200 conditionals within each other"),
     "blocks": (action(*conditionals(150)), "the program is nested too deeply"),
 }
