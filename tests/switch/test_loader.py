@@ -207,9 +207,12 @@ def test_damaged_json_loads_or_gives_a_load_error(fuzz: Any, name: str) -> None:
     text = config(name)
     for _ in fuzz.rounds(40):
         root = json.loads(text)
-        for _ in range(fuzz.random.choice((1, 1, 1, 2, 3))):
-            damage(fuzz.random, root)
-        changed = json.dumps(root)
+        try:
+            for _ in range(fuzz.random.choice((1, 1, 1, 2, 3))):
+                damage(fuzz.random, root)
+            changed = json.dumps(root)
+        except RecursionError:  # ours: deep values within each other cannot even be written
+            continue
         began = time.process_time()
         text_of_error = ""
         try:
