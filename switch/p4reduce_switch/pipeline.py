@@ -11,6 +11,7 @@ import itertools
 import linecache
 import random
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -153,6 +154,7 @@ class Pipeline:
         filename = f"<p4 pipeline {next(_numbers)}>"
         # So that a traceback through the generated code shows its lines.
         linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+        weakref.finalize(self, linecache.cache.pop, filename, None)
         exec(compile(source, filename, "exec"), namespace)
         process: Callable[[int, bytes], list[tuple[int, bytes]]] = namespace["process"]
         return process

@@ -272,6 +272,21 @@ def test_traceback_shows_generated_source() -> None:
         pytest.fail("a frame of None must not go through")
 
 
+def test_generated_source_goes_with_its_pipeline() -> None:
+    import gc
+    import linecache
+
+    def kept() -> int:
+        gc.collect()
+        return sum("p4 pipeline" in name for name in linecache.cache)
+
+    before = kept()
+    pipeline = Pipeline(config("passive"))
+    assert kept() == before + 1
+    del pipeline
+    assert kept() == before
+
+
 def without_paths(text: bytes | str) -> Any:
     root = json.loads(text)
     root.pop("program", None)
