@@ -95,11 +95,18 @@ def loads(root: Any) -> bool:
     return True
 
 
+def shapes_of(name: str) -> dict[Any, None]:
+    return dict.fromkeys(shape for shape, _, _ in scalars(json.loads(text_of(name))))
+
+
 @pytest.mark.parametrize("name", PROGRAM_NAMES)
 def test_a_string_in_every_place(name: str) -> None:
     """Strings for strings, numbers and flags: all of one kind at once."""
     text = text_of(name)
-    shapes = dict.fromkeys(shape for shape, _, _ in scalars(json.loads(text)))
+    shapes = shapes_of(name)
+    if name == "p4reduce":  # takes as long as all others, which have most of these places too
+        others = {shape for other in PROGRAM_NAMES if other != name for shape in shapes_of(other)}
+        shapes = {shape: None for shape in shapes if shape not in others}
     loaded = 0
     for number, wanted in enumerate(shapes):
         root = json.loads(text)
@@ -107,7 +114,7 @@ def test_a_string_in_every_place(name: str) -> None:
             if shape == wanted:
                 container[key] = PAYLOADS[number % len(PAYLOADS)]
         loaded += loads(root)
-    assert loaded > 0, "nothing of this got as far as the generator"
+    assert loaded > 0 or not shapes, "nothing of this got as far as the generator"
 
 
 NAMED = """header_types header_stacks header_unions headers learn_lists parse_vsets calculations

@@ -12,27 +12,31 @@ See `init` for how a process finds its rank, its controller and its switch, and
 `Communicator.allreduce` for what may be reduced, how exactly, and what can go wrong.
 """
 
-from p4reduce.calls import Operation
-from p4reduce.collectives import MEAN, SUM
-from p4reduce.communicator import Communicator, init
-from p4reduce.errors import (
-    AdmissionError,
-    ClosedError,
-    ConfigurationError,
-    ControllerUnreachableError,
-    JobEndedError,
-    LaneOverflowError,
-    MismatchError,
-    P4ReduceError,
-    P4ReduceTimeoutError,
-    SwitchUnreachableError,
-    ValueRangeError,
-    WorkerLostError,
-)
-from p4reduce.handle import Handle
-from p4reduce.precision import error_bound
-from p4reduce.sparse import SparseBlocks, SparseRows
-from p4reduce.statistics import Statistics
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from p4reduce.calls import Operation
+    from p4reduce.collectives import MEAN, SUM
+    from p4reduce.communicator import Communicator, init
+    from p4reduce.errors import (
+        AdmissionError,
+        ClosedError,
+        ConfigurationError,
+        ControllerUnreachableError,
+        JobEndedError,
+        LaneOverflowError,
+        MismatchError,
+        P4ReduceError,
+        P4ReduceTimeoutError,
+        SwitchUnreachableError,
+        ValueRangeError,
+        WorkerLostError,
+    )
+    from p4reduce.handle import Handle
+    from p4reduce.precision import error_bound
+    from p4reduce.sparse import SparseBlocks, SparseRows
+    from p4reduce.statistics import Statistics
 
 __all__ = [
     "MEAN",
@@ -58,3 +62,41 @@ __all__ = [
     "error_bound",
     "init",
 ]
+
+# Loaded when they are asked for: scapy and numpy take half a second, which who only talks to the
+# controller, like its command line, should not have to wait.
+_WHERE = {
+    "AdmissionError": "errors",
+    "ClosedError": "errors",
+    "Communicator": "communicator",
+    "ConfigurationError": "errors",
+    "ControllerUnreachableError": "errors",
+    "Handle": "handle",
+    "JobEndedError": "errors",
+    "LaneOverflowError": "errors",
+    "MEAN": "collectives",
+    "MismatchError": "errors",
+    "Operation": "calls",
+    "P4ReduceError": "errors",
+    "P4ReduceTimeoutError": "errors",
+    "SUM": "collectives",
+    "SparseBlocks": "sparse",
+    "SparseRows": "sparse",
+    "Statistics": "statistics",
+    "SwitchUnreachableError": "errors",
+    "ValueRangeError": "errors",
+    "WorkerLostError": "errors",
+    "error_bound": "precision",
+    "init": "communicator",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"p4reduce.{_WHERE[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
