@@ -39,12 +39,12 @@ stop: $(READY)  ## take down what `make lab` has left up
 	@$(PYTHON) -m p4reduce_lab stop
 
 # Most tests wait for processes, leases and timers most of the time, so two cores have time for
-# more than two of them.
+# more than two of them. In the order of tests/conftest.py: the longest files first.
 TESTS_AT_ONCE ?= 3
 
 .PHONY: test
 test: $(READY)  ## every test that this machine can run; says what it skips and why
-	$(PYTHON) -m pytest -n $(TESTS_AT_ONCE) --dist loadfile
+	$(PYTHON) -m pytest -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder
 
 .PHONY: model
 model: $(READY)  ## check the protocol exhaustively, by the compiled program and the worker (minutes)

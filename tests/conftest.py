@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random input for as long as there is time: a little in every run, a lot by `make fuzz`."""
+"""For all tests: random input for as long as there is time, and which files go first.
+
+Random input is a little in every run, and a lot by `make fuzz`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,24 @@ import numpy as np
 import pytest
 
 _fuzz_tests = pytest.StashKey[int]()
+
+# Files are given to test processes in this order. A long one at the end would keep a single process
+# busy; several that start many processes each would get into each other's way.
+_FIRST = [
+    f"tests/{name}.py"
+    for name in (
+        "lab/test_run_ending",
+        "worker/test_allreduce_e2e",
+        "controller/test_controller_cli",
+        "lab/test_run",
+        "worker/test_recovery",
+        "controller/test_controller_bmv2",
+        "lab/test_run_faults",
+        "worker/test_control_path",
+        "lab/test_exec_and_up",
+        "worker/test_reform",
+    )
+]
 
 
 class Fuzz:
@@ -37,6 +58,8 @@ class Fuzz:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(_FIRST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(_FIRST)))
     config.stash[_fuzz_tests] = sum(item.get_closest_marker("fuzz") is not None for item in items)
 
 

@@ -105,7 +105,7 @@ class Group:
             group, used = filling.get(dtype.name, ([], self.threshold))
             if size >= self.threshold:
                 groups.append([member])
-            elif used + size > self.threshold:
+            elif not group or used + size > self.threshold:
                 filling[dtype.name] = [member], size
                 groups.append(filling[dtype.name][0])
             else:
