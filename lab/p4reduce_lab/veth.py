@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 
 MTU = 1500
 OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
 COMMAND_TIMEOUT = 10.0  # seconds
-_LETTERS = "ghijklmnopqrstuvwxyz"  # not hexadecimal digits
-_numbers = itertools.count()
+_free_letters = deque("ghijklmnopqrstuvwxyz")  # not hexadecimal digits
 
 
 class VethError(Exception):
@@ -55,7 +54,10 @@ class VethPorts:
 
     def __init__(self, count: int) -> None:
         # Interface names have at most 15 bytes: 3 + 6 (of a pid) + 1 + 1 + 3 of a port.
-        prefix = f"p4r{os.getpid():x}{_LETTERS[next(_numbers) % len(_LETTERS)]}"
+        if not _free_letters:
+            raise VethError("this process has 20 sets of pairs already; close one")
+        self._letter = _free_letters.popleft()
+        prefix = f"p4r{os.getpid():x}{self._letter}"
         numbers = range(1, count + 1)
         self.switch_side: Mapping[int, str] = {port: f"{prefix}s{port}" for port in numbers}
         self.worker_side: Mapping[int, str] = {port: f"{prefix}w{port}" for port in numbers}
@@ -76,6 +78,9 @@ class VethPorts:
         if self._janitor.stdin is not None:
             self._janitor.stdin.close()
         self._janitor.wait(COMMAND_TIMEOUT * 2)
+        if self._letter:
+            _free_letters.append(self._letter)
+            self._letter = ""
 
     def __enter__(self) -> VethPorts:
         return self

@@ -145,6 +145,7 @@ EXEMPT_TEXTS = {
     "… is no exact match the only kind supported": _PROGRAM,
     "no pipeline was set yet": _PROGRAM,
     "module … has no attribute …": "what any module says",
+    "this process has … sets of pairs already close one": "what starts switches itself",
 }
 
 
