@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import time
 from collections.abc import Iterator
 
@@ -55,6 +56,13 @@ class Fuzz:
             yield done
             done += 1
         print(f"{done} rounds")
+
+
+def pytest_configure() -> None:
+    # A shell script that starts the tests with "&" leaves them SIGINT ignored, and children inherit
+    # that: none could be ended as by Ctrl-C, which several tests are about.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
