@@ -57,7 +57,10 @@ _MAX_MESSAGE_BYTES = 64 << 20
 _UPDATES_PER_TURN = 64  # updates of a batch that the data plane carries out between two packets
 _ENTITIES_PER_RESPONSE = 256
 _LOCK_TIMEOUT_S = 30.0
-_KEEPALIVE_MS = 20_000
+_KEEPALIVE = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # gRPC's own is a minute, whatever keepalive_timeout
+)
 
 _SetRequest = p4runtime_pb2.SetForwardingPipelineConfigRequest
 _GetRequest = p4runtime_pb2.GetForwardingPipelineConfigRequest
@@ -122,8 +125,7 @@ class P4RuntimeServer:
                 # Without this two switches may listen on one port and share its connections.
                 ("grpc.so_reuseport", 0),
                 # A primary whose machine is gone must not stay primary.
-                ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
-                ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS // 2),
+                *_KEEPALIVE,
             ),
         )
         p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(_Servicer(self), server)

@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
+from p4reduce_switch import server
 from p4reduce_switch.server_arbitration import Arbiter, Controller
 from p4rt_client import INSERT, Builder, Client, config, exact, uint128
 
@@ -308,3 +314,38 @@ def test_only_the_primary_sets_the_pipeline_and_writes(target: Target, build: Bu
     assert caught.value.code() == grpc.StatusCode.PERMISSION_DENIED
     # Everybody may read.
     assert second.read(build.entry("ingress.exact_table")) == []
+
+
+PRIMARY = """
+import sys, time
+from p4rt_client import Client
+client = Client(sys.argv[1], election_id=9)
+client.become_primary()
+print("primary", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_primary_that_is_gone_without_a_word(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose machine lost its power. The times are shortened, both of which count."""
+    quick = tuple((option, milliseconds // 50) for option, milliseconds in server._KEEPALIVE)
+    monkeypatch.setattr(server, "_KEEPALIVE", quick)
+    target: Target = request.getfixturevalue("target")
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        [sys.executable, "-c", PRIMARY, target.address],
+        env=os.environ | {"PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+    ) as primary:
+        try:
+            assert primary.stdout is not None
+            assert primary.stdout.readline() == b"primary\n"
+            backup = target.client(election_id=3)
+            backup.arbitrate()
+            assert standing(backup.next()) == ("ALREADY_EXISTS", 9)
+            primary.send_signal(signal.SIGSTOP)
+            assert standing(backup.next()) == ("NOT_FOUND", 9)
+        finally:
+            primary.kill()

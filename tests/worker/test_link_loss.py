@@ -110,7 +110,7 @@ def test_a_rank_whose_cable_is_cut_is_lost(cable: Cable, trio: list[p4reduce.Com
 
 
 def test_a_rank_whose_own_interface_is_down_is_missing(
-    cable: Cable, trio: list[p4reduce.Communicator]
+    cable: Cable, trio: list[p4reduce.Communicator], caplog: pytest.LogCaptureFixture
 ) -> None:
     """It knows that it cannot send, and looks for a way; so it is not silent, and not lost."""
     ip("link", "set", cable.interface, "down")
@@ -120,6 +120,8 @@ def test_a_rank_whose_own_interface_is_down_is_missing(
     )
     assert time.monotonic() - start < TIMEOUT + SLACK
     assert isinstance(own, p4reduce.SwitchUnreachableError), own
+    assert f"'{cable.interface}' is down" in str(own)
+    assert caplog.text.count("looking for the switch") == 1
     for error in others:
         assert isinstance(error, p4reduce.P4ReduceTimeoutError), error
         assert error.missing == (2,)

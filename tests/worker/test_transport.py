@@ -176,7 +176,7 @@ def test_wrong_interfaces_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- Packet sockets ------------------------------------------------------------------------------
 
 
-@pytest.fixture
+@pytest.fixture(params=[pytest.param(None, marks=needs_root)])
 def veth() -> Iterator[tuple[str, str]]:
     number = os.getpid() % 10000
     near, far = f"p4w{number}a", f"p4w{number}b"
@@ -191,7 +191,7 @@ def veth() -> Iterator[tuple[str, str]]:
     subprocess.run(["ip", "link", "delete", near], check=True)
 
 
-@pytest.fixture(params=[pytest.param(None, marks=needs_root)])
+@pytest.fixture
 def packet(veth: tuple[str, str]) -> Iterator[tuple[PacketTransport, socket.socket]]:
     transport = PacketTransport(veth[0])
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800)) as far:
@@ -267,6 +267,12 @@ def test_packet_socket_without_an_address() -> None:
             PacketTransport(name)
     finally:
         subprocess.run(["ip", "link", "delete", name], check=True)
+
+
+def test_packet_socket_on_an_interface_that_is_down(veth: tuple[str, str]) -> None:
+    subprocess.run(["ip", "link", "set", veth[0], "down"], check=True)
+    with pytest.raises(SwitchUnreachableError, match=f"'{veth[0]}' is down: ip link set"):
+        PacketTransport(veth[0])
 
 
 # -- Faults --------------------------------------------------------------------------------------

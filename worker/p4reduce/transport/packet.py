@@ -21,10 +21,12 @@ from p4reduce.wire import (
     Endpoint,
 )
 
-# From linux/sockios.h, linux/if_packet.h, linux/if_arp.h and asm-generic/socket.h; the socket
-# module has none of them.
+# From linux/sockios.h, linux/if.h, linux/if_arp.h, linux/if_packet.h and asm-generic/socket.h; the
+# socket module has none of them.
+_SIOCGIFFLAGS = 0x8913
 _SIOCGIFADDR = 0x8915
 _SIOCGIFHWADDR = 0x8927
+_IFF_UP = 1
 _ARPHRD_ETHER = 1
 _ARPHRD_LOOPBACK = 772
 _SOL_PACKET = 263
@@ -55,7 +57,8 @@ class PacketTransport(SocketTransport):
         udp_port: own UDP port; 0 lets the kernel choose one.
 
     Raises:
-        SwitchUnreachableError: no such interface, no IPv4 address, no permission, port in use.
+        SwitchUnreachableError: no such interface, it is down, it has no IPv4 address, no
+            permission, port in use.
     """
 
     def __init__(self, interface: str, udp_port: int = 0) -> None:
@@ -108,6 +111,12 @@ def _addresses(interface: str) -> tuple[str, str]:
                 f"interface {interface!r} has no IPv4 address, which results could come to; "
                 f"give it one: ip address add 10.77.0.1/16 dev {interface}"
             ) from None
+        (flags,) = struct.unpack_from("H", fcntl.ioctl(probe, _SIOCGIFFLAGS, request), 16)
+        if not flags & _IFF_UP:
+            # It could be opened, and would say so at the first frame.
+            raise SwitchUnreachableError(
+                f"interface {interface!r} is down: ip link set dev {interface} up"
+            )
     return hardware[18:24].hex(":"), socket.inet_ntoa(address[20:24])
 
 
