@@ -8,6 +8,7 @@ VENV   := .venv
 PYTHON := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 PACKAGES := worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab model/p4reduce_model
+SCRIPTS := bench bench/wide_words experiments tools examples
 
 # What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, BW=Mbit/s; `make run` also
 # NET=mininet|local (the lab is a Mininet network), COMPRESSION=cat (or another name; a wrong one
@@ -68,6 +69,9 @@ lint: $(READY)  ## ruff and mypy --strict
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy $(PACKAGES)
+	for scripts in $(SCRIPTS); do (cd $$scripts && \
+	    $(CURDIR)/$(VENV)/bin/mypy --config-file $(CURDIR)/pyproject.toml \
+	    --cache-dir $(CURDIR)/.mypy_cache *.py) || exit 1; done
 
 .PHONY: format
 format: $(READY)  ## let ruff format the Python

@@ -47,7 +47,8 @@ def tensor(rank: int) -> Floats:
     rng = np.random.default_rng(rank)
     # The scales are all ranks'.
     scales = np.exp2(np.random.default_rng(1000).uniform(-10, 0, ELEMENTS // STRETCH))
-    return (rng.standard_normal(ELEMENTS) * np.repeat(scales, STRETCH)).astype(np.float32)
+    values: Floats = (rng.standard_normal(ELEMENTS) * np.repeat(scales, STRETCH)).astype(np.float32)
+    return values
 
 
 def rms(values: npt.NDArray[np.float64]) -> float:

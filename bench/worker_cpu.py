@@ -127,10 +127,10 @@ def run(array: npt.NDArray[Any], slots: int) -> tuple[float, float, float, float
     batches = 0
     receive = machine_.receive
 
-    def counted(*arguments: Any) -> None:
+    def counted(buffer: FrameBuffer, count: int, now: float) -> None:
         nonlocal batches
         batches += 1
-        receive(*arguments)
+        receive(buffer, count, now)
 
     machine_.receive = counted  # type: ignore[method-assign]
     engine = Engine(machine_, UnixTransport.of_socket(near), "bench")

@@ -47,7 +47,8 @@ def main() -> None:
     parser.add_argument("--kill", type=int, default=-1, help="a rank that dies half-way")
     doomed = parser.parse_args().kill
     comm = p4reduce.init()
-    weights, step = np.zeros(1000, np.float32), 0
+    weights: np.ndarray = np.zeros(1000, np.float32)
+    step = 0
     while step < STEPS:
         if comm.rank == doomed and step == STEPS // 2:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sparse  # type: ignore[import-untyped]
+from scipy import sparse
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 

@@ -7,12 +7,12 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.arguments import SupportsArray, check_dtype, check_unmasked, short
+from p4reduce.arguments import check_dtype, check_unmasked, short
 from p4reduce.blocks import Array, Indices
 from p4reduce.checks import whole_number
 from p4reduce.errors import ValueRangeError
@@ -33,9 +33,18 @@ class SparseRows:
         shape: of the whole array, of at least one dimension.
     """
 
-    indices: SupportsArray
-    values: SupportsArray
+    indices: npt.NDArray[Any]
+    values: npt.NDArray[Any]
     shape: tuple[int, ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, indices: npt.ArrayLike, values: npt.ArrayLike, shape: tuple[int, ...]
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        _as_arrays(self, "indices", "values")
 
     def to_dense(self) -> npt.NDArray[Any]:
         """Return the whole array."""
@@ -53,13 +62,27 @@ class SparseBlocks:
         size: elements of the whole array. What the last block has beyond it has to be zero.
     """
 
-    numbers: SupportsArray
-    blocks: SupportsArray
+    numbers: npt.NDArray[Any]
+    blocks: npt.NDArray[Any]
     size: int
+
+    if TYPE_CHECKING:
+
+        def __init__(self, numbers: npt.ArrayLike, blocks: npt.ArrayLike, size: int) -> None: ...
+
+    def __post_init__(self) -> None:
+        _as_arrays(self, "numbers", "blocks")
 
     def to_dense(self) -> npt.NDArray[Any]:
         """Return the whole array."""
         return blocks_to_runs(self).dense()
+
+
+def _as_arrays(made: SparseRows | SparseBlocks, *attributes: str) -> None:
+    for attribute in attributes:
+        given = getattr(made, attribute)
+        if not isinstance(given, np.ndarray):
+            object.__setattr__(made, attribute, np.asarray(given))
 
 
 # SciPy has no types of its own, and need not be there: its matrices are Any.
@@ -184,7 +207,7 @@ def _rows_of(sums: SparseSums, shape: tuple[int, ...]) -> SparseRows:
 
 
 def _checked(
-    numbers: SupportsArray, values: SupportsArray, of_numbers: str, of_values: str
+    numbers: Array, values: Array, of_numbers: str, of_values: str
 ) -> tuple[Indices, Array]:
     check_unmasked(of_numbers, numbers)
     check_unmasked(of_values, values)
