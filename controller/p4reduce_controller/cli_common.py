@@ -36,13 +36,14 @@ class Options:
 
     @property
     def address(self) -> str:
-        """Where the controller is. Raises Failure if that is no address."""
-        address = self.controller or default_address()
+        """Where the controller is. Raises Failure if the environment's is no address."""
+        if self.controller:
+            return self.controller  # the option's callback has read it
+        address = default_address()
         try:
             parse_address(address)
         except ValueError as error:
-            what = "--controller" if self.controller else ADDRESS_ENVIRONMENT
-            raise Failure(f"{what}: {error}", Exit.USAGE) from None
+            raise Failure(f"{ADDRESS_ENVIRONMENT}: {error}", Exit.USAGE) from None
         return address
 
     def connect(self) -> ControlClient:

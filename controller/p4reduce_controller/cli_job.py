@@ -60,7 +60,8 @@ def job_create(
 
     Workers find the job's token in P4REDUCE_TOKEN.
     """
-    _not_negative("world size", world_size)
+    if world_size < 0:  # does not fit the message; all else the controller judges
+        raise click.UsageError(f"world size {world_size} is negative")
     token = tokens.new_token() if new_token else token or ""
     with options.connect() as client:
         request = pb.CreateJobRequest(
@@ -134,9 +135,3 @@ def _delete(client: ControlClient, name: str, candidates: list[str]) -> pb.Job:
         if not others or error.code is not grpc.StatusCode.PERMISSION_DENIED:
             raise
     return _delete(client, name, others)
-
-
-def _not_negative(what: str, number: int) -> None:
-    # Negative numbers do not fit the message; all else the controller judges.
-    if number < 0:
-        raise click.UsageError(f"{what} {number} is negative")

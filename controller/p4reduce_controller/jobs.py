@@ -269,9 +269,10 @@ class Jobs(Roster):
         """Find the ranks whose lease ran out."""
         now = self._clock()
         for job in self.all:
+            if job.over and not job.reformable:
+                continue
             for member, reason in leases.run_out(job, now, self.lease).items():
-                if not job.over or job.reformable:
-                    self._lose(job, member, reason)
+                self._lose(job, member, reason)
 
     def stood_still(self) -> None:
         """Heartbeats may have come that nobody looked at: all get a full lease."""

@@ -45,7 +45,7 @@ def _possible_bandwidth(
 
     try:
         check_bandwidth(bandwidth)
-    except ValueError as error:
+    except LabError as error:
         raise click.BadParameter(str(error)) from None
     return bandwidth
 

@@ -35,9 +35,9 @@ TOOLS = {"mnexec": "mininet", "ip": "iproute2", "ethtool": "ethtool"}
 
 
 def check_bandwidth(bandwidth: float | None) -> None:
-    """Refuse what no link can be limited to. Raises ValueError."""
+    """Refuse what no link can be limited to. Raises LabError."""
     if bandwidth is not None and not 0 < bandwidth <= MAX_BANDWIDTH:
-        raise ValueError(
+        raise LabError(
             f"a bandwidth of {bandwidth:g} Mbit/s; it must be above 0 and at most {MAX_BANDWIDTH:g}"
         )
 
@@ -95,10 +95,7 @@ class MininetNetwork:
             raise UnavailableError(f"no Mininet network: {reason}")
         if not 1 <= hosts <= MAX_HOSTS:
             raise LabError(f"{hosts} hosts; Mininet networks here have 1 to {MAX_HOSTS}")
-        try:
-            check_bandwidth(bandwidth)
-        except ValueError as error:
-            raise LabError(str(error)) from None
+        check_bandwidth(bandwidth)
         self._hosts = hosts
         self._bandwidth = bandwidth
         self._mininet = _modules()

@@ -8,6 +8,7 @@ import contextlib
 import copy
 import itertools
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -49,6 +50,16 @@ def eventually(get: Callable[[], _T], what: str) -> _T:
         if time.monotonic() > end:
             raise AssertionError(f"still not so after {DEADLINE} s: {what}")
         time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def stopped(process: int) -> Iterator[None]:
+    """A process by its pid, as one that hangs."""
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
 
 
 class SwitchProcess:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from controller_harness import DEADLINE, RunningController, SwitchProcess
+from controller_harness import DEADLINE, RunningController, SwitchProcess, eventually
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControlError
 from p4reduce.control.control_pb2_grpc import ControlStub
@@ -185,14 +185,13 @@ def test_calls_altogether(
     assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
     for stream in streams:
         stream.cancel()
-    deadline = time.monotonic() + DEADLINE
-    while True:  # the server hears of it a moment later
-        try:
-            controller.running(switch, 1)
-            break
-        except ControlError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+
+    def there_is_room() -> bool:
+        with contextlib.suppress(ControlError):
+            return bool(controller.running(switch, 1))
+        return False
+
+    eventually(there_is_room, "the server hears of it a moment later")
     for client in clients:
         client.close()
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from controller_harness import (
     reform,
     refused,
     result,
+    stopped,
 )
 from p4reduce.control import control_pb2 as pb
 from p4reduce_controller import link, p4client
@@ -160,13 +160,10 @@ def test_a_switch_that_hangs(
     monkeypatch.setattr(p4client, "CALL_TIMEOUT", 1.0)
     controller = start(mortal_switch)
     ranks = controller.running(mortal_switch, 2)
-    mortal_switch.process.send_signal(signal.SIGSTOP)
-    try:
+    with stopped(mortal_switch.process.pid):
         message = refused(grpc.StatusCode.UNAVAILABLE, lambda: controller.call("GetCounters"))
         assert "does not answer: DEADLINE_EXCEEDED" in message
         assert failed(ranks).cause == pb.CAUSE_SWITCH_LOST
-    finally:
-        mortal_switch.process.send_signal(signal.SIGCONT)
     # It is there as it was, but the job is not.
     again = reform(ranks, world_size=2)
     for rank in again:
@@ -178,11 +175,8 @@ def test_a_switch_that_hangs(
 def test_stopping_while_the_switch_hangs(start: Start, mortal_switch: SwitchProcess) -> None:
     controller = start(mortal_switch)
     controller.running(mortal_switch, 1)
-    mortal_switch.process.send_signal(signal.SIGSTOP)
-    try:
+    with stopped(mortal_switch.process.pid):
         controller.stop()
-    finally:
-        mortal_switch.process.send_signal(signal.SIGCONT)
 
 
 def test_another_controller_is_not_fought(

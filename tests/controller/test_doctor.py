@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -18,7 +17,7 @@ from typing import Any
 import grpc
 import pytest
 from click.testing import Result
-from controller_harness import RunningController, ServingProcess, SwitchProcess, cli_here
+from controller_harness import RunningController, ServingProcess, SwitchProcess, cli_here, stopped
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError, ControllerUnreachableError
 from p4reduce.control.tls import ENVIRONMENT, TlsFiles
@@ -154,15 +153,6 @@ def test_a_short_lease(start: Start, mortal_switch: SwitchProcess) -> None:
         "lease           0.2 s"
         in cli_here("--controller", there.address, "switch", "status").stdout
     )
-
-
-@contextlib.contextmanager
-def stopped(process: int) -> Iterator[None]:
-    os.kill(process, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(process, signal.SIGCONT)
 
 
 @pytest.mark.usefixtures("few_tools")

@@ -17,10 +17,9 @@ import numpy as np
 import p4reduce
 import pytest
 from p4reduce.control import control_pb2 as pb
-from worker_system import DEADLINE, LEASE, System, at_once, outcome, wait_for
+from worker_system import DEADLINE, LEASE, SLACK, System, at_once, outcome, wait_for
 
 ONES = np.ones(3000, np.float32)
-SLACK = 0.5  # seconds that the machine may be busy with something else
 
 
 # -- Ranks that do not agree ----------------------------------------------------------------------

@@ -12,7 +12,6 @@ import numpy as np
 import p4reduce
 import pytest
 from p4reduce import wire
-from p4reduce.control import control_pb2 as pb
 from p4reduce.wire import NO_BLOCK, Aggregation, Endpoint, Flag, Kind
 from p4reduce_lab.veth import open_interface
 from scapy.layers.inet import IP, UDP
@@ -32,17 +31,12 @@ def at_port(system: System, port: int) -> socket.socket:
     return peer
 
 
-def counted(system: System, name: str) -> int:
-    counters = system.control.call(system.control.stub.GetCounters, pb.GetCountersRequest())
-    return {one.name: one.frames for one in counters.counts}[name]
-
-
 @pytest.mark.parametrize("tagged", [False, True], ids=["untagged", "priority-tagged"])
 def test_only_the_switch_answers(system: System, tagged: bool) -> None:
     """The sum is that of both ranks, whoever told one of them something else before. The kernel
     takes a tag of VLAN 0 off again, so that the worker's socket does not see it."""
     late = threading.Event()
-    before = counted(system, "forged-source")
+    before = system.count("forged-source")
 
     def work(comm: p4reduce.Communicator) -> tuple[np.ndarray, int]:
         if comm.rank == 1:
@@ -59,7 +53,7 @@ def test_only_the_switch_answers(system: System, tagged: bool) -> None:
     (first, invalid), (second, _) = system.run(2, work, slots=1)
     assert (first == 2).all()
     assert (second == 2).all()
-    assert counted(system, "forged-source") > before
+    assert system.count("forged-source") > before
     # What passes the switch is from an address that is not the switch's: the worker's affair.
     assert invalid > 0
 

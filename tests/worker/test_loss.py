@@ -11,7 +11,6 @@ import numpy as np
 import p4reduce
 import pytest
 from p4reduce import wire
-from p4reduce.control import control_pb2 as pb
 from p4reduce.transport import open_port
 from p4reduce.transport.base import Transport
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT, FaultPlan, FaultyTransport
@@ -118,23 +117,19 @@ def test_a_result_lost_for_one_rank_only(system: System, monkeypatch: pytest.Mon
             lossy.append(transport)
         return transport
 
-    def repeated() -> int:
-        counts = system.control.call(system.control.stub.GetCounters, pb.GetCountersRequest())
-        return sum(count.frames for count in counts.counts if count.name == "result-repeated")
-
     def work(comm: p4reduce.Communicator) -> tuple[bool, p4reduce.Statistics]:
         total = comm.allreduce(np.arange(BLOCKS * 256, dtype=np.int32) + np.int32(comm.rank))
         expected = np.arange(BLOCKS * 256) * WORLD + sum(range(WORLD))
         return np.array_equal(total, expected), comm.stats
 
     monkeypatch.setattr("p4reduce.communicator.open_port", open_lossy)
-    before = repeated()
+    before = system.count("result-repeated")
     done = system.run(WORLD, work, slots=SLOTS)
     assert [exact for exact, _ in done] == [True] * WORLD
     assert [len(transport.lost) for transport in lossy] == [1]
     assert [stats.blocks_received for _, stats in done] == [BLOCKS] * WORLD
     assert done[2][1].retransmissions >= 1
-    assert repeated() > before
+    assert system.count("result-repeated") > before
 
 
 @pytest.mark.parametrize("faults", ["outage_after=0.3,outage_seconds=1"], indirect=True)

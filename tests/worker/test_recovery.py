@@ -12,13 +12,11 @@ from typing import Any, TypeVar
 import numpy as np
 import p4reduce
 import pytest
-from fault_system import FaultSystem
+from fault_system import EMBEDDED, FaultSystem
 from worker_system import DEADLINE, at_once, outcome, wait_for
 
 T = TypeVar("T")
 
-# What controller and workers settle among themselves needs only one target.
-EMBEDDED = pytest.mark.parametrize("fault_system", ["embedded"], indirect=True)
 WORLD = 3
 ONES = np.ones(3000, np.float32)
 

@@ -14,12 +14,10 @@ from pathlib import Path
 import numpy as np
 import p4reduce
 import pytest
-from fault_system import LEASE, FaultSystem
+from fault_system import EMBEDDED, LEASE, FaultSystem
 from worker_system import DEADLINE, at_once, outcome, wait_for
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "elastic.py"
-# What controller and workers settle among themselves needs only one target.
-EMBEDDED = pytest.mark.parametrize("fault_system", ["embedded"], indirect=True)
 ONES = np.ones(3000, np.float32)
 
 # A rank in a process of its own: it says how its second all-reduce ended.
@@ -73,6 +71,12 @@ def trio(broken: FaultSystem) -> Iterator[tuple[list[p4reduce.Communicator], Pro
         other.process.communicate()
         for comm in comms:
             comm.close()
+
+
+def sum_up(comms: list[p4reduce.Communicator]) -> None:
+    """All-reduce, with all ranks of the job."""
+    for result in at_once([lambda comm=comm: comm.allreduce(ONES) for comm in comms]):
+        assert (result == len(comms)).all()
 
 
 def fail(comms: list[p4reduce.Communicator]) -> list[p4reduce.WorkerLostError]:
@@ -143,14 +147,12 @@ def test_a_stopped_rank_that_wakes_up_is_told_that_it_was_lost(
         assert error.ranks == (1,)
     fewer = at_once([comm.reform for comm in comms])
     try:
-        for result in at_once([lambda comm=comm: comm.allreduce(ONES) for comm in fewer]):
-            assert (result == 2).all()
+        sum_up(fewer)
         other.send(signal.SIGCONT)
         line = other.line()
         assert line.startswith("WorkerLostError True"), line
         assert "this rank, rank 1, which was itself declared lost" in line
-        for result in at_once([lambda comm=comm: comm.allreduce(ONES) for comm in fewer]):
-            assert (result == 2).all()
+        sum_up(fewer)
     finally:
         at_once([comm.close for comm in fewer])
 

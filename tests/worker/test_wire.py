@@ -62,6 +62,7 @@ def test_numbers_are_those_of_the_p4_program() -> None:
         "HALF_BYTES",
     ):
         assert getattr(wire, name) == p4[name], name
+    assert p4["SLOTS"] == wire.MAX_SLOTS
     for enum, prefix in ((wire.Kind, "KIND_"), (wire.Flag, "FLAG_"), (wire.Format, "FORMAT_")):
         assert {member.name: int(member) for member in enum} == {
             name.removeprefix(prefix): value

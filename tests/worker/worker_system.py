@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 DEADLINE = 60.0  # seconds; how long anything may take before a test fails
 LEASE = 3.0
+SLACK = 0.5  # seconds that the machine may be busy with something else
 PORTS = 8
 
 
@@ -88,6 +89,11 @@ class System:
 
     def job(self, name: str) -> pb.Job:
         return self.control.call(self.control.stub.GetJob, pb.GetJobRequest(name=name))
+
+    def count(self, outcome: str) -> int:
+        """Return how many frames had an outcome."""
+        counters = self.control.call(self.control.stub.GetCounters, pb.GetCountersRequest())
+        return next(int(count.frames) for count in counters.counts if count.name == outcome)
 
     def new_job(self) -> str:
         return f"test-{next(self._numbers)}"

@@ -108,6 +108,12 @@ def job_name(given: str | None, environ: Mapping[str, str] | None = None) -> str
     return next((environ[name] for name in _JOB_NAMES if environ.get(name)), _DEFAULT_JOB)
 
 
+def is_placed(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether the environment says which rank this is, or of how many."""
+    environ = os.environ if environ is None else environ
+    return any(_says(one, environ) for one in (*LAUNCHERS, OWN))
+
+
 def _says(launcher: Launcher, environ: Mapping[str, str]) -> bool:
     return launcher.rank in environ or launcher.world_size in environ
 

@@ -24,7 +24,7 @@ import numpy as np
 from p4reduce.arguments import SupportsArray, output_like, reducible_array, short
 from p4reduce.blocks import Absent, Array, Blocks
 from p4reduce.calls import Call, Operation
-from p4reduce.checks import name_of, whole_number
+from p4reduce.checks import check_text, whole_number
 from p4reduce.noise import check_seed
 from p4reduce.plans import Plan
 from p4reduce.precision import lane_format
@@ -73,7 +73,7 @@ class Group:
                     f"{what}={short(some)}: {len(some)} {what} for {len(arrays)} arrays"
                 )
         for name in names or ():
-            name_of(name)
+            check_text("name", name)
         members = []
         for n, given in enumerate(arrays):
             array = reducible_array(given, self.op)
@@ -102,7 +102,7 @@ class Group:
         for member in members:
             dtype = member.array.dtype
             size = _padded(member.array.size, self._lanes(dtype).lanes) * dtype.itemsize
-            group, used = filling.get(dtype.name, ([], self.threshold))
+            group, used = filling.get(dtype.name, ([], 0))
             if size >= self.threshold:
                 groups.append([member])
             elif not group or used + size > self.threshold:

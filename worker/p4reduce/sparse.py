@@ -80,9 +80,7 @@ class SparseBlocks:
 
 def _as_arrays(made: SparseRows | SparseBlocks, *attributes: str) -> None:
     for attribute in attributes:
-        given = getattr(made, attribute)
-        if not isinstance(given, np.ndarray):
-            object.__setattr__(made, attribute, np.asarray(given))
+        object.__setattr__(made, attribute, np.asanyarray(getattr(made, attribute)))
 
 
 # SciPy has no types of its own, and need not be there: its matrices are Any.

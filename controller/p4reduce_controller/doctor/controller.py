@@ -16,7 +16,7 @@ from statistics import median
 
 import grpc
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.address import is_local
+from p4reduce.control.address import is_local, parse_address
 from p4reduce.control.client import (
     ControlClient,
     ControlError,
@@ -27,6 +27,7 @@ from p4reduce.control.tls import TlsError, TlsFiles
 from p4reduce_controller import tokens
 from p4reduce_controller.doctor.finding import Finding, failure, note, ok, skipped, warning
 from p4reduce_controller.leases import LOST_AFTER
+from p4reduce_controller.listen import unix_path
 
 SECTION = "Controller"
 _PINGS = 5
@@ -240,16 +241,14 @@ def _cure(address: str, error: ControlError) -> str:
 
 def _listens(address: str) -> bool:
     """Whether a connection comes about: the kernel makes it, whatever the process does."""
-    path = address.removeprefix("unix:")
-    host, _, port = address.rpartition(":")
     try:
-        if path != address:
+        place = parse_address(address)
+        if place is None:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as plain:
                 plain.settimeout(_CONNECT_TIMEOUT)
-                plain.connect(path)
+                plain.connect(str(unix_path(address)))
         else:
-            host = host.removeprefix("[").removesuffix("]")
-            socket.create_connection((host, int(port)), _CONNECT_TIMEOUT).close()
+            socket.create_connection(place, _CONNECT_TIMEOUT).close()
     except (OSError, ValueError):
         return False
     return True

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import p4reduce
-from p4reduce.environment import LAUNCHERS, OWN, Placement, placement
+from p4reduce.environment import Placement, is_placed, placement
 from p4reduce.transport.select import port_name
 
 
@@ -38,20 +37,12 @@ def fill(given: str | None) -> Interface:
         # An interface without braces takes no rank.
         if port_name(given, 0, 0) == given:
             return Interface(given, given)
-        guessed = not _placed()
+        guessed = not is_placed()
         place = placement(0, 1) if guessed else placement(None, None)
         name = port_name(given, place.rank, place.local_rank)
     except p4reduce.ConfigurationError as error:
         return Interface(given, error=str(error))
     return Interface(given, name, _who(place), guessed)
-
-
-def _placed() -> bool:
-    return any(
-        name in os.environ
-        for launcher in (*LAUNCHERS, OWN)
-        for name in (launcher.rank, launcher.world_size)
-    )
 
 
 def _who(place: Placement) -> str:
