@@ -35,6 +35,10 @@ STYLES: dict[str, dict[str, Any]] = {
     MEMORY_CAT + AGREED: {"color": "#009E73", "linewidth": 2.4, "zorder": 5},
     CAT + AGREED: {"color": "#D55E00", "linewidth": 1.4, "linestyle": _DASHED, "zorder": 6},
 }
+RULES: dict[str, dict[str, Any]] = {  # in the picture of levels, where a colour is a link
+    MEMORY_CAT: {"linewidth": 3.0, "alpha": 0.45},
+    CAT: {"linewidth": 1.2, "linestyle": _DASHED},
+}
 # From pale to dark, so that it can be read without colour too.
 FIXED_COLOURS = LinearSegmentedColormap.from_list("levels", ["#c6dbef", "#4292c6", "#08306b"])
 FIXED_NORM = LogNorm(1, 4096)
@@ -183,15 +187,18 @@ def _limits(group: list[Outcome]) -> tuple[float, float]:
     return low - 0.06 * (high - low), high + 0.06 * (high - low)
 
 
-def plot_grid(outcomes: list[Outcome], feedback: bool, path: Path, *, seconds: bool) -> None:
-    """Loss against bits, or seconds on the limited links: a row a task, a column a link."""
+def plot_grid(outcomes: list[Outcome], feedback: bool, path: Path, *, seconds: bool) -> list[Path]:
+    """Loss against bits, or seconds on the limited links: a row a task, a column a link.
+
+    Returns the file drawn, if there is something to draw.
+    """
     kept = {
         key: group
         for key, group in groups(outcomes).items()
         if key[2] == feedback and (not seconds or key[1] in (*LIMITED, "this system"))
     }
     if not kept:
-        return
+        return []
     tasks = list(dict.fromkeys(task for task, _, _ in kept))
     links = list(dict.fromkeys(link for _, link, _ in kept))
     figure, grid = plt.subplots(
@@ -238,15 +245,19 @@ def plot_grid(outcomes: list[Outcome], feedback: bool, path: Path, *, seconds: b
     bar.set_label("fixed level T (elements; this system: blocks)", fontsize=TEXT)
     bar.ax.tick_params(labelsize=TEXT - 1)
     save(figure, path)
+    return [path]
 
 
-def plot_levels(outcomes: list[Outcome], path: Path) -> None:
-    """T and alpha over the steps of CAT with feedback: the paper's rule dashed, ours broad."""
+def plot_levels(outcomes: list[Outcome], path: Path) -> list[Path]:
+    """T and alpha over the steps of CAT with feedback: the paper's rule dashed, ours broad.
+
+    Returns the file drawn, if there is something to draw.
+    """
     cats = [one for one in outcomes if one.method in (CAT, MEMORY_CAT) and one.feedback]
     tasks = list(dict.fromkeys(one.task for one in cats))
     links = list(dict.fromkeys(cat.link for cat in cats))
     if not cats:
-        return
+        return []
     colours = dict(zip(links, COLOURS, strict=False))
     figure, grid = plt.subplots(
         2,
@@ -261,13 +272,7 @@ def plot_levels(outcomes: list[Outcome], path: Path) -> None:
         above, below = grid[0][j], grid[1][j]
         for one in (cat for cat in cats if cat.task == task):
             steps = np.arange(1, len(one.trace.levels) + 1)
-            paper = one.method == CAT
-            style = {
-                "color": colours[one.link],
-                "linestyle": _DASHED if paper else "-",
-                "linewidth": 1.2 if paper else 3.0,
-                "alpha": 1.0 if paper else 0.45,
-            }
+            style = {"color": colours[one.link], **RULES[one.method]}
             above.plot(steps, np.mean(one.trace.levels, axis=1), **style)
             below.plot(steps, one.trace.alphas, **style)
         above.set_title(task, fontsize=TEXT)
@@ -282,10 +287,10 @@ def plot_levels(outcomes: list[Outcome], path: Path) -> None:
     styles: list[tuple[str, dict[str, Any]]] = [
         (link, {"color": colour, "linewidth": 4.0}) for link, colour in colours.items()
     ]
-    styles += [(MEMORY_CAT, {"color": "0.2", "linewidth": 3.0, "alpha": 0.45})]
-    styles += [(CAT, {"color": "0.2", "linewidth": 1.2, "linestyle": _DASHED})]
+    styles += [(method, {"color": "0.2", **rule}) for method, rule in RULES.items()]
     _legend(figure, styles)
     save(figure, path)
+    return [path]
 
 
 def plot_switch(runs: dict[str, list[dict[str, Any]]], path: Path) -> None:

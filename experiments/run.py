@@ -249,16 +249,16 @@ def pictures(
     outcomes: list[study.Outcome], runs: dict[str, list[dict[str, Any]]], output: Path
 ) -> list[Path]:
     """Draw what there is; the files."""
-    paths = [output / name for name in ("bits.png", "bits-no-feedback.png", "seconds.png")]
-    for path in paths:
-        feedback, seconds = path.stem != "bits-no-feedback", path.stem == "seconds"
-        report.plot_grid(outcomes, feedback, path, seconds=seconds)
-    report.plot_levels(outcomes, output / "levels.png")
-    paths.append(output / "levels.png")
+    drawn = [
+        *report.plot_grid(outcomes, True, output / "bits.png", seconds=False),
+        *report.plot_grid(outcomes, False, output / "bits-no-feedback.png", seconds=False),
+        *report.plot_grid(outcomes, True, output / "seconds.png", seconds=True),
+        *report.plot_levels(outcomes, output / "levels.png"),
+    ]
     if runs:
-        paths.append(output / "switch.png")
-        report.plot_switch({TASKS[name]().title: one for name, one in runs.items()}, paths[-1])
-    return [path for path in paths if path.exists()]
+        drawn.append(output / "switch.png")
+        report.plot_switch({TASKS[name]().title: one for name, one in runs.items()}, drawn[-1])
+    return drawn
 
 
 def redraw(output: Path) -> list[Path]:
