@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from p4reduce_controller.schema import Row
 from p4reduce_lab import bmv2
 from p4reduce_lab.embedded import EmbeddedSwitch
 from p4reduce_lab.launch import SwitchLauncher
 from p4reduce_lab.rundir import run_directory
 from packet_jobs import Jobs
-from packet_testbed import PORTS, Testbed
+from packet_testbed import KNOWN, KNOWN_PORT, PORTS, Testbed, station
 
 EMBEDDED = pytest.param("embedded", id="embedded")
 BMV2 = pytest.param("bmv2", id="bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])
@@ -40,6 +41,15 @@ def bed(shared_bed: Testbed) -> Testbed:
     """The same, unless an earlier test brought it down."""
     shared_bed.switch.check()
     return shared_bed
+
+
+@pytest.fixture
+def known(bed: Testbed) -> Iterator[Row]:
+    """The station KNOWN is at port 3."""
+    row = station(KNOWN, KNOWN_PORT)
+    bed.insert([row])
+    yield row
+    bed.remove([row])
 
 
 @pytest.fixture

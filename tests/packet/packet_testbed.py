@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pytest
 from p4reduce import wire
 from p4reduce_controller.layout import own_addresses
 from p4reduce_controller.outcome import Outcome
@@ -34,6 +35,13 @@ FLOOD_GROUP = 1
 SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 EXPERIMENTAL = 0x88B5  # the ethertype for local experiments
+
+# Stations beside the ranks: one that the fixture `known` has bridged, one that nobody knows.
+KNOWN = "02:00:00:00:aa:03"
+KNOWN_PORT = 3
+STRANGER = "02:00:00:00:aa:99"
+
+every_port = pytest.mark.parametrize("port", PORTS)
 
 DEADLINE = 10.0  # seconds
 # BMv2 queues 64 frames a port, and what a test sends may come out of one.
@@ -379,3 +387,14 @@ def _hello(serial: int) -> bytes:
 def number(address: str) -> int:
     """An IPv4 address as a number."""
     return int.from_bytes(socket.inet_aton(address), "big")
+
+
+def station(mac: str, port: int) -> Row:
+    """The entry by which frames to a station go out of its port."""
+    match = {"dst_mac": int(mac.replace(":", ""), 16)}
+    return Row("bridge", match, "forward", {"port": port})
+
+
+def flooded(frame: bytes, port: int) -> dict[int, list[bytes]]:
+    """What comes out if a frame from a port goes to every other one."""
+    return {other: [frame] for other in PORTS if other != port}

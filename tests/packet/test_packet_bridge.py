@@ -3,45 +3,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from p4reduce_controller.outcome import Outcome
-from p4reduce_controller.schema import Op, Row, Update
-from packet_testbed import BROADCAST, PORTS, Testbed
+from p4reduce_controller.schema import Op, Update
+from packet_testbed import (
+    BROADCAST,
+    KNOWN,
+    KNOWN_PORT,
+    PORTS,
+    STRANGER,
+    Testbed,
+    every_port,
+    flooded,
+    station,
+)
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
 SOURCE = "02:00:00:00:aa:01"
-KNOWN = "02:00:00:00:aa:03"
-KNOWN_PORT = 3
-STRANGER = "02:00:00:00:aa:99"
-
-every_port = pytest.mark.parametrize("port", PORTS)
-
-
-def station(mac: str, port: int) -> Row:
-    match = {"dst_mac": int(mac.replace(":", ""), 16)}
-    return Row("bridge", match, "forward", {"port": port})
-
-
-@pytest.fixture
-def known(bed: Testbed) -> Iterator[Row]:
-    """The station KNOWN is at port 3."""
-    row = station(KNOWN, KNOWN_PORT)
-    bed.insert([row])
-    yield row
-    bed.remove([row])
 
 
 def frame_to(mac: str, data: bytes = b"hello") -> bytes:
     return bytes(Ether(src=SOURCE, dst=mac, type=0x88B5) / Raw(data))
-
-
-def flooded(frame: bytes, port: int) -> dict[int, list[bytes]]:
-    return {other: [frame] for other in PORTS if other != port}
 
 
 @every_port

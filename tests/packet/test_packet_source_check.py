@@ -3,45 +3,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from p4reduce import wire
 from p4reduce.wire import Aggregation, Flag, Kind
 from p4reduce_controller.outcome import Outcome
-from p4reduce_controller.schema import Row
 from packet_jobs import Jobs, constant, encode
-from packet_testbed import BROADCAST, PORTS, SWITCH, Testbed, expect
+from packet_testbed import (
+    BROADCAST,
+    KNOWN,
+    KNOWN_PORT,
+    PORTS,
+    STRANGER,
+    SWITCH,
+    Testbed,
+    every_port,
+    expect,
+    flooded,
+)
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Dot1AD, Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
+pytestmark = pytest.mark.usefixtures("known")
+
 INTRUDER = wire.Endpoint("02:00:00:00:dd:01", "10.77.0.66", wire.AGGREGATION_PORT)
 INTRUDERS_PORT = 1
-KNOWN, KNOWN_PORT = "02:00:00:00:aa:03", 3
-STRANGER = "02:00:00:00:aa:99"
 HOST = "10.77.0.9"
 
-every_port = pytest.mark.parametrize("port", PORTS)
 everywhere = pytest.mark.parametrize("dst", [KNOWN, STRANGER, BROADCAST])
-
-
-@pytest.fixture(autouse=True)
-def known(bed: Testbed) -> Iterator[None]:
-    """The station KNOWN is at port 3."""
-    row = Row(
-        "bridge", {"dst_mac": int(KNOWN.replace(":", ""), 16)}, "forward", {"port": KNOWN_PORT}
-    )
-    bed.insert([row])
-    yield
-    bed.remove([row])
 
 
 def bridged(frame: bytes, port: int = INTRUDERS_PORT) -> dict[int, list[bytes]]:
     if Ether(frame).dst == KNOWN:
         return {KNOWN_PORT: [frame]}
-    return {other: [frame] for other in PORTS if other != port}
+    return flooded(frame, port)
 
 
 def dropped(bed: Testbed, frame: bytes, port: int = INTRUDERS_PORT) -> None:
