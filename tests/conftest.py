@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For all tests: random input for as long as there is time, and which files go first.
+"""For all tests: random input for as long as there is time, a bound on what it leaves, file order.
 
 Random input is a little in every run, and a lot by `make fuzz`.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
+
+ROOM = 64 << 20  # bytes that the process may have grown by
 
 _fuzz_tests = pytest.StashKey[int]()
 
@@ -80,3 +84,17 @@ def fuzz(request: pytest.FixtureRequest) -> Fuzz:
     seconds = os.environ.get("FUZZ_SECONDS")
     share = float(seconds) / max(request.config.stash[_fuzz_tests], 1) if seconds else None
     return Fuzz(seed, share)
+
+
+def resident() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+@pytest.fixture
+def bounded() -> Iterator[None]:
+    """Asserts that memory does not grow, nor the number of open files."""
+    before, files = resident(), len(list(Path("/proc/self/fd").iterdir()))
+    yield
+    assert resident() < before + ROOM
+    assert len(list(Path("/proc/self/fd").iterdir())) < files + 20

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,14 +13,8 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 pytestmark = pytest.mark.fuzz
 
-ROOM = 64 << 20  # bytes that the process may have grown by
 EDGES = (0, 1, 2, 0x7F, 0x80, 0xFF)
 PORTS = (b"", b"\0", b"\1", b"\2", b"\1\xff", b"\xff\xff", b"\xff" * 300)
-
-
-def resident() -> int:
-    gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def packet(frame: bytes, port: bytes = b"\1", number: int = 1) -> Any:
@@ -60,11 +52,11 @@ def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 def test_hellos_that_are_none(
-    controller: RunningController, switch: SwitchProcess, fuzz: Any, quiet: None
+    controller: RunningController, switch: SwitchProcess, fuzz: Any, quiet: None, bounded: None
 ) -> None:
     bystanders = controller.running(switch, 2, job="bystander")
     rank = controller.rank(switch, 0, 1, job="wanted")
-    rng, before = fuzz.random, resident()
+    rng = fuzz.random
     for _ in fuzz.rounds(40):
         for _ in range(50):
             message = packet(almost(rng, rank), rng.choice(PORTS), rng.choice((1, 1, 1, 0, 2, 99)))
@@ -81,7 +73,6 @@ def test_hellos_that_are_none(
     assert bystanders[0].heartbeat().state == controller.job("bystander").state
     rank.hello()
     rank.await_ready()
-    assert resident() < before + ROOM
 
 
 def test_attaching_from_anywhere(
