@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from p4reduce.calls import Operation
-from p4reduce.collectives import SUM
 from p4reduce.compression import (
     Affine,
     Agreement,
@@ -38,6 +36,7 @@ from p4reduce.compression import (
 )
 from p4reduce.compression.base import keep_units
 from p4reduce.compression.rounding import grid_spacing, round_to_lanes
+from ranks_here import EqualRanks, exchange
 
 Array = npt.NDArray[Any]
 
@@ -259,22 +258,6 @@ def test_keep_units_keeps_just_those(size: int, unit: int) -> None:
     assert (keep_units(values, units, unit) == expected).all()
 
 
-def exchange(ranks: list[Compressor], gradients: list[Array]) -> tuple[list[Any], Array]:
-    """One step of all ranks in this process."""
-    wanted = [rank.propose("w", gradient) for rank, gradient in zip(ranks, gradients, strict=True)]
-    agreed = None
-    if wanted[0] is not None:
-        agreed = np.sum(np.array(wanted), axis=0)
-    sent = [
-        rank.compress("w", gradient, agreed)
-        for rank, gradient in zip(ranks, gradients, strict=True)
-    ]
-    total = np.sum([one.values for one in sent], axis=0)
-    for rank in ranks:
-        rank.decompress("w", total)
-    return sent, total
-
-
 def test_with_feedback_the_level_comes_from_the_gradient_alone() -> None:
     """A large flat residual changes what is sent, not how much of it."""
     gradient = gradient_of(3, 4000)
@@ -385,33 +368,8 @@ def test_zero_gradients_send_nothing() -> None:
         assert sent.blocks == 0
 
 
-class Alone:
-    """A communicator of one rank."""
-
-    size = 1
-
-    def __init__(self) -> None:
-        self.names: list[str | None] = []
-        self.precisions: list[str | None] = []
-
-    def allreduce(
-        self,
-        array: Array,
-        op: Operation = SUM,
-        name: str | None = None,
-        *,
-        precision: str | None = None,
-        seed: int | None = None,
-    ) -> Array:
-        del op  # the same, for one rank
-        self.names.append(name)
-        self.precisions.append(precision)
-        assert (seed is None) == (precision is None)
-        return np.array(array)
-
-
 def test_compressed_allreduce_runs_the_strokes_in_order() -> None:
-    communicator = Alone()
+    communicator = EqualRanks(1)
     reduce = CompressedAllreduce(communicator, Cat(cost=Payload(), agreement=Agreement.BLOCKS))
     gradient = gradient_of(1)
     mean = reduce.mean(gradient, "w")
@@ -427,7 +385,7 @@ def test_compressed_allreduce_runs_the_strokes_in_order() -> None:
     [("int16", ["int16"]), ("topk:0.1/int8", ["int8"]), ("cat/int16", [None, "int16"])],
 )
 def test_narrow_lanes_are_those_of_the_all_reduce(text: str, precisions: list[str | None]) -> None:
-    communicator = Alone()
+    communicator = EqualRanks(1)
     reduce = CompressedAllreduce(communicator, compressor_by_name(text, 1))
     gradient = gradient_of(1)
     total = reduce.sum(gradient, "w")
