@@ -211,12 +211,7 @@ class _Emitter:
         return f"{lookup}(({key}))" if len(table.key) > 1 else f"{lookup}({key})"
 
     def _key_field(self, key: ir.KeyField) -> str:
-        if isinstance(key.field, ir.Valid):
-            text = self._names.valid(key.field.header)
-        elif isinstance(key.field, FieldRef):
-            text = self._names.field(key.field)
-        else:
-            text = f"({self._expressions.data(key.field).text})"
+        text = self._expressions.data(key.field).at(ATOM)
         if key.mask is not None and key.mask != (1 << key.width) - 1:
             text = f"{text} & {self._names.constant(key.mask)}"
         if isinstance(key.field, FieldRef):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from . import program as ir
 from .codegen_text import Names
 from .loader_json import LoadError
-from .loader_limits import MAX_TEXT, MAX_VALUE_BITS
+from .loader_limits import MAX_TEXT, MAX_VALUE_BITS, MAX_WIDTH
 from .program import Expr, FieldRef
 
 __all__ = ["ATOM", "OR", "SUM", "Code", "Expressions"]
@@ -25,7 +25,7 @@ _TERNARY, OR, _AND, _NOT, _COMPARE, _BIT_OR, _BIT_XOR, _BIT_AND, _SHIFT, SUM, _P
 _SIGN, ATOM = 11, 12
 
 # A shift by more than this leaves nothing in any field; computing it would only eat memory.
-_MAX_SHIFT = 1 << 16
+_MAX_SHIFT = MAX_WIDTH
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from .loader_checksums import load_calculation, load_checksums
 from .loader_context import Context
 from .loader_controls import load_controls
 from .loader_headers import Headers
-from .loader_json import Json, LoadError, as_number, as_text, damaged, refusal, source_of
+from .loader_json import DAMAGE, Json, LoadError, as_number, as_text, damaged, refusal, source_of
 from .loader_mentions import Mentions
 from .loader_parser import load_deparser, load_parser
 from .loader_state import load_state
@@ -50,7 +50,7 @@ def load(config: bytes | str) -> ir.Program:
         return _load_program(root)
     except RecursionError:
         raise LoadError("a part of the program is nested too deeply") from None
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except DAMAGE as error:
         raise damaged(error) from error
 
 

@@ -91,6 +91,18 @@ class Expressions:
             raise refusal(f"index of '{stack.name}' of more than {most} parts", source)
         return stack, index
 
+    def element_field(
+        self, item: Any, source: Source, params: Params = ()
+    ) -> tuple[HeaderStack, ir.Expr, int] | None:
+        """The same of a field of such an element, and the field's number; else None."""
+        operation = unwrapped(item)
+        if operation.get("op") != "access_field":
+            return None
+        element = self.element(operation["left"], source, params)
+        if element is None:
+            return None
+        return *element, as_number(operation["right"], "the number of a field")
+
     # -- By what they are --------------------------------------------------------------------------
 
     def value(self, item: Json, source: Source, params: Params = ()) -> ir.Expr:
@@ -149,11 +161,10 @@ class Expressions:
             return choice
         if op == "last_stack_index":
             return self._headers.stack(item["right"]["value"], source).last_index()
-        if op == "access_field" and (element := self.element(item["left"], source, params)):
-            number = as_number(item["right"], "the number of a field")
-            return at_index(
-                *element, lambda header: self._headers.by_name[header].fields[number], ir.Const(0)
-            )
+        if element_field := self.element_field(item, source, params):
+            stack, index, number = element_field
+            headers = self._headers.by_name
+            return at_index(stack, index, lambda name: headers[name].fields[number], ir.Const(0))
         if op == "valid":
             return self._valid(item["right"], source, params)
         if op in ir.UNARY_OPERATORS:

@@ -15,6 +15,7 @@ from .loader_limits import MAX_ENTRIES, MAX_WIDTH
 from .program import NOWHERE, Source
 
 __all__ = [
+    "DAMAGE",
     "Json",
     "LoadError",
     "as_flag",
@@ -30,6 +31,9 @@ __all__ = [
     "refusal",
     "source_of",
 ]
+
+DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What reading JSON ends in that is not what BMv2's format says."""
 
 _LONGEST_MESSAGE = 800
 
@@ -69,7 +73,7 @@ def located(source: Source) -> Iterator[None]:
     """Names the source line of what is read within, if it is not what BMv2's format says."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except DAMAGE as error:
         if not source.filename:
             raise
         raise damaged(error, source) from error

@@ -12,17 +12,10 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from .loader_json import Json, constant_of, source_of
-from .program import NOWHERE, Source
+from .loader_json import Json, constant_of, located, source_of
+from .program import NOWHERE, PRIMITIVES, Source
 
 __all__ = ["Mentions"]
-
-_WITH_FIELD_LIST = (
-    "clone_ingress_pkt_to_egress",
-    "clone_egress_pkt_to_egress",
-    "resubmit",
-    "recirculate",
-)
 
 
 class Mentions:
@@ -37,12 +30,21 @@ class Mentions:
 
     def of_field_list(self, number: int) -> Source:
         """The primitive that takes a field list."""
+        return self._field_lists.get(number, NOWHERE)
+
+    @cached_property
+    def _field_lists(self) -> dict[int | None, Source]:
+        """Each field list's number -> the first primitive that takes it."""
+        first: dict[int | None, Source] = {}
         for action in self._root["actions"]:
             for primitive in action["primitives"]:
-                lists = primitive["parameters"][-1:]
-                if primitive["op"] in _WITH_FIELD_LIST and number in map(constant_of, lists):
-                    return source_of(primitive)
-        return NOWHERE
+                source = source_of(primitive)
+                with located(source):
+                    lists = primitive["parameters"][-1:]
+                    if PRIMITIVES.get(primitive["op"], ())[-1:] == ("field_list",):
+                        for number in map(constant_of, lists):
+                            first.setdefault(number, source)
+        return first
 
     def _parts(self) -> Iterator[tuple[Source, Any]]:
         """All that uses things, and where it is as far as is known from without."""

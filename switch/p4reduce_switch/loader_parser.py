@@ -9,7 +9,7 @@ from typing import Any
 from . import program as ir
 from .loader_context import Context
 from .loader_elements import at_run_time, invalidations, with_siblings
-from .loader_expressions import RUN_TIME_ELEMENT, unwrapped
+from .loader_expressions import RUN_TIME_ELEMENT
 from .loader_json import (
     Json,
     LoadError,
@@ -151,14 +151,13 @@ class _States:
         value = self._expressions.value(item, source)
         if isinstance(value, FieldRef):
             return value
-        operation = unwrapped(item)
         if item["type"] == "stack_field":
             stack, name = item["value"]
             first = self._headers.stack(stack, source).elements[0]
             width = self._headers.field(first, name, source).width
-        elif element := self._expressions.element(operation.get("left"), source):
-            first = element[0].elements[0]
-            width = self._headers.by_name[first].fields[operation["right"]].width
+        elif element_field := self._expressions.element_field(item, source):
+            stack, _, number = element_field
+            width = self._headers.by_name[stack.elements[0]].fields[number].width
         else:
             raise refusal("select on something else than a field", source)
         hidden = self._hidden(width)

@@ -24,7 +24,6 @@ from .loader_json import (
     source_of,
 )
 from .loader_limits import MAX_STATE_BYTES
-from .program import FieldRef
 
 __all__ = ["load_state"]
 
@@ -125,14 +124,15 @@ def _load_digests(context: Context, items: Iterable[Json]) -> None:
 
 def _field_list(context: Context, item: Json) -> ir.FieldList:
     name, source = item["name"], context.mentions.of_field_list(item["id"])
+    otherwise = f"field list '{name}' of something else than metadata"
     fields = []
     for part in item["elements"]:
         if part["type"] == "field" and part["value"][1] == "<null>":
             # So p4c writes an annotated header or struct.
-            raise refusal(f"field list '{name}' of something else than metadata", source)
-        field = context.expressions.value(part, source)
-        if not isinstance(field, FieldRef) or not context.headers.by_name[field.header].is_metadata:
-            raise refusal(f"field list '{name}' of something else than metadata", source)
+            raise refusal(otherwise, source)
+        field = context.expressions.field(part, source, otherwise)
+        if not context.headers.by_name[field.header].is_metadata:
+            raise refusal(otherwise, source)
         if field.header == "standard_metadata":
             raise refusal(f"field list '{name}' with {field}", source)
         fields.append(field)

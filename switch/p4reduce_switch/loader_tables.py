@@ -10,7 +10,6 @@ from . import program as ir
 from .header_stacks import at_index
 from .loader_checksums import check_algorithm, load_calculation
 from .loader_context import Context
-from .loader_expressions import unwrapped
 from .loader_json import (
     Json,
     LoadError,
@@ -150,18 +149,17 @@ def _key_value(
                 return _bits(context, value), value.width, value.signed
             return value, 1, False
         raise refusal(f"key of table '{table}'", source)
-    operation = unwrapped(target)
-    element = context.expressions.element(operation.get("left"), source)
-    if operation.get("op") != "access_field" or element is None:
+    element_field = context.expressions.element_field(target, source)
+    if element_field is None:
         raise refusal(f"key of table '{table}'", source)
-    number = as_number(operation["right"], "the number of a field")
+    stack, index, number = element_field
 
     def field(header: str) -> ir.Expr:
         value = headers.by_name[header].fields[number]
         return _if_valid(header, _bits(context, value))
 
-    first = headers.by_name[element[0].elements[0]].fields[number]
-    return at_index(*element, field, ir.Const(0)), first.width, first.signed
+    first = headers.by_name[stack.elements[0]].fields[number]
+    return at_index(stack, index, field, ir.Const(0)), first.width, first.signed
 
 
 def _bits(context: Context, field: FieldRef) -> ir.Expr:

@@ -34,10 +34,12 @@ class P4RuntimeError(Exception):
 
     Attributes:
         code: canonical code, a value of `google.rpc.code_pb2`.
-        message: developer-facing text.
+        message: developer-facing text. It may quote letters from a client that have no encoding;
+            they are escaped.
     """
 
     def __init__(self, code: int, message: str) -> None:
+        message = message.encode(errors="backslashreplace").decode()
         super().__init__(message)
         self.code = code
         self.message = message
@@ -50,8 +52,8 @@ def status_code(code: int) -> grpc.StatusCode:
 
 def abort(context: grpc.ServicerContext, error: P4RuntimeError) -> NoReturn:
     """End the call with `error` as its status."""
-    # It may quote what a client sent: letters that have no encoding, or very many.
-    text = error.message.encode(errors="backslashreplace")[:_TEXT_BYTES].decode(errors="ignore")
+    # It may quote very much of what a client sent.
+    text = error.message.encode()[:_TEXT_BYTES].decode(errors="ignore")
     context.abort(status_code(error.code), text)
     raise AssertionError("ServicerContext.abort returned")
 
