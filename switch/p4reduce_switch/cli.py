@@ -254,8 +254,8 @@ def _tls_files(cert: Path | None, key: Path | None, ca: Path | None) -> TlsFiles
 
 def _check_writable(path: Path, option: str) -> None:
     """Refuse a file that cannot be written before anything starts."""
-    was_there = path.exists()
     try:
+        was_there = path.exists()
         path.open("a").close()
         if not was_there:
             path.unlink()

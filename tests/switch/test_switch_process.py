@@ -307,9 +307,11 @@ def test_a_pipeline_that_is_nested_too_deeply(start: Any, tmp_path: Path) -> Non
         (["--grpc-addr", "unix:DIR/s"], "cannot listen on unix:DIR/s: there is no directory DIR"),
         (["--dump-python", "DIR/out.py"], "--dump-python: DIR/out.py: No such file or directory"),
         (["--ready-file", "DIR/ready"], "--ready-file: DIR/.ready."),
+        (["--dump-python", f"DIR{'x' * 300}"], f"DIR{'x' * 300}: File name too long"),
+        (["--ready-file", f"DIR{'x' * 300}"], ": File name too long"),
     ],
 )
-def test_missing_directories_are_refused_before_the_switch_is_ready(
+def test_missing_directories_and_impossible_names_are_refused_before_the_switch_is_ready(
     start: Any, tmp_path: Path, arguments: list[str], complaint: str
 ) -> None:
     missing = tmp_path / "misspelt"
