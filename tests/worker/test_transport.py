@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -167,8 +168,9 @@ def test_wrong_interfaces_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("P4REDUCE_INTERFACE", raising=False)
     with pytest.raises(ConfigurationError, match="P4REDUCE_INTERFACE"):
         port_name(None, 0, 0)
-    with pytest.raises(ConfigurationError, match="prot"):
-        port_name("unix:/tmp/{prot}.sock", 0, 0)
+    for wrong in ("prot", "rank.number", "rank[0]"):
+        with pytest.raises(ConfigurationError, match=re.escape(wrong)):
+            port_name(f"unix:/tmp/{{{wrong}}}.sock", 0, 0)
     with pytest.raises(SwitchUnreachableError, match="'nosuch0'"):
         open_port("nosuch0", 0)
 

@@ -102,12 +102,14 @@ def _ask(address: str, tls: TlsFiles | None, timeout: float) -> _Server:
             request = p4runtime_pb2.CapabilitiesRequest()
             reply, call = stub.Capabilities.with_call(request, timeout=timeout)
             ports = told(call.trailing_metadata() or ())
+            if ports is None and is_local(address):
+                ports = of_bmv2(address)
     except (SwitchUnreachableError, TlsError) as error:
         return _Server(error=str(error))
     except grpc.RpcError as error:
         found = f"what listens at {address} is no P4Runtime server: {error.code().name}"
         return _Server(error=found)
-    return _Server(reply.p4runtime_api_version, ports or of_bmv2(address))
+    return _Server(reply.p4runtime_api_version, ports)
 
 
 def _server(address: str, server: _Server) -> Finding:

@@ -37,7 +37,7 @@ def port_name(interface: str | None, rank: int, local_rank: int) -> str:
         )
     try:
         return given.format(rank=rank, local_rank=local_rank, port=rank + 1)
-    except (KeyError, IndexError, ValueError) as error:
+    except (LookupError, ValueError, AttributeError, TypeError) as error:
         raise ConfigurationError(
             f"interface {given!r}: {error!r}; {{rank}}, {{local_rank}} and {{port}} are filled in"
         ) from None
