@@ -255,7 +255,7 @@ class Load:
         if not ready:
             raise TimeoutError(f"no frame came back within {DEADLINE_S} s: some were lost")
         for fd, _ in ready:
-            yield self._index[fd], self._batches.receive(fd, self._stats, gone=False)[0]
+            yield self._index[fd], self._batches.receive(fd, self._stats, gone=lambda: False)[0]
 
 
 def measure(

@@ -15,7 +15,7 @@ import ctypes
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .ports import MAX_FRAME_BYTES, MIN_FRAME_BYTES, PortStats
@@ -138,19 +138,23 @@ class FrameBatches:
         self._control_room = _sizes([ctypes.sizeof(_AuxData)] * BATCH)
         self._out = _Batch(row_limit=0, auxdata=False)
 
-    def receive(self, fd: int, stats: PortStats, *, gone: bool) -> tuple[list[bytes], bool]:
+    def receive(
+        self, fd: int, stats: PortStats, *, gone: Callable[[], bool]
+    ) -> tuple[list[bytes], bool]:
         """Frames of a connected socket, and whether a message was empty (as at the end).
 
-        Where the peer has `gone`, empty messages behind all others are the end, not frames.
+        Where the peer has `gone`, empty messages behind all others are the end, not frames. That is
+        asked when they have been read: it may have gone a moment before.
 
         Raises:
             OSError: what the socket reports, but for "nothing there".
         """
         frames, lengths = _receive(self._in, fd)
         empty = 0 in lengths
-        while gone and lengths and lengths[-1] == 0:
-            frames.pop()
-            lengths.pop()
+        if empty and gone():
+            while lengths and lengths[-1] == 0:
+                frames.pop()
+                lengths.pop()
         return _count(frames, lengths, stats), empty
 
     def receive_packets(self, fd: int, stats: PortStats) -> list[bytes]:

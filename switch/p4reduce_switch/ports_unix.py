@@ -107,11 +107,13 @@ class UnixPort:
         if self._peer is None:
             return ()
         try:
-            frames, at_end = self._batches.receive(self._peer.fileno(), self.stats, gone=self._gone)
+            frames, at_end = self._batches.receive(
+                self._peer.fileno(), self.stats, gone=self._has_gone
+            )
         except OSError as error:
             self._disconnect(f"left: {error.strerror}")
             return ()
-        # An empty message and the end look the same, but for the hang-up that epoll reported.
+        # An empty message and the end look the same, but for the hang-up.
         if self._gone and (at_end or not frames):
             self._disconnect("left")
         return frames
@@ -179,6 +181,12 @@ class UnixPort:
             self._gone = True
         if events & (select.EPOLLIN | _GONE):
             self._on_frames()
+
+    def _has_gone(self) -> bool:
+        """Whether the peer hung up, be it since epoll was asked."""
+        if not self._gone and self._peer is not None:
+            self._gone = bool(_pending_events(self._peer) & _GONE)
+        return self._gone
 
     def _set_events(self, events: int) -> None:
         if self._peer is not None and self._poller is not None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import select
 import socket
 import subprocess
 import threading
@@ -262,6 +263,32 @@ def test_last_words_of_a_leaving_peer_are_heard(make_switch: Callable[..., Switc
     assert [right.receive() for _ in frames] == frames
     eventually(lambda: not switch.ports[1].is_up, "port 1 down")
     assert switch.counts("port 1")["rx_too_short"] == 0  # what is read at the end is no frame
+
+
+def test_the_end_is_no_frame_where_the_peer_left_while_it_was_read(tmp_path: Path) -> None:
+    """epoll told of frames only; by the time that they are read the peer is gone."""
+
+    class Quiet:
+        def watch(self, fd: int, events: int, handler: Callable[[int], None]) -> None:
+            self.handler = handler
+
+        def change(self, fd: int, events: int) -> None: ...
+
+        def unwatch(self, fd: int) -> None: ...
+
+    path, poller = tmp_path / "p1.sock", Quiet()
+    port = UnixPort(PortSpec(1, socket_path=path), FrameBatches())
+    port.attach(poller, lambda: None)
+    left = Peer(path)
+    poller.handler(select.EPOLLIN)
+    frames = [ethernet(bytes([i])) for i in range(3)]
+    for frame in frames:
+        left.send(frame)
+    left.close()
+    assert port.receive() == frames
+    assert port.stats.rx_too_short == 0
+    assert not port.is_up
+    port.close()
 
 
 def test_a_second_peer_is_refused(
