@@ -49,9 +49,9 @@ static int send_answer(struct p4r_link *link, int kind, int memory_fd)
     return sendmsg(link->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == ANSWER_BYTES;
 }
 
-void p4r_answer_hello(struct p4r_link *link, const uint8_t *hello)
+void p4r_answer_hello(struct p4r_link *link, const uint8_t *hello, uint32_t offers)
 {
-    uint32_t both = hello[5] & link->offers;
+    uint32_t both = hello[5] & offers;
     int kind = P4R_LINK_SINGLE, memory_fd = -1;
     if (both & P4R_LINK_CAN_SHARED)
         memory_fd = p4r_shared_make(link, link->slots);

@@ -27,7 +27,10 @@ struct p4r_link {
     uint32_t offers;     /* of a switch whose peer may still say hello; else 0 */
     uint32_t slots;      /* of rings to be made */
     int broken;          /* errno that ended the link; 0: none did */
-    int uncovered;       /* frames may be in the ring and no bell will tell */
+    int uncovered;       /* SHARED: frames may be in the ring and no bell will tell */
+    int has_gone;        /* SHARED: the peer hung up, and `left` frames are still to be taken */
+    int left;
+    unsigned turns;      /* SHARED: calls of receive */
     int most_per_message; /* BATCH: lowered where the socket's buffer is small */
     size_t memory_bytes; /* SHARED */
     uint8_t *memory;
@@ -60,7 +63,7 @@ int p4r_shared_may_sleep(struct p4r_link *, int writable);
 
 /* The switch's end: whether these bytes are a hello; and to answer it. */
 int p4r_is_hello(const uint8_t *bytes, size_t length);
-void p4r_answer_hello(struct p4r_link *, const uint8_t *hello);
+void p4r_answer_hello(struct p4r_link *, const uint8_t *hello, uint32_t offers);
 
 /* Notes what ended the link, and returns minus that. */
 int p4r_break(struct p4r_link *, int code);

@@ -18,6 +18,7 @@
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
 
+#define GONE_TURNS 256
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 static size_t ring_pages(uint32_t slots)
@@ -98,34 +99,46 @@ static void arm(_Atomic uint32_t *flag)
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-static int take(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room, int64_t *lengths,
-                int count)
+/* Frames to take now, or minus an errno. */
+static int look(struct p4r_link *link)
 {
-    p4r_ring_take(&link->in, rows, stride, room, lengths, count);
-    /* A peer that has gone needs no bell, and what it sent is still to be read. */
-    if (p4r_ring_sender_sleeps(&link->in))
-        (void)ring_bell(link->fd);
-    return count;
+    int ready = p4r_ring_ready(&link->in);
+    /* Memory can be written to without the socket. A ring that is never empty must not keep the
+     * port for a peer that has gone, so that is asked from time to time. */
+    int gone = ready > 0 && ++link->turns % GONE_TURNS == 0 && p4r_has_hung_up(link->fd);
+    if (ready == 0) {
+        gone = take_bell(link);
+        if (!gone)
+            arm(&link->in.words->receiver_sleeps);
+        ready = p4r_ring_ready(&link->in);
+        /* Frames that came just now may have been told by the bell that was taken. */
+        link->uncovered = ready > 0;
+    }
+    if (ready < 0)
+        return -EPROTO;
+    link->has_gone = gone;
+    link->left = ready;
+    return ready == 0 && gone ? -EPIPE : ready;
 }
 
 int p4r_shared_receive(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
                        int64_t *lengths, int most)
 {
-    int ready = p4r_ring_ready(&link->in);
-    if (ready == 0) {
-        int gone = take_bell(link);
-        if (!gone)
-            arm(&link->in.words->receiver_sleeps);
-        ready = p4r_ring_ready(&link->in);
-        if (ready == 0 && gone)
-            return p4r_break(link, EPIPE);
-        /* Frames that came just now may have been told by the bell that was taken. */
-        link->uncovered = ready > 0;
+    int count = link->has_gone ? link->left : look(link);
+    if (count == 0 && link->has_gone)
+        count = -EPIPE;
+    if (count < 0)
+        return p4r_break(link, -count);
+    if (count > most)
+        count = most;
+    link->left -= count;
+    if (count != 0) {
+        p4r_ring_take(&link->in, rows, stride, room, lengths, count);
+        /* One that has gone needs no bell. */
+        if (p4r_ring_sender_sleeps(&link->in))
+            (void)ring_bell(link->fd);
     }
-    if (ready < 0)
-        return p4r_break(link, EPROTO);
-    return ready == 0 ? 0
-                      : take(link, rows, stride, room, lengths, ready < most ? ready : most);
+    return count;
 }
 
 int p4r_shared_send(struct p4r_link *link, const struct p4r_frame *frames, int count)

@@ -39,15 +39,18 @@ int p4r_single_receive(struct p4r_link *link, uint8_t *rows, size_t stride, size
         return count == 0 || p4r_is_full(errno) ? 0 : p4r_break(link, errno);
     for (int i = 0; i < count; i++)
         lengths[i] = link->in_messages[i].msg_len;
-    if (link->offers != 0) {
-        /* Only the first message of all can be a hello. It is left where it is, too short for a
-         * frame; an honest peer sends nothing more before it has the answer. */
-        if (p4r_is_hello(rows, (size_t)lengths[0]))
-            p4r_answer_hello(link, rows);
-        link->offers = 0;
+    count = without_end(link->fd, lengths, count);
+    if (count == 0)
+        return p4r_break(link, EPIPE);
+    /* Only the first message of all can be a hello. An honest peer sends nothing more before it
+     * has the answer; of another one it is counted as a frame that is too short. */
+    uint32_t offers = link->offers;
+    link->offers = 0;
+    if (offers != 0 && p4r_is_hello(rows, (size_t)lengths[0])) {
+        p4r_answer_hello(link, rows, offers);
+        return count == 1 ? 0 : count;
     }
-    int left = without_end(link->fd, lengths, count);
-    return left != 0 ? left : p4r_break(link, EPIPE);
+    return count;
 }
 
 int p4r_single_send(struct p4r_link *link, const struct p4r_frame *frames, int count)
