@@ -12,7 +12,7 @@
 
 #define P4R_PIPELINE_ABI 1
 /* The longest frame that `p4r_program_process` takes, in bytes. */
-#define P4R_MAX_FRAME 2048
+#define P4R_MAX_FRAME 65535
 
 #ifdef __cplusplus
 extern "C" {
