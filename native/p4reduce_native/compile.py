@@ -32,7 +32,7 @@ Sources = Mapping[str, str] | Sequence[Path]
 """Text by file name, or files."""
 
 BASE_FLAGS = (
-    *("-std=gnu11", "-O3", "-g1", "-fPIC", "-shared", "-pthread"),
+    *("-std=gnu11", "-D_GNU_SOURCE", "-O3", "-g1", "-fPIC", "-shared", "-pthread"),
     # The library's own functions call each other directly, whatever else the process has loaded.
     *("-fno-semantic-interposition", "-Wl,-Bsymbolic"),
     *("-fno-strict-aliasing", "-fno-math-errno"),
