@@ -13,7 +13,7 @@ from p4reduce_native.loop import Loop, LoopPort, News
 from .ports import OpenPort, Poller, PortSpec, PortStats
 from .ports_packet import InterfaceSocket
 from .ports_pcap import open_capture
-from .ports_unix import UnixListener, pending_events
+from .ports_unix import UnixListener, why_gone
 
 __all__ = ["NativePacketPort", "NativePort", "NativeUnixPort"]
 
@@ -62,7 +62,7 @@ class NativeUnixPort(UnixListener):
         assert self._served is not None
         news, error = self._served.take_news()
         if news is News.DOWN:
-            self._disconnect(f"left: {os.strerror(error)}" if error else "left")
+            self._disconnect(why_gone(OSError(error, os.strerror(error))))
 
     def close(self) -> None:
         super().close()
@@ -70,18 +70,17 @@ class NativeUnixPort(UnixListener):
 
     def _connected(self, peer: socket.socket) -> None:
         assert self._served is not None
-        self._served.attach(peer.fileno())
+        self._served.attach(peer.detach())
 
-    def _look_again(self, peer: socket.socket) -> None:
+    def _hear_out(self) -> None:
         assert self._loop is not None
         assert self._served is not None
-        self._loop.serve(self._served, pending_events(peer))
-        self._loop.flush()
+        self._loop.hear_out(self._served)
         self.look_for_news()
 
-    def _disconnecting(self, peer: socket.socket) -> None:
-        if self._served is not None:
-            self._served.detach()
+    def _disconnecting(self) -> None:
+        assert self._served is not None
+        self._served.detach()
 
 
 class NativePacketPort(InterfaceSocket):

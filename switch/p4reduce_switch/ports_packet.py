@@ -110,7 +110,7 @@ class PacketPort(InterfaceSocket):
         self._poller: Poller | None = None
         self._on_frames: Callable[[], None] | None = None
         self._egress = EgressQueue(
-            batches, self.stats, max_bytes=self._max_bytes, set_events=self._set_events
+            self.stats, max_bytes=self._max_bytes, set_events=self._set_events
         )
 
     def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
@@ -127,7 +127,7 @@ class PacketPort(InterfaceSocket):
 
     def send(self, frames: Sequence[bytes]) -> None:
         try:
-            self._egress.send(self._socket.fileno(), frames)
+            self._egress.send(self._push, frames)
         except OSError:
             self._egress.clear()  # logged when the kernel reports it to `receive`
 
@@ -146,12 +146,15 @@ class PacketPort(InterfaceSocket):
     def _on_events(self, events: int) -> None:
         if events & select.EPOLLOUT:
             try:
-                self._egress.drain(self._socket.fileno())
+                self._egress.drain(self._push)
             except OSError:
                 self._egress.clear()
                 self._set_events(select.EPOLLIN)
         if events & (select.EPOLLIN | select.EPOLLERR) and self._on_frames is not None:
             self._on_frames()
+
+    def _push(self, frames: Sequence[bytes]) -> int:
+        return self._batches.send(self._socket.fileno(), frames)
 
     def _set_events(self, events: int) -> None:
         if self._poller is not None:

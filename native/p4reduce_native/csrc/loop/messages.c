@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "loop/batch.h"
+#include "loop/messages.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,47 +12,27 @@ enum {
     ETHERTYPE_VLAN = 0x8100,
 };
 
-int p4r_batch_init(struct p4r_batch *batch)
+int p4r_messages_init(struct p4r_messages *messages)
 {
-    memset(batch, 0, sizeof *batch);
-    batch->rows = malloc((size_t)P4R_BATCH * P4R_ROW_BYTES);
-    if (batch->rows == NULL)
+    memset(messages, 0, sizeof *messages);
+    messages->rows = malloc((size_t)P4R_BATCH * P4R_ROW_BYTES);
+    if (messages->rows == NULL)
         return -1;
     for (int i = 0; i < P4R_BATCH; i++) {
-        batch->vectors[i].iov_base = batch->rows + (size_t)i * P4R_ROW_BYTES + HEADROOM;
+        messages->vectors[i].iov_base = messages->rows + (size_t)i * P4R_ROW_BYTES + HEADROOM;
         /* One byte more than a frame may have shows that it was longer. */
-        batch->vectors[i].iov_len = P4R_MAX_FRAME_BYTES + 1;
-        batch->messages[i].msg_hdr.msg_iov = &batch->vectors[i];
-        batch->messages[i].msg_hdr.msg_iovlen = 1;
+        messages->vectors[i].iov_len = P4R_MAX_FRAME_BYTES + 1;
+        messages->headers[i].msg_hdr.msg_iov = &messages->vectors[i];
+        messages->headers[i].msg_hdr.msg_iovlen = 1;
+        messages->headers[i].msg_hdr.msg_control = &messages->auxdata[i];
     }
     return 0;
 }
 
-void p4r_batch_free(struct p4r_batch *batch)
+void p4r_messages_free(struct p4r_messages *messages)
 {
-    free(batch->rows);
-    batch->rows = NULL;
-}
-
-static int receive(struct p4r_batch *batch, int fd, struct p4r_frame *frames)
-{
-    const int count = recvmmsg(fd, batch->messages, P4R_BATCH, MSG_DONTWAIT, NULL);
-    if (count < 0)
-        return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-    for (int i = 0; i < count; i++) {
-        frames[i].bytes = batch->vectors[i].iov_base;
-        frames[i].length = batch->messages[i].msg_len;
-    }
-    return count;
-}
-
-int p4r_batch_receive(struct p4r_batch *batch, int fd, struct p4r_frame *frames)
-{
-    for (int i = 0; i < P4R_BATCH; i++) {
-        batch->messages[i].msg_hdr.msg_control = NULL;
-        batch->messages[i].msg_hdr.msg_controllen = 0;
-    }
-    return receive(batch, fd, frames);
+    free(messages->rows);
+    messages->rows = NULL;
 }
 
 static void put_vlan_tag_back(struct p4r_frame *frame, uint8_t *bytes,
@@ -73,27 +53,29 @@ static void put_vlan_tag_back(struct p4r_frame *frame, uint8_t *bytes,
     frame->length += VLAN_TAG_BYTES;
 }
 
-int p4r_batch_receive_packets(struct p4r_batch *batch, int fd, struct p4r_frame *frames)
+int p4r_messages_receive(struct p4r_messages *messages, int fd, struct p4r_frame *frames)
 {
-    for (int i = 0; i < P4R_BATCH; i++) {
-        batch->messages[i].msg_hdr.msg_control = &batch->auxdata[i];
-        batch->messages[i].msg_hdr.msg_controllen = sizeof batch->auxdata[i];
-    }
-    const int count = receive(batch, fd, frames);
+    for (int i = 0; i < P4R_BATCH; i++)
+        messages->headers[i].msg_hdr.msg_controllen = sizeof messages->auxdata[i];
+    const int count = recvmmsg(fd, messages->headers, P4R_BATCH, MSG_DONTWAIT, NULL);
+    if (count < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -errno;
     for (int i = 0; i < count; i++) {
-        const struct cmsghdr *header = CMSG_FIRSTHDR(&batch->messages[i].msg_hdr);
+        frames[i].bytes = messages->vectors[i].iov_base;
+        frames[i].length = messages->headers[i].msg_len;
+        const struct cmsghdr *header = CMSG_FIRSTHDR(&messages->headers[i].msg_hdr);
         if (header == NULL || header->cmsg_level != SOL_PACKET ||
             header->cmsg_type != PACKET_AUXDATA)
             continue;
         struct tpacket_auxdata aux;
         memcpy(&aux, CMSG_DATA(header), sizeof aux);
         if (aux.tp_status & TP_STATUS_VLAN_VALID && frames[i].length >= MAC_PAIR_BYTES)
-            put_vlan_tag_back(&frames[i], batch->vectors[i].iov_base, &aux);
+            put_vlan_tag_back(&frames[i], messages->vectors[i].iov_base, &aux);
     }
     return count;
 }
 
-int p4r_batch_send(int fd, const struct p4r_frame *frames, int count)
+int p4r_messages_send(int fd, const struct p4r_frame *frames, int count)
 {
     struct mmsghdr messages[P4R_BATCH];
     struct iovec vectors[P4R_BATCH];
