@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 
 from machine import describe, machine
-from p4reduce_switch.multicast import Replica
 from p4reduce_switch.pipeline import Pipeline
-from p4reduce_switch.tables import Entry
+from p4reduce_switch.state.multicast import Replica
+from p4reduce_switch.state.tables import Entry
 
 CONFIG = Path(__file__).parent.parent / "p4src" / "compiled" / "p4reduce.json"
 SWITCH_IP = 0x0A4DFFFE

@@ -39,8 +39,8 @@ from google.protobuf import text_format
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 from p4reduce import wire
-from p4reduce_switch.ports import PortStats
-from p4reduce_switch.ports_batch import BATCH, FrameBatches
+from p4reduce_switch.ports.batch import BATCH, FrameBatches
+from p4reduce_switch.ports.port import PortStats
 
 COMPILED = Path(__file__).resolve().parent.parent / "p4src" / "compiled"
 DEADLINE_S = 30.0

@@ -17,21 +17,22 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from . import hashes, messages
-from .clone_sessions import CloneSessions
-from .codegen import Binding, generate
-from .digests import Digest
-from .idle import IdleMonitor
-from .loader import LoadError, load
-from .meters import MeterArray
-from .multicast import MulticastGroups
-from .profiles import ActionProfile, IndirectTable
-from .program import ApplyTable, Program
-from .replay import ReplayQueue
-from .state import Counter, Register
-from .tables import ActionInfo, Entry, EntryExists, MatchKey, Table
-from .timers import Clock, Timers
-from .value_sets import ValueSet
+from p4reduce_switch.codegen_python.generate import Binding, generate
+from p4reduce_switch.loader.load_program import LoadError, load
+from p4reduce_switch.program import hashes
+from p4reduce_switch.program.ir import ApplyTable, Program
+from p4reduce_switch.state import messages
+from p4reduce_switch.state.clone_sessions import CloneSessions
+from p4reduce_switch.state.digests import Digest
+from p4reduce_switch.state.idle import IdleMonitor
+from p4reduce_switch.state.meters import MeterArray
+from p4reduce_switch.state.multicast import MulticastGroups
+from p4reduce_switch.state.profiles import ActionProfile, IndirectTable
+from p4reduce_switch.state.registers import Counter, Register
+from p4reduce_switch.state.replay import ReplayQueue
+from p4reduce_switch.state.tables import ActionInfo, Entry, EntryExists, MatchKey, Table
+from p4reduce_switch.state.timers import Clock, Timers
+from p4reduce_switch.state.value_sets import ValueSet
 
 __all__ = ["LoadError", "Pipeline", "PipelineStats"]
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 from p4reduce.control.address import default_address, parse_address
-from p4reduce_switch.addresses import parse_grpc_address
+from p4reduce_switch.p4runtime.listen_address import parse_grpc_address
 
 
 def test_the_default_address(monkeypatch: pytest.MonkeyPatch) -> None:

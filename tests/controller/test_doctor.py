@@ -39,10 +39,10 @@ from p4reduce_controller.doctor.interface import Interface, fill
 from p4reduce_controller.doctor.ports import Ports
 from p4reduce_controller.outcome import Outcome
 from p4reduce_controller.program import load_program
-from p4reduce_switch import server
-from p4reduce_switch.ports import PortSpec
-from p4reduce_switch.ports_batch import FrameBatches
-from p4reduce_switch.ports_packet import PacketPort
+from p4reduce_switch.p4runtime import server
+from p4reduce_switch.ports.batch import FrameBatches
+from p4reduce_switch.ports.packet import PacketPort
+from p4reduce_switch.ports.port import PortSpec
 
 Start = Callable[..., RunningController]
 

@@ -7,9 +7,9 @@ import random
 from struct import Struct
 
 import pytest
-from p4reduce_switch.codegen_layout import HeaderLayout
-from p4reduce_switch.codegen_text import Names
-from p4reduce_switch.program import FieldRef, Header
+from p4reduce_switch.codegen_python.layout import HeaderLayout
+from p4reduce_switch.codegen_python.text import Names
+from p4reduce_switch.program.ir import FieldRef, Header
 
 WIDTHS = (1, 3, 4, 5, 7, 8, 9, 12, 16, 20, 24, 32, 40, 48, 56, 64, 72, 128, 2048)
 

@@ -7,9 +7,9 @@ import random
 import struct
 
 import pytest
-from p4reduce_switch import program as ir
-from p4reduce_switch.codegen_expressions import Expressions
-from p4reduce_switch.codegen_text import Names
+from p4reduce_switch.codegen_python.expressions import Expressions
+from p4reduce_switch.codegen_python.text import Names
+from p4reduce_switch.program import ir
 from pipeline_programs import load
 
 WIDE = (1 << 2048) - 1

@@ -15,10 +15,10 @@ import grpc
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1.p4data_pb2 import P4Data
-from p4reduce_switch.digests import Digest, DigestConfig, Sample
-from p4reduce_switch.p4info import DigestSpec
-from p4reduce_switch.server_digests import digest_message
-from p4reduce_switch.timers import Timers
+from p4reduce_switch.p4runtime.entities.digests import digest_message
+from p4reduce_switch.p4runtime.p4info import DigestSpec
+from p4reduce_switch.state.digests import Digest, DigestConfig, Sample
+from p4reduce_switch.state.timers import Timers
 from p4rt_client import DELETE, INSERT, MODIFY, BatchError, Builder, Client
 from pipeline_programs import load
 from two_targets import Start, exchange

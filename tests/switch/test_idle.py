@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from p4reduce_switch.pipeline import Pipeline
-from p4reduce_switch.tables import Entry
+from p4reduce_switch.state.tables import Entry
 from p4rt_client import INSERT, MODIFY, Builder, Client, exact, ternary
 from pipeline_programs import config
 from two_targets import Start, exchange

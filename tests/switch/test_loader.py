@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from p4reduce_switch.loader import LoadError, load
+from p4reduce_switch.loader.load_program import LoadError, load
 from p4reduce_switch.pipeline import Pipeline
 from pipeline_programs import AGGREGATION, NAMES, PROGRAMS, REFUSED, config
 

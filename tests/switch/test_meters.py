@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
-from p4reduce_switch.meters import GREEN, RED, YELLOW, Meter, Rates
 from p4reduce_switch.pipeline import Pipeline
-from p4reduce_switch.tables import Entry
+from p4reduce_switch.state.meters import GREEN, RED, YELLOW, Meter, Rates
+from p4reduce_switch.state.tables import Entry
 from p4rt_client import DELETE, INSERT, MODIFY, Builder, Client, exact, ternary
 from pipeline_programs import config
 from two_targets import Start, exchange

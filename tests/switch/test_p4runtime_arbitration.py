@@ -14,8 +14,8 @@ import grpc
 import pytest
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
-from p4reduce_switch import server
-from p4reduce_switch.server_arbitration import Arbiter, Controller
+from p4reduce_switch.p4runtime import server
+from p4reduce_switch.p4runtime.arbitration import Arbiter, Controller
 from p4rt_client import INSERT, Builder, Client, config, exact, uint128
 
 if TYPE_CHECKING:

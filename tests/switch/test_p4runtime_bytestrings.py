@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from p4reduce_switch.bytestrings import BytestringError, decode, encode
+from p4reduce_switch.p4runtime.bytestrings import BytestringError, decode, encode
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
-from p4reduce_switch.p4info import Field, PacketHeader
-from p4reduce_switch.server_packets import PacketCodec
+from p4reduce_switch.p4runtime.p4info import Field, PacketHeader
+from p4reduce_switch.p4runtime.packets import PacketCodec
 from p4rt_client import INSERT, Builder, Client, exact
 from switch_peer import ethernet, eventually
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
-from p4reduce_switch.server import API_VERSION
+from p4reduce_switch.p4runtime.server import API_VERSION
 from p4rt_client import INSERT, PROGRAMS, Builder, exact
 from p4runtime_sh.p4runtime import P4RuntimeClient, P4RuntimeException, P4RuntimeWriteException
 from switch_peer import ethernet

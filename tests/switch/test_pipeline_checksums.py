@@ -8,8 +8,8 @@ import struct
 import zlib
 
 import pytest
-from p4reduce_switch.hashes import csum16
 from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.program.hashes import csum16
 from pipeline_programs import load
 
 HASHES = 18  # bytes

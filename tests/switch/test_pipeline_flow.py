@@ -6,7 +6,8 @@ from __future__ import annotations
 import struct
 
 import pytest
-from p4reduce_switch import codegen_controls, codegen_parser
+from p4reduce_switch.codegen_python import controls as codegen_controls
+from p4reduce_switch.codegen_python import parser as codegen_parser
 from p4reduce_switch.pipeline import Pipeline
 from pipeline_programs import load
 

@@ -9,7 +9,7 @@ import struct
 import zlib
 
 import pytest
-from p4reduce_switch.hashes import ALGORITHMS
+from p4reduce_switch.program.hashes import ALGORITHMS
 from pipeline_programs import load
 
 # The check values of the CRC catalogue are those of "123456789".

@@ -6,8 +6,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from p4reduce_switch.multicast import Replica
 from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.state.multicast import Replica
 from pipeline_programs import AGGREGATION, NAMES, config
 
 SIZES = (0, 1, 2, 13, 14, 15, 33, 34, 42, 60, 77, 78, 79, 300, 783, 1101, 1102, 1103, 1500, 9000)

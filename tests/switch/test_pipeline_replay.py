@@ -6,15 +6,15 @@ from __future__ import annotations
 import struct
 
 import pytest
-from p4reduce_switch.clone_sessions import (
+from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.state.clone_sessions import (
     CloneSession,
     CloneSessions,
     NoSuchSession,
     SessionExists,
 )
-from p4reduce_switch.multicast import Replica
-from p4reduce_switch.pipeline import Pipeline
-from p4reduce_switch.replay import MAX_REPLAYS
+from p4reduce_switch.state.multicast import Replica
+from p4reduce_switch.state.replay import MAX_REPLAYS
 from pipeline_programs import load
 
 CLONE_INGRESS, CLONE_EGRESS, RESUBMIT, RECIRCULATE = 1, 2, 4, 8

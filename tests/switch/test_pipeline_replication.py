@@ -6,8 +6,8 @@ from __future__ import annotations
 import struct
 
 import pytest
-from p4reduce_switch.multicast import GroupExists, MulticastGroups, NoSuchGroup, Replica
 from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.state.multicast import GroupExists, MulticastGroups, NoSuchGroup, Replica
 from pipeline_programs import config, load
 
 DROP, DROP_ODD, GROW_768, GROW_512, REMOVE, GROW_256 = 1, 2, 4, 8, 16, 32

@@ -8,7 +8,7 @@ import struct
 
 import pytest
 from p4reduce_switch.pipeline import Pipeline
-from p4reduce_switch.tables import (
+from p4reduce_switch.state.tables import (
     ActionInfo,
     Entry,
     EntryExists,

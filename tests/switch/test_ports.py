@@ -17,16 +17,16 @@ from pathlib import Path
 import pytest
 from google.rpc import code_pb2
 from p4reduce_switch.dataplane import DataPlane
+from p4reduce_switch.errors import P4RuntimeError
 from p4reduce_switch.pipeline import PipelineStats
-from p4reduce_switch.ports import MAX_FRAME_BYTES, Port, PortError, PortSpec, parse_port
-from p4reduce_switch.ports_batch import FrameBatches
-from p4reduce_switch.ports_complaints import Complaints
-from p4reduce_switch.ports_packet import PacketPort
-from p4reduce_switch.ports_pcap import CapturedPort
-from p4reduce_switch.ports_queue import QUEUE_FRAMES
-from p4reduce_switch.ports_unix import UnixPort
-from p4reduce_switch.server_errors import P4RuntimeError
-from p4reduce_switch.timers import Timers
+from p4reduce_switch.ports.batch import FrameBatches
+from p4reduce_switch.ports.complaints import Complaints
+from p4reduce_switch.ports.egress_queue import QUEUE_FRAMES
+from p4reduce_switch.ports.packet import PacketPort
+from p4reduce_switch.ports.pcap import CapturedPort
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Port, PortError, PortSpec, parse_port
+from p4reduce_switch.ports.unix import UnixPort
+from p4reduce_switch.state.timers import Timers
 from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
 from switch_peer import DEADLINE_S, Peer, ethernet, eventually

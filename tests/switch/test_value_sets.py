@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4reduce_switch.pipeline import Pipeline
-from p4reduce_switch.value_sets import ValueSetFull
+from p4reduce_switch.state.value_sets import ValueSetFull
 from p4rt_client import DELETE, INSERT, MODIFY, Client, config, exact, load_p4info, ternary
 from pipeline_programs import load
 

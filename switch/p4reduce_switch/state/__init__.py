@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What outlives a packet: tables, profiles, groups, meters, digests, registers and the like.
+
+One module for each kind of object. Imports nothing of the other folders.
+"""
