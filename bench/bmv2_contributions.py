@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 from machine import describe, machine
-from p4reduce import wire
-from p4reduce.frames import FrameBuffer
 from p4reduce.transport.batch import ReceiveBatch, SendBatch
+from p4reduce.wire import format as wire
+from p4reduce.wire.frames import FrameBuffer
 from p4reduce_controller.p4client import SwitchClient
 from p4reduce_controller.program import Program, load_program
 from p4reduce_controller.schema import Group, Op, Row, Update

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import p4reduce
 from machine import describe, machine
-from p4reduce.wire import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
+from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.processes import POLL

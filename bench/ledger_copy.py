@@ -10,11 +10,11 @@ import statistics
 import time
 
 import numpy as np
-from p4reduce.blocks import Blocks
-from p4reduce.calls import Call, Operation
-from p4reduce.collective import Collective
-from p4reduce.ledger import Ledger
-from p4reduce.wire import Format
+from p4reduce.session.ledger import Ledger
+from p4reduce.tensors.blocks import Blocks
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.calls import Call, Operation
+from p4reduce.wire.format import Format
 
 SLOTS = 128
 REPETITIONS = 30

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import p4reduce
 from in_docs import DOCS, put_table
 from machine import describe, machine
-from p4reduce.wire import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
+from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import LabError, UnavailableError
 from ranks import run_ranks

@@ -25,7 +25,7 @@ from in_docs import put_table
 from machine import describe, machine
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
-from p4reduce.wire import EMPTY_FRAME_BYTES
+from p4reduce.wire.format import EMPTY_FRAME_BYTES
 from p4reduce_lab.choice import choose
 from p4reduce_lab.system import CONTROLLER_VARIABLE
 from ranks import run_ranks

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from machine import describe, machine
 from p4reduce import SparseBlocks, SparseRows
-from p4reduce.calls import Call
-from p4reduce.collective import Collective
-from p4reduce.sparse import to_runs
-from p4reduce.sparse_blocks import SparseSums
-from p4reduce.wire import Format
+from p4reduce.tensors.sparse import to_runs
+from p4reduce.tensors.sparse_blocks import SparseSums
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.calls import Call
+from p4reduce.wire.format import Format
 
 SLOTS = 128
 LANES = Format.INT32.lanes

@@ -38,7 +38,7 @@ import grpc
 from google.protobuf import text_format
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
-from p4reduce import wire
+from p4reduce.wire import format as wire
 from p4reduce_switch.ports.batch import BATCH, FrameBatches
 from p4reduce_switch.ports.port import PortStats
 

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import p4reduce
 from machine import describe, machine
-from p4reduce.slots import SlotMachine
-from p4reduce.window import Window
+from p4reduce.protocol.slots import SlotMachine
+from p4reduce.protocol.window import Window
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import UnavailableError
 from ranks import run_ranks

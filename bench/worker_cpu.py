@@ -30,14 +30,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from machine import describe, machine
-from p4reduce import plans, wire
-from p4reduce.calls import Operation
-from p4reduce.collective import Collective
-from p4reduce.engine import Engine
 from p4reduce.errors import SwitchUnreachableError
-from p4reduce.frames import FrameBuffer
-from p4reduce.slots import SlotMachine
+from p4reduce.protocol.slots import SlotMachine
+from p4reduce.session.engine import Engine
+from p4reduce.tensors import plans
+from p4reduce.tensors.stream import Collective
 from p4reduce.transport import UnixTransport
+from p4reduce.wire import format as wire
+from p4reduce.wire.calls import Operation
+from p4reduce.wire.frames import FrameBuffer
 
 JOB, RANK, WORLD = 1, 0, 4
 HERE = wire.Endpoint("02:00:00:00:00:01", "10.77.0.1", 49152)

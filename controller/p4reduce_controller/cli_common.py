@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import click
 import grpc
 from google.protobuf.message import Message
-from p4reduce.control.address import ENVIRONMENT as ADDRESS_ENVIRONMENT
-from p4reduce.control.address import default_address, parse_address
 from p4reduce.control.client import ControlClient, ControlError, ControllerUnreachableError
+from p4reduce.control.controller_address import ENVIRONMENT as ADDRESS_ENVIRONMENT
+from p4reduce.control.controller_address import default_address, parse_address
 from p4reduce.control.tls import ENVIRONMENT, OPTIONS, TlsError, TlsFiles
 from rich.console import Console, RenderableType
 

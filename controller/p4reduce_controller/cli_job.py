@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 import grpc
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.address import is_local
 from p4reduce.control.client import TOKEN_ENVIRONMENT, ControlClient, ControlError
+from p4reduce.control.controller_address import is_local
 
 from p4reduce_controller import render, tokens
 from p4reduce_controller.cli_common import Options, put, state_dir_option, with_json

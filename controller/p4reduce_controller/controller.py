@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 from p4reduce.control import control_pb2 as pb
-from p4reduce.wire import Hello, parse_hello
+from p4reduce.wire.format import Hello, parse_hello
 
 from p4reduce_controller import leases
 from p4reduce_controller.addresses import parse_ip, parse_mac

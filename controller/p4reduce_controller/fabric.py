@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from p4reduce.wire import EMPTY_FRAME_BYTES, HALF_FRAME_BYTES, PAYLOAD_BYTES
+from p4reduce.wire.format import EMPTY_FRAME_BYTES, HALF_FRAME_BYTES, PAYLOAD_BYTES
 
 from p4reduce_controller.layout import DELIVERIES, Ground, Layout, station
 from p4reduce_controller.outcome import Outcome

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc.aio
 from p4reduce.control import tls
-from p4reduce.control.address import is_local, parse_address
+from p4reduce.control.controller_address import is_local, parse_address
 
 
 class ListenError(Exception):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from p4reduce.wire import AGGREGATION_PORT, Endpoint
+from p4reduce.wire.format import AGGREGATION_PORT, Endpoint
 from p4reduce_controller.addresses import format_ip, format_mac, parse_ip, parse_mac
 from p4reduce_controller.job import Attachment, Job, Member, MemberState
 from p4reduce_controller.layout import lay_out

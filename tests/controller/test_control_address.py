@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from p4reduce.control.address import default_address, parse_address
+from p4reduce.control.controller_address import default_address, parse_address
 from p4reduce_switch.p4runtime.listen_address import parse_grpc_address
 
 

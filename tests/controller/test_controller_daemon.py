@@ -19,9 +19,9 @@ from controller_harness import (
     refused,
     result,
 )
-from p4reduce import wire
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControllerUnreachableError
+from p4reduce.wire import format as wire
 from p4reduce_controller.layout import HelloLimit
 from p4reduce_controller.listen import ListenError
 from p4reduce_controller.p4client import (

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from controller_harness import SWITCH_IP, SWITCH_MAC, SwitchProcess, eventually
-from p4reduce import wire
+from p4reduce.wire import format as wire
 from p4reduce_controller.job import GROUP_IDS, REPLICA_IDS
 from p4reduce_controller.p4client import PacketIn, StreamEnded, SwitchClient, WriteRefusedError
 from p4reduce_controller.program import load_program

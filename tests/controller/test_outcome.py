@@ -4,7 +4,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from p4reduce.wire import MAX_SLOTS
+from p4reduce.wire.format import MAX_SLOTS
 from p4reduce_controller.job import SLOTS
 from p4reduce_controller.layout import CPU_PORT, FLOOD_GROUP
 from p4reduce_controller.outcome import Outcome

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 
-from p4reduce.wire import AGG_OFFSET, AGGREGATION_PORT, PAYLOAD_OFFSET, Kind
+from p4reduce.wire.format import AGG_OFFSET, AGGREGATION_PORT, PAYLOAD_OFFSET, Kind
 from p4reduce_controller.outcome import Outcome
 from p4reduce_controller.p4client import PacketIn
 from p4reduce_controller.schema import Counts, Group, Row, Update

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from p4reduce import wire
+from p4reduce.wire import format as wire
 from p4reduce_controller.layout import own_addresses
 from p4reduce_controller.outcome import Outcome
 from p4reduce_controller.p4client import PacketIn, StreamEnded, SwitchClient

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from p4reduce import wire
-from p4reduce.wire import Flag
+from p4reduce.wire import format as wire
+from p4reduce.wire.format import Flag
 from p4reduce_controller.outcome import Outcome
 from packet_jobs import Job, Jobs, constant
 from packet_testbed import PORTS, SWITCH, Testbed, number

@@ -8,7 +8,7 @@ import itertools
 from typing import Any
 
 import pytest
-from p4reduce.wire import NO_BLOCK, Aggregation, Flag, Format
+from p4reduce.wire.format import NO_BLOCK, Aggregation, Flag, Format
 from p4reduce_controller.outcome import Outcome
 from packet_jobs import TAG, Job, Jobs, constant
 from packet_testbed import Testbed

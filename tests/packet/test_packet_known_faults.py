@@ -6,7 +6,7 @@ The others are the worker's and the controller's, and are tested there.
 
 from __future__ import annotations
 
-from p4reduce.wire import Flag
+from p4reduce.wire.format import Flag
 from p4reduce_controller.outcome import Outcome
 from packet_jobs import Jobs, constant
 from packet_testbed import Testbed

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from p4reduce import wire
-from p4reduce.frames import FrameBuffer
-from p4reduce.slots import SlotMachine
+from p4reduce.protocol.slots import SlotMachine
+from p4reduce.wire import format as wire
+from p4reduce.wire.frames import FrameBuffer
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.tables import Entry

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import p4reduce
 import pytest
-from p4reduce.calls import Operation
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.figures import worker_statistics
-from p4reduce.quantise import Quantiser
+from p4reduce.tensors.quantise import Quantiser
+from p4reduce.wire.calls import Operation
 from worker_system import System, at_once
 
 Array = npt.NDArray[Any]
@@ -41,7 +41,7 @@ def inputs(rng: np.random.Generator, world: int, size: int, dtype: type) -> list
 
 
 def check_sum(arrays: list[Array], results: list[Array], op: Operation = p4reduce.SUM) -> None:
-    """Assert that a result is within the bound of p4reduce.quantise, and the same everywhere."""
+    """Assert that a result is within the bound of `tensors.quantise`, and the same everywhere."""
     first = results[0]
     for result in results:
         assert result.tobytes() == first.tobytes()

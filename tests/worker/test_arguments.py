@@ -12,8 +12,8 @@ import numpy as np
 import p4reduce
 import pytest
 from p4reduce import Communicator, SparseBlocks, SparseRows
-from p4reduce.collective import Collective
-from p4reduce.session import Session
+from p4reduce.session.session import Session
+from p4reduce.tensors.stream import Collective
 
 ONES = np.ones(3, np.float32)
 MASKED = np.ma.masked_array(ONES, [False, True, False])

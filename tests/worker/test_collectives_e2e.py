@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import p4reduce
 import pytest
-from p4reduce.wire import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
+from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
 from worker_system import System, outcome
 
 Array = npt.NDArray[Any]

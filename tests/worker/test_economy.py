@@ -15,7 +15,7 @@ import numpy.typing as npt
 import p4reduce
 import pytest
 from p4reduce.control import control_pb2 as pb
-from p4reduce.wire import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
+from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
 from worker_system import DEADLINE, System, wait_for
 
 BLOCK = 256  # float32 lanes

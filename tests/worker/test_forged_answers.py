@@ -11,8 +11,8 @@ import time
 import numpy as np
 import p4reduce
 import pytest
-from p4reduce import wire
-from p4reduce.wire import NO_BLOCK, Aggregation, Endpoint, Flag, Kind
+from p4reduce.wire import format as wire
+from p4reduce.wire.format import NO_BLOCK, Aggregation, Endpoint, Flag, Kind
 from p4reduce_lab.veth import open_interface
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether

@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from p4reduce import plans, wire
-from p4reduce.calls import Operation
-from p4reduce.collective import Collective
 from p4reduce.errors import P4ReduceError
-from p4reduce.frames import FrameBuffer
-from p4reduce.plans import Plan
-from p4reduce.slots import SlotMachine
-from p4reduce.wire import AGG_OFFSET, NO_BLOCK, Aggregation, Kind
+from p4reduce.protocol.slots import SlotMachine
+from p4reduce.tensors import plans
+from p4reduce.tensors.plans import Plan
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire import format as wire
+from p4reduce.wire.calls import Operation
+from p4reduce.wire.format import AGG_OFFSET, NO_BLOCK, Aggregation, Kind
+from p4reduce.wire.frames import FrameBuffer
 
 pytestmark = pytest.mark.fuzz
 

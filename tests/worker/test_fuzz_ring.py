@@ -22,9 +22,9 @@ from typing import Any
 import pytest
 from p4reduce.errors import P4ReduceError
 from p4reduce.ring import handshake, rounds
-from p4reduce.ring.address import Listener, parse_address
 from p4reduce.ring.handshake import Introduction
 from p4reduce.ring.links import FALL_BACK, Links, Neighbourhood, form
+from p4reduce.ring.rank_address import Listener, parse_address
 from worker_system import DEADLINE
 
 pytestmark = pytest.mark.fuzz

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import p4reduce
 import pytest
-from p4reduce.calls import Operation
-from p4reduce.fusion import Group
+from p4reduce.tensors.fusion import Group
+from p4reduce.wire.calls import Operation
 from worker_system import System, outcome
 
 Array = npt.NDArray[Any]

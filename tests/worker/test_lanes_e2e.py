@@ -10,7 +10,7 @@ import numpy.typing as npt
 import p4reduce
 import pytest
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
-from p4reduce.wire import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
+from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
 from worker_system import System, outcome
 
 Array = npt.NDArray[Any]

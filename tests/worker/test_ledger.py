@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from one_process import OneProcess
-from p4reduce.blocks import Blocks
-from p4reduce.calls import Call, Operation
-from p4reduce.collective import Collective
 from p4reduce.errors import ClosedError, P4ReduceError
-from p4reduce.ledger import Ledger, Snapshot
-from p4reduce.wire import Format
+from p4reduce.session.ledger import Ledger, Snapshot
+from p4reduce.tensors.blocks import Blocks
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.calls import Call, Operation
+from p4reduce.wire.format import Format
 
 LANES = Format.INT32.lanes
 WORLD, SLOTS = 3, 4

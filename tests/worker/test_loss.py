@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import p4reduce
 import pytest
-from p4reduce import wire
 from p4reduce.transport import open_port
 from p4reduce.transport.base import Transport
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT, FaultPlan, FaultyTransport
+from p4reduce.wire import format as wire
 from worker_system import System, wait_for
 
 WORLD = 4

@@ -10,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from one_process import OneProcess
-from p4reduce import SparseBlocks, SparseRows, plans
-from p4reduce.calls import Call, Operation
-from p4reduce.collective import Collective
-from p4reduce.fusion import Group
+from p4reduce import SparseBlocks, SparseRows
 from p4reduce.handle import Handle
-from p4reduce.ledger import Ledger
-from p4reduce.plans import Plan
-from p4reduce.wire import Format
+from p4reduce.session.ledger import Ledger
+from p4reduce.tensors import plans
+from p4reduce.tensors.fusion import Group
+from p4reduce.tensors.plans import Plan
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.calls import Call, Operation
+from p4reduce.wire.format import Format
 
 Array = npt.NDArray[Any]
 

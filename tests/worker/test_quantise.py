@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from p4reduce.errors import ValueRangeError
-from p4reduce.quantise import Quantiser, block_exponents
+from p4reduce.tensors.quantise import Quantiser, block_exponents
 
 LANES = 8  # of a row; the functions take any number
 INT32_MAX = 2**31 - 1

@@ -18,9 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from one_process import OneProcess
-from p4reduce import SparseRows, plans
-from p4reduce.calls import Operation
-from p4reduce.collective import Collective
+from p4reduce import SparseRows
 from p4reduce.errors import (
     ClosedError,
     ConfigurationError,
@@ -30,12 +28,15 @@ from p4reduce.errors import (
     P4ReduceTimeoutError,
     WorkerLostError,
 )
-from p4reduce.ledger import Ledger
-from p4reduce.plans import Plan
-from p4reduce.ring.address import Listener, format_address, parse_address
 from p4reduce.ring.fallback import RingRun, try_ring
 from p4reduce.ring.handshake import HandshakeError, Introduction, accept, connect
 from p4reduce.ring.links import TRY, Neighbourhood
+from p4reduce.ring.rank_address import Listener, format_address, parse_address
+from p4reduce.session.ledger import Ledger
+from p4reduce.tensors import plans
+from p4reduce.tensors.plans import Plan
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.calls import Operation
 from worker_system import DEADLINE
 
 SLOTS = 4

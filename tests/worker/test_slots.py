@@ -11,10 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from p4reduce import plans, wire
-from p4reduce.calls import Operation
-from p4reduce.collective import Collective
-from p4reduce.engine import Engine
 from p4reduce.errors import (
     ClosedError,
     MismatchError,
@@ -22,11 +18,16 @@ from p4reduce.errors import (
     SwitchUnreachableError,
     WorkerLostError,
 )
-from p4reduce.frames import FrameBuffer
 from p4reduce.handle import Handle
-from p4reduce.slots import SlotMachine
+from p4reduce.protocol.slots import SlotMachine
+from p4reduce.session.engine import Engine
+from p4reduce.tensors import plans
+from p4reduce.tensors.stream import Collective
 from p4reduce.transport import UnixTransport
-from p4reduce.wire import NO_BLOCK, Aggregation, Flag, Kind
+from p4reduce.wire import format as wire
+from p4reduce.wire.calls import Operation
+from p4reduce.wire.format import NO_BLOCK, Aggregation, Flag, Kind
+from p4reduce.wire.frames import FrameBuffer
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 

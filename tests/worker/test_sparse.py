@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from p4reduce import SparseBlocks, SparseRows, ValueRangeError
-from p4reduce.blocks import Blocks
-from p4reduce.calls import Call
-from p4reduce.collective import Collective
-from p4reduce.ledger import Ledger
-from p4reduce.sparse import to_runs
-from p4reduce.sparse_blocks import SparseSums
+from p4reduce.session.ledger import Ledger
+from p4reduce.tensors.blocks import Blocks
+from p4reduce.tensors.sparse import to_runs
+from p4reduce.tensors.sparse_blocks import SparseSums
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.calls import Call
 
 Array = npt.NDArray[Any]
 

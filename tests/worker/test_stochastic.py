@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from p4reduce import MEAN, SUM, error_bound
-from p4reduce.noise import Noise, check_seed
-from p4reduce.precision import lane_format
-from p4reduce.quantise import block_exponents
-from p4reduce.stochastic import StochasticQuantiser, largest_world_size
-from p4reduce.wire import Format
+from p4reduce.tensors.noise import Noise, check_seed
+from p4reduce.tensors.precision import lane_format
+from p4reduce.tensors.quantise import block_exponents
+from p4reduce.tensors.stochastic import StochasticQuantiser, largest_world_size
+from p4reduce.wire.format import Format
 
 Array = npt.NDArray[Any]
 

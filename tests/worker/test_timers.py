@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from p4reduce.protocol.timers import RetransmissionTimeout, SlotTimers
 from p4reduce.statistics import RoundTrips
-from p4reduce.timers import RetransmissionTimeout, SlotTimers
 
 
 def test_first_sample_gives_three_times_itself() -> None:

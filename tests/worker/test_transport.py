@@ -15,9 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from p4reduce import wire
 from p4reduce.errors import ConfigurationError, SwitchUnreachableError
-from p4reduce.frames import FrameBuffer
 from p4reduce.transport import (
     FaultPlan,
     FaultyTransport,
@@ -28,6 +26,8 @@ from p4reduce.transport import (
 )
 from p4reduce.transport.base import RECEIVE_BATCH, SocketTransport
 from p4reduce.transport.faulty import Fault
+from p4reduce.wire import format as wire
+from p4reduce.wire.frames import FrameBuffer
 
 needs_root = [
     pytest.mark.root,

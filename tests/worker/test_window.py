@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from one_process import OneProcess
-from p4reduce import plans
-from p4reduce.calls import Operation
-from p4reduce.collective import Collective
-from p4reduce.timers import SlotTimers
-from p4reduce.window import FLOOR, INITIAL, TARGET, Gate, Window
+from p4reduce.protocol.timers import SlotTimers
+from p4reduce.protocol.window import FLOOR, INITIAL, TARGET, Gate, Window
+from p4reduce.tensors import plans
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.calls import Operation
 from slow_links import Link, SlowLinks
 
 # -- The numbers ---------------------------------------------------------------------------------

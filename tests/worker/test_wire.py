@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from p4reduce import wire
+from p4reduce.wire import format as wire
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 

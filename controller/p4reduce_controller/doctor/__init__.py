@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce.control.address import is_local
+from p4reduce.control.controller_address import is_local
 from p4reduce.control.tls import TlsFiles
 
 from p4reduce_controller.doctor import clock, controller, dataplane, kernel, software, switch

@@ -16,12 +16,12 @@ from statistics import median
 
 import grpc
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.address import is_local, parse_address
 from p4reduce.control.client import (
     ControlClient,
     ControlError,
     ControllerUnreachableError,
 )
+from p4reduce.control.controller_address import is_local, parse_address
 from p4reduce.control.tls import TlsError, TlsFiles
 
 from p4reduce_controller import tokens

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import grpc
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.address import is_local
+from p4reduce.control.controller_address import is_local
 from p4reduce.control.tls import TlsError, TlsFiles
 
 from p4reduce_controller.doctor.controller import Answers

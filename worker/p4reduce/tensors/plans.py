@@ -14,7 +14,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from p4reduce.arguments import (
+from p4reduce.checks import check_flag, name_of
+from p4reduce.tensors.arguments import (
     SupportsArray,
     any_array,
     check_counts,
@@ -25,14 +26,13 @@ from p4reduce.arguments import (
     reducible_array,
     same_memory,
 )
-from p4reduce.blocks import Absent, Array, Blocks, Part, Pieces, RawBlocks, Source, Target
-from p4reduce.calls import Call, Operation
-from p4reduce.checks import check_flag, name_of
-from p4reduce.noise import Noise, check_seed
-from p4reduce.precision import lane_format
-from p4reduce.sparse import SparseArray, is_sparse, to_runs
-from p4reduce.sparse_blocks import SparseSums
-from p4reduce.wire import Format
+from p4reduce.tensors.blocks import Absent, Array, Blocks, Part, Pieces, RawBlocks, Source, Target
+from p4reduce.tensors.noise import Noise, check_seed
+from p4reduce.tensors.precision import lane_format
+from p4reduce.tensors.sparse import SparseArray, is_sparse, to_runs
+from p4reduce.tensors.sparse_blocks import SparseSums
+from p4reduce.wire.calls import Call, Operation
+from p4reduce.wire.format import Format
 
 T = TypeVar("T")
 

@@ -25,9 +25,9 @@ from p4reduce.errors import (
     P4ReduceError,
     P4ReduceTimeoutError,
 )
-from p4reduce.frames import FrameBuffer
 from p4reduce.transport.base import Transport
-from p4reduce.wire import AGGREGATION_PORT, Aggregation, Endpoint, Kind, template
+from p4reduce.wire.format import AGGREGATION_PORT, Aggregation, Endpoint, Kind, template
+from p4reduce.wire.frames import FrameBuffer
 
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")

@@ -21,14 +21,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from p4reduce.arguments import SupportsArray, output_like, reducible_array, short
-from p4reduce.blocks import Absent, Array, Blocks
-from p4reduce.calls import Call, Operation
 from p4reduce.checks import check_text, whole_number
-from p4reduce.noise import check_seed
-from p4reduce.plans import Plan
-from p4reduce.precision import lane_format
-from p4reduce.wire import Format
+from p4reduce.tensors.arguments import SupportsArray, output_like, reducible_array, short
+from p4reduce.tensors.blocks import Absent, Array, Blocks
+from p4reduce.tensors.noise import check_seed
+from p4reduce.tensors.plans import Plan
+from p4reduce.tensors.precision import lane_format
+from p4reduce.wire.calls import Call, Operation
+from p4reduce.wire.format import Format
 
 T = TypeVar("T")
 

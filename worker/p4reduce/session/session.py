@@ -16,21 +16,21 @@ from dataclasses import dataclass, replace
 
 import grpc
 
-from p4reduce.collective import Collective
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
 from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
 from p4reduce.control.figures import worker_statistics
-from p4reduce.engine import Engine
 from p4reduce.errors import ClosedError, JobEndedError, P4ReduceError, SwitchUnreachableError
-from p4reduce.ledger import Ledger
-from p4reduce.membership import Attached, Membership, Seat, here, translated
-from p4reduce.recovery import Recovery
+from p4reduce.protocol.slots import SlotMachine
 from p4reduce.ring.fallback import Fallback
 from p4reduce.ring.links import Neighbourhood
-from p4reduce.seeker import UNKNOWN_FOR, Connect, Found, why_over
-from p4reduce.slots import SlotMachine
+from p4reduce.session.engine import Engine
+from p4reduce.session.ledger import Ledger
+from p4reduce.session.membership import Attached, Membership, Seat, here, translated
+from p4reduce.session.recovery import Recovery
+from p4reduce.session.seeker import UNKNOWN_FOR, Connect, Found, why_over
 from p4reduce.statistics import Statistics
+from p4reduce.tensors.stream import Collective
 from p4reduce.transport.base import Transport
 
 log = logging.getLogger(__name__)

@@ -11,11 +11,11 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.blocks import Absent, BlockRows, Indices, Source, Target
-from p4reduce.calls import Call, Operation
 from p4reduce.errors import LaneOverflowError, P4ReduceError, P4ReduceTimeoutError
-from p4reduce.noise import Noise
-from p4reduce.wire import Format
+from p4reduce.tensors.blocks import Absent, BlockRows, Indices, Source, Target
+from p4reduce.tensors.noise import Noise
+from p4reduce.wire.calls import Call, Operation
+from p4reduce.wire.format import Format
 
 DTYPES = (np.float16, np.float32, np.float64, np.int8, np.int16, np.int32)
 """What can be reduced, as dtypes in the machine's own byte order."""

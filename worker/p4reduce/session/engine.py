@@ -14,11 +14,11 @@ from dataclasses import asdict
 
 import numpy as np
 
-from p4reduce.blocks import Indices
-from p4reduce.collective import Collective
 from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
-from p4reduce.slots import SlotMachine
+from p4reduce.protocol.slots import SlotMachine
 from p4reduce.statistics import Statistics
+from p4reduce.tensors.blocks import Indices
+from p4reduce.tensors.stream import Collective
 from p4reduce.transport.base import Transport
 
 _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.timers import Indices, SlotTimers
+from p4reduce.protocol.timers import Indices, SlotTimers
 
 INITIAL = 32
 """Slots that may at first."""

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.answers import FIRST, SECOND, WHOLE
-from p4reduce.blocks import Array, Indices
-from p4reduce.collective import Collective
-from p4reduce.frames import FrameBuffer
-from p4reduce.quantise import Quantiser, Rows
-from p4reduce.stochastic import StochasticQuantiser
-from p4reduce.wire import Format
+from p4reduce.tensors.blocks import Array, Indices
+from p4reduce.tensors.quantise import Quantiser, Rows
+from p4reduce.tensors.stochastic import StochasticQuantiser
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.answers import FIRST, SECOND, WHOLE
+from p4reduce.wire.format import Format
+from p4reduce.wire.frames import FrameBuffer
 
 
 class Conversion(Protocol):

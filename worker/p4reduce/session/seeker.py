@@ -20,9 +20,9 @@ from p4reduce.errors import (
     SwitchUnreachableError,
     WorkerLostError,
 )
-from p4reduce.membership import Attached, Membership, Seat, translated
-from p4reduce.ranks import describe_ranks
+from p4reduce.session.membership import Attached, Membership, Seat, translated
 from p4reduce.transport.base import Transport
+from p4reduce.wire.rank_sets import describe_ranks
 
 log = logging.getLogger(__name__)
 

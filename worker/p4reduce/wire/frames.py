@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.wire import (
+from p4reduce.wire.format import (
     AGG_BYTES,
     AGG_OFFSET,
     FRAME_STRIDE,

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.arguments import check_dtype, check_unmasked, short
-from p4reduce.blocks import Array, Indices
 from p4reduce.checks import whole_number
 from p4reduce.errors import ValueRangeError
-from p4reduce.sparse_blocks import Runs, SparseSums
+from p4reduce.tensors.arguments import check_dtype, check_unmasked, short
+from p4reduce.tensors.blocks import Array, Indices
+from p4reduce.tensors.sparse_blocks import Runs, SparseSums
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,20 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.answers import (
+from p4reduce.errors import (
+    MismatchError,
+    P4ReduceError,
+    P4ReduceTimeoutError,
+    SwitchUnreachableError,
+    WorkerLostError,
+)
+from p4reduce.protocol.lane_codec import Codec
+from p4reduce.protocol.timers import SlotTimers
+from p4reduce.protocol.window import Gate
+from p4reduce.statistics import Counts
+from p4reduce.tensors.blocks import Indices
+from p4reduce.tensors.stream import Collective, overflow_error
+from p4reduce.wire.answers import (
     BLOCK,
     COMPARED,
     CONTRIBUTORS,
@@ -33,22 +46,7 @@ from p4reduce.answers import (
     Answers,
     own_answers,
 )
-from p4reduce.blocks import Indices
-from p4reduce.codec import Codec
-from p4reduce.collective import Collective, overflow_error
-from p4reduce.errors import (
-    MismatchError,
-    P4ReduceError,
-    P4ReduceTimeoutError,
-    SwitchUnreachableError,
-    WorkerLostError,
-)
-from p4reduce.frames import FrameBuffer
-from p4reduce.ranks import describe_ranks, ranks_of
-from p4reduce.statistics import Counts
-from p4reduce.timers import SlotTimers
-from p4reduce.window import Gate
-from p4reduce.wire import (
+from p4reduce.wire.format import (
     AGG_BYTES,
     AGGREGATION_VERSION,
     EMPTY_FRAME_BYTES,
@@ -64,6 +62,8 @@ from p4reduce.wire import (
     Kind,
     template,
 )
+from p4reduce.wire.frames import FrameBuffer
+from p4reduce.wire.rank_sets import describe_ranks, ranks_of
 
 # Rows of a slot in the buffer of frames to send: one for each shape that a contribution can have,
 # so that addresses, lengths and checksums are written once per job.

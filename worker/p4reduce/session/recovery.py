@@ -9,20 +9,20 @@ import time
 from dataclasses import replace
 from typing import Protocol
 
-from p4reduce.collective import Collective
-from p4reduce.engine import Engine
 from p4reduce.errors import (
     ClosedError,
     P4ReduceError,
     P4ReduceTimeoutError,
     SwitchUnreachableError,
 )
-from p4reduce.membership import Membership, Seat
+from p4reduce.protocol.slots import SlotMachine
 from p4reduce.ring import fallback
 from p4reduce.ring.fallback import Fallback, RingRun
 from p4reduce.ring.links import Neighbourhood
-from p4reduce.seeker import Connect, Found, Seeker
-from p4reduce.slots import SlotMachine
+from p4reduce.session.engine import Engine
+from p4reduce.session.membership import Membership, Seat
+from p4reduce.session.seeker import Connect, Found, Seeker
+from p4reduce.tensors.stream import Collective
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.calls import Operation
 from p4reduce.checks import number_within
-from p4reduce.quantise import Quantiser
-from p4reduce.stochastic import largest_world_size
-from p4reduce.wire import MAX_WORLD_SIZE, Format
+from p4reduce.tensors.quantise import Quantiser
+from p4reduce.tensors.stochastic import largest_world_size
+from p4reduce.wire.calls import Operation
+from p4reduce.wire.format import MAX_WORLD_SIZE, Format
 
 PRECISIONS = {"int32": Format.INT32, "int16": Format.INT16, "int8": Format.INT8}
 """What `precision` of a float collective can be: the type of the lanes that numbers travel in."""

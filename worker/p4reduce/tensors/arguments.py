@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from p4reduce.blocks import Array
-from p4reduce.calls import Operation
 from p4reduce.checks import whole_number
-from p4reduce.collective import DTYPES
+from p4reduce.tensors.blocks import Array
+from p4reduce.tensors.stream import DTYPES
+from p4reduce.wire.calls import Operation
 
 _ALLOWED = ", ".join(np.dtype(kind).name for kind in DTYPES)
 # What to make of an array that cannot be reduced, by its kind and bytes.

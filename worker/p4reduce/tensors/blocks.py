@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.quantise import block_exponents
-from p4reduce.wire import PAYLOAD_BYTES, Format
+from p4reduce.tensors.quantise import block_exponents
+from p4reduce.wire.format import PAYLOAD_BYTES, Format
 
 Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]

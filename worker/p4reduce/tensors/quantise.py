@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.errors import ValueRangeError
-from p4reduce.wire import MAX_WORLD_SIZE, NONFINITE_EXPONENT, Format
+from p4reduce.wire.format import MAX_WORLD_SIZE, NONFINITE_EXPONENT, Format
 
 Rows = npt.NDArray[Any]
 """Shape (rows, lanes of a block)."""

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from p4reduce.blocks import Array, BlockRows, Indices
-from p4reduce.collective import Collective
 from p4reduce.errors import P4ReduceError
+from p4reduce.tensors.blocks import Array, BlockRows, Indices
+from p4reduce.tensors.stream import Collective
 
 _PRUNE_BEYOND = 8  # entries; looking for those to release is not worth it for fewer
 

@@ -11,10 +11,10 @@ import grpc
 from p4reduce.control.client import ControlError
 from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
 from p4reduce.errors import SwitchUnreachableError
-from p4reduce.membership import Attached, Membership, Seat, translated
-from p4reduce.ring.address import Listener
 from p4reduce.ring.fallback import Fallback, RingSettings, try_ring
-from p4reduce.session import Session, Settings, neighbourhood
+from p4reduce.ring.rank_address import Listener
+from p4reduce.session.membership import Attached, Membership, Seat, translated
+from p4reduce.session.session import Session, Settings, neighbourhood
 from p4reduce.transport.base import Transport
 
 _LOOPBACK = "127.0.0.1"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from p4reduce.wire import MAX_WORLD_SIZE
+from p4reduce.wire.format import MAX_WORLD_SIZE
 
 
 def ranks_of(bits: int) -> tuple[int, ...]:

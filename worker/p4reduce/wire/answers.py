@@ -6,8 +6,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.frames import FrameBuffer
-from p4reduce.wire import (
+from p4reduce.wire.format import (
     EMPTY_FRAME_BYTES,
     HALF_FRAME_BYTES,
     PAYLOAD_FRAME_BYTES,
@@ -17,6 +16,7 @@ from p4reduce.wire import (
     Kind,
     template,
 )
+from p4reduce.wire.frames import FrameBuffer
 
 Indices = npt.NDArray[np.int64]
 

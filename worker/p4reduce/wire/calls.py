@@ -7,7 +7,7 @@ import zlib
 from dataclasses import dataclass
 from enum import IntEnum
 
-from p4reduce.wire import Format
+from p4reduce.wire.format import Format
 
 
 class Operation(IntEnum):
