@@ -29,9 +29,9 @@ from machine import describe, machine
 from p4reduce.transport.batch import ReceiveBatch, SendBatch
 from p4reduce.wire import format as wire
 from p4reduce.wire.frames import FrameBuffer
-from p4reduce_controller.p4client import SwitchClient
-from p4reduce_controller.program import Program, load_program
-from p4reduce_controller.schema import Group, Op, Row, Update
+from p4reduce_controller.fabric.compiled_program import Program, load_program
+from p4reduce_controller.fabric.p4client import SwitchClient
+from p4reduce_controller.fabric.schema import Group, Op, Row, Update
 from p4reduce_lab import bmv2, veth
 from p4reduce_lab.embedded import EmbeddedSwitch
 from p4reduce_lab.launch import DEVICE_ID, SwitchLauncher

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from p4reduce_controller.allocator import ExhaustedError, IdAllocator, RangeAllocator
+from p4reduce_controller.jobs.allocator import ExhaustedError, IdAllocator, RangeAllocator
 
 SIZE = 40
 

@@ -11,9 +11,9 @@ import pytest
 from controller_harness import RunningController, SwitchProcess, eventually
 from jobs_world import LEASE, World, attach, join, leave, make_jobs, refused
 from p4reduce.control.client import ControlError
-from p4reduce_controller.job import SLOTS, Cause, Job, RefusedError
-from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.roster import PAST_JOBS
+from p4reduce_controller.jobs.job import SLOTS, Cause, Job, RefusedError
+from p4reduce_controller.jobs.lifecycle import Jobs
+from p4reduce_controller.jobs.roster import PAST_JOBS
 
 CYCLES = 1000
 

@@ -22,7 +22,7 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControlError
 from p4reduce.control.control_pb2_grpc import ControlStub
 from p4reduce_controller import daemon
-from p4reduce_controller.limits import MAX_CALLS_A_CONNECTION
+from p4reduce_controller.service.limits import MAX_CALLS_A_CONNECTION
 
 SOON = 5.0  # seconds; gRPC's own times are longer
 

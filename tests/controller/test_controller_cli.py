@@ -23,11 +23,11 @@ from controller_harness import (
 )
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
-from p4reduce_controller import render
-from p4reduce_controller.cli import cli as command
-from p4reduce_controller.exit_codes import Exit
-from p4reduce_controller.plain import plain
-from p4reduce_controller.watch import Snapshot, is_there, show
+from p4reduce_controller.cli.command_line import cli as command
+from p4reduce_controller.cli.watch import Snapshot, is_there, show
+from p4reduce_controller.terminal import render
+from p4reduce_controller.terminal.exit_codes import Exit
+from p4reduce_controller.terminal.json_output import plain
 from rich.console import Console
 
 # -- Without a controller -------------------------------------------------------------------------

@@ -22,16 +22,16 @@ from controller_harness import (
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControllerUnreachableError
 from p4reduce.wire import format as wire
-from p4reduce_controller.layout import HelloLimit
-from p4reduce_controller.listen import ListenError
-from p4reduce_controller.p4client import (
+from p4reduce_controller.fabric.compiled_program import load_program
+from p4reduce_controller.fabric.layout import HelloLimit
+from p4reduce_controller.fabric.p4client import (
     NotPrimaryError,
     SwitchClient,
     SwitchError,
     SwitchUnreachableError,
 )
-from p4reduce_controller.program import load_program
-from p4reduce_controller.schema import Op, Row, Schema, Update
+from p4reduce_controller.fabric.schema import Op, Row, Schema, Update
+from p4reduce_controller.service.listen import ListenError
 
 Start = Callable[..., RunningController]
 

@@ -10,10 +10,15 @@ from collections.abc import Iterator
 import pytest
 from controller_harness import SWITCH_IP, SWITCH_MAC, SwitchProcess, eventually
 from p4reduce.wire import format as wire
-from p4reduce_controller.job import GROUP_IDS, REPLICA_IDS
-from p4reduce_controller.p4client import PacketIn, StreamEnded, SwitchClient, WriteRefusedError
-from p4reduce_controller.program import load_program
-from p4reduce_controller.schema import Counts, Group, Op, Row, Update
+from p4reduce_controller.fabric.compiled_program import load_program
+from p4reduce_controller.fabric.p4client import (
+    PacketIn,
+    StreamEnded,
+    SwitchClient,
+    WriteRefusedError,
+)
+from p4reduce_controller.fabric.schema import Counts, Group, Op, Row, Update
+from p4reduce_controller.jobs.job import GROUP_IDS, REPLICA_IDS
 
 
 def station(mac: int, port: int = 1) -> Update:

@@ -26,7 +26,7 @@ from controller_harness import (
 )
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
-from p4reduce_controller.table import TableError, TableFile, TableInUseError
+from p4reduce_controller.storage.job_table import TableError, TableFile, TableInUseError
 
 Start = Callable[..., RunningController]
 

@@ -23,9 +23,10 @@ from controller_harness import (
     stopped,
 )
 from p4reduce.control import control_pb2 as pb
-from p4reduce_controller import link, p4client
-from p4reduce_controller.program import load_program
-from p4reduce_controller.schema import Group, Op, Row, Update
+from p4reduce_controller.fabric import p4client
+from p4reduce_controller.fabric import switch_link as link
+from p4reduce_controller.fabric.compiled_program import load_program
+from p4reduce_controller.fabric.schema import Group, Op, Row, Update
 
 Start = Callable[..., RunningController]
 

@@ -22,23 +22,15 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError, ControllerUnreachableError
 from p4reduce.control.tls import ENVIRONMENT, TlsFiles
 from p4reduce.environment import LAUNCHERS, OWN
-from p4reduce_controller import tokens
-from p4reduce_controller.doctor import (
-    Patient,
-    clock,
-    controller,
-    examine,
-    kernel,
-    ports,
-    software,
-    switch,
-)
-from p4reduce_controller.doctor import dataplane as sums
+from p4reduce_controller.doctor import Patient, clock, examine, kernel, ports, software, switch
+from p4reduce_controller.doctor import control_path as controller
+from p4reduce_controller.doctor import data_path as sums
 from p4reduce_controller.doctor.finding import Finding, Status
 from p4reduce_controller.doctor.interface import Interface, fill
 from p4reduce_controller.doctor.ports import Ports
-from p4reduce_controller.outcome import Outcome
-from p4reduce_controller.program import load_program
+from p4reduce_controller.fabric.compiled_program import load_program
+from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.jobs import tokens
 from p4reduce_switch.p4runtime import server
 from p4reduce_switch.ports.batch import FrameBatches
 from p4reduce_switch.ports.packet import PacketPort

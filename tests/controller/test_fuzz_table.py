@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from jobs_world import World, attach, join, make_jobs, running
-from p4reduce_controller.codec import decode, encode
-from p4reduce_controller.job import Job
-from p4reduce_controller.table import Header, TableError, assemble, encode_job, parse
-from p4reduce_controller.token_hash import TokenHash
+from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.storage.job_table import Header, TableError, assemble, encode_job, parse
+from p4reduce_controller.values.dataclass_json import decode, encode
+from p4reduce_controller.values.token_hash import TokenHash
 
 
 def some_jobs() -> list[Job]:

@@ -5,7 +5,7 @@ import multiprocessing
 from pathlib import Path
 
 import pytest
-from p4reduce_controller.incarnation import EPOCH, LAST, Incarnations
+from p4reduce_controller.storage.incarnation import EPOCH, LAST, Incarnations
 
 
 def test_ids_grow_in_one_life_and_over_many(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from jobs_world import (
     refused,
     running,
 )
-from p4reduce_controller import leases
-from p4reduce_controller.codec import decode, encode
-from p4reduce_controller.job import (
+from p4reduce_controller.fabric.layout import lay_out
+from p4reduce_controller.jobs import leases
+from p4reduce_controller.jobs.job import (
     MAX_WORLD_SIZE,
     SLOTS,
     Attachment,
@@ -34,9 +34,9 @@ from p4reduce_controller.job import (
     MemberState,
     RefusedError,
 )
-from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.layout import lay_out
-from p4reduce_controller.reforming import Reformation, Reforming
+from p4reduce_controller.jobs.lifecycle import Jobs
+from p4reduce_controller.jobs.reforming import Reformation, Reforming
+from p4reduce_controller.values.dataclass_json import decode, encode
 
 
 @pytest.fixture

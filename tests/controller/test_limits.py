@@ -12,9 +12,9 @@ import pytest
 from controller_harness import DEADLINE, RunningController, SwitchProcess, eventually
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
-from p4reduce_controller import limits
 from p4reduce_controller.events import MAX_WATCHERS
-from p4reduce_controller.job import Cause, Job, JobState, Member, RefusedError
+from p4reduce_controller.jobs.job import Cause, Job, JobState, Member, RefusedError
+from p4reduce_controller.service import limits
 
 METHODS = [method.name for method in pb.DESCRIPTOR.services_by_name["Control"].methods]
 STREAMING = "WatchEvents"

@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from p4reduce_controller.listen import ListenError, prepare
+from p4reduce_controller.service.listen import ListenError, prepare
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "localhost:5000", "[::1]:5000", "127.9.9.9:1"])

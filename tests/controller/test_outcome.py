@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 
 from p4reduce.wire.format import MAX_SLOTS
-from p4reduce_controller.job import SLOTS
-from p4reduce_controller.layout import CPU_PORT, FLOOD_GROUP
-from p4reduce_controller.outcome import Outcome
+from p4reduce_controller.fabric.layout import CPU_PORT, FLOOD_GROUP
+from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.jobs.job import SLOTS
 
 CONSTANTS = Path(__file__).parents[2] / "p4src" / "include" / "constants.p4"
 

@@ -16,10 +16,18 @@ from jobs_world import (
     refused,
     running,
 )
-from p4reduce_controller.job import SLOTS, Cause, Job, JobState, Member, MemberState, RefusedError
-from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.reforming import Place, Reformation, Reforming
-from p4reduce_controller.token_hash import TokenHash
+from p4reduce_controller.jobs.job import (
+    SLOTS,
+    Cause,
+    Job,
+    JobState,
+    Member,
+    MemberState,
+    RefusedError,
+)
+from p4reduce_controller.jobs.lifecycle import Jobs
+from p4reduce_controller.jobs.reforming import Place, Reformation, Reforming
+from p4reduce_controller.values.token_hash import TokenHash
 
 
 class Survivors:

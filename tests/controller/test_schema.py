@@ -4,8 +4,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from p4reduce_controller.program import load_program
-from p4reduce_controller.schema import Op, Row, Schema, SchemaError, Update, decode, encode
+from p4reduce_controller.fabric.compiled_program import load_program
+from p4reduce_controller.fabric.schema import Op, Row, Schema, SchemaError, Update, decode, encode
 
 SCHEMA = Schema(load_program().p4info)
 GRANT = {

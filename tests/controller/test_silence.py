@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 from jobs_world import LEASE, World, join, leave, make_jobs, running
-from p4reduce_controller.job import Cause, Job, JobState, MemberState
-from p4reduce_controller.jobs import Jobs
+from p4reduce_controller.jobs.job import Cause, Job, JobState, MemberState
+from p4reduce_controller.jobs.lifecycle import Jobs
 
 
 @pytest.fixture

@@ -15,9 +15,7 @@ from typing import Any
 
 import pytest
 from jobs_world import World, join, make_jobs, running
-from p4reduce_controller import durable
-from p4reduce_controller.codec import CodecError, decode, encode
-from p4reduce_controller.job import (
+from p4reduce_controller.jobs.job import (
     Attachment,
     Cause,
     Job,
@@ -27,7 +25,8 @@ from p4reduce_controller.job import (
     NewPlace,
     Succession,
 )
-from p4reduce_controller.table import (
+from p4reduce_controller.storage import durable
+from p4reduce_controller.storage.job_table import (
     Header,
     TableError,
     TableFile,
@@ -36,7 +35,8 @@ from p4reduce_controller.table import (
     encode_job,
     parse,
 )
-from p4reduce_controller.token_hash import TokenHash
+from p4reduce_controller.values.dataclass_json import CodecError, decode, encode
+from p4reduce_controller.values.token_hash import TokenHash
 
 HEADER = Header("unix:/run/switch.sock", 1, 0x0A4DFFFE, 0x027034726564, 0xFEDCBA9876543210)
 TRANSIENT = {"heard", "lease_ends", "waiting", "refusal", "completed", "report", "released"}

@@ -23,9 +23,9 @@ from controller_harness import DEADLINE, RunningController, SwitchProcess, cli_h
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControllerUnreachableError
 from p4reduce.control.tls import ENVIRONMENT, TlsError, TlsFiles
-from p4reduce_controller.listen import ListenError, prepare
-from p4reduce_controller.p4client import SwitchClient, SwitchUnreachableError
-from p4reduce_controller.program import load_program
+from p4reduce_controller.fabric.compiled_program import load_program
+from p4reduce_controller.fabric.p4client import SwitchClient, SwitchUnreachableError
+from p4reduce_controller.service.listen import ListenError, prepare
 
 MAKE = Path(__file__).parents[2] / "tools" / "make-certificates"
 Start = Callable[..., RunningController]

@@ -13,8 +13,8 @@ import pytest
 from controller_harness import RunningController, SwitchProcess, cli_here, eventually
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
-from p4reduce_controller import tokens
-from p4reduce_controller.token_hash import TokenHash
+from p4reduce_controller.jobs import tokens
+from p4reduce_controller.values.token_hash import TokenHash
 
 TOKEN = "correct-horse-battery"
 OTHER = "wrong-horse-no-battery"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from p4reduce_controller.doctor.switch import SYMPTOMS
-from p4reduce_controller.exit_codes import Exit
+from p4reduce_controller.terminal.exit_codes import Exit
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -30,15 +30,15 @@ MODULES = (
     "p4reduce.control.client",
     "p4reduce.control.tls",
     "p4reduce.ring.handshake",
-    "p4reduce_controller.allocator",
+    "p4reduce_controller.jobs.allocator",
     "p4reduce_controller.controller",
     "p4reduce_controller.events",
-    "p4reduce_controller.fabric",
-    "p4reduce_controller.job",
-    "p4reduce_controller.listen",
-    "p4reduce_controller.p4client",
-    "p4reduce_controller.schema",
-    "p4reduce_controller.table",
+    "p4reduce_controller.fabric.fabric",
+    "p4reduce_controller.jobs.job",
+    "p4reduce_controller.service.listen",
+    "p4reduce_controller.fabric.p4client",
+    "p4reduce_controller.fabric.schema",
+    "p4reduce_controller.storage.job_table",
     "p4reduce_switch.loader.json_values",
     "p4reduce_switch.p4runtime.p4info",
     "p4reduce_switch.ports.port",

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 
 from p4reduce.wire.format import AGG_OFFSET, AGGREGATION_PORT, PAYLOAD_OFFSET, Kind
-from p4reduce_controller.outcome import Outcome
-from p4reduce_controller.p4client import PacketIn
-from p4reduce_controller.schema import Counts, Group, Row, Update
+from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.p4client import PacketIn
+from p4reduce_controller.fabric.schema import Counts, Group, Row, Update
 from p4reduce_lab.bmv2 import Bmv2Switch
 from p4reduce_lab.embedded import EmbeddedSwitch
 from p4reduce_lab.launch import SwitchLauncher

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from p4reduce_controller.schema import Row
+from p4reduce_controller.fabric.schema import Row
 from p4reduce_lab import bmv2
 from p4reduce_lab.embedded import EmbeddedSwitch
 from p4reduce_lab.launch import SwitchLauncher

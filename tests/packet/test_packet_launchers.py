@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from p4reduce_controller.p4client import SwitchClient, wait_for_server
-from p4reduce_controller.program import load_program
+from p4reduce_controller.fabric.compiled_program import load_program
+from p4reduce_controller.fabric.p4client import SwitchClient, wait_for_server
 from p4reduce_lab import bmv2, launch
 from p4reduce_lab.embedded import EmbeddedSwitch
 from p4reduce_lab.errors import LabError

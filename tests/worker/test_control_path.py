@@ -11,8 +11,8 @@ import p4reduce
 import pytest
 from fault_system import EMBEDDED, LEASE, FaultSystem
 from p4reduce.control import control_pb2 as pb
-from p4reduce_controller.job import SLOTS
-from p4reduce_controller.leases import DESERTED
+from p4reduce_controller.jobs.job import SLOTS
+from p4reduce_controller.jobs.leases import DESERTED
 from relay import Relay
 from test_recovery import beside
 from test_reform import ONES, Process, sum_up

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from p4reduce.compression import compressor_by_name
-from p4reduce_controller.outcome import Outcome
+from p4reduce_controller.fabric.outcome import Outcome
 
 from p4reduce_lab.demo.compressed import TENSOR, Course
 from p4reduce_lab.demo.config import (

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Floats to lanes of 16 or 8 bits and back, rounded at random so that errors average out.
 
-Exponents are agreed as in `p4reduce.tensors.quantise`. With world size n, lane maximum L and an
-agreed exponent e, |x| < 2^e on all ranks, the limit is M = L // n and a lane's unit is u = 2^e / M.
-A number x / u is rounded up with a probability equal to its fraction, else down, so that the expected
+Exponents are agreed as in `tensors.quantise`. With world size n, lane maximum L and an agreed
+exponent e, |x| < 2^e on all ranks, the limit is M = L // n and a lane's unit is u = 2^e / M. A
+number x / u is rounded up with a probability equal to its fraction, else down, so that the expected
 lane is x / u itself, as in QSGD (Alistarh et al., NIPS 2017).
 
 **No overflow.** x / u lies strictly between -M and M. It is turned into a number of fixed point

@@ -9,7 +9,7 @@ patches. Scapy takes about half a millisecond to build a frame and must stay off
 Dissecting a capture::
 
     >>> from scapy.layers.l2 import Ether
-    >>> from p4reduce import wire
+    >>> from p4reduce.wire import format as wire
     >>> here = wire.Endpoint("02:00:00:00:00:01", "10.77.0.1", 49152)
     >>> there = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
     >>> frame = wire.template(here, there, wire.Aggregation(kind=wire.Kind.HELLO, job=7))
