@@ -32,10 +32,11 @@ from p4reduce.wire.frames import FrameBuffer
 from p4reduce_controller.fabric.compiled_program import Program, load_program
 from p4reduce_controller.fabric.p4client import SwitchClient
 from p4reduce_controller.fabric.schema import Group, Op, Row, Update
-from p4reduce_lab import bmv2, veth
-from p4reduce_lab.embedded import EmbeddedSwitch
-from p4reduce_lab.launch import DEVICE_ID, SwitchLauncher
-from p4reduce_lab.rundir import run_directory
+from p4reduce_lab.networks import veth
+from p4reduce_lab.processes.rundir import run_directory
+from p4reduce_lab.switches import bmv2
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
+from p4reduce_lab.switches.launch import DEVICE_ID, SwitchLauncher
 
 CANNOT_RUN = 77
 DEADLINE = 5.0  # seconds

@@ -25,8 +25,8 @@ from machine import describe, machine
 from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import LabError, UnavailableError
-from p4reduce_lab.processes import POLL
-from p4reduce_lab.rundir import run_directory
+from p4reduce_lab.processes.children import POLL
+from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import System, rank_variables
 
 ELEMENTS = 1 << 18  # 1 MiB of float32

@@ -28,8 +28,8 @@ import p4reduce
 from p4reduce.control import control_pb2 as pb
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
 from p4reduce_lab.choice import choose
-from p4reduce_lab.processes import Child, Processes
-from p4reduce_lab.rundir import run_directory
+from p4reduce_lab.processes.children import Child, Processes
+from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import System, rank_variables
 
 SAMPLES = 240  # or one a second

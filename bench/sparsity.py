@@ -36,7 +36,7 @@ from in_docs import IMAGES, put_table
 from machine import describe, machine
 from p4reduce_lab.choice import Choice, choose
 from p4reduce_lab.errors import UnavailableError
-from p4reduce_lab.mininet_net import HOST_INTERFACE, SUBNET
+from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SUBNET
 from ranks import run_ranks
 from sparse_tensors import BLOCK_BYTES, OVERLAPS, Masks, draw, is_sum, tensor
 from tcp_ring import Ring

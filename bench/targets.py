@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bmv2_contributions import CANNOT_RUN, measure
 from machine import describe, machine
-from p4reduce_lab import bmv2
+from p4reduce_lab.switches import bmv2
 from repeated import in_turns, show
 
 RANKS = 4

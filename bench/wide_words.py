@@ -22,7 +22,7 @@ from pathlib import Path
 from bmv2_contributions import CANNOT_RUN, measure
 from machine import describe, machine
 from p4reduce_controller.fabric.compiled_program import Program, load_program
-from p4reduce_lab import bmv2
+from p4reduce_lab.switches import bmv2
 from repeated import in_turns, show
 
 VARIANTS = Path(__file__).resolve().parent / "wide_words"

@@ -45,8 +45,8 @@ MODULES = (
     "p4reduce_switch.errors",
     "p4reduce_switch.p4runtime.server_tls",
     "p4reduce_lab.errors",
-    "p4reduce_lab.processes",
-    "p4reduce_lab.veth",
+    "p4reduce_lab.processes.children",
+    "p4reduce_lab.networks.veth",
 )
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from p4reduce_lab.demo.config import CONFIG_FILE, DATA_FILE, REFERENCE_FILE, TrainingConfig
-from p4reduce_lab.demo.curve import Curve
-from p4reduce_lab.demo.data import Digits, global_batches, load_digits, shard
-from p4reduce_lab.demo.model import Floats, Momentum, Perceptron, tensor_sizes
-from p4reduce_lab.demo.record import Recorder, contributions_path, measure, recorded_every
-from p4reduce_lab.demo.reference import NumpyAggregator, run_reference
-from p4reduce_lab.demo.training import FewerRanksError, Step, train
+from p4reduce_lab.demo.ranks.record import Recorder, contributions_path, measure, recorded_every
+from p4reduce_lab.demo.training.curve import Curve
+from p4reduce_lab.demo.training.data import Digits, global_batches, load_digits, shard
+from p4reduce_lab.demo.training.model import Floats, Momentum, Perceptron, tensor_sizes
+from p4reduce_lab.demo.training.reference import NumpyAggregator, run_reference
+from p4reduce_lab.demo.training.sgd import FewerRanksError, Step, train
 from p4reduce_lab.errors import LabError
 
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import p4reduce
 import pytest
-from p4reduce_lab.demo.compressed import Course
 from p4reduce_lab.demo.config import TrainingConfig
-from p4reduce_lab.demo.curve import Curve
 from p4reduce_lab.demo.display import Status, display
-from p4reduce_lab.demo.plot import plot
-from p4reduce_lab.demo.report import ProgressReader, ProgressWriter, progress_path
-from p4reduce_lab.demo.summary import Compression, Fault, Summary
-from p4reduce_lab.demo.training import Progress
-from p4reduce_lab.demo.worker import _Rank
+from p4reduce_lab.demo.ranks.compressed import Course
+from p4reduce_lab.demo.ranks.report import ProgressReader, ProgressWriter, progress_path
+from p4reduce_lab.demo.ranks.worker import _Rank
+from p4reduce_lab.demo.training.curve import Curve
+from p4reduce_lab.demo.training.sgd import Progress
+from p4reduce_lab.demo.verdict.plot import plot
+from p4reduce_lab.demo.verdict.summary import Compression, Fault, Summary
 from rich.console import Console
 
 GOOD = Summary(

@@ -12,9 +12,9 @@ import sys
 import time
 
 import pytest
-from p4reduce_lab import mininet_net
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.mininet_net import MininetNetwork
+from p4reduce_lab.networks import mininet_net
+from p4reduce_lab.networks.mininet_net import MininetNetwork
 
 REASON = mininet_net.unavailable()
 needs_mininet = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -64,7 +64,7 @@ class TestNetwork:
     def test_nothing_is_left_when_its_process_is_killed(self) -> None:
         before = interfaces()
         program = (
-            "import time; from p4reduce_lab.mininet_net import MininetNetwork\n"
+            "import time; from p4reduce_lab.networks.mininet_net import MininetNetwork\n"
             "with MininetNetwork(2): print('up', flush=True); time.sleep(60)"
         )
         with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
@@ -79,7 +79,7 @@ class TestNetwork:
 
     def test_two_networks_at_once_do_not_meet(self) -> None:
         program = (
-            "import sys; from p4reduce_lab.mininet_net import MininetNetwork\n"
+            "import sys; from p4reduce_lab.networks.mininet_net import MininetNetwork\n"
             "with MininetNetwork(1): print('up', flush=True); sys.stdin.read()"
         )
         with subprocess.Popen(

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.processes import ChildFailedError, Processes
-from p4reduce_lab.rundir import results_directory, run_directory
+from p4reduce_lab.processes.children import ChildFailedError, Processes
+from p4reduce_lab.processes.rundir import results_directory, run_directory
 
 DEADLINE = 10.0  # seconds; a test fails by it, and passes long before
 

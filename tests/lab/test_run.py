@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from launched import Launched
-from p4reduce_lab import bmv2, mininet_net
+from p4reduce_lab.networks import mininet_net
+from p4reduce_lab.switches import bmv2
 
 
 @pytest.mark.usefixtures("nothing_left")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from launched import ENVIRONMENT, LAB, Launched, pid_of
-from p4reduce_lab import mininet_net
+from p4reduce_lab.networks import mininet_net
 
 
 @pytest.mark.mininet

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from p4reduce_lab import veth
-from p4reduce_lab.veth import VethPorts
+from p4reduce_lab.networks import veth
+from p4reduce_lab.networks.veth import VethPorts
 
 pytestmark = [
     pytest.mark.root,

@@ -24,8 +24,8 @@ from p4reduce_controller.fabric.layout import own_addresses
 from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.fabric.p4client import PacketIn, StreamEnded, SwitchClient
 from p4reduce_controller.fabric.schema import Counts, Group, Op, Row, Update
-from p4reduce_lab.launch import SwitchLauncher
-from p4reduce_lab.veth import open_interface
+from p4reduce_lab.networks.veth import open_interface
+from p4reduce_lab.switches.launch import SwitchLauncher
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Ether
 

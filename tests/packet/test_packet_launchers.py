@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from p4reduce_controller.fabric.compiled_program import load_program
 from p4reduce_controller.fabric.p4client import SwitchClient, wait_for_server
-from p4reduce_lab import bmv2, launch
-from p4reduce_lab.embedded import EmbeddedSwitch
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.launch import SwitchLauncher
-from p4reduce_lab.processes import ChildFailedError, Processes
-from p4reduce_lab.rundir import run_directory
+from p4reduce_lab.processes.children import ChildFailedError, Processes
+from p4reduce_lab.processes.rundir import run_directory
+from p4reduce_lab.switches import bmv2, launch
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
+from p4reduce_lab.switches.launch import SwitchLauncher
 from packet_testbed import link
 
 DEADLINE = 20.0  # seconds

@@ -13,7 +13,7 @@ import p4reduce
 import pytest
 from p4reduce.wire import format as wire
 from p4reduce.wire.format import NO_BLOCK, Aggregation, Endpoint, Flag, Kind
-from p4reduce_lab.veth import open_interface
+from p4reduce_lab.networks.veth import open_interface
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from worker_system import PORTS, System, wait_for

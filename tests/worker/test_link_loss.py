@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import p4reduce
 import pytest
 from fault_system import LEASE, FaultSystem
-from p4reduce_lab import bmv2
-from p4reduce_lab.veth import VethPorts
+from p4reduce_lab.networks.veth import VethPorts
+from p4reduce_lab.switches import bmv2
 from test_reform import ONES, fail, sum_up
 from worker_system import PORTS, SLACK, at_once, outcome
 

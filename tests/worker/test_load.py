@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import p4reduce
 import pytest
-from p4reduce_lab.embedded import EmbeddedSwitch
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from worker_system import System, at_once, wait_for
 
 RANKS = 64

@@ -88,7 +88,7 @@ def disturbed(
 
 def beside(work: Callable[[], T], disturb: Callable[[], None]) -> T:
     """Run two functions at once, `disturb` in this thread: it starts processes, which end with
-    the thread that started them (see p4reduce_lab.tether)."""
+    the thread that started them (see p4reduce_lab.processes.tether)."""
     results: list[T] = []
     errors: list[BaseException] = []
 

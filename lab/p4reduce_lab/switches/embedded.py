@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from p4reduce_lab.launch import CPU_PORT, DEVICE_ID, SwitchLauncher
+from p4reduce_lab.switches.launch import CPU_PORT, DEVICE_ID, SwitchLauncher
 
 
 class EmbeddedSwitch(SwitchLauncher):

@@ -22,7 +22,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from p4reduce_lab.errors import LabError, UnavailableError
-from p4reduce_lab.veth import VethError, prepare
+from p4reduce_lab.networks.veth import VethError, prepare
 
 SYSTEM_PACKAGES = Path("/usr/lib/python3/dist-packages")
 SUBNET = "10.0.0"

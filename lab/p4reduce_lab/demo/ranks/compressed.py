@@ -13,9 +13,9 @@ import numpy as np
 import p4reduce
 from p4reduce.compression import CompressedAllreduce
 
-from p4reduce_lab.demo.model import Floats
-from p4reduce_lab.demo.record import Recorder
-from p4reduce_lab.demo.training import Step
+from p4reduce_lab.demo.ranks.record import Recorder
+from p4reduce_lab.demo.training.model import Floats
+from p4reduce_lab.demo.training.sgd import Step
 
 TENSOR = "gradient"
 
@@ -85,7 +85,7 @@ class CompressedAggregator:
         self._course = course
 
     def aggregate(self, step: Step, gradient: Floats) -> float:
-        """See :class:`~p4reduce_lab.demo.training.Aggregator`."""
+        """See :class:`~p4reduce_lab.demo.training.sgd.Aggregator`."""
         parts = step.backward(self._comm.rank, self._comm.size, gradient)
         _, loss = next(parts)
         self._recorder.contribution(step.number, 0, loss)

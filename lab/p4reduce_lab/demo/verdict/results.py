@@ -11,19 +11,19 @@ import numpy as np
 from p4reduce.compression import compressor_by_name
 from p4reduce_controller.fabric.outcome import Outcome
 
-from p4reduce_lab.demo.compressed import TENSOR, Course
 from p4reduce_lab.demo.config import (
     COMPARED_STAGE,
     CURVE_FILE,
     REFERENCE_FILE,
     TrainingConfig,
 )
-from p4reduce_lab.demo.curve import Curve
 from p4reduce_lab.demo.faults import Incident
-from p4reduce_lab.demo.model import tensor_sizes
-from p4reduce_lab.demo.record import Accuracy, measure, recorded_every
-from p4reduce_lab.demo.report import Compared, RankReport
-from p4reduce_lab.demo.summary import Compression, Fault, Summary
+from p4reduce_lab.demo.ranks.compressed import TENSOR, Course
+from p4reduce_lab.demo.ranks.record import Accuracy, measure, recorded_every
+from p4reduce_lab.demo.ranks.report import Compared, RankReport
+from p4reduce_lab.demo.training.curve import Curve
+from p4reduce_lab.demo.training.model import tensor_sizes
+from p4reduce_lab.demo.verdict.summary import Compression, Fault, Summary
 
 ADDED = (
     Outcome.ROUND_OPENED,

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from p4reduce_lab import janitor
 from p4reduce_lab.errors import LabError
+from p4reduce_lab.processes import janitor
 
 # An AF_UNIX address holds 108 bytes with its terminating zero, and $TMPDIR may be long.
 SOCKET_ROOT = Path("/tmp")

@@ -7,8 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.demo.compressed import Course
-from p4reduce_lab.demo.curve import Curve
+from p4reduce_lab.demo.ranks.compressed import Course
+from p4reduce_lab.demo.training.curve import Curve
 
 INK = "#1f2933"
 FAINT = "#9aa5b1"

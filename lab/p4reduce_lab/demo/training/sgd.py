@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce_lab.demo.config import TrainingConfig
-from p4reduce_lab.demo.curve import Curve
-from p4reduce_lab.demo.data import Digits, global_batches, shard
-from p4reduce_lab.demo.model import Floats, Momentum, Perceptron
+from p4reduce_lab.demo.training.curve import Curve
+from p4reduce_lab.demo.training.data import Digits, global_batches, shard
+from p4reduce_lab.demo.training.model import Floats, Momentum, Perceptron
 
 
 @dataclass(frozen=True)

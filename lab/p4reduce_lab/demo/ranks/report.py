@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from p4reduce_lab.demo.training import Progress
+from p4reduce_lab.demo.training.sgd import Progress
 
 INTERVAL = 0.1  # seconds between two lines of progress
 

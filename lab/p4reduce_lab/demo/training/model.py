@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce_lab.demo.data import CLASSES
+from p4reduce_lab.demo.training.data import CLASSES
 
 Floats = npt.NDArray[np.float32]
 

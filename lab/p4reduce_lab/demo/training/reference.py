@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from p4reduce_lab.demo.config import CONFIG_FILE, DATA_FILE, REFERENCE_FILE, TrainingConfig
-from p4reduce_lab.demo.data import Digits
-from p4reduce_lab.demo.model import Floats
-from p4reduce_lab.demo.training import Step, train
+from p4reduce_lab.demo.training.data import Digits
+from p4reduce_lab.demo.training.model import Floats
+from p4reduce_lab.demo.training.sgd import Step, train
 
 
 class NumpyAggregator:
@@ -20,7 +20,7 @@ class NumpyAggregator:
         self._workers = workers
 
     def aggregate(self, step: Step, gradient: Floats) -> float:
-        """See :class:`~p4reduce_lab.demo.training.Aggregator`."""
+        """See :class:`~p4reduce_lab.demo.training.sgd.Aggregator`."""
         total = np.zeros(gradient.shape, np.float64)
         loss = 0.0
         for rank in range(self._workers):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Child processes: started with a log each, watched together, ended in reverse order.
 
-A child never outlives this process (see :mod:`p4reduce_lab.tether`), and runs in a session of its
+A child never outlives this process (see `tether`), and runs in a session of its
 own, so that Ctrl-C in a terminal reaches this process alone, which then ends them in order.
 """
 
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from p4reduce_lab import tether
 from p4reduce_lab.errors import LabError
+from p4reduce_lab.processes import tether
 
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 POLL = 0.02  # seconds between two looks at the children

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.processes import GRACE, POLL, Child, ChildFailedError, Processes
+from p4reduce_lab.processes.children import GRACE, POLL, Child, ChildFailedError, Processes
 
 CPU_PORT = 255  # p4src/include/constants.p4
 DEVICE_ID = 1
@@ -87,7 +87,7 @@ class SwitchLauncher(ABC):
     def start(self, processes: Processes, log: Path | None = None) -> None:
         """Start the process, watched over by `processes`, without waiting for it.
 
-        The process dies with this one, however this one ends (see p4reduce_lab.tether).
+        The process dies with this one, however this one ends (see p4reduce_lab.processes.tether).
 
         Raises:
             UnavailableError: something that it needs is not installed.

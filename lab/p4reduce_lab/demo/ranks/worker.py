@@ -17,7 +17,6 @@ from p4reduce.compression import CompressedAllreduce, compressor_by_name, measur
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
 
-from p4reduce_lab.demo.compressed import CompressedAggregator, Course
 from p4reduce_lab.demo.config import (
     COMPARED_STAGE,
     CONFIG_FILE,
@@ -26,12 +25,13 @@ from p4reduce_lab.demo.config import (
     KILL_WORKER,
     TrainingConfig,
 )
-from p4reduce_lab.demo.curve import Curve
-from p4reduce_lab.demo.data import Digits
-from p4reduce_lab.demo.model import Floats, Perceptron, tensor_sizes
-from p4reduce_lab.demo.record import Recorder
-from p4reduce_lab.demo.report import Compared, Link, Notice, ProgressWriter, RankReport
-from p4reduce_lab.demo.training import Aggregator, FewerRanksError, Progress, Step, train
+from p4reduce_lab.demo.ranks.compressed import CompressedAggregator, Course
+from p4reduce_lab.demo.ranks.record import Recorder
+from p4reduce_lab.demo.ranks.report import Compared, Link, Notice, ProgressWriter, RankReport
+from p4reduce_lab.demo.training.curve import Curve
+from p4reduce_lab.demo.training.data import Digits
+from p4reduce_lab.demo.training.model import Floats, Perceptron, tensor_sizes
+from p4reduce_lab.demo.training.sgd import Aggregator, FewerRanksError, Progress, Step, train
 
 ROUNDS = 4  # of measuring the link: how often each slot is used
 CONTROLLER_TIMEOUT = 30.0  # seconds
@@ -62,7 +62,7 @@ class SwitchAggregator:
         self.resumed: int | None = None
 
     def aggregate(self, step: Step, gradient: Floats) -> float:
-        """See :class:`~p4reduce_lab.demo.training.Aggregator`."""
+        """See :class:`~p4reduce_lab.demo.training.sgd.Aggregator`."""
         try:
             return self._sum(step, gradient)
         except p4reduce.WorkerLostError as error:
@@ -97,7 +97,7 @@ class _Trained:
     """What came of one training.
 
     Attributes:
-        model, curve: see :func:`~p4reduce_lab.demo.training.train`.
+        model, curve: see :func:`~p4reduce_lab.demo.training.sgd.train`.
         moved: Bytes of frames sent and received up to each step's end, where it is compared.
         ends: When each step ended, on the monotonic clock.
         seconds: From the first step to the last.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import p4reduce
 
-from p4reduce_lab.demo.model import Floats
+from p4reduce_lab.demo.training.model import Floats
 
 Doubles = npt.NDArray[np.float64]
 

@@ -16,10 +16,10 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from p4reduce_lab import veth
 from p4reduce_lab.errors import LabError, UnavailableError
-from p4reduce_lab.launch import CPU_PORT, DEVICE_ID, READY_TIMEOUT, SwitchLauncher
-from p4reduce_lab.processes import Processes, tail
+from p4reduce_lab.networks import veth
+from p4reduce_lab.processes.children import Processes, tail
+from p4reduce_lab.switches.launch import CPU_PORT, DEVICE_ID, READY_TIMEOUT, SwitchLauncher
 
 PROGRAM = "simple_switch_grpc"
 DROP_PORT = 511  # v1model's mark_to_drop
