@@ -61,7 +61,7 @@ MINUTES := 30
 LOSS := 0.01
 .PHONY: soak
 soak: $(READY)  ## run for MINUTES=30 with LOSS=0.01 of the frames, and tell whether anything grows
-	CYCLES=1000 $(PYTHON) -m pytest -q --timeout=0 tests/controller/test_churn.py
+	CYCLES=1000 $(PYTHON) -m pytest -q --timeout=0 tests/controller/jobs/test_churn.py
 	$(PYTHON) bench/soak.py --minutes $(MINUTES) --loss $(LOSS)
 
 .PHONY: lint

@@ -174,8 +174,8 @@ def test_with_others_watching(kind: str, directory: Path) -> None:
 LAUNCHER = """
 import sys, time
 from pathlib import Path
-from p4reduce_lab.bmv2 import Bmv2Switch
-from p4reduce_lab.embedded import EmbeddedSwitch
+from p4reduce_lab.switches.bmv2 import Bmv2Switch
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
 classes = {"embedded": EmbeddedSwitch, "bmv2": Bmv2Switch}
 with classes[sys.argv[1]](Path(sys.argv[2]), 2) as switch:
     print(switch.pid, switch.interface, flush=True)

@@ -179,7 +179,7 @@ def test_a_controller_that_was_stopped(mortal_switch: SwitchProcess, tmp_path: P
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 @pytest.mark.usefixtures("few_tools")
 def test_tls_that_does_not_fit(start: Start, mortal_switch: SwitchProcess, tmp_path: Path) -> None:
-    make = Path(__file__).parents[2] / "tools" / "make-certificates"
+    make = Path(__file__).parents[3] / "tools" / "make-certificates"
     for directory in ("ours", "theirs"):
         command = [make, tmp_path / directory, "server=127.0.0.1", "client"]
         subprocess.run(command, check=True, capture_output=True)

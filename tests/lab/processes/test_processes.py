@@ -98,8 +98,8 @@ def test_end_takes_what_ignores_sigterm_and_what_a_child_has_started(tmp_path: P
 LAUNCHER = """
 import sys, time
 from pathlib import Path
-from p4reduce_lab.processes import Processes
-from p4reduce_lab.rundir import run_directory
+from p4reduce_lab.processes.children import Processes
+from p4reduce_lab.processes.rundir import run_directory
 with run_directory() as directory, Processes() as processes:
     child = processes.start("child", ["sleep", "60"])
     (directory / "something").write_text("x")

@@ -333,7 +333,7 @@ def test_a_primary_that_is_gone_without_a_word(
     quick = tuple((option, milliseconds // 50) for option, milliseconds in server._KEEPALIVE)
     monkeypatch.setattr(server, "_KEEPALIVE", quick)
     target: Target = request.getfixturevalue("target")
-    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(
         [sys.executable, "-c", PRIMARY, target.address],
         env=os.environ | {"PYTHONPATH": path},

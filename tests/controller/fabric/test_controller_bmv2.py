@@ -11,17 +11,18 @@ from pathlib import Path
 
 import pytest
 
+TESTS_FOLDER = Path(__file__).parents[1]
 TESTS = (
-    "test_controller_daemon.py",
-    "test_controller_p4client.py",
+    "daemon/test_controller_daemon.py",
+    "fabric/test_controller_p4client.py",
     # Of the following, what depends on the switch.
-    "test_controller_switch_loss.py::test_a_switch_that_is_restarted",
-    "test_controller_switch_loss.py::test_a_session_that_breaks_costs_nothing",
-    "test_controller_switch_loss.py::test_what_is_missing_or_too_much_is_put_right",
-    "test_controller_switch_loss.py::test_a_switch_that_forgot_its_program",
-    "test_controller_switch_loss.py::test_another_controller_is_not_fought",
-    "test_controller_restart.py::test_a_controller_that_is_killed",
-    "test_controller_restart.py::test_the_switch_was_restarted_as_well",
+    "fabric/test_controller_switch_loss.py::test_a_switch_that_is_restarted",
+    "fabric/test_controller_switch_loss.py::test_a_session_that_breaks_costs_nothing",
+    "fabric/test_controller_switch_loss.py::test_what_is_missing_or_too_much_is_put_right",
+    "fabric/test_controller_switch_loss.py::test_a_switch_that_forgot_its_program",
+    "fabric/test_controller_switch_loss.py::test_another_controller_is_not_fought",
+    "daemon/test_controller_restart.py::test_a_controller_that_is_killed",
+    "daemon/test_controller_restart.py::test_the_switch_was_restarted_as_well",
 )
 TOOLS = ("simple_switch_grpc", "unshare", "ip", "ethtool", "sysctl")
 
@@ -40,7 +41,7 @@ def test_the_daemon_with_bmv2() -> None:
     # A namespace of its own, gone with the process: nothing of it is left on the machine.
     command = ["unshare", "-n", sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, *(str(Path(__file__).with_name(name)) for name in TESTS)],
+        [*command, *(str(TESTS_FOLDER / name) for name in TESTS)],
         env={**os.environ, "P4REDUCE_TEST_SWITCH": "bmv2"},
         capture_output=True,
         text=True,

@@ -13,7 +13,7 @@ from p4reduce.wire import format as wire
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-CONSTANTS = Path(__file__).parents[2] / "p4src" / "include" / "constants.p4"
+CONSTANTS = Path(__file__).parents[3] / "p4src" / "include" / "constants.p4"
 WORKER = wire.Endpoint("02:00:00:00:00:05", "10.77.0.5", 49157)
 SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
 

@@ -19,7 +19,7 @@ import pytest
 from p4reduce_controller.doctor.switch import SYMPTOMS
 from p4reduce_controller.terminal.exit_codes import Exit
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 PAGE = (DOCS / "troubleshooting.md").read_text()
 

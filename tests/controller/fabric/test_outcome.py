@@ -9,7 +9,7 @@ from p4reduce_controller.fabric.layout import CPU_PORT, FLOOD_GROUP
 from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.jobs.job import SLOTS
 
-CONSTANTS = Path(__file__).parents[2] / "p4src" / "include" / "constants.p4"
+CONSTANTS = Path(__file__).parents[3] / "p4src" / "include" / "constants.p4"
 
 
 def test_outcomes_are_those_of_the_program() -> None:

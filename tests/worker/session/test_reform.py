@@ -17,7 +17,7 @@ import pytest
 from fault_system import EMBEDDED, LEASE, FaultSystem
 from worker_system import DEADLINE, at_once, outcome, wait_for
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "elastic.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "elastic.py"
 ONES = np.ones(3000, np.float32)
 
 # A rank in a process of its own: it says how its second all-reduce ended.

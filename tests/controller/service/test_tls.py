@@ -27,7 +27,7 @@ from p4reduce_controller.fabric.compiled_program import load_program
 from p4reduce_controller.fabric.p4client import SwitchClient, SwitchUnreachableError
 from p4reduce_controller.service.listen import ListenError, prepare
 
-MAKE = Path(__file__).parents[2] / "tools" / "make-certificates"
+MAKE = Path(__file__).parents[3] / "tools" / "make-certificates"
 Start = Callable[..., RunningController]
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
