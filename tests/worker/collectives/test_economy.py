@@ -122,7 +122,7 @@ def test_each_rank_pays_for_its_own_blocks(
 def test_one_percent_of_the_blocks(
     system: System, rng: np.random.Generator, overlap: str, limit: float
 ) -> None:
-    """Of 8 MB; bench/sparse_bytes.py does the same with 100 MB."""
+    """Of 8 MB; bench/sparse/traffic.py does the same with 100 MB."""
     world, blocks = 4, 8_000_000 // 1024
     masks = np.zeros((world, blocks), np.bool_)
     chosen = [rng.choice(blocks, blocks // 100, replace=False) for _ in range(world)]

@@ -9,7 +9,8 @@ with other seeds: if rounding is unbiased, its error is an eighth of one call's.
 
 Bytes are those of whole Ethernet frames that a rank sends, without the few that timers repeat.
 
-    python bench/precision.py [--workers 4] [--switch embedded|bmv2] [--json FILE] [--docs]
+    python -m bench.allreduce.precision [--workers 4] [--switch embedded|bmv2] [--json FILE]
+        [--docs]
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import p4reduce
-from in_docs import DOCS, put_table
-from machine import describe, machine
 from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import LabError, UnavailableError
-from ranks import run_ranks
+
+from bench.in_docs import DOCS, put_table
+from bench.machine import describe, machine
+from bench.ranks import run_ranks
 
 LANES = {"int32": 256, "int16": 512, "int8": 1024}  # per block
 ELEMENTS = 1 << 19
@@ -136,7 +138,9 @@ def main() -> None:
     print(describe(host))
     try:
         choice = choose(options.switch, "local")
-        reports: list[Any] = run_ranks(choice, options.workers, [__file__], TIMEOUT)
+        reports: list[Any] = run_ranks(
+            choice, options.workers, ["-m", "bench.allreduce.precision"], TIMEOUT
+        )
     except UnavailableError as error:
         print(error, file=sys.stderr)
         sys.exit(CANNOT_RUN)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What it costs to keep a copy of each input, beside finding the blocks' exponents.
 
-python bench/ledger_copy.py
+python -m bench.worker.ledger_copy
 """
 
 from __future__ import annotations

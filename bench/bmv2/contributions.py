@@ -6,7 +6,7 @@ when the result of the last has come, all lanes of which are checked. This proce
 all ranks; it shares the machine's cores with the switch, whose CPU time is taken from /proc,
 thread by thread: BMv2 parses, matches and sums in one thread, and that is the one that counts.
 
-    python bench/bmv2_contributions.py [--seconds 4] [--ranks 4] [--slots 32] [--json FILE]
+    python -m bench.bmv2.contributions [--seconds 4] [--ranks 4] [--slots 32] [--json FILE]
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from machine import describe, machine
 from p4reduce.transport.batch import ReceiveBatch, SendBatch
 from p4reduce.wire import format as wire
 from p4reduce.wire.frames import FrameBuffer
@@ -37,6 +36,8 @@ from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.switches import bmv2
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from p4reduce_lab.switches.launch import DEVICE_ID, SwitchLauncher
+
+from bench.machine import describe, machine
 
 CANNOT_RUN = 77
 DEADLINE = 5.0  # seconds

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bmv2_contributions import Result
+from bench.bmv2.contributions import Result
 
 
 @dataclass(frozen=True)

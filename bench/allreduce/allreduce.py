@@ -5,7 +5,7 @@ Goodput is a tensor's bytes by the time that one all-reduce of it takes (the med
 repetitions of the slowest rank's time), so it compares with a link's rate: a worker both sends and
 receives that much. Switch, controller and all workers share this machine's cores.
 
-    python bench/allreduce.py [--workers 4] [--switch embedded|bmv2] [--json FILE]
+    python -m bench.allreduce.allreduce [--workers 4] [--switch embedded|bmv2] [--json FILE]
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from pathlib import Path
 
 import numpy as np
 import p4reduce
-from machine import describe, machine
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import UnavailableError
-from ranks import run_ranks
+
+from bench.machine import describe, machine
+from bench.ranks import run_ranks
 
 SIZES = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22)  # bytes
 BLOCK = 1024
@@ -84,7 +85,9 @@ def measure(switch: str, workers: int, sizes: list[int], slots: int) -> list[Res
     """Runs the sweep in ``workers`` processes over a switch of its own. The job gets ``slots``
     slots: so many blocks are under way at once."""
     arguments = ["--slots", str(slots), "--sizes", *map(str, sizes)]
-    reports = run_ranks(choose(switch, "local"), workers, [__file__, *arguments], TIMEOUT)
+    reports = run_ranks(
+        choose(switch, "local"), workers, ["-m", "bench.allreduce.allreduce", *arguments], TIMEOUT
+    )
     results = []
     for key in reports[0]["times"]:
         dtype, size = key.split()

@@ -2,9 +2,9 @@
 """What the wide words gain on BMv2: four registers of 2,048 bits, or one of 32 for each lane.
 
 The same load (see bmv2_contributions.py) on the program and on variants of it that differ in how
-lanes are parsed, kept and added only: bench/wide_words/. Blocks have 256 int32 lanes.
+lanes are parsed, kept and added only: bench/bmv2/one_lane/. Blocks have 256 int32 lanes.
 
-    python bench/wide_words.py [--turns 3] [--seconds 1.2] [--json FILE]
+    python -m bench.bmv2.wide_words [--turns 3] [--seconds 1.2] [--json FILE]
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from bmv2_contributions import CANNOT_RUN, measure
-from machine import describe, machine
 from p4reduce_controller.fabric.compiled_program import Program, load_program
 from p4reduce_lab.switches import bmv2
-from repeated import in_turns, show
 
-VARIANTS = Path(__file__).resolve().parent / "wide_words"
-SOURCES = VARIANTS.parents[1] / "p4src" / "compiled" / "sources.sha256"
+from bench.bmv2.contributions import CANNOT_RUN, measure
+from bench.bmv2.repeated import in_turns, show
+from bench.machine import describe, machine
+
+VARIANTS = Path(__file__).resolve().parent / "one_lane"
+SOURCES = VARIANTS.parents[2] / "p4src" / "compiled" / "sources.sha256"
 RANKS = 4
 SLOTS = 32
 LANES = 256
 
 
 def load_variant(name: str) -> Program:
-    """A program of bench/wide_words/."""
+    """A program of bench/bmv2/one_lane/."""
     with tempfile.TemporaryDirectory() as directory:
         paths = [Path(directory, f"{name}.{suffix}") for suffix in ("json", "p4info.txtpb")]
         for path in paths:
@@ -53,7 +54,7 @@ def main() -> None:
         print(reason, file=sys.stderr)
         sys.exit(CANNOT_RUN)
     if (VARIANTS / "sources.sha256").read_text() != SOURCES.read_text():
-        print("older than p4src/: run python bench/wide_words/compile.py", file=sys.stderr)
+        print("older than p4src/: run python -m bench.bmv2.one_lane.compile", file=sys.stderr)
         sys.exit(CANNOT_RUN)
     host = machine()
     print(describe(host))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a switch, its controller and workers for long, and tell whether anything grows.
 
-    python bench/soak.py --minutes 30 --loss 0.01
+    python -m bench.worker.soak --minutes 30 --loss 0.01
 
 The ranks reduce arrays of random sizes and compare each sum with numpy's. Every few seconds they
 leave their job and begin another one. Memory, open files and threads of each process are sampled;
@@ -196,7 +196,7 @@ def main() -> None:
             system.processes.start(
                 f"rank {rank}",
                 [
-                    *(sys.executable, str(Path(__file__).resolve())),
+                    *(sys.executable, "-m", "bench.worker.soak"),
                     *("--work", str(seconds), "--job-seconds", str(arguments.job_seconds)),
                 ],
                 environment={

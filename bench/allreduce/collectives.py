@@ -4,7 +4,7 @@
 Real worker processes through a real switch process, all on this machine's cores. Bytes are counted
 by the workers, retransmissions left out; times are the median of the slowest rank's.
 
-    python bench/collectives.py [--workers 4] [--switch embedded|bmv2] [--json FILE]
+    python -m bench.allreduce.collectives [--workers 4] [--switch embedded|bmv2] [--json FILE]
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import p4reduce
-from machine import describe, machine
 from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.processes.children import POLL
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import System, rank_variables
+
+from bench.machine import describe, machine
 
 ELEMENTS = 1 << 18  # 1 MiB of float32
 THRESHOLDS = (16, 64, 256, 1024, 4096, 16384)  # KiB
@@ -161,7 +162,7 @@ def measure(switch: str, workers: int) -> list[dict[str, Figures]]:
         children = [
             system.processes.start(
                 f"rank {rank}",
-                [sys.executable, __file__, "--rank-of", str(directory)],
+                [sys.executable, "-m", "bench.allreduce.collectives", "--rank-of", str(directory)],
                 environment={**rank_variables(rank, workers), **system.variables()},
             )
             for rank in range(workers)

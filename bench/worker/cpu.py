@@ -13,7 +13,7 @@ What sending a block costs follows by subtraction. Preparing a collective (expon
 the caller's thread) and the goodput of the whole are given as well. Both depend on how many frames
 come at once, which the number of slots limits.
 
-    python bench/worker_cpu.py [--megabytes 8] [--repeat 5] [--json FILE]
+    python -m bench.worker.cpu [--megabytes 8] [--repeat 5] [--json FILE]
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from machine import describe, machine
 from p4reduce.errors import SwitchUnreachableError
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.engine import Engine
@@ -39,6 +38,8 @@ from p4reduce.transport import UnixTransport
 from p4reduce.wire import format as wire
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.frames import FrameBuffer
+
+from bench.machine import describe, machine
 
 JOB, RANK, WORLD = 1, 0, 4
 HERE = wire.Endpoint("02:00:00:00:00:01", "10.77.0.1", 49152)

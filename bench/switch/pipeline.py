@@ -16,12 +16,13 @@ import struct
 import time
 from pathlib import Path
 
-from machine import describe, machine
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.tables import Entry
 
-CONFIG = Path(__file__).parent.parent / "p4src" / "compiled" / "p4reduce.json"
+from bench.machine import describe, machine
+
+CONFIG = Path(__file__).resolve().parents[2] / "p4src" / "compiled" / "p4reduce.json"
 SWITCH_IP = 0x0A4DFFFE
 SWITCH_MAC = 0x027034726564
 UDP_PORT = 0xBEE0

@@ -6,7 +6,8 @@ ranks, or its own. The model's time for just these blocks is once with the price
 was measured, and once by bytes alone. Shown are the measured times as multiples of the model's,
 from the least to the greatest of several systems, each with its own switch, controller and ranks.
 
-    python bench/measured_link.py [--workers 4] [--switch embedded|bmv2] [--systems 4] [--docs]
+    python -m bench.allreduce.measured_link [--workers 4] [--switch embedded|bmv2] [--systems 4]
+        [--docs]
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import p4reduce
-from in_docs import DOCS, put_table
-from machine import describe, machine
 from p4reduce.compression import measure_link
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import LabError, UnavailableError
-from ranks import run_ranks
+
+from bench.in_docs import DOCS, put_table
+from bench.machine import describe, machine
+from bench.ranks import run_ranks
 
 BLOCKS = 1024
 LANES = 256
@@ -91,7 +93,9 @@ def main() -> None:
     try:
         choice = choose(options.switch, "local")
         for _ in range(options.systems):
-            found += run_ranks(choice, options.workers, [__file__], TIMEOUT)[:1]
+            found += run_ranks(
+                choice, options.workers, ["-m", "bench.allreduce.measured_link"], TIMEOUT
+            )[:1]
     except UnavailableError as error:
         print(error, file=sys.stderr)
         sys.exit(CANNOT_RUN)

@@ -6,7 +6,8 @@ Two places: Mininet hosts with links of few Mbit/s, where slots beyond the bandw
 only queue; and this machine alone, where the CPU is the limit, and more slots make larger batches,
 which are cheaper.
 
-    python bench/window.py [--workers 4] [--slots 32 128 512] [--bandwidth 10] [--json FILE]
+    python -m bench.allreduce.window [--workers 4] [--slots 32 128 512] [--bandwidth 10]
+        [--json FILE]
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from typing import Any
 
 import numpy as np
 import p4reduce
-from machine import describe, machine
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.protocol.window import Window
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import UnavailableError
-from ranks import run_ranks
+
+from bench.machine import describe, machine
+from bench.ranks import run_ranks
 
 SLOTS = (32, 128, 512)
 SWITCHES = ("embedded", "bmv2")
@@ -113,7 +115,9 @@ def measure(switch: str, bandwidth: float | None, workers: int, slots: int) -> R
     megabytes = MEGABYTES_LOCALLY if bandwidth is None else SECONDS_AT_LINK_RATE * bandwidth / 8
     blocks = int(megabytes * 1e6 / 1024)
     arguments = ["--blocks", str(blocks), "--slots", str(slots)]
-    reports: list[Any] = run_ranks(choice, workers, [__file__, *arguments], TIMEOUT)
+    reports: list[Any] = run_ranks(
+        choice, workers, ["-m", "bench.allreduce.window", *arguments], TIMEOUT
+    )
     mine = {kind: np.array([one[kind] for one in reports])[:, 1:] for kind in ("window", "all")}
     seconds = {kind: float(np.median(of[:, :, 0].max(axis=0))) for kind, of in mine.items()}
     again = {kind: float(of[:, :, 1].sum() / of[:, :, 2].sum()) for kind, of in mine.items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The picture of bench/sparsity.py: time against density, a panel for each number of workers."""
+"""The picture of `sparsity`: time against density, a panel for each number of workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib import pyplot as plt
 from matplotlib.ticker import FuncFormatter
 
 if TYPE_CHECKING:
-    from sparsity import Result
+    from bench.sparse.sparsity import Result
 
 COLOURS = {"aligned": "tab:blue", "independent": "tab:orange", "TCP ring": "black"}
 MARKERS = {"embedded": "o", "bmv2": "^"}

@@ -11,7 +11,7 @@ as root, over interfaces (veth pairs):
 This process is the load; the switch has a core for itself where there are two. Its CPU time is
 taken from /proc, so the cost of a frame is known even where the load is the bottleneck.
 
-    python bench/switch_ports.py [--seconds 2] [--json FILE]
+    python -m bench.switch.ports [--seconds 2] [--json FILE]
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from p4reduce.wire import format as wire
 from p4reduce_switch.ports.batch import BATCH, FrameBatches
 from p4reduce_switch.ports.port import PortStats
 
-COMPILED = Path(__file__).resolve().parent.parent / "p4src" / "compiled"
+COMPILED = Path(__file__).resolve().parents[2] / "p4src" / "compiled"
 DEADLINE_S = 30.0
 SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
 ROUND_OFFSET = wire.HEADER.fields["round"][1]  # type: ignore[index]

@@ -6,7 +6,7 @@ all ranks with the same blocks (aligned), then each with its own (independent). 
 whole frames through the port of the rank that has most, as the controller reads them off the switch
 after the last frame.
 
-    python bench/sparse_bytes.py [--megabytes 100] [--density 0.01] [--workers 4] [--json FILE]
+    python -m bench.sparse.traffic [--megabytes 100] [--density 0.01] [--workers 4] [--json FILE]
         [--docs]
 """
 
@@ -21,15 +21,16 @@ from pathlib import Path
 
 import numpy as np
 import p4reduce
-from in_docs import put_table
-from machine import describe, machine
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
 from p4reduce.wire.format import EMPTY_FRAME_BYTES
 from p4reduce_lab.choice import choose
 from p4reduce_lab.system import CONTROLLER_VARIABLE
-from ranks import run_ranks
-from sparse_tensors import BLOCK_BYTES, OVERLAPS, draw, is_sum, tensor
+
+from bench.in_docs import put_table
+from bench.machine import describe, machine
+from bench.ranks import run_ranks
+from bench.sparse.tensors import BLOCK_BYTES, OVERLAPS, draw, is_sum, tensor
 
 SEED = 4
 REPETITIONS = 3
@@ -113,7 +114,12 @@ def measure(workers: int, blocks: int, density: float) -> list[Result]:
     results: list[Result] = []
     for overlap, share in ((OVERLAPS[0], 1.0), *((overlap, density) for overlap in OVERLAPS)):
         arguments = ["--overlap", overlap, "--density", str(share), "--blocks", str(blocks)]
-        reports = run_ranks(choose("embedded", "local"), workers, [__file__, *arguments], TIMEOUT)
+        reports = run_ranks(
+            choose("embedded", "local"),
+            workers,
+            ["-m", "bench.sparse.traffic", *arguments],
+            TIMEOUT,
+        )
         seconds = float(np.median(np.max([report["seconds"] for report in reports], axis=0)))
         ranks = reports[0]["ranks"]
         up, down = (max(rank[way] for rank in ranks) / REPETITIONS / 1e6 for way in ("up", "down"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile p4src/ with one register a lane instead of wide words, for bench/wide_words.py.
+"""Compile p4src/ with one register a lane instead of wide words, for bench/bmv2/wide_words.py.
 
 The two programs differ in lanes.p4 and in what a `word_h` is, and in nothing else:
 
@@ -9,7 +9,7 @@ The two programs differ in lanes.p4 and in what a `word_h` is, and in nothing el
 The output is committed next to this file, so that the benchmark needs no p4c. It is compressed,
 as it says everything 256 times. sources.sha256 is the fingerprint of the p4src/ that it is from.
 
-    python bench/wide_words/compile.py
+    python -m bench.bmv2.one_lane.compile
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 WIDE = "    word_t lanes;\n"
 NARROW = "".join(f"    bit<32> lane{lane:02o};\n" for lane in range(64))
 WITHOUT_OVERFLOW = "#define WITHOUT_OVERFLOW\n"

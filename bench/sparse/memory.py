@@ -3,7 +3,7 @@
 
 No switch is needed: the blocks that would be sent come back as they are.
 
-    python bench/sparse_memory.py [--megabytes 100] [--density 0.01]
+    python -m bench.sparse.memory [--megabytes 100] [--density 0.01]
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import tracemalloc
 from typing import Any
 
 import numpy as np
-from machine import describe, machine
 from p4reduce import SparseBlocks, SparseRows
 from p4reduce.tensors.sparse import to_runs
 from p4reduce.tensors.sparse_blocks import SparseSums
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Call
 from p4reduce.wire.format import Format
+
+from bench.machine import describe, machine
 
 SLOTS = 128
 LANES = Format.INT32.lanes

@@ -13,7 +13,7 @@ With links of B bytes a second each way and n ranks:
 
 Neither counts headers: here they are 78 bytes a frame.
 
-    python bench/sparsity.py [--quick] [--switches embedded bmv2] [--workers 2 4 8]
+    python -m bench.sparse.sparsity [--quick] [--switches embedded bmv2] [--workers 2 4 8]
         [--bandwidth 5] [--megabytes 1.5] [--json FILE] [--plot FILE] [--docs]
 """
 
@@ -32,14 +32,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import p4reduce
-from in_docs import IMAGES, put_table
-from machine import describe, machine
 from p4reduce_lab.choice import Choice, choose
 from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SUBNET
-from ranks import run_ranks
-from sparse_tensors import BLOCK_BYTES, OVERLAPS, Masks, draw, is_sum, tensor
-from tcp_ring import Ring
+
+from bench.in_docs import IMAGES, put_table
+from bench.machine import describe, machine
+from bench.ranks import run_ranks
+from bench.sparse.tcp_ring import Ring
+from bench.sparse.tensors import BLOCK_BYTES, OVERLAPS, Masks, draw, is_sum, tensor
 
 Counts = npt.NDArray[np.int64]
 
@@ -51,7 +52,7 @@ SECONDS = 1.5  # of repetitions at each point, by the model
 REPETITIONS = (3, 12)  # at least, at most
 TIMEOUT = 300.0  # seconds; for a switch and a number of workers
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
-PLOT = Path(__file__).resolve().parent.parent / "build" / "bench" / "sparsity.png"
+PLOT = Path(__file__).resolve().parents[2] / "build" / "bench" / "sparsity.png"
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,7 @@ def possible(switch: str, bandwidth: float) -> Choice | None:
 def measure(choice: Choice, workers: int, blocks: int, bandwidth: float) -> list[Result]:
     """All points of one switch and number of workers, in a network of their own."""
     arguments = ["--blocks", str(blocks), "--bandwidth", str(bandwidth)]
-    reports = run_ranks(choice, workers, [__file__, *arguments], TIMEOUT)
+    reports = run_ranks(choice, workers, ["-m", "bench.sparse.sparsity", *arguments], TIMEOUT)
     dense = seconds_dense(blocks, bandwidth)
     ring = 2 * (workers - 1) / workers * dense
     results = []
@@ -315,7 +316,7 @@ def main() -> None:
     title = f"{blocks * BLOCK_BYTES / 1e6:.3g} MB, links of {options.bandwidth:g} Mbit/s"
     try:
         # An extra of the package: the figures are there without it.
-        from sparsity_plot import plot
+        from bench.sparse.sparsity_plot import plot
     except ImportError as error:
         print(f"no picture: {error}", file=sys.stderr)
     else:

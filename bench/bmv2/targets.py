@@ -5,7 +5,7 @@ The same frames by the same load (see bmv2_contributions.py): four ranks with a 
 lanes under way in each of 32 slots, over veth pairs for both, and for the embedded switch over its
 Unix sockets as well.
 
-    python bench/targets.py [--turns 3] [--seconds 1.2] [--json FILE]
+    python -m bench.bmv2.targets [--turns 3] [--seconds 1.2] [--json FILE]
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from bmv2_contributions import CANNOT_RUN, measure
-from machine import describe, machine
 from p4reduce_lab.switches import bmv2
-from repeated import in_turns, show
+
+from bench.bmv2.contributions import CANNOT_RUN, measure
+from bench.bmv2.repeated import in_turns, show
+from bench.machine import describe, machine
 
 RANKS = 4
 SLOTS = 32
