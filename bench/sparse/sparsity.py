@@ -39,6 +39,7 @@ from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SUBNET
 from bench.in_docs import IMAGES, put_table
 from bench.machine import describe, machine
 from bench.ranks import run_ranks
+from bench.sparse.sparsity_result import Result
 from bench.sparse.tcp_ring import Ring
 from bench.sparse.tensors import BLOCK_BYTES, OVERLAPS, Masks, draw, is_sum, tensor
 
@@ -70,41 +71,6 @@ class Point:
     @property
     def is_ring(self) -> bool:
         return self.overlap == RING
-
-
-@dataclass(frozen=True)
-class Result:
-    """One point. Times are those of the slowest rank, in milliseconds.
-
-    Attributes:
-        density: share of the blocks that each rank has.
-        union: share that any rank has.
-        median_ms, fastest_ms, slowest_ms: of the repetitions.
-        model_ms: union's density x S / B; the ring's bound for the ring.
-        over_model: median by model.
-        ring_bound_ms: 2 (n - 1) / n x S / B.
-        times_ring: how many times faster than that bound.
-        kilobytes_up, kilobytes_down: of frames through a rank's link, on average, with
-            repetitions.
-        repeated: share of the contributions that timers sent again.
-    """
-
-    switch: str
-    workers: int
-    overlap: str
-    density: float
-    union: float
-    repetitions: int
-    median_ms: float
-    fastest_ms: float
-    slowest_ms: float
-    model_ms: float
-    over_model: float
-    ring_bound_ms: float
-    times_ring: float
-    kilobytes_up: float
-    kilobytes_down: float
-    repeated: float
 
 
 def union_density(overlap: str, density: float, workers: int) -> float:

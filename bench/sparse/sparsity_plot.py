@@ -14,7 +14,7 @@ from matplotlib import pyplot as plt
 from matplotlib.ticker import FuncFormatter
 
 if TYPE_CHECKING:
-    from bench.sparse.sparsity import Result
+    from bench.sparse.sparsity_result import Result
 
 COLOURS = {"aligned": "tab:blue", "independent": "tab:orange", "TCP ring": "black"}
 MARKERS = {"embedded": "o", "bmv2": "^"}

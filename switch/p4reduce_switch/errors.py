@@ -15,7 +15,7 @@ import grpc
 from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2
 
-__all__ = ["P4RuntimeError", "abort", "abort_batch", "batch_status", "status_code"]
+__all__ = ["P4RuntimeError", "abort", "abort_batch", "batch_status", "invalid", "status_code"]
 
 _STATUS_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -43,6 +43,10 @@ class P4RuntimeError(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+def invalid(message: str) -> P4RuntimeError:
+    return P4RuntimeError(code_pb2.INVALID_ARGUMENT, message)
 
 
 def status_code(code: int) -> grpc.StatusCode:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from p4reduce_switch.codegen_python.text import Names
-from p4reduce_switch.loader.json_values import LoadError
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import Expr, FieldRef
 from p4reduce_switch.program.limits import MAX_TEXT, MAX_VALUE_BITS, MAX_WIDTH
+from p4reduce_switch.program.load_error import LoadError
 
 __all__ = ["ATOM", "OR", "SUM", "Code", "Expressions"]
 

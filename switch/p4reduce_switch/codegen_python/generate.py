@@ -20,12 +20,8 @@ from dataclasses import dataclass
 from p4reduce_switch.codegen_python.checksums import emit_verify
 from p4reduce_switch.codegen_python.context import Binding, Context
 from p4reduce_switch.codegen_python.controls import emit_control
-from p4reduce_switch.codegen_python.egress import (
-    EgressState,
-    egress_arguments,
-    emit_egress,
-    emit_serialisation,
-)
+from p4reduce_switch.codegen_python.egress import egress_arguments, emit_egress, emit_serialisation
+from p4reduce_switch.codegen_python.egress_state import EgressState
 from p4reduce_switch.codegen_python.parser import emit_parser
 from p4reduce_switch.codegen_python.replay import (
     carried_fields,

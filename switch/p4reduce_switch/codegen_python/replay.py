@@ -18,7 +18,7 @@ from p4reduce_switch.state.clone_sessions import UNLIMITED
 
 if TYPE_CHECKING:
     from p4reduce_switch.codegen_python.context import Context
-    from p4reduce_switch.codegen_python.egress import EgressState
+    from p4reduce_switch.codegen_python.egress_state import EgressState
     from p4reduce_switch.program.ir import FieldRef
 
 __all__ = [

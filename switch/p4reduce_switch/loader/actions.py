@@ -10,7 +10,6 @@ from p4reduce_switch.loader.elements import load_statements
 from p4reduce_switch.loader.expressions import Params
 from p4reduce_switch.loader.json_values import (
     Json,
-    LoadError,
     as_number,
     as_text,
     as_width,
@@ -22,6 +21,7 @@ from p4reduce_switch.loader.json_values import (
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import Source, Statement
 from p4reduce_switch.program.limits import MAX_DEPTH
+from p4reduce_switch.program.load_error import LoadError
 
 __all__ = ["load_action"]
 

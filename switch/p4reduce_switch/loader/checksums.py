@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from p4reduce_switch.loader.context import Context
 from p4reduce_switch.loader.json_values import (
     Json,
-    LoadError,
     as_hex,
     as_width,
     find,
@@ -19,6 +18,7 @@ from p4reduce_switch.loader.json_values import (
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.hashes import ALGORITHMS
 from p4reduce_switch.program.ir import FieldRef, Source
+from p4reduce_switch.program.load_error import LoadError
 
 __all__ = ["check_algorithm", "load_calculation", "load_checksums", "usable_calculation"]
 

@@ -7,18 +7,11 @@ import graphlib
 from collections.abc import Iterable, Mapping
 
 from p4reduce_switch.loader.context import Context
-from p4reduce_switch.loader.json_values import (
-    Json,
-    LoadError,
-    as_text,
-    find,
-    located,
-    refusal,
-    source_of,
-)
+from p4reduce_switch.loader.json_values import Json, as_text, find, located, refusal, source_of
 from p4reduce_switch.loader.tables import load_profile, load_table
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import NOWHERE
+from p4reduce_switch.program.load_error import LoadError
 
 __all__ = ["load_controls"]
 

@@ -12,19 +12,12 @@ from itertools import islice
 from typing import Any
 
 from p4reduce_switch.loader.headers import Headers
-from p4reduce_switch.loader.json_values import (
-    Json,
-    LoadError,
-    as_hex,
-    as_number,
-    as_text,
-    as_width,
-    refusal,
-)
+from p4reduce_switch.loader.json_values import Json, as_hex, as_number, as_text, as_width, refusal
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.header_stacks import HeaderStack, at_index
 from p4reduce_switch.program.ir import FieldRef, Source
 from p4reduce_switch.program.limits import MAX_DEPTH, MAX_PARTS
+from p4reduce_switch.program.load_error import LoadError
 
 __all__ = ["RUN_TIME_ELEMENT", "UNSUPPORTED_VALUES", "Expressions", "Params", "unwrapped"]
 

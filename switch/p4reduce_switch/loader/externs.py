@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from p4reduce_switch.loader.context import Context
 from p4reduce_switch.loader.json_values import (
     Json,
-    LoadError,
     as_flag,
     as_number,
     as_size,
@@ -24,6 +23,7 @@ from p4reduce_switch.loader.json_values import (
 )
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.limits import MAX_STATE_BYTES
+from p4reduce_switch.program.load_error import LoadError
 
 __all__ = ["load_state"]
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from p4reduce_switch.loader.json_values import (
     Json,
-    LoadError,
     as_number,
     as_text,
     as_width,
@@ -24,6 +23,7 @@ from p4reduce_switch.program import ir
 from p4reduce_switch.program.header_stacks import STACKS, HeaderStack, hidden_metadata
 from p4reduce_switch.program.ir import NOWHERE, FieldRef, Source
 from p4reduce_switch.program.limits import MAX_HEADER_BITS, MAX_STACK, MAX_WIDTH
+from p4reduce_switch.program.load_error import LoadError
 
 __all__ = ["Headers"]
 

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 from p4reduce_switch.program.ir import NOWHERE, Source
 from p4reduce_switch.program.limits import MAX_ENTRIES, MAX_WIDTH
+from p4reduce_switch.program.load_error import LoadError
 
 __all__ = [
     "DAMAGE",
     "Json",
-    "LoadError",
     "as_flag",
     "as_hex",
     "as_number",
@@ -35,21 +35,8 @@ __all__ = [
 DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """What reading JSON ends in that is not what BMv2's format says."""
 
-_LONGEST_MESSAGE = 800
-
 _T = TypeVar("_T")
 Json = Mapping[str, Any]
-
-
-class LoadError(Exception):
-    """The program cannot be loaded; the message names the construct and the source line.
-
-    It can be encoded and is not endless, whatever the program calls its things.
-    """
-
-    def __init__(self, text: str) -> None:
-        text = text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]} …"
-        super().__init__(text.encode(errors="backslashreplace").decode())
 
 
 def refusal(construct: str, source: Source) -> LoadError:

@@ -21,7 +21,6 @@ from p4reduce_switch.loader.headers import Headers
 from p4reduce_switch.loader.json_values import (
     DAMAGE,
     Json,
-    LoadError,
     as_number,
     as_text,
     damaged,
@@ -31,8 +30,9 @@ from p4reduce_switch.loader.json_values import (
 from p4reduce_switch.loader.mentions import Mentions
 from p4reduce_switch.loader.parser import load_deparser, load_parser
 from p4reduce_switch.program import ir
+from p4reduce_switch.program.load_error import LoadError
 
-__all__ = ["LoadError", "load"]
+__all__ = ["load"]
 
 # Top-level lists of objects that are not supported, and how the language calls them.
 _UNSUPPORTED_LISTS = {

@@ -11,7 +11,6 @@ from p4reduce_switch.loader.elements import at_run_time, invalidations, with_sib
 from p4reduce_switch.loader.expressions import RUN_TIME_ELEMENT
 from p4reduce_switch.loader.json_values import (
     Json,
-    LoadError,
     as_hex,
     as_number,
     as_text,
@@ -25,6 +24,7 @@ from p4reduce_switch.loader.primitives import load_primitive
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import NOWHERE, FieldRef, Source
 from p4reduce_switch.program.limits import MAX_WIDTH
+from p4reduce_switch.program.load_error import LoadError
 
 __all__ = ["load_deparser", "load_parser"]
 

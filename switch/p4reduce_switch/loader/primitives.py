@@ -6,9 +6,10 @@ from __future__ import annotations
 from p4reduce_switch.loader.checksums import usable_calculation
 from p4reduce_switch.loader.context import Context
 from p4reduce_switch.loader.expressions import UNSUPPORTED_VALUES, Params
-from p4reduce_switch.loader.json_values import Json, LoadError, as_text, constant_of, find, refusal
+from p4reduce_switch.loader.json_values import Json, as_text, constant_of, find, refusal
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import Source
+from p4reduce_switch.program.load_error import LoadError
 
 __all__ = ["load_primitive"]
 

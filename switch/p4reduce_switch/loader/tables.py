@@ -10,7 +10,6 @@ from p4reduce_switch.loader.checksums import check_algorithm, load_calculation
 from p4reduce_switch.loader.context import Context
 from p4reduce_switch.loader.json_values import (
     Json,
-    LoadError,
     as_hex,
     as_number,
     as_size,
@@ -23,6 +22,7 @@ from p4reduce_switch.program import ir
 from p4reduce_switch.program.header_stacks import at_index
 from p4reduce_switch.program.ir import NOWHERE, FieldRef, Source
 from p4reduce_switch.program.limits import MAX_ENTRIES
+from p4reduce_switch.program.load_error import LoadError
 
 __all__ = ["load_profile", "load_table"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from p4reduce_switch.p4runtime.entities.table_entries import invalid
+from p4reduce_switch.errors import invalid
 from p4reduce_switch.p4runtime.p4info import P4Info, P4InfoError
 from p4reduce_switch.p4runtime.packets import PacketCodec
 from p4reduce_switch.pipeline import LoadError, Pipeline

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from p4.v1 import p4runtime_pb2
 
+from p4reduce_switch.errors import invalid
 from p4reduce_switch.p4runtime import bytestrings
-from p4reduce_switch.p4runtime.entities.table_entries import invalid
 from p4reduce_switch.p4runtime.p4info import names
 
 if TYPE_CHECKING:

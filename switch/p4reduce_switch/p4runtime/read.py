@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.errors import P4RuntimeError
+from p4reduce_switch.errors import P4RuntimeError, invalid
 from p4reduce_switch.p4runtime.entities.clones import encode_replicas, query_sessions
 from p4reduce_switch.p4runtime.entities.digests import query_digests
 from p4reduce_switch.p4runtime.entities.meters import encode_rates, metered_table, query_meters
@@ -25,7 +25,6 @@ from p4reduce_switch.p4runtime.entities.table_entries import (
     encode_action,
     encode_key,
     find_table,
-    invalid,
 )
 from p4reduce_switch.p4runtime.entities.value_sets import query_value_sets
 from p4reduce_switch.p4runtime.p4info import names
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.p4info import CounterSpec, P4Info, TableSpec
     from p4reduce_switch.state.meters import Rates
     from p4reduce_switch.state.multicast import Replica
-    from p4reduce_switch.state.profiles import Target
     from p4reduce_switch.state.tables import MatchValue
+    from p4reduce_switch.state.targets import Target
 
 __all__ = ["Query", "plan"]
 

@@ -28,14 +28,13 @@ import grpc
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
-from p4reduce_switch.errors import P4RuntimeError, abort, abort_batch
+from p4reduce_switch.errors import P4RuntimeError, abort, abort_batch, invalid
 from p4reduce_switch.p4runtime import read as server_read
 from p4reduce_switch.p4runtime import write as server_write
 from p4reduce_switch.p4runtime.arbitration import Arbiter, Controller, election_id_of
 from p4reduce_switch.p4runtime.config import ForwardingConfig, load_config
 from p4reduce_switch.p4runtime.entities.digests import digest_message, plan_acknowledgement
 from p4reduce_switch.p4runtime.entities.idle import idle_message
-from p4reduce_switch.p4runtime.entities.table_entries import invalid
 
 if TYPE_CHECKING:
     from p4reduce_switch.dataplane import DataPlane

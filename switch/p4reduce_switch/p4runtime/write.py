@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.errors import P4RuntimeError
+from p4reduce_switch.errors import P4RuntimeError, invalid
 from p4reduce_switch.p4runtime import bytestrings
 from p4reduce_switch.p4runtime.bytestrings import format_value
 from p4reduce_switch.p4runtime.config import ForwardingConfig, GroupForm
@@ -40,7 +40,6 @@ from p4reduce_switch.p4runtime.entities.table_entries import (
     decode_match,
     decode_priority,
     find_table,
-    invalid,
 )
 from p4reduce_switch.p4runtime.entities.value_sets import plan_value_set
 from p4reduce_switch.p4runtime.p4info import names
@@ -50,7 +49,7 @@ from p4reduce_switch.state.tables import Entry, EntryExists, ImmutableTable, NoS
 
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.p4info import TableSpec
-    from p4reduce_switch.state.profiles import Target
+    from p4reduce_switch.state.targets import Target
 
 __all__ = ["MAX_GROUP_ID", "Operation", "plan"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from p4reduce_switch.pipeline import PipelineStats
+    from p4reduce_switch.state.pipeline_stats import PipelineStats
 
 __all__ = ["assertion_failed", "log_msg"]
 

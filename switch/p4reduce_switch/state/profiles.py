@@ -15,22 +15,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from p4reduce_switch.state.tables import ActionInfo, Entry, Match, Slot, Table
+from p4reduce_switch.state.targets import ActionSet, GroupRef, MemberRef, Target
 
 __all__ = [
     "CHOOSE",
     "ActionProfile",
-    "ActionSet",
     "Group",
-    "GroupRef",
     "InUse",
     "IndirectTable",
     "Member",
-    "MemberRef",
     "ObjectExists",
     "ProfileFull",
-    "Target",
     "UnknownObject",
-    "WeightedAction",
 ]
 
 CHOOSE = -1
@@ -51,37 +47,6 @@ class InUse(Exception):  # noqa: N818
 
 class ProfileFull(Exception):  # noqa: N818
     """The profile holds as many members as its size."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemberRef:
-    """A table entry's reference to a member."""
-
-    id: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRef:
-    """A table entry's reference to a group."""
-
-    id: int
-
-
-@dataclass(frozen=True, slots=True)
-class WeightedAction:
-    action: str
-    args: tuple[int, ...]
-    weight: int
-
-
-@dataclass(frozen=True, slots=True)
-class ActionSet:
-    """A group of its own for one table entry (P4Runtime's one-shot programming)."""
-
-    actions: tuple[WeightedAction, ...]
-
-
-Target = MemberRef | GroupRef | ActionSet
 
 
 @dataclass(slots=True)

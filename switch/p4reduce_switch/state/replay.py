@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from p4reduce_switch.pipeline import PipelineStats
+    from p4reduce_switch.state.pipeline_stats import PipelineStats
 
 __all__ = ["MAX_REPLAYS", "ReplayQueue"]
 

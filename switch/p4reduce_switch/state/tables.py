@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from p4reduce_switch.state.meters import Meter
-    from p4reduce_switch.state.profiles import Target
+    from p4reduce_switch.state.targets import Target
 
 MatchKind = Literal["exact", "lpm", "ternary", "range", "optional"]
 MatchValue = int | tuple[int, int] | None

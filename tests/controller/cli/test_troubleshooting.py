@@ -39,7 +39,7 @@ MODULES = (
     "p4reduce_controller.fabric.p4client",
     "p4reduce_controller.fabric.schema",
     "p4reduce_controller.storage.job_table",
-    "p4reduce_switch.loader.json_values",
+    "p4reduce_switch.program.load_error",
     "p4reduce_switch.p4runtime.p4info",
     "p4reduce_switch.ports.port",
     "p4reduce_switch.errors",

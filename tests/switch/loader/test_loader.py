@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from p4reduce_switch.loader.load_program import LoadError, load
+from p4reduce_switch.loader.load_program import load
 from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.program.load_error import LoadError
 from pipeline_programs import AGGREGATION, NAMES, PROGRAMS, REFUSED, config
 
 # Program -> what the message must say. Where p4c gives no source line it names the parser's state,

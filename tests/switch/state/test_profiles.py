@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4reduce_switch.program.hashes import ALGORITHMS
-from p4reduce_switch.state.profiles import GroupRef
 from p4reduce_switch.state.tables import Entry
+from p4reduce_switch.state.targets import GroupRef
 from p4rt_client import DELETE, INSERT, MODIFY, Builder, Client, exact, ternary
 from p4rt_fixtures import CPU_PORT
 from pipeline_programs import load

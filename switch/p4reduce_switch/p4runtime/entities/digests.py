@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.errors import P4RuntimeError
+from p4reduce_switch.errors import P4RuntimeError, invalid
 from p4reduce_switch.p4runtime import bytestrings
-from p4reduce_switch.p4runtime.entities.table_entries import invalid
 from p4reduce_switch.p4runtime.p4info import names
 from p4reduce_switch.state.digests import DigestConfig, Sample
 

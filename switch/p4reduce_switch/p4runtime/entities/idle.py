@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.p4runtime.entities.table_entries import encode_key, invalid
+from p4reduce_switch.errors import invalid
+from p4reduce_switch.p4runtime.entities.table_entries import encode_key
 
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.config import ForwardingConfig

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.errors import P4RuntimeError
-from p4reduce_switch.p4runtime.entities.table_entries import find_table, invalid
+from p4reduce_switch.errors import P4RuntimeError, invalid
+from p4reduce_switch.p4runtime.entities.table_entries import find_table
 from p4reduce_switch.p4runtime.p4info import names
 from p4reduce_switch.state.meters import Rates
 

@@ -14,28 +14,17 @@ from typing import TYPE_CHECKING, Any
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.errors import P4RuntimeError
-from p4reduce_switch.p4runtime.entities.table_entries import (
-    decode_table_action,
-    encode_action,
-    invalid,
-)
+from p4reduce_switch.errors import P4RuntimeError, invalid
+from p4reduce_switch.p4runtime.entities.table_entries import decode_table_action, encode_action
 from p4reduce_switch.p4runtime.p4info import names
-from p4reduce_switch.state.profiles import (
-    ActionSet,
-    GroupRef,
-    InUse,
-    MemberRef,
-    ObjectExists,
-    ProfileFull,
-    UnknownObject,
-    WeightedAction,
-)
+from p4reduce_switch.state.profiles import InUse, ObjectExists, ProfileFull, UnknownObject
+from p4reduce_switch.state.targets import ActionSet, GroupRef, MemberRef, WeightedAction
 
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.config import ForwardingConfig
     from p4reduce_switch.p4runtime.p4info import P4Info, ProfileSpec, TableSpec
-    from p4reduce_switch.state.profiles import ActionProfile, Target
+    from p4reduce_switch.state.profiles import ActionProfile
+    from p4reduce_switch.state.targets import Target
 
 __all__ = [
     "decode_target",

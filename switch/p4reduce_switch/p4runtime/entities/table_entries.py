@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.rpc import code_pb2
 
-from p4reduce_switch.errors import P4RuntimeError
+from p4reduce_switch.errors import P4RuntimeError, invalid
 from p4reduce_switch.p4runtime import bytestrings
 from p4reduce_switch.p4runtime.bytestrings import format_value
 from p4reduce_switch.p4runtime.p4info import names
@@ -33,7 +33,6 @@ __all__ = [
     "encode_action",
     "encode_key",
     "find_table",
-    "invalid",
 ]
 
 _MAX_PRIORITY = (1 << 31) - 1
@@ -43,10 +42,6 @@ UNSUPPORTED = {
     "register_entry": "registers are not accessible by P4Runtime, as in BMv2",
 }
 """Kinds of entities that P4Runtime knows and this server does not."""
-
-
-def invalid(message: str) -> P4RuntimeError:
-    return P4RuntimeError(code_pb2.INVALID_ARGUMENT, message)
 
 
 def find_table(p4info: P4Info, table_id: int) -> TableSpec:
