@@ -11,7 +11,7 @@ from p4reduce_native.compile import compile_shared
 from p4reduce_native.library import CSRC, load
 from p4reduce_native.loop import NativeEntry
 from p4reduce_switch.pipeline import PipelineStats
-from p4reduce_switch.timers import Timers
+from p4reduce_switch.state.timers import Timers
 
 TEXT = r"""
 /* What the first byte of the payload says is done: 'w': as by a wire, to port 3 - p; 'c': to the
