@@ -7,7 +7,7 @@ SHELL := /bin/bash
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 READY  := $(VENV)/.ready
-PACKAGES := worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab model/p4reduce_model
+PACKAGES := native/p4reduce_native worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab model/p4reduce_model
 SCRIPTS := bench bench/wide_words experiments tools examples
 
 # What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, BW=Mbit/s; `make run` also

@@ -13,6 +13,7 @@ import logging
 import os
 import select
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from .ports import MAX_FRAME_BYTES, Poller, PortError, PortSpec, PortStats
 from .ports_batch import FrameBatches
 from .ports_queue import EgressQueue
 
-__all__ = ["UnixPort", "prepare_socket_path"]
+__all__ = ["UnixListener", "UnixPort", "pending_events", "prepare_socket_path"]
 
 log = logging.getLogger(__name__)
 
@@ -62,27 +63,20 @@ def prepare_socket_path(path: Path, kind: socket.SocketKind) -> None:
     raise OSError(errno.EADDRINUSE, "another process listens there", str(path))
 
 
-class UnixPort:
-    """See the module. Opened by the constructor; `close` removes the socket file.
+class UnixListener(ABC):
+    """What every port on a Unix socket does in Python: the socket file, and whose turn it is.
 
     Raises:
         PortError: the path is in use, not writable or too long, or its directory is missing.
     """
 
-    def __init__(self, spec: PortSpec, batches: FrameBatches) -> None:
+    def __init__(self, spec: PortSpec) -> None:
         assert spec.socket_path is not None
         self.number = spec.number
         self.description = str(spec)
-        self.stats = PortStats()
         self._path = spec.socket_path
-        self._batches = batches
         self._poller: Poller | None = None
-        self._on_frames: Callable[[], None] = _nothing
         self._peer: socket.socket | None = None
-        self._gone = False
-        self._egress = EgressQueue(
-            batches, self.stats, max_bytes=MAX_FRAME_BYTES, set_events=self._set_events
-        )
         try:
             prepare_socket_path(self._path, socket.SOCK_SEQPACKET)
             self._listener = _listen(self._path)
@@ -98,10 +92,87 @@ class UnixPort:
     def has_carrier(self) -> bool:
         return True  # as a link on which nobody has been heard yet
 
-    def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
+    def close(self) -> None:
+        if self._peer is not None:
+            self._disconnect("is cut off: the switch stops")
+        if self._poller is not None:
+            self._poller.unwatch(self._listener.fileno())
+        self._listener.close()
+        with contextlib.suppress(OSError):
+            if self._path.stat().st_ino == self._inode:
+                self._path.unlink()
+
+    # -- In the data plane's thread --------------------------------------------------------------
+
+    @abstractmethod
+    def _connected(self, peer: socket.socket) -> None:
+        """Begin to serve a peer."""
+
+    @abstractmethod
+    def _look_again(self, peer: socket.socket) -> None:
+        """Handle what the peer did since it was served; it may have hung up."""
+
+    @abstractmethod
+    def _disconnecting(self, peer: socket.socket) -> None:
+        """Stop serving a peer, which is about to be closed."""
+
+    def _accept_from(self, poller: Poller) -> None:
         self._poller = poller
-        self._on_frames = on_frames
         poller.watch(self._listener.fileno(), select.EPOLLIN, self._on_connection)
+
+    def _on_connection(self, events: int) -> None:
+        try:
+            peer, _ = self._listener.accept()
+        except OSError as error:
+            log.warning("port %s: cannot accept a peer: %s", self.description, error.strerror)
+            return
+        if self._peer is not None:
+            # The peer so far may have hung up in the same turn.
+            self._look_again(self._peer)
+        if self._peer is not None:
+            log.warning(
+                "port %s: refused a second peer (%s); the port has one already (%s)",
+                self.description,
+                _credentials(peer),
+                _credentials(self._peer),
+            )
+            peer.close()
+            return
+        peer.setblocking(False)
+        _grow_buffers(peer)
+        self._peer = peer
+        self._connected(peer)
+        log.info("port %s is up: peer is %s", self.description, _credentials(peer))
+
+    def _disconnect(self, why: str) -> None:
+        peer, self._peer = self._peer, None
+        if peer is None:
+            return
+        self._disconnecting(peer)
+        peer.close()
+        log.info("port %s is down: its peer %s", self.description, why)
+
+
+class UnixPort(UnixListener):
+    """See the module. Opened by the constructor; `close` removes the socket file.
+
+    Raises:
+        PortError: the path is in use, not writable or too long, or its directory is missing.
+    """
+
+    def __init__(self, spec: PortSpec, batches: FrameBatches) -> None:
+        super().__init__(spec)
+        self.stats = PortStats()
+        self._batches = batches
+        self._on_frames: Callable[[], None] = _nothing
+        self._gone = False
+        self._egress = EgressQueue(
+            batches, self.stats, max_bytes=MAX_FRAME_BYTES, set_events=self._set_events
+        )
+
+    def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
+        self._on_frames = on_frames
+        self._accept_from(poller)
 
     def receive(self) -> Sequence[bytes]:
         if self._peer is None:
@@ -133,43 +204,20 @@ class UnixPort:
     def flush(self) -> None:
         """Nothing is buffered that has to be written."""
 
-    def close(self) -> None:
-        if self._peer is not None:
-            self._disconnect("is cut off: the switch stops")
-        if self._poller is not None:
-            self._poller.unwatch(self._listener.fileno())
-        self._listener.close()
-        with contextlib.suppress(OSError):
-            if self._path.stat().st_ino == self._inode:
-                self._path.unlink()
-
     # -- In the data plane's thread --------------------------------------------------------------
 
-    def _on_connection(self, events: int) -> None:
-        try:
-            peer, _ = self._listener.accept()
-        except OSError as error:
-            log.warning("port %s: cannot accept a peer: %s", self.description, error.strerror)
-            return
-        if self._peer is not None:
-            # The peer so far may have hung up in the same turn.
-            self._on_events(_pending_events(self._peer))
-        if self._peer is not None:
-            log.warning(
-                "port %s: refused a second peer (%s); the port has one already (%s)",
-                self.description,
-                _credentials(peer),
-                _credentials(self._peer),
-            )
-            peer.close()
-            return
-        peer.setblocking(False)
-        _grow_buffers(peer)
-        self._peer = peer
+    def _connected(self, peer: socket.socket) -> None:
         self._gone = False
         assert self._poller is not None
         self._poller.watch(peer.fileno(), select.EPOLLIN | select.EPOLLRDHUP, self._on_events)
-        log.info("port %s is up: peer is %s", self.description, _credentials(peer))
+
+    def _look_again(self, peer: socket.socket) -> None:
+        self._on_events(pending_events(peer))
+
+    def _disconnecting(self, peer: socket.socket) -> None:
+        self._egress.clear()
+        if self._poller is not None:
+            self._poller.unwatch(peer.fileno())
 
     def _on_events(self, events: int) -> None:
         if events & select.EPOLLOUT and self._peer is not None:
@@ -185,22 +233,12 @@ class UnixPort:
     def _has_gone(self) -> bool:
         """Whether the peer hung up, be it since epoll was asked."""
         if not self._gone and self._peer is not None:
-            self._gone = bool(_pending_events(self._peer) & _GONE)
+            self._gone = bool(pending_events(self._peer) & _GONE)
         return self._gone
 
     def _set_events(self, events: int) -> None:
         if self._peer is not None and self._poller is not None:
             self._poller.change(self._peer.fileno(), events | select.EPOLLRDHUP)
-
-    def _disconnect(self, why: str) -> None:
-        peer, self._peer = self._peer, None
-        if peer is None:
-            return
-        self._egress.clear()
-        if self._poller is not None:
-            self._poller.unwatch(peer.fileno())
-        peer.close()
-        log.info("port %s is down: its peer %s", self.description, why)
 
 
 def _nothing() -> None:
@@ -226,7 +264,8 @@ def _grow_buffers(peer: socket.socket) -> None:
         peer.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
 
 
-def _pending_events(peer: socket.socket) -> int:
+def pending_events(peer: socket.socket) -> int:
+    """What epoll would tell of a peer now."""
     poll = select.poll()
     poll.register(peer, select.POLLIN | select.POLLRDHUP)
     return sum(events for _, events in poll.poll(0))

@@ -2,8 +2,8 @@
 """The P4Runtime server: the gRPC service over one data plane.
 
 Implements P4Runtime 1.4.1. Requests of all clients are serialised by one lock; what touches tables
-runs in the data plane's thread between two packets (`DataPlane.run`), so neither needs locks of its
-own and every update is atomic for packets.
+runs in the data plane's thread between two packets (`DataPlaneThread.run`), so neither needs locks
+of its own and every update is atomic for packets.
 
 Where the specification leaves a choice this does as BMv2's server: registers are out of reach, ids
 of multicast groups end at 32767, the default entries of all tables can be read at once, a device
@@ -37,7 +37,7 @@ from .server_errors import P4RuntimeError, abort, abort_batch
 from .server_idle import idle_message
 
 if TYPE_CHECKING:
-    from .dataplane import DataPlane
+    from .dataplane_thread import DataPlaneThread
     from .server_packets import PacketCodec
 
 __all__ = ["API_VERSION", "BindError", "P4RuntimeServer"]
@@ -84,7 +84,7 @@ class P4RuntimeServer:
 
     def __init__(
         self,
-        dataplane: DataPlane,
+        dataplane: DataPlaneThread,
         *,
         device_id: int = 1,
         on_pipeline: Callable[[ForwardingConfig], None] | None = None,
