@@ -106,7 +106,7 @@ class ActionWriter:
             writer.line(f"{name} = {self._expressions.scalar(value, kind)};")
             return
         limbs = limbs_of(field.width)
-        text = self._expressions.wide.text(value, limbs).replace("§", "i")
+        text = self._expressions.wide.text(value, limbs, bare=True).replace("§", "i")
         writer.limbs(limbs, f"{name}[i] = {text};")
         self._context.function.flow.write(field)
 

@@ -100,6 +100,8 @@ class Expressions:
         """The text of a value as a type of up to 128 bits that holds it."""
         if value.is_constant:
             return literal(value.low, kind)
+        if value.kind == kind:
+            return value.text
         return self._wrapped(value, kind)
 
     def named(self, value: Value, stem: str) -> Value:
@@ -212,8 +214,10 @@ class Expressions:
         kind, limbs = kind_for(low, high), limbs_for(low, high)
         if kind == "wide":
             return self.wide.choice(condition, left, right, limbs, (low, high), ones)
-        left_text, right_text = self.scalar(left, kind), self.scalar(right, kind)
-        return make(kind, f"{condition} ? {left_text} : {right_text}", low, high, ones)
+        texts = [
+            literal(v.low, kind) if v.is_constant else self._wrapped(v, kind) for v in (left, right)
+        ]
+        return make(kind, f"{condition} ? {texts[0]} : {texts[1]}", low, high, ones)
 
     def _binary(self, expr: ir.Binary, modulo: int | None) -> Value:
         op = expr.op
@@ -453,6 +457,8 @@ class Expressions:
         if isinstance(expr, ir.Unary) and expr.op == "d2b":
             if isinstance(expr.operand, ir.Valid):
                 return self._context.valid(expr.operand.header)
+            if isinstance(expr.operand, ir.Unary) and expr.operand.op == "b2d":
+                return self._condition(expr.operand.operand)
             return self.compare("!=", self.data(expr.operand), constant(0))
         if isinstance(expr, ir.Unary):
             return f"!{_paren(self.condition(expr.operand))}"

@@ -24,14 +24,17 @@ class Wide:
 
     # -- From and to -------------------------------------------------------------------------------
 
-    def text(self, value: Value, limbs: int) -> str:
-        """Text with § that gives each of `limbs` limbs; modulo what they hold."""
+    def text(self, value: Value, limbs: int, *, bare: bool = False) -> str:
+        """Text with § that gives each of `limbs` limbs; modulo what they hold.
+
+        `bare`: it needs no parentheses where it goes.
+        """
         if value.is_constant:
             return self._context.wide_constant(value.low, limbs)
         if value.kind == "wide" and value.limbs >= limbs:
             if len(value.text) > _LONGEST_TEXT:
                 return self.array(value, value.limbs).text
-            return value.at()
+            return value.text if bare else value.at()
         return self._extended(value, limbs).text
 
     def array(self, value: Value, limbs: int) -> Value:
