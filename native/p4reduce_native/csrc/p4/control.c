@@ -58,6 +58,10 @@ bool p4r_set_session(struct p4r_common *common, uint32_t session, uint32_t count
 
 /* -- Everything else ------------------------------------------------------------------------------ */
 
+uint64_t p4r_meter_color(struct p4r_meter *meter, uint32_t size, uint64_t now_ns) {
+    return p4r_meter_execute(meter, size, now_ns);
+}
+
 void p4r_seed(struct p4r_common *common, const uint64_t *seed) {
     memcpy(common->random.state, seed, sizeof common->random.state);
     common->random.state[0] |= 1;

@@ -40,6 +40,8 @@ bool p4r_set_session(struct p4r_common *common, uint32_t session, uint32_t count
 
 /* -- Everything else ------------------------------------------------------------------------------ */
 
+/* The colour that a meter gives a packet of `size` bytes. */
+uint64_t p4r_meter_color(struct p4r_meter *meter, uint32_t size, uint64_t now_ns);
 void p4r_seed(struct p4r_common *common, const uint64_t *seed);
 void p4r_set_start(struct p4r_common *common, uint64_t start_ns);
 /* The words of the events that wait; they are gone with the next call or the next frame. */

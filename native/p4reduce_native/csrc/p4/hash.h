@@ -48,7 +48,8 @@ static P4R_UNUSED void p4r_put_end(struct p4r_bits *bits, const uint8_t *more, s
     if (bits->pending_bits)
         bits->bytes[bits->used++] = (uint8_t)(bits->pending << (8 - bits->pending_bits));
     bits->pending = bits->pending_bits = 0;
-    memcpy(bits->bytes + bits->used, more, length);
+    if (length)
+        memcpy(bits->bytes + bits->used, more, length);
     bits->used += length;
 }
 
