@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from .. import program as ir
-from ..clone_sessions import MAX_SESSION_ID
-from ..codegen_context import Stage
-from ..codegen_usage import ASSIGNING
-from ..program import FieldRef
-from .checksums import write_hash
-from .context import Context
-from .expressions import Expressions
-from .values import Value, constant, kind_of_width, limbs_of, make
+from p4reduce_switch.codegen_c.checksums import write_hash
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width, limbs_of, make
+from p4reduce_switch.codegen_python.context import Stage
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import FieldRef
+from p4reduce_switch.program.usage import ASSIGNING
+from p4reduce_switch.state.clone_sessions import MAX_SESSION_ID
 
 __all__ = ["ActionWriter"]
 
@@ -257,9 +257,7 @@ class ActionWriter:
             self._context.writer.line(f"program->{name}.packets[{at}]++;")
             self._context.writer.line(f"program->{name}.bytes[{at}] += size;")
 
-    def _index(
-        self, index: ir.Expr, size: int
-    ) -> tuple[str, AbstractContextManager[None]]:
+    def _index(self, index: ir.Expr, size: int) -> tuple[str, AbstractContextManager[None]]:
         """A cell of an array; a cell that is not there is neither read nor written."""
         at, test = self._cell(index, size)
         if not test:
@@ -412,7 +410,9 @@ class ActionWriter:
         context, expressions = self._context, self._expressions
         low_value, high_value = expressions.data(low), expressions.data(high)
         least, most = min(low_value.low, 0), max(high_value.high, 0)
-        limbs = limbs_of(max(least.bit_length(), most.bit_length(), low_value.high.bit_length()) + 1)
+        limbs = limbs_of(
+            max(least.bit_length(), most.bit_length(), low_value.high.bit_length()) + 1
+        )
         test = expressions.compare("<=", low_value, high_value)
         skipped = context.function.flow.fork()
         with context.writer.block(f"if ({test})"):
@@ -458,7 +458,7 @@ class ActionWriter:
 
 
 def raise_wide(field: FieldRef) -> None:
-    from .errors import NotNativeError
+    from p4reduce_switch.codegen_c.errors import NotNativeError
 
     raise NotNativeError(f"the range of the hash in {field} is more than 64 bits")
 
@@ -469,7 +469,10 @@ def write_event(
     """Leave something for Python, with values."""
     writer = context.writer
     shapes = [
-        (max(value.limbs, 1) if value.kind == "wide" else 2 if "128" in value.kind else 1, value.low < 0)
+        (
+            max(value.limbs, 1) if value.kind == "wide" else 2 if "128" in value.kind else 1,
+            value.low < 0,
+        )
         for value in values
     ]
     number = context.event(kind, text, shapes)

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from .. import program as ir
-from ..codegen_controls import post_dominators, topological_order
-from ..program import FieldRef
-from .actions import ActionWriter
-from .checksums import write_hash
-from .context import Context
-from .expressions import Expressions
-from .flow import State
-from .keys import write_key
-from .values import Value, constant, kind_of_width, limbs_of, make
+from p4reduce_switch.codegen_c.actions import ActionWriter
+from p4reduce_switch.codegen_c.checksums import write_hash
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.flow import State
+from p4reduce_switch.codegen_c.keys import write_key
+from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width, limbs_of, make
+from p4reduce_switch.codegen_python.controls import post_dominators, topological_order
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import FieldRef
 
 __all__ = ["write_control"]
 
@@ -132,8 +132,10 @@ class _Writer:
         said = [line for line in inner if line[0] == depth + 1 and line[1].startswith("/* ")]
         body = [line for line in inner if line not in said[:1]] if said[:1] == inner[:1] else inner
         heads = [text for level, text in body if level == depth + 1]
-        chain = bool(body) and body[0][1].startswith("if (") and all(
-            text == "}" or text.startswith("else") for text in heads[1:]
+        chain = (
+            bool(body)
+            and body[0][1].startswith("if (")
+            and all(text == "}" or text.startswith("else") for text in heads[1:])
         )
         if not chain:
             writer.put(lines)

@@ -7,15 +7,15 @@ that was extracted until then in place.
 
 from __future__ import annotations
 
-from .. import program as ir
-from ..codegen_usage import StageUsage
-from ..program import FieldRef
-from .actions import ActionWriter
-from .context import Context
-from .expressions import Expressions
-from .keys import write_key
-from .layout import load_bits, load_header
-from .values import constant, kind_of_width, limbs_of, make
+from p4reduce_switch.codegen_c.actions import ActionWriter
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.keys import write_key
+from p4reduce_switch.codegen_c.layout import load_bits, load_header
+from p4reduce_switch.codegen_c.values import constant, kind_of_width, limbs_of, make
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import FieldRef
+from p4reduce_switch.program.usage import StageUsage
 
 __all__ = ["write_parser"]
 
@@ -32,9 +32,7 @@ class _Parser:
         self._actions = ActionWriter(context, expressions, "parser", [])
         self._error = context.intrinsic("parser_error")
         self._parser = context.program.parser
-        self._labels = {
-            name: f"state_{number}" for number, name in enumerate(self._parser.states)
-        }
+        self._labels = {name: f"state_{number}" for number, name in enumerate(self._parser.states)}
 
     def write(self) -> None:
         writer = self._context.writer
@@ -75,9 +73,12 @@ class _Parser:
             if header.is_metadata or name in headers:
                 continue
             wide = [
-                f for f in context.variables(header)
-                if kind_of_width(f.width) == "wide" and f not in disturbed
-                and f not in flow.zeroed and f in context.function.fields
+                f
+                for f in context.variables(header)
+                if kind_of_width(f.width) == "wide"
+                and f not in disturbed
+                and f not in flow.zeroed
+                and f in context.function.fields
             ]
             if not wide:
                 continue
@@ -214,7 +215,9 @@ class _Parser:
         header = context.program.headers[op.header]
         assert header.tail is not None
         skip = self._bits(op.bits)
-        with writer.block(f"if (size - at < {header.size} || (uint64_t){skip} / 8 > size - at - {header.size})"):
+        with writer.block(
+            f"if (size - at < {header.size} || (uint64_t){skip} / 8 > size - at - {header.size})"
+        ):
             self._fail("PacketTooShort")
         with writer.block(f"if ((uint64_t){skip} / 8 + {header.size} > {op.most})"):
             self._fail("HeaderTooShort")

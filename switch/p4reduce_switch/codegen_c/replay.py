@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .. import program as ir
-from ..header_stacks import STACKS
-from ..program import FieldRef
-from .actions import ActionWriter
-from .context import Context
-from .expressions import Expressions
-from .values import C_TYPES, Value, constant, kind_of_width, limbs_of, make
+from p4reduce_switch.codegen_c.actions import ActionWriter
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.values import C_TYPES, Value, constant, kind_of_width, limbs_of, make
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.header_stacks import STACKS
+from p4reduce_switch.program.ir import FieldRef
 
 __all__ = [
     "OF_HEADERS",
@@ -72,9 +72,7 @@ def store_member(
     context.writer.limbs(limbs, f"{member}[i] = {text};")
 
 
-def set_kept(
-    context: Context, actions: ActionWriter, field: FieldRef, member: str
-) -> None:
+def set_kept(context: Context, actions: ActionWriter, field: FieldRef, member: str) -> None:
     """Set a field to what a struct's member has."""
     kind = kind_of_width(field.width, field.signed)
     low, high = 0, (1 << field.width) - 1
