@@ -78,7 +78,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
     "p4r_loop_add_packet_port": (_pointer, _pointer, _u32, _u32, _int),
     "p4r_loop_set_program": (None, _pointer, _pointer, _pointer, _pointer),
     "p4r_loop_set_callback": (None, _pointer, _FRAMES_CALLBACK),
-    "p4r_loop_serve": (None, _pointer, _pointer, _u32),
+    "p4r_loop_hear_out": (None, _pointer, _pointer),
     "p4r_loop_inject": (None, _pointer, _u32, ctypes.c_char_p, _u32),
     "p4r_loop_emit": (None, _pointer, _u32, ctypes.c_char_p, _u32),
     "p4r_loop_flush": (None, _pointer),
@@ -128,7 +128,8 @@ class LoopPort:
         return self._handle
 
     def attach(self, fd: int) -> None:
-        """Let frames through `fd`, which stays the caller's.
+        """Let frames through `fd`: a Unix peer's is the port's from now on, also if this fails;
+        an interface's stays the caller's.
 
         Raises:
             OSError: it cannot be watched.
@@ -136,7 +137,7 @@ class LoopPort:
         _checked(self._library.p4r_port_attach(self._handle, fd))
 
     def detach(self) -> None:
-        """Stop using the descriptor. What waits to be sent is counted and dropped."""
+        """Stop using the descriptor, if there is one; what waits to be sent is dropped."""
         if self._handle is not None:
             self._library.p4r_port_detach(self._handle)
 
@@ -232,9 +233,9 @@ class Loop:
             raise OSError(code, os.strerror(code))
         return reasons
 
-    def serve(self, port: LoopPort, events: int) -> None:
-        """Serve one port now, as if epoll had told `events` of it."""
-        self._library.p4r_loop_serve(self._handle, port.handle, events)
+    def hear_out(self, port: LoopPort) -> None:
+        """If the peer has hung up, take in what it has sent, and let it go."""
+        self._library.p4r_loop_hear_out(self._handle, port.handle)
 
     def inject(self, port: int, frame: bytes) -> None:
         """Run a frame as if it had come in at `port`."""
@@ -245,7 +246,7 @@ class Loop:
         self._library.p4r_loop_emit(self._handle, port, frame, len(frame))
 
     def flush(self) -> None:
-        """Send what `serve`, `inject` and `emit` have queued; `run` does so by itself."""
+        """Send what `inject` and `emit` have queued; `run` does so by itself."""
         self._library.p4r_loop_flush(self._handle)
 
     def flush_captures(self) -> None:

@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 
-from .dataplane_thread import DataPlaneStats, DataPlaneThread
-from .ports import Handler, Port
+from p4reduce_switch.dataplane_thread import DataPlaneStats, DataPlaneThread
+from p4reduce_switch.ports.port import Handler, Port
 
 __all__ = ["DataPlane", "DataPlaneStats"]
 

@@ -13,15 +13,15 @@ from typing import Literal, TypeVar
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
 
-from .dataplane import DataPlane
-from .dataplane_thread import DataPlaneThread
-from .native_dataplane import NativeDataPlane
-from .native_ports import NativePacketPort, NativePort, NativeUnixPort
-from .ports import OpenPort, Port, PortSpec
-from .ports_batch import FrameBatches
-from .ports_packet import PacketPort
-from .ports_pcap import CapturedPort
-from .ports_unix import UnixPort
+from p4reduce_switch.dataplane import DataPlane
+from p4reduce_switch.dataplane_thread import DataPlaneThread
+from p4reduce_switch.native_dataplane import NativeDataPlane
+from p4reduce_switch.ports.batch import FrameBatches
+from p4reduce_switch.ports.native import NativePacketPort, NativePort, NativeUnixPort
+from p4reduce_switch.ports.packet import PacketPort
+from p4reduce_switch.ports.pcap import CapturedPort
+from p4reduce_switch.ports.port import OpenPort, Port, PortSpec
+from p4reduce_switch.ports.unix import UnixPort
 
 __all__ = ["Engine", "open_data_plane"]
 

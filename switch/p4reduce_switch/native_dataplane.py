@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from p4reduce_native.loop import Loop, NativeEntry, Reason
 
-from .dataplane_thread import DataPlaneThread
-from .ports import Handler
+from p4reduce_switch.dataplane_thread import DataPlaneThread
+from p4reduce_switch.ports.port import Handler
 
 if TYPE_CHECKING:
-    from .native_ports import NativePort
-    from .pipeline import Pipeline
+    from p4reduce_switch.pipeline import Pipeline
+    from p4reduce_switch.ports.native import NativePort
 
 __all__ = ["NativeDataPlane"]
 

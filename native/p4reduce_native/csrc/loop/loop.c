@@ -34,7 +34,7 @@ struct p4r_loop {
     int ready_count;
     struct epoll_event ready[EVENTS]; /* for Python */
     struct p4r_port *ports[PORTS];
-    struct p4r_batch batch;
+    struct p4r_messages messages;
 };
 
 /* -- A frame's way -------------------------------------------------------------------------------*/
@@ -68,18 +68,25 @@ static void process(struct p4r_loop *loop, uint32_t port, const struct p4r_frame
     }
 }
 
-void p4r_loop_serve(struct p4r_loop *loop, struct p4r_port *port, uint32_t events)
+/* First what waits to leave, then what came: so no wake-up of a link is lost. */
+static void serve(struct p4r_loop *loop, struct p4r_port *port)
 {
     struct p4r_frame frames[P4R_BATCH];
-    if (events & EPOLLOUT)
+    if (port->blocked)
         p4r_port_flush(port);
-    if (events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR))
-        port->gone = 1;
-    if (port->fd < 0 || !(events & ~(uint32_t)EPOLLOUT))
+    if (port->fd < 0)
         return;
-    const int count = p4r_port_receive(port, &loop->batch, frames);
+    const int count = p4r_port_receive(port, &loop->messages, frames);
     if (count > 0)
         process(loop, port->number, frames, count);
+    p4r_port_watch(port);
+}
+
+void p4r_loop_hear_out(struct p4r_loop *loop, struct p4r_port *port)
+{
+    while (p4r_port_has_hung_up(port))
+        serve(loop, port);
+    p4r_loop_flush(loop);
 }
 
 /* -- The loop ------------------------------------------------------------------------------------*/
@@ -92,6 +99,7 @@ void p4r_loop_flush(struct p4r_loop *loop)
         port->is_dirty = 0;
         if (!port->blocked)
             p4r_port_flush(port);
+        p4r_port_watch(port);
     }
 }
 
@@ -116,7 +124,7 @@ static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
                 loop->reasons |= P4R_LOOP_WOKEN;
             break;
         case OF_PORT:
-            p4r_loop_serve(loop, loop->ports[which], events[i].events);
+            serve(loop, loop->ports[which]);
             break;
         default:
             loop->ready[loop->ready_count++] = events[i];
@@ -228,10 +236,10 @@ int p4r_loop_watch(struct p4r_loop *loop, int operation, int fd, uint32_t events
     return watch(loop, operation, fd, events, OF_PYTHON, (uint32_t)fd);
 }
 
-int p4r_loop_watch_port(struct p4r_loop *loop, struct p4r_port *port, int operation, int fd,
+int p4r_loop_watch_port(struct p4r_loop *loop, struct p4r_port *port, int operation,
                         uint32_t events)
 {
-    return watch(loop, operation, fd, events, OF_PORT, port->number);
+    return watch(loop, operation, port->fd, events, OF_PORT, port->number);
 }
 
 void p4r_loop_mark_dirty(struct p4r_loop *loop, struct p4r_port *port)
@@ -256,7 +264,7 @@ struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port)
     loop->wake_fd = wake_fd;
     loop->cpu_port = cpu_port;
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (loop->epoll_fd < 0 || p4r_batch_init(&loop->batch) != 0 ||
+    if (loop->epoll_fd < 0 || p4r_messages_init(&loop->messages) != 0 ||
         watch(loop, EPOLL_CTL_ADD, wake_fd, EPOLLIN, OF_WAKE_FD, 0) != 0) {
         p4r_loop_free(loop);
         return NULL;
@@ -269,7 +277,7 @@ void p4r_loop_free(struct p4r_loop *loop)
     for (int i = 0; i < PORTS; i++)
         if (loop->ports[i] != NULL)
             p4r_port_free(loop->ports[i]);
-    p4r_batch_free(&loop->batch);
+    p4r_messages_free(&loop->messages);
     p4r_packet_ins_free(&loop->packet_ins);
     if (loop->epoll_fd >= 0)
         close(loop->epoll_fd);

@@ -53,8 +53,8 @@ void p4r_loop_set_callback(struct p4r_loop *loop, p4r_frames_callback callback);
  * Returns reasons. */
 uint32_t p4r_loop_run(struct p4r_loop *loop, uint64_t deadline_ns);
 
-/* Serves one port now, as if epoll had told `events`. */
-void p4r_loop_serve(struct p4r_loop *loop, struct p4r_port *port, uint32_t events);
+/* If a port's peer has hung up, takes in what it has sent and lets it go. */
+void p4r_loop_hear_out(struct p4r_loop *loop, struct p4r_port *port);
 
 /* Runs one frame as if it had come in at `port`. */
 void p4r_loop_inject(struct p4r_loop *loop, uint32_t port, const uint8_t *frame, uint32_t length);

@@ -9,7 +9,7 @@ struct p4r_loop;
 struct p4r_port;
 
 /* 0 or minus an errno. */
-int p4r_loop_watch_port(struct p4r_loop *loop, struct p4r_port *port, int operation, int fd,
+int p4r_loop_watch_port(struct p4r_loop *loop, struct p4r_port *port, int operation,
                         uint32_t events);
 /* The port is flushed at the end of the turn. */
 void p4r_loop_mark_dirty(struct p4r_loop *loop, struct p4r_port *port);

@@ -2,6 +2,7 @@
 #include "loop/port.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 
@@ -32,11 +33,15 @@ void p4r_port_free(struct p4r_port *port)
 
 int p4r_port_attach(struct p4r_port *port, int fd)
 {
-    const int error = p4r_loop_watch_port(port->loop, port, EPOLL_CTL_ADD, fd, port->kind->events);
-    if (error == 0) {
-        port->fd = fd;
-        port->gone = 0;
-        port->blocked = 0;
+    int error = port->kind->attach(port, fd);
+    if (error != 0)
+        return error;
+    port->watched = port->kind->events(port, 0);
+    port->blocked = 0;
+    error = p4r_loop_watch_port(port->loop, port, EPOLL_CTL_ADD, port->watched);
+    if (error != 0) {
+        port->kind->detach(port);
+        port->fd = -1;
     }
     return error;
 }
@@ -52,8 +57,26 @@ void p4r_port_detach(struct p4r_port *port)
     if (port->fd < 0)
         return;
     drop_queue(port);
-    p4r_loop_watch_port(port->loop, port, EPOLL_CTL_DEL, port->fd, 0);
+    p4r_loop_watch_port(port->loop, port, EPOLL_CTL_DEL, 0);
+    port->kind->detach(port);
     port->fd = -1;
+}
+
+void p4r_port_watch(struct p4r_port *port)
+{
+    if (port->fd < 0)
+        return;
+    const uint32_t events = port->kind->events(port, port->blocked);
+    if (events != port->watched)
+        p4r_loop_watch_port(port->loop, port, EPOLL_CTL_MOD, events);
+    port->watched = events;
+}
+
+int p4r_port_has_hung_up(const struct p4r_port *port)
+{
+    struct pollfd now = {.fd = port->fd, .events = POLLRDHUP};
+    return port->fd >= 0 && poll(&now, 1, 0) == 1 &&
+           (now.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
 }
 
 static void tell(struct p4r_port *port, enum p4r_port_news news, int error)
@@ -63,19 +86,15 @@ static void tell(struct p4r_port *port, enum p4r_port_news news, int error)
     p4r_loop_has_news(port->loop);
 }
 
-static void go_down(struct p4r_port *port, int error)
+static void fail(struct p4r_port *port, int error)
 {
-    p4r_port_detach(port);
-    tell(port, P4R_NEWS_DOWN, error);
-}
-
-static void set_blocked(struct p4r_port *port, int blocked)
-{
-    if (port->blocked == blocked)
-        return;
-    port->blocked = blocked;
-    const uint32_t events = port->kind->events | (blocked ? EPOLLOUT : 0);
-    p4r_loop_watch_port(port->loop, port, EPOLL_CTL_MOD, port->fd, events);
+    if (port->kind->ends_by_error) {
+        p4r_port_detach(port);
+        tell(port, P4R_NEWS_DOWN, error);
+    } else {
+        drop_queue(port);
+        port->blocked = 0;
+    }
 }
 
 /* Keeps the frames of allowed length, in place. */
@@ -98,13 +117,12 @@ static int sort_out(struct p4r_port *port, struct p4r_frame *frames, int count)
     return kept;
 }
 
-int p4r_port_receive(struct p4r_port *port, struct p4r_batch *batch, struct p4r_frame *frames)
+int p4r_port_receive(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames)
 {
-    int at_end = 0;
-    int count = port->kind->receive(port, batch, frames, &at_end);
+    int count = port->kind->receive(port, messages, frames);
     if (count < 0) {
         if (port->kind->ends_by_error)
-            go_down(port, -count);
+            fail(port, -count);
         else
             tell(port, P4R_NEWS_ERROR, -count);
         return 0;
@@ -113,8 +131,6 @@ int p4r_port_receive(struct p4r_port *port, struct p4r_batch *batch, struct p4r_
     if (port->capture != NULL)
         for (int i = 0; i < count; i++)
             p4r_capture_write(port->capture, frames[i].bytes, frames[i].length);
-    if (at_end)
-        go_down(port, 0);
     return count;
 }
 
@@ -157,20 +173,16 @@ void p4r_port_flush(struct p4r_port *port)
             port->stats.tx_frames += (uint64_t)sent;
             port->stats.tx_bytes += p4r_queue_pop(&port->queue, (uint32_t)sent);
         } else if (is_full(-sent)) {
-            set_blocked(port, 1);
+            port->blocked = 1;
             return;
         } else if (sent == -EMSGSIZE || sent == -EINVAL) {
             port->stats.tx_too_long++;
             p4r_queue_pop(&port->queue, 1);
         } else if (sent == -EINTR) {
             continue;
-        } else if (port->kind->ends_by_error) {
-            go_down(port, -sent);
-            return;
         } else {
-            drop_queue(port); /* reported when the kernel tells it to a receive */
+            fail(port, -sent); /* an interface's trouble is told when a receive hears of it */
         }
     }
-    if (port->fd >= 0)
-        set_blocked(port, 0);
+    port->blocked = 0;
 }

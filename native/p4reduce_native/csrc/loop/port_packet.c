@@ -4,21 +4,38 @@
 
 #include "loop/port.h"
 
-static int take_in(struct p4r_port *port, struct p4r_batch *batch, struct p4r_frame *frames,
-                   int *at_end)
+static int attach(struct p4r_port *port, int fd)
 {
-    (void)at_end;
-    return p4r_batch_receive_packets(batch, port->fd, frames);
+    port->fd = fd;
+    return 0;
+}
+
+static void detach(struct p4r_port *port)
+{
+    (void)port; /* Python closes the socket */
+}
+
+static int take_in(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames)
+{
+    return p4r_messages_receive(messages, port->fd, frames);
 }
 
 static int send_out(struct p4r_port *port, const struct p4r_frame *frames, int count)
 {
-    return p4r_batch_send(port->fd, frames, count);
+    return p4r_messages_send(port->fd, frames, count);
+}
+
+static uint32_t events(const struct p4r_port *port, int frames_wait)
+{
+    (void)port;
+    return frames_wait ? EPOLLIN | EPOLLOUT : EPOLLIN;
 }
 
 const struct p4r_port_kind p4r_packet_port = {
+    .attach = attach,
+    .detach = detach,
     .receive = take_in,
     .send = send_out,
-    .events = EPOLLIN,
+    .events = events,
     .ends_by_error = 0,
 };

@@ -1,43 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One peer on a Unix socket of type SEQPACKET, one message per frame. */
-#include <poll.h>
+/* One peer on a Unix socket of type SEQPACKET, by whatever link it agrees to. */
+#include <errno.h>
 #include <sys/epoll.h>
 
+#include "link/link.h"
 #include "loop/port.h"
 
-static int has_gone(struct p4r_port *port)
+static int attach(struct p4r_port *port, int fd)
 {
-    /* It may have hung up since epoll was asked. */
-    struct pollfd now = {.fd = port->fd, .events = POLLIN | POLLRDHUP};
-    if (!port->gone && poll(&now, 1, 0) > 0)
-        port->gone = (now.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
-    return port->gone;
+    port->link = p4r_link_accept(fd, P4R_LINK_CAN_BATCH | P4R_LINK_CAN_SHARED, 0);
+    if (port->link == NULL)
+        return -ENOMEM;
+    port->fd = p4r_link_fd(port->link);
+    return 0;
 }
 
-static int take_in(struct p4r_port *port, struct p4r_batch *batch, struct p4r_frame *frames,
-                   int *at_end)
+static void detach(struct p4r_port *port)
 {
-    int count = p4r_batch_receive(batch, port->fd, frames);
-    /* An empty message and the end look the same, but for the hang-up. */
-    int empty = count == 0;
-    for (int i = 0; i < count; i++)
-        empty |= frames[i].length == 0;
-    if (count < 0 || !empty || !has_gone(port))
-        return count;
-    while (count > 0 && frames[count - 1].length == 0)
-        count--;
-    *at_end = 1;
+    p4r_link_free(port->link);
+    port->link = NULL;
+}
+
+static int take_in(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames)
+{
+    (void)messages; /* a link has its own memory */
+    const struct p4r_link_counts *counts = p4r_link_counts(port->link);
+    const uint64_t too_short = counts->rx_too_short, too_long = counts->rx_too_long;
+    const int count = p4r_link_receive(port->link, frames, P4R_BATCH);
+    port->stats.rx_too_short += counts->rx_too_short - too_short;
+    port->stats.rx_too_long += counts->rx_too_long - too_long;
     return count;
 }
 
 static int send_out(struct p4r_port *port, const struct p4r_frame *frames, int count)
 {
-    return p4r_batch_send(port->fd, frames, count);
+    return p4r_link_send(port->link, frames, count);
+}
+
+static uint32_t events(const struct p4r_port *port, int frames_wait)
+{
+    return p4r_link_events(port->link, frames_wait);
 }
 
 const struct p4r_port_kind p4r_unix_port = {
+    .attach = attach,
+    .detach = detach,
     .receive = take_in,
     .send = send_out,
-    .events = EPOLLIN | EPOLLRDHUP,
+    .events = events,
     .ends_by_error = 1,
 };
