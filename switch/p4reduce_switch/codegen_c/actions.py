@@ -316,6 +316,7 @@ class ActionWriter:
             fallback = "no_limbs"  # zeros
         else:
             flow.read(field)
+            context.writer.end_limbs()  # what may be read here, the loop before may write
         cell = self._pointer("const uint64_t", f"{test} ? {cells} : {fallback}", limbs, at)
         self.set(field, self._cell_value(cell, full, limbs))
 

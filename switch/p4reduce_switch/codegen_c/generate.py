@@ -83,6 +83,11 @@ def generate(program: Program) -> Generated:
 _HEADER = """\
 /* Generated from BMv2 JSON. Fields of the program begin with f_, its tables with table_, …; the
  * comments say which line of P4 what follows comes from. */
+#if defined(__GNUC__) && !defined(__clang__)
+/* A packet passes dozens of conditions; gcc would take what is behind these for cold, and neither
+ * vectorise nor unroll it. */
+#pragma GCC optimize("no-guess-branch-probability")
+#endif
 #include "p4/bytes.h"
 #include "p4/control.h"
 #include "p4/hash.h"

@@ -100,6 +100,10 @@ class Writer:
         self._lines.insert(first, (depth, text))
         self._loop = (first + 1, end + 1, limbs, depth)
 
+    def end_limbs(self) -> None:
+        """The next statement for limbs begins a loop of its own."""
+        self._loop = None
+
     def _into_loop(self, statement: str) -> None:
         assert self._loop is not None
         first, end, limbs, depth = self._loop

@@ -198,6 +198,7 @@ static P4R_UNUSED void p4r_wide_divide(uint64_t *quotient, uint64_t *rest, uint6
 /* `bytes` bytes of a frame; the limbs that they do not fill become zero. */
 P4R_INLINE void p4r_wide_load(uint64_t *to, unsigned count, const uint8_t *from, unsigned bytes) {
     const unsigned whole = bytes / 8;
+    P4R_LIMBS
     for (unsigned i = 0; i < whole; i++)
         to[i] = p4r_load64(from + bytes - 8 * (i + 1));
     for (unsigned i = whole; i < count; i++) {
@@ -210,6 +211,7 @@ P4R_INLINE void p4r_wide_load(uint64_t *to, unsigned count, const uint8_t *from,
 
 P4R_INLINE void p4r_wide_store(uint8_t *to, const uint64_t *from, unsigned bytes) {
     const unsigned whole = bytes / 8;
+    P4R_LIMBS
     for (unsigned i = 0; i < whole; i++)
         p4r_store64(to + bytes - 8 * (i + 1), from[i]);
     for (unsigned at = 0; at < bytes % 8; at++)
