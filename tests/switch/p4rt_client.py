@@ -218,7 +218,7 @@ class Client:
         if config is not None:
             request.config.CopyFrom(config)
         request.MergeFrom(p4rt.SetForwardingPipelineConfigRequest(**fields))
-        self.stub.SetForwardingPipelineConfig(request, timeout=DEADLINE_S)
+        self.stub.SetForwardingPipelineConfig(request, timeout=COMPILE_DEADLINE_S)
 
     def get_config(self, response_type: str = "ALL") -> Any:
         return self.stub.GetForwardingPipelineConfig(
