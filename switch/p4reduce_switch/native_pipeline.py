@@ -11,19 +11,18 @@ from __future__ import annotations
 import ctypes
 import struct
 
-
 from p4reduce_native.loop import NativeEntry
 
 from .codegen_c import Generated, NotNativeError, generate
-from .native_copies import NativeCloneSessions, NativeMulticastGroups
-from .native_events import NativeDigest, serve_events
-from .native_meters import NativeMeterArray
-from .native_program import NativeProgram, ObjectKind
-from .native_state import NativeStats, counts_at, register_cells
-from .native_tables import NativeIndex, NativeValueSet
+from .native.cells import NativeStats, counts_at, register_cells
+from .native.copies import NativeCloneSessions, NativeMulticastGroups
+from .native.events import NativeDigest, serve_events
+from .native.meters import NativeMeterArray
+from .native.program import NativeProgram, ObjectKind
+from .native.tables import NativeIndex, NativeValueSet
 from .pipeline import Pipeline, Process
-from .program import Program
-from .tables import Table
+from .program.ir import Program
+from .state.tables import Table
 
 __all__ = ["NativePipeline", "NotNativeError"]
 
@@ -117,7 +116,9 @@ class NativePipeline(Pipeline):
             for kind, names in generated.objects.items()
         }
         for name, table in self.tables.items():
-            self._move_table(native, table, native.object(ObjectKind.TABLE, numbers["tables"][name]))
+            self._move_table(
+                native, table, native.object(ObjectKind.TABLE, numbers["tables"][name])
+            )
         for name, number in numbers["counters"].items():
             counter = self.counters[name]
             packets = native.object(ObjectKind.PACKETS, number)
@@ -165,5 +166,3 @@ class NativePipeline(Pipeline):
             table.move_to(NativeIndex(native, address, table.key, widths))
         except ValueError as error:
             raise NotNativeError(f"table {table.name}: {error}") from None
-
-

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from .. import program as ir
-from ..clone_sessions import MAX_SESSION_ID
-from ..codegen_context import Stage
-from ..codegen_usage import ASSIGNING
-from ..program import FieldRef
+from p4reduce_switch.codegen_python.context import Stage
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import FieldRef
+from p4reduce_switch.program.usage import ASSIGNING
+from p4reduce_switch.state.clone_sessions import MAX_SESSION_ID
+
 from .checksums import write_hash
 from .context import Context
 from .expressions import Expressions
@@ -217,7 +218,7 @@ class ActionWriter:
 
     def _clone(self, session: ir.Expr, kept: ir.FieldList) -> None:
         value = self._expressions.fit(self._expressions.data(session, 15), 15)
-        assert (1 << 15) - 1 == MAX_SESSION_ID
+        assert MAX_SESSION_ID == (1 << 15) - 1
         self._context.writer.line(f"clone_session = (int32_t){_paren(self._u64(value))};")
         self._keep("clone", kept)
 
@@ -257,9 +258,7 @@ class ActionWriter:
             self._context.writer.line(f"program->{name}.packets[{at}]++;")
             self._context.writer.line(f"program->{name}.bytes[{at}] += size;")
 
-    def _index(
-        self, index: ir.Expr, size: int
-    ) -> tuple[str, AbstractContextManager[None]]:
+    def _index(self, index: ir.Expr, size: int) -> tuple[str, AbstractContextManager[None]]:
         """A cell of an array; a cell that is not there is neither read nor written."""
         at, test = self._cell(index, size)
         if not test:
@@ -401,19 +400,21 @@ class ActionWriter:
                 f"const uint64_t {name} = ({empty}) ? 1 : {self._u64(size_value)};"
             )
             modulus = make("u64", name, 1, max(size_value.high, 1), atom=True)
-        chosen = expressions._divide("%", hashed, modulus)  # noqa: SLF001 - the same package
+        chosen = expressions._divide("%", hashed, modulus)
         if base_value.is_constant and base_value.low == 0:
             self.set(field, chosen)
             return
         bounds = (chosen.low + base_value.low, chosen.high + base_value.high)
-        total = expressions._operation("+", chosen, base_value, bounds, field.width)  # noqa: SLF001
+        total = expressions._operation("+", chosen, base_value, bounds, field.width)
         self.set(field, total)
 
     def _random(self, field: FieldRef, low: ir.Expr, high: ir.Expr) -> None:
         context, expressions = self._context, self._expressions
         low_value, high_value = expressions.data(low), expressions.data(high)
         least, most = min(low_value.low, 0), max(high_value.high, 0)
-        limbs = limbs_of(max(least.bit_length(), most.bit_length(), low_value.high.bit_length()) + 1)
+        limbs = limbs_of(
+            max(least.bit_length(), most.bit_length(), low_value.high.bit_length()) + 1
+        )
         test = expressions.compare("<=", low_value, high_value)
         skipped = context.function.flow.fork()
         with context.writer.block(f"if ({test})"):
@@ -470,7 +471,10 @@ def write_event(
     """Leave something for Python, with values."""
     writer = context.writer
     shapes = [
-        (max(value.limbs, 1) if value.kind == "wide" else 2 if "128" in value.kind else 1, value.low < 0)
+        (
+            max(value.limbs, 1) if value.kind == "wide" else 2 if "128" in value.kind else 1,
+            value.low < 0,
+        )
         for value in values
     ]
     number = context.event(kind, text, shapes)

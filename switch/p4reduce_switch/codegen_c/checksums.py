@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from .. import program as ir
-from ..program import FieldRef
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import FieldRef
+
 from .context import Context
 from .expressions import Expressions
 from .layout import put_field
@@ -65,16 +66,12 @@ def write_update(context: Context, expressions: Expressions) -> None:
         context.function.flow.join(skipped)
 
 
-def write_hash(
-    context: Context, calculation: ir.Calculation, payload: Payload | None
-) -> Value:
+def write_hash(context: Context, calculation: ir.Calculation, payload: Payload | None) -> Value:
     """Statements that collect the input and compute the hash; its value."""
     bits = _write_bits(context, calculation, payload)
     function = _FUNCTIONS.get(calculation.algorithm, calculation.algorithm)
     name = context.function.temporary("hash")
-    context.writer.line(
-        f"const uint64_t {name} = p4r_hash_{function}({bits}.bytes, {bits}.used);"
-    )
+    context.writer.line(f"const uint64_t {name} = p4r_hash_{function}({bits}.bytes, {bits}.used);")
     width = _HASH_BITS.get(calculation.algorithm, 16)
     return make("u64", name, 0, (1 << width) - 1, atom=True)
 
@@ -169,7 +166,9 @@ def _term(context: Context, part: FieldRef | ir.ConstBits, shift: int) -> str:
         text = f"p4r_fold(p4r_fold_wide({array}, {limbs}))"
     elif kind == "u128":
         low = f"(uint64_t){name}"
-        high = f"(uint64_t)((p4r_u128){name} >> 64) & {literal((1 << (part.width - 64)) - 1, 'u64')}"
+        high = (
+            f"(uint64_t)((p4r_u128){name} >> 64) & {literal((1 << (part.width - 64)) - 1, 'u64')}"
+        )
         text = f"(p4r_fold({low}) + p4r_fold({high}))"
     else:
         text = f"(uint64_t){name}" if part.signed else name
@@ -180,9 +179,7 @@ def _term(context: Context, part: FieldRef | ir.ConstBits, shift: int) -> str:
     return f"({text} << {shift})" if shift else text
 
 
-def _write_bits(
-    context: Context, calculation: ir.Calculation, payload: Payload | None
-) -> str:
+def _write_bits(context: Context, calculation: ir.Calculation, payload: Payload | None) -> str:
     """Statements that string the input together, bit by bit; the variable that has it."""
     writer, function = context.writer, context.function
     most = (sum(part.width for part in calculation.inputs) + 7) // 8
@@ -225,7 +222,6 @@ def raise_large(calculation: ir.Calculation) -> None:
     from .errors import NotNativeError
 
     raise NotNativeError(
-        f"{calculation.source}: calculation '{calculation.name}' of more than {_SCRATCH_BYTES} bytes"
+        f"{calculation.source}: calculation '{calculation.name}' of more than "
+        f"{_SCRATCH_BYTES} bytes"
     )
-
-

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ..codegen_usage import Usage
-from ..program import VARBITS, FieldRef, Header, Program, Source
+from p4reduce_switch.program.ir import VARBITS, FieldRef, Header, Program, Source
+from p4reduce_switch.program.usage import Usage
+
 from .errors import NotNativeError
 from .flow import Flow
 from .known import known_ones

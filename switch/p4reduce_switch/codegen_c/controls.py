@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from .. import program as ir
-from ..codegen_controls import post_dominators, topological_order
-from ..program import FieldRef
+from p4reduce_switch.codegen_python.controls import post_dominators, topological_order
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import FieldRef
+
 from .actions import ActionWriter
 from .checksums import write_hash
 from .context import Context
@@ -132,8 +133,10 @@ class _Writer:
         said = [line for line in inner if line[0] == depth + 1 and line[1].startswith("/* ")]
         body = [line for line in inner if line not in said[:1]] if said[:1] == inner[:1] else inner
         heads = [text for level, text in body if level == depth + 1]
-        chain = bool(body) and body[0][1].startswith("if (") and all(
-            text == "}" or text.startswith("else") for text in heads[1:]
+        chain = (
+            bool(body)
+            and body[0][1].startswith("if (")
+            and all(text == "}" or text.startswith("else") for text in heads[1:])
         )
         if not chain:
             writer.put(lines)
@@ -269,7 +272,7 @@ class _Writer:
         expressions, context = self._expressions, self._context
         value = expressions.fit(expressions.data(key.field), key.width)
         if key.mask is not None and key.mask != (1 << key.width) - 1:
-            value = expressions._mask(value, key.mask)  # noqa: SLF001 - the same package
+            value = expressions._mask(value, key.mask)
         if isinstance(key.field, FieldRef):
             # BMv2 takes the fields of an invalid header for zero in keys (and only there).
             header = key.field.header

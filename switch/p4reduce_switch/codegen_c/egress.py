@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from ..program import FieldRef
+from p4reduce_switch.program.ir import FieldRef
+
 from .actions import ActionWriter
 from .checksums import write_update
 from .context import Context

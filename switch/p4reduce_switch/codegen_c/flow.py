@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..program import FieldRef
+from p4reduce_switch.program.ir import FieldRef
 
 __all__ = ["Flow", "State"]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from p4reduce_switch.program.ir import FieldRef, Program
 
-from ..program import FieldRef, Program
 from .actions import ActionWriter, write_event
 from .checksums import write_verify
 from .context import Context, Event
@@ -63,9 +63,7 @@ def generate(program: Program) -> Generated:
     functions = [context.write(EGRESS_HEAD, lambda: write_egress(context, packet))]
     if "clone" in context.usage.ingress.kept:
         functions.append(context.write(_CLONE_HEAD, lambda: _write_clone(context, packet)))
-    functions.append(
-        context.write(_ingress_head(context), lambda: _write_ingress(context, packet))
-    )
+    functions.append(context.write(_ingress_head(context), lambda: _write_ingress(context, packet)))
     parts = [
         _HEADER,
         *(state.constants()),
@@ -349,5 +347,3 @@ def _write_clone_call(context: Context, expressions: Expressions) -> None:
 
 def _paren(text: str) -> str:
     return text if text.isidentifier() else f"({text})"
-
-

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .. import program as ir
-from ..program import FieldRef, Program
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import FieldRef, Program
 
 __all__ = ["known_ones"]
 

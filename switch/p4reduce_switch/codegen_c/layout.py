@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..program import FieldRef, Header
+from p4reduce_switch.program.ir import FieldRef, Header
+
 from .context import Context
 from .values import kind_of_width, limbs_of
 
@@ -48,7 +49,9 @@ def load_bits(context: Context, field: FieldRef, at: str, offset: int, width: in
         text = f"p4r_load({pointer}, {size})" if size > 1 else f"{_byte(at, first)}"
         text = f"{text} >> {below}" if below else text
         if width + below < 8 * size:
-            text = f"({text}) & {(1 << width) - 1:#x}" if below else f"{text} & {(1 << width) - 1:#x}"
+            text = (
+                f"({text}) & {(1 << width) - 1:#x}" if below else f"{text} & {(1 << width) - 1:#x}"
+            )
     else:
         text = f"p4r_load128({pointer}, {size})"
         if below or width + below < 8 * size:

@@ -8,8 +8,9 @@ once, before.
 
 from __future__ import annotations
 
-from .. import program as ir
-from ..program import FieldRef
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import FieldRef
+
 from .actions import ActionWriter
 from .context import Context
 from .expressions import Expressions

@@ -7,9 +7,10 @@ that was extracted until then in place.
 
 from __future__ import annotations
 
-from .. import program as ir
-from ..codegen_usage import StageUsage
-from ..program import FieldRef
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import FieldRef
+from p4reduce_switch.program.usage import StageUsage
+
 from .actions import ActionWriter
 from .context import Context
 from .expressions import Expressions
@@ -32,9 +33,7 @@ class _Parser:
         self._actions = ActionWriter(context, expressions, "parser", [])
         self._error = context.intrinsic("parser_error")
         self._parser = context.program.parser
-        self._labels = {
-            name: f"state_{number}" for number, name in enumerate(self._parser.states)
-        }
+        self._labels = {name: f"state_{number}" for number, name in enumerate(self._parser.states)}
 
     def write(self) -> None:
         writer = self._context.writer
@@ -68,16 +67,19 @@ class _Parser:
         context, flow = self._context, self._context.function.flow
         usage: StageUsage = context.usage.parser
         disturbed = usage.writes | usage.reads
-        headers = {header for header in usage.added | usage.removed}
+        headers = usage.added | usage.removed
         flow.forget()
         flow.state.must |= before
         for name, header in context.program.headers.items():
             if header.is_metadata or name in headers:
                 continue
             wide = [
-                f for f in context.variables(header)
-                if kind_of_width(f.width) == "wide" and f not in disturbed
-                and f not in flow.zeroed and f in context.function.fields
+                f
+                for f in context.variables(header)
+                if kind_of_width(f.width) == "wide"
+                and f not in disturbed
+                and f not in flow.zeroed
+                and f in context.function.fields
             ]
             if not wide:
                 continue
@@ -214,7 +216,9 @@ class _Parser:
         header = context.program.headers[op.header]
         assert header.tail is not None
         skip = self._bits(op.bits)
-        with writer.block(f"if (size - at < {header.size} || (uint64_t){skip} / 8 > size - at - {header.size})"):
+        with writer.block(
+            f"if (size - at < {header.size} || (uint64_t){skip} / 8 > size - at - {header.size})"
+        ):
             self._fail("PacketTooShort")
         with writer.block(f"if ((uint64_t){skip} / 8 + {header.size} > {op.most})"):
             self._fail("HeaderTooShort")
@@ -272,7 +276,7 @@ class _Parser:
                 continue
             value = expressions.fit(expressions.field(field), field.width)
             if mask != (1 << field.width) - 1:
-                value = expressions._mask(value, mask)  # noqa: SLF001 - the same package
+                value = expressions._mask(value, mask)
             text = expressions.compare("==", value, constant(wanted))
             if text != "true":
                 tests.append(text)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .. import program as ir
-from ..header_stacks import STACKS
-from ..program import FieldRef
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.header_stacks import STACKS
+from p4reduce_switch.program.ir import FieldRef
+
 from .actions import ActionWriter
 from .context import Context
 from .expressions import Expressions
@@ -72,9 +73,7 @@ def store_member(
     context.writer.limbs(limbs, f"{member}[i] = {text};")
 
 
-def set_kept(
-    context: Context, actions: ActionWriter, field: FieldRef, member: str
-) -> None:
+def set_kept(context: Context, actions: ActionWriter, field: FieldRef, member: str) -> None:
     """Set a field to what a struct's member has."""
     kind = kind_of_width(field.width, field.signed)
     low, high = 0, (1 << field.width) - 1

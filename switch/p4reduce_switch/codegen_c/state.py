@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .. import program as ir
+from p4reduce_switch.program import ir
+
 from .context import Context
 from .errors import NotNativeError
 from .values import kind_of_width, limbs_of, literal
@@ -77,7 +78,9 @@ class State:
         ]
         if program.digests:
             lines.append(f"    uint32_t digest_wanted[{len(program.digests)}];")
-        lines.append(f"    uint64_t nowhere[{widest}]; /* a cell that is not there is written to */")
+        lines.append(
+            f"    uint64_t nowhere[{widest}]; /* a cell that is not there is written to */"
+        )
         if any(c.with_payload for c in _calculations(program)):
             lines.append("    uint8_t scratch[(1 << 17) + P4R_MAX_FRAME]; /* what is hashed */")
         if replays:
@@ -156,16 +159,15 @@ class State:
             ],
             "P4R_PACKETS": _each("program->{}.packets", names.of, "counter", self._counters),
             "P4R_OCTETS": _each("program->{}.bytes", names.of, "counter", self._counters),
-            "P4R_CELLS": [
-                f"program->{names.of('register', name)}" for name in program.registers
-            ],
+            "P4R_CELLS": [f"program->{names.of('register', name)}" for name in program.registers],
             "P4R_METERS": _each("program->{}", names.of, "meter", self._meters),
             "P4R_DIGEST_WANTED": [
                 f"&program->digest_wanted[{number}]" for number in range(len(program.digests))
             ],
         }
         lines = [
-            "void *p4r_program_object(struct p4r_program *program, uint32_t kind, uint32_t number) {",
+            "void *p4r_program_object(struct p4r_program *program, uint32_t kind,",
+            "                         uint32_t number) {",
             "    switch (kind) {",
             "    case P4R_COMMON:",
             "        return &program->common;",

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..program import FieldRef, Source
+from p4reduce_switch.program.ir import FieldRef, Source
+
 from .errors import NotNativeError
 
 __all__ = ["Names", "Writer", "comment", "plain"]

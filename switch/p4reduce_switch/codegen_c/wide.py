@@ -216,7 +216,9 @@ class Wide:
         first, second = self.array(left, limbs), self.array(right, limbs)
         if op in (">", "<="):
             first, second = second, first
-        less = f"p4r_wide_less({first.name}, {second.name}, {limbs}, {'true' if signed else 'false'})"
+        less = (
+            f"p4r_wide_less({first.name}, {second.name}, {limbs}, {'true' if signed else 'false'})"
+        )
         return less if op in ("<", ">") else f"!{less}"
 
 

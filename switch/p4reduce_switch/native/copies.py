@@ -7,11 +7,11 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .clone_sessions import UNLIMITED, CloneSession, CloneSessions
-from .multicast import MulticastGroups, Replica
+from p4reduce_switch.state.clone_sessions import UNLIMITED, CloneSession, CloneSessions
+from p4reduce_switch.state.multicast import MulticastGroups, Replica
 
 if TYPE_CHECKING:
-    from .native_program import NativeProgram
+    from .program import NativeProgram
 
 __all__ = ["NativeCloneSessions", "NativeMulticastGroups"]
 
@@ -23,7 +23,9 @@ def _copies(replicas: Sequence[Replica]) -> bytes:
     for replica in replicas:
         if not 0 <= replica.port <= _MOST_PORT:
             raise ValueError(f"a replica's port is 0..{_MOST_PORT}, not {replica.port}")
-    return struct.pack(f"={2 * len(replicas)}I", *(n for r in replicas for n in (r.port, r.instance)))
+    return struct.pack(
+        f"={2 * len(replicas)}I", *(n for r in replicas for n in (r.port, r.instance))
+    )
 
 
 class NativeMulticastGroups(MulticastGroups):

@@ -7,10 +7,10 @@ import ctypes
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .pipeline import PipelineStats
+from p4reduce_switch.pipeline import PipelineStats
 
 if TYPE_CHECKING:
-    from .native_program import NativeProgram
+    from .program import NativeProgram
 
 __all__ = ["NativeStats", "WideCells", "counts_at", "register_cells"]
 

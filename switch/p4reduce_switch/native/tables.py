@@ -12,15 +12,15 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .profiles import CHOOSE
-from .tables import Entry, Lookup, MatchKey, Slot, field_mask
-from .value_sets import ValueSet
+from p4reduce_switch.state.profiles import CHOOSE
+from p4reduce_switch.state.tables import Entry, Lookup, MatchKey, Slot, field_mask
+from p4reduce_switch.state.value_sets import ValueSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .native_meters import NativeMeter
-    from .native_program import NativeProgram
+    from .meters import NativeMeter
+    from .program import NativeProgram
 
 __all__ = ["NativeIndex", "NativeValueSet"]
 

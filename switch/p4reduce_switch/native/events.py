@@ -8,13 +8,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from . import messages
-from .codegen_c import Event
-from .digests import Digest, DigestConfig
+from p4reduce_switch.codegen_c import Event
+from p4reduce_switch.state import messages
+from p4reduce_switch.state.digests import Digest, DigestConfig
 
 if TYPE_CHECKING:
-    from .native_program import NativeProgram
-    from .timers import Timers
+    from p4reduce_switch.state.timers import Timers
+
+    from .program import NativeProgram
 
 __all__ = ["NativeDigest", "serve_events"]
 

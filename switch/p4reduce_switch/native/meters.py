@@ -6,11 +6,12 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from .meters import Meter, MeterArray, Rates
+from p4reduce_switch.state.meters import Meter, MeterArray, Rates
 
 if TYPE_CHECKING:
-    from .native_program import NativeProgram
-    from .timers import Clock
+    from p4reduce_switch.state.timers import Clock
+
+    from .program import NativeProgram
 
 __all__ = ["NativeMeter", "NativeMeterArray"]
 
@@ -85,7 +86,9 @@ class NativeMeterArray(MeterArray):
     `address`: of the first `struct p4r_meter`; 0 for direct meters.
     """
 
-    def __init__(self, array: MeterArray, program: NativeProgram, clock: Clock, address: int) -> None:
+    def __init__(
+        self, array: MeterArray, program: NativeProgram, clock: Clock, address: int
+    ) -> None:
         self._program = program
         super().__init__(array.name, 0, clock, in_bytes=array.in_bytes, table=array.table)
         self.size = array.size
