@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from p4reduce_switch.codegen_c.context import Context
-from p4reduce_switch.codegen_c.expressions import Expressions
-from p4reduce_switch.codegen_c.layout import put_field
-from p4reduce_switch.codegen_c.values import Value, kind_of_width, limbs_of, literal, make
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
+
+from .context import Context
+from .expressions import Expressions
+from .layout import put_field
+from .values import Value, kind_of_width, limbs_of, literal, make
 
 __all__ = ["write_hash", "write_update", "write_verify"]
 
@@ -218,8 +219,9 @@ def _put(context: Context, bits: str, part: FieldRef | ir.ConstBits) -> None:
 
 
 def raise_large(calculation: ir.Calculation) -> None:
-    from p4reduce_switch.codegen_c.errors import NotNativeError
+    from .errors import NotNativeError
 
     raise NotNativeError(
-        f"{calculation.source}: calculation '{calculation.name}' of more than {_SCRATCH_BYTES} bytes"
+        f"{calculation.source}: calculation '{calculation.name}' of more than "
+        f"{_SCRATCH_BYTES} bytes"
     )

@@ -11,9 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from p4reduce_switch.codegen_c.context import Context
-from p4reduce_switch.codegen_c.errors import NotNativeError
-from p4reduce_switch.codegen_c.values import (
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import Expr, FieldRef
+from p4reduce_switch.program.limits import MAX_VALUE_BITS, MAX_WIDTH
+
+from .context import Context
+from .errors import NotNativeError
+from .values import (
     C_TYPES,
     Kind,
     Value,
@@ -26,10 +30,7 @@ from p4reduce_switch.codegen_c.values import (
     literal,
     make,
 )
-from p4reduce_switch.codegen_c.wide import Wide
-from p4reduce_switch.program import ir
-from p4reduce_switch.program.ir import Expr, FieldRef
-from p4reduce_switch.program.limits import MAX_VALUE_BITS, MAX_WIDTH
+from .wide import Wide
 
 __all__ = ["Expressions"]
 
@@ -529,8 +530,7 @@ def _decided(op: str, left: Value, right: Value) -> bool | None:
         if left.low > right.high or (op == "<" and left.low == right.high):
             return False
         return None
-    mirrored = _decided(_MIRRORED[op], right, left)
-    return mirrored
+    return _decided(_MIRRORED[op], right, left)
 
 
 def _holds(op: str, left: int, right: int) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from p4reduce_switch.codegen_c.context import Context
-from p4reduce_switch.codegen_c.errors import NotNativeError
-from p4reduce_switch.codegen_c.values import kind_of_width, limbs_of, literal
 from p4reduce_switch.program import ir
+
+from .context import Context
+from .errors import NotNativeError
+from .values import kind_of_width, limbs_of, literal
 
 __all__ = ["State"]
 
@@ -165,7 +166,8 @@ class State:
             ],
         }
         lines = [
-            "void *p4r_program_object(struct p4r_program *program, uint32_t kind, uint32_t number) {",
+            "void *p4r_program_object(struct p4r_program *program, uint32_t kind,",
+            "                         uint32_t number) {",
             "    switch (kind) {",
             "    case P4R_COMMON:",
             "        return &program->common;",

@@ -80,7 +80,7 @@ class P4RuntimeServer:
     Args:
         dataplane: what runs the pipeline. Its packet-ins go to the primary controllers.
         device_id: the only device id answered to.
-        engine: what runs the programs that are set.
+        engine: what runs programs: machine code, Python, or the first where it can be.
         on_pipeline: called with each committed pipeline's config, outside the data plane's thread.
     """
 

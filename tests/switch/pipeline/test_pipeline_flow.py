@@ -11,6 +11,8 @@ from p4reduce_switch.codegen_python import parser as codegen_parser
 from p4reduce_switch.pipeline import Pipeline
 from pipeline_programs import load
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 
 @pytest.fixture(params=["nested", "sequence"])
 def pipeline(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
