@@ -2,10 +2,10 @@
 """What a frame costs at each end of a link between two processes: CPU time, in nanoseconds.
 
 All kinds of links in one run, in turns, so that what else the machine does hits all of them; the
-best of some repetitions. The loops at both ends are C (`link_driver.c`). A sender that finds no
+best of some repetitions. The loops at both ends are C (`driver.c`). A sender that finds no
 room and a receiver that finds nothing sleep, and that is part of the cost.
 
-    python bench/link.py [--frames 200000] [--repeat 5] [--json FILE]
+    python -m bench.link [--frames 200000] [--repeat 5] [--json FILE]
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from machine import describe, machine
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import CSRC
 from p4reduce_native.link import Kind, Link, offers
+
+from bench.machine import describe, machine
 
 BYTES = 1102  # a contribution with its 1,024 bytes of lanes
 BATCHES = (1, 8, 32, 64)  # frames per call of send
@@ -50,7 +51,7 @@ class Result:
 
 def driver() -> ctypes.CDLL:
     """The loops, compiled together with the links."""
-    sources = [Path(__file__).with_name("link_driver.c"), *sorted((CSRC / "link").glob("*.c"))]
+    sources = [Path(__file__).with_name("driver.c"), *sorted((CSRC / "link").glob("*.c"))]
     library = ctypes.CDLL(str(compile_shared("link_bench", sources, include=[CSRC])))
     library.bench_send.restype = library.bench_receive.restype = ctypes.c_double
     library.bench_send.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int)
@@ -59,7 +60,7 @@ def driver() -> ctypes.CDLL:
 
 
 def measure(library: ctypes.CDLL, kind: Kind, batch: int, frames: int) -> tuple[float, float]:
-    """One run with the sender in a process of its own; CPU ns of sender and receiver for a frame."""
+    """One run, the sender in a process of its own; CPU ns of sender and receiver for a frame."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (here, there):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
@@ -68,7 +69,9 @@ def measure(library: ctypes.CDLL, kind: Kind, batch: int, frames: int) -> tuple[
     if child == 0:
         here.close()
         worker = Link.connect(there, offers(kind), DEADLINE_S)
-        os.write(writing, struct.pack("d", library.bench_send(worker.pointer, frames, batch, BYTES)))
+        os.write(
+            writing, struct.pack("d", library.bench_send(worker.pointer, frames, batch, BYTES))
+        )
         os._exit(0)
     there.close()
     switch = Link.accept(here, offers(Kind.SHARED))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Both ends of bench/link.py: sends or receives many frames, and returns the thread's CPU time. */
+/* Both ends of cost.py: sends or receives many frames, and returns the thread's CPU time. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <time.h>
