@@ -16,8 +16,8 @@ from p4reduce_switch.state.timers import Timers
 TEXT = r"""
 /* What the first byte of the payload says is done: 'w': as by a wire, to port 3 - p; 'c': to the
  * CPU port; 'x': to a port that does not exist; 'm': to all of ports 1 to 8, and the wire's at the
- * end; 'e': an event for Python; 'd': dropped; 't', 'T': the frame grows to 2,048 bytes, or to 2,049. From the CPU
- * port (255) frames go to port 2. */
+ * end; 'e': an event for Python; 'd': dropped; 't', 'T': the frame grows to 2,048 bytes, or to
+ * 2,049. From the CPU port (255) frames go to port 2. */
 #include <stdlib.h>
 #include <string.h>
 #include "pipeline_abi.h"
