@@ -89,5 +89,5 @@ def _best_kind() -> Kind:
     names = {kind.name.lower(): kind for kind in Kind}
     given = os.environ.get(LINK_ENVIRONMENT) or Kind.SHARED.name.lower()
     if given not in names:
-        raise ConfigurationError(f"{LINK_ENVIRONMENT}={given}: expected one of {', '.join(names)}")
+        raise ConfigurationError(f"P4REDUCE_LINK={given}: expected one of single, batch, shared")
     return names[given]
