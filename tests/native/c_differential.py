@@ -192,7 +192,7 @@ class Filler:
         if profile.has_selector:
             for group in range(1, 4):
                 members = [m for m in profile.members if self._random.random() < 0.6]
-                weights = {m: 1 for m in members}
+                weights = dict.fromkeys(members, 1)
                 for pipeline in self._pair.both:
                     pipeline.profiles[name].insert_group(group, weights, 10)
 
@@ -202,7 +202,12 @@ class Filler:
 
     def _replicas(self) -> list[Replica]:
         count = self._random.randrange(4)
-        return [Replica(self._random.randrange(512), self._random.randrange(9)) for _ in range(count)]
+        return [
+            Replica(self._random.randrange(512), self._random.randrange(9)) for _ in range(count)
+        ]
+
+    def _port(self) -> int:
+        return self._random.randrange(512)
 
     def _rates(self) -> Rates | None:
         if self._random.random() < 0.3:
