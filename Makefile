@@ -20,7 +20,7 @@ WORKERS ?= 4
 
 .PHONY: help
 help:
-	@sed -n 's/^\([a-z0-9]*\): .*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z0-9-]*\): .*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 $(READY): pyproject.toml tools/setup-venv
 	tools/setup-venv $(VENV) all
@@ -56,6 +56,10 @@ TESTS_AT_ONCE ?= 3
 .PHONY: test
 test: $(TESTS_READY)  ## every test that this machine can run; says what it skips and why
 	$(PYTHON) -m pytest -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder
+
+.PHONY: test-install
+test-install: $(TESTS_READY)  ## the wheel beside the newest jupyterlab, ray, mlflow, … (gigabytes, minutes)
+	P4REDUCE_TEST_INSTALL=1 $(PYTHON) -m pytest tests/install
 
 .PHONY: model
 model: $(READY)  ## check the protocol exhaustively, by the compiled program and the worker (minutes)

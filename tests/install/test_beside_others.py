@@ -6,9 +6,12 @@ These tests fetch packages (some gigabytes) and take minutes: `make test-install
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -28,7 +31,10 @@ OTHERS = ["ipython", "jupyterlab", "tensorboard", "ray", "mlflow"]
 
 def run(*command: object, **more: object) -> str:
     done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, **more  # type: ignore[call-overload]
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        **more,  # type: ignore[call-overload]
     )
     assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
     return str(done.stdout)
@@ -90,15 +96,55 @@ def test_workers_with_old_and_new_protobuf(
     job(lab, python)
 
 
-def test_the_switch_with_a_new_protobuf(wheel: Path, tmp_path: Path) -> None:
+def test_the_switch_with_a_new_protobuf(wheel: Path, lab: Path, tmp_path: Path) -> None:
+    """A switch from an environment with tensorboard, the controller and the ranks from `lab`'s."""
     python = environment(tmp_path / "venv", f"p4reduce[switch] @ {wheel.as_uri()}", "tensorboard")
     assert int(installed(python)["protobuf"].split(".")[0]) >= 6
-    program = ROOT / "p4src" / "compiled"
-    dumped = run(
-        python.parent / "p4reduce-switch",
-        "--help",
-        timeout=60,
-    )
-    assert "--port" in dumped
-    assert program.is_dir()
-    run(python, "-c", "import p4reduce_switch.p4runtime.server", timeout=60)
+    run(python, "-m", "pip", "check")
+    with tempfile.TemporaryDirectory(prefix="p4r-") as folder, contextlib.ExitStack() as ends:
+        here = Path(folder)
+        ports = [f"--port={n}=unix:{here}/port{n}.sock" for n in (1, 2)]
+        switch = f"unix:{here}/switch.sock"
+        controller = f"unix:{here}/controller.sock"
+        ready = here / "ready"
+        start(
+            ends, python.parent / "p4reduce-switch", "--grpc-addr", switch, *ports,
+            "--ready-file", ready,
+        )  # fmt: skip
+        wait_for(ready)
+        start(
+            ends, lab.parent / "p4reduce-controller", "serve", "--switch", switch,
+            "--ports", "1-2", "--listen", controller,
+            env={**os.environ, "P4REDUCE_STATE_DIR": str(here)},
+        )  # fmt: skip
+        wait_for(here / "controller.sock")
+        ranks = [
+            start(
+                ends, lab, ROOT / "examples" / "allreduce.py",
+                env={
+                    **os.environ,
+                    "P4REDUCE_CONTROLLER": controller,
+                    "P4REDUCE_INTERFACE": f"unix:{here}/port{{port}}.sock",
+                    "P4REDUCE_RANK": str(rank),
+                    "P4REDUCE_WORLD_SIZE": "2",
+                },
+            )
+            for rank in (0, 1)
+        ]  # fmt: skip
+        assert [rank.wait(120) for rank in ranks] == [0, 0]
+
+
+def start(
+    ends: contextlib.ExitStack, *command: object, env: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen([str(part) for part in command], env=env)
+    ends.callback(process.wait, 60)
+    ends.callback(process.terminate)
+    return process
+
+
+def wait_for(path: Path) -> None:
+    end = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} did not come about in a minute"
+        time.sleep(0.1)
