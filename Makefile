@@ -65,9 +65,10 @@ soak: $(READY)  ## run for MINUTES=30 with LOSS=0.01 of the frames, and tell whe
 	$(PYTHON) -m bench.worker.soak --minutes $(MINUTES) --loss $(LOSS)
 
 .PHONY: lint
-lint: $(READY)  ## ruff and mypy --strict
+lint: $(READY)  ## ruff, mypy --strict, and who may import whom
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	PYTHONPATH=model $(VENV)/bin/lint-imports --no-cache --no-logo
 	$(VENV)/bin/mypy $(PACKAGES)
 	for scripts in $(SCRIPTS); do (cd $$scripts && \
 	    $(CURDIR)/$(VENV)/bin/mypy --config-file $(CURDIR)/pyproject.toml \
