@@ -1,1 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The controller: the daemon that owns the switch and serves jobs, and its command line.
+
+`jobs` decides, `fabric` puts it on the switch, `storage` keeps it, `service` is asked by workers,
+`controller` joins them in one event loop. Of the worker it imports the wire format and the control
+API; only `doctor` uses its library.
+"""
