@@ -79,9 +79,10 @@ soak: $(TESTS_READY)  ## run for MINUTES=30 with LOSS=0.01 of the frames, and te
 	$(PYTHON) -m bench.worker.soak --minutes $(MINUTES) --loss $(LOSS)
 
 .PHONY: lint
-lint: $(LINT_READY)  ## ruff and mypy --strict
+lint: $(LINT_READY)  ## ruff, mypy --strict, and who may import whom
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	PYTHONPATH=model $(VENV)/bin/lint-imports --no-cache --no-logo
 	$(VENV)/bin/mypy $(PACKAGES)
 	for scripts in $(SCRIPTS); do (cd $$scripts && \
 	    $(CURDIR)/$(VENV)/bin/mypy --config-file $(CURDIR)/pyproject.toml \

@@ -8,7 +8,7 @@ there all the same, and `pip install p4reduce` alone has not what they need.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from importlib import import_module
 from typing import NoReturn
 
 __all__ = ["controller", "lab", "switch"]
@@ -26,40 +26,23 @@ _EXTRAS = {
 
 def switch() -> NoReturn:
     """`p4reduce-switch`."""
-    _run("p4reduce-switch", "switch", _switch)
+    _run("p4reduce-switch", "switch", "p4reduce_switch.cli", prog_name="p4reduce-switch")
 
 
 def controller() -> NoReturn:
     """`p4reduce-controller`."""
-    _run("p4reduce-controller", "controller", _controller)
+    _run("p4reduce-controller", "controller", "p4reduce_controller.cli.command_line")
 
 
 def lab() -> NoReturn:
     """`p4reduce-lab`."""
-    _run("p4reduce-lab", "lab", _lab)
+    _run("p4reduce-lab", "lab", "p4reduce_lab.cli")
 
 
-def _switch() -> None:
-    from p4reduce_switch.cli import main
-
-    main(prog_name="p4reduce-switch")
-
-
-def _controller() -> None:
-    from p4reduce_controller.cli.command_line import main
-
-    main()
-
-
-def _lab() -> None:
-    from p4reduce_lab.cli import main
-
-    main()
-
-
-def _run(command: str, extra: str, main: Callable[[], None]) -> NoReturn:
+def _run(command: str, extra: str, module: str, **arguments: str) -> NoReturn:
+    # By name, since this package may not know those that it starts.
     try:
-        main()
+        import_module(module).main(**arguments)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if missing.startswith("p4reduce"):

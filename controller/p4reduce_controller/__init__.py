@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller: owns the switch by P4Runtime, and gives its slots to jobs."""
+"""The controller: the daemon that owns the switch and serves jobs, and its command line.
+
+`jobs` decides, `fabric` puts it on the switch, `storage` keeps it, `service` is asked by workers,
+`controller` joins them in one event loop. Of the worker it imports the wire format and the control
+API; only `doctor` uses its library.
+"""
 
 from p4reduce_common.p4runtime_messages import install
 
