@@ -21,6 +21,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 __all__ = ["install"]
 
@@ -61,10 +62,11 @@ class _Loader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         # Imported here: whoever imports the switch's or the controller's package for something
-        # else does not pay for protobuf.
-        from google.protobuf import descriptor_pb2, descriptor_pool
-        from google.protobuf.internal import builder
+        # else does not pay for protobuf. By name: the stubs know neither `builder` nor `Default`.
+        from google.protobuf import descriptor_pb2
 
+        builder: Any = import_module("google.protobuf.internal.builder")
+        descriptor_pool: Any = import_module("google.protobuf.descriptor_pool")
         serialised = _descriptor(self._source)
         for dependency in descriptor_pb2.FileDescriptorProto.FromString(serialised).dependency:
             import_module(dependency.removesuffix(".proto").replace("/", ".") + "_pb2")
