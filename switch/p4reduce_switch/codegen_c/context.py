@@ -15,12 +15,10 @@ from .known import known_ones
 from .text import Names, Writer
 from .values import C_TYPES, kind_of_width, limbs_of, literal
 
-__all__ = ["Context", "Event", "Function", "Prologue"]
+__all__ = ["Context", "Event", "Function", "refusal"]
 
 _MOST_STACK_WORDS = 1 << 15  # of all that a function has: 256 KiB
 _MOST_CONSTANT_WORDS = 1 << 18
-
-Prologue = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,4 +228,5 @@ class Context:
 
 
 def refusal(what: str, source: Source) -> NotNativeError:
+    """The error for a construct that is not made machine code."""
     return NotNativeError(f"{source}: {what}")

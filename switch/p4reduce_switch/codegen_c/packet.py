@@ -16,7 +16,7 @@ from .context import Context
 from .expressions import Expressions
 from .layout import store_header
 from .replay import EGRESS_CLONE, OF_HEADERS, declare_member, kept_value, set_kept, store_member
-from .values import constant, kind_of_width
+from .values import Value, constant, kind_of_width
 
 __all__ = ["ENTRY_FIELDS", "Packet"]
 
@@ -147,7 +147,7 @@ class Packet:
         for field in self.fields:
             member = f"item->packet.{names.field(field)}"
 
-            def store(value, member=member, field=field):  # type: ignore[no-untyped-def]
+            def store(value: Value, member: str = member, field: FieldRef = field) -> None:
                 store_member(context, expressions, member, field, value)
 
             if field == instance_type:

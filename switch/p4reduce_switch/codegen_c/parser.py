@@ -276,7 +276,7 @@ class _Parser:
                 continue
             value = expressions.fit(expressions.field(field), field.width)
             if mask != (1 << field.width) - 1:
-                value = expressions._mask(value, mask)
+                value = expressions.mask(value, mask)
             text = expressions.compare("==", value, constant(wanted))
             if text != "true":
                 tests.append(text)

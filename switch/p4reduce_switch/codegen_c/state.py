@@ -152,15 +152,16 @@ class State:
 
     def _objects(self) -> list[str]:
         names, program = self._context.names, self._context.program
+        counters = [names.of("counter", counter.name) for counter in self._counters]
         kinds = {
             "P4R_TABLE": [f"&program->{names.of('table', name)}" for name in self._tables],
             "P4R_VALUE_SET": [
                 f"&program->{names.of('value_set', name)}" for name in program.value_sets
             ],
-            "P4R_PACKETS": _each("program->{}.packets", names.of, "counter", self._counters),
-            "P4R_OCTETS": _each("program->{}.bytes", names.of, "counter", self._counters),
+            "P4R_PACKETS": [f"program->{name}.packets" for name in counters],
+            "P4R_OCTETS": [f"program->{name}.bytes" for name in counters],
             "P4R_CELLS": [f"program->{names.of('register', name)}" for name in program.registers],
-            "P4R_METERS": _each("program->{}", names.of, "meter", self._meters),
+            "P4R_METERS": [f"program->{names.of('meter', meter.name)}" for meter in self._meters],
             "P4R_DIGEST_WANTED": [
                 f"&program->digest_wanted[{number}]" for number in range(len(program.digests))
             ],
@@ -180,10 +181,6 @@ class State:
                 lines += [f"        case {number}:", f"            return {text};"]
             lines += ["        default:", "            return NULL;", "        }"]
         return [*lines, "    default:", "        return NULL;", "    }", "}"]
-
-
-def _each(pattern, of, kind, items):  # type: ignore[no-untyped-def]
-    return [pattern.format(of(kind, item.name)) for item in items]
 
 
 def _cells(name: str, register: ir.RegisterArray) -> str:

@@ -102,7 +102,9 @@ Lookup = Callable[[Any], "Slot | None"]
 class TableIndex(Protocol):
     """Where a table keeps what the packet path needs of it."""
 
-    lookup: Lookup
+    @property
+    def lookup(self) -> Lookup:
+        """Key -> slot, or None on a miss."""
 
     def add(self, entry: Entry, slot: Slot) -> None:
         """Find `slot` with the entry's key from now on."""
