@@ -27,6 +27,7 @@ from p4reduce.errors import (
 )
 from p4reduce.frames import FrameBuffer
 from p4reduce.transport.base import Transport
+from p4reduce.waiting import Waiting
 from p4reduce.wire import AGGREGATION_PORT, Aggregation, Endpoint, Kind, template
 
 _Request = TypeVar("_Request")
@@ -37,7 +38,8 @@ _HELLO_INTERVALS = (0.02, 0.5)  # seconds, first and longest: doubled each time
 _POLL = 0.05  # seconds between two looks at whether a call is still wanted
 _RETRY_JOIN = 0.1  # seconds
 _CALL_MARGIN = 2.0  # seconds that the controller has beyond what it was told
-_LEAVE_TIMEOUT = 2.0
+_LEAVE_TIMEOUT = 3.0  # for all attempts
+_LEAVE_PAUSE = 0.1
 
 _ADMISSION_CODES = frozenset(
     {
@@ -121,12 +123,12 @@ class Membership:
         """For messages."""
         return f"rank {self.place.rank} of job {self.job!r}"
 
-    def join(self, slots: int, deadline: float) -> Seat:
-        """Register. Raises what `p4reduce.init` does.
+    def join(self, slots: int, waiting: Waiting) -> Seat:
+        """Register, as soon as a controller is there. Raises what `p4reduce.init` does.
 
         Args:
             slots: to ask for if this makes the job; 0: the controller's default.
-            deadline: on the monotonic clock.
+            waiting: until when.
         """
         request = pb.JoinRequest(
             job=self.job,
@@ -138,22 +140,22 @@ class Membership:
             ring_address=self.ring_address,
             token=os.environ.get(TOKEN_ENVIRONMENT, ""),
         )
-        while True:
-            left = max(deadline - time.monotonic(), 0.1)
-            try:
-                reply = self.client.call(self.client.stub.Join, request, timeout=left)
-            except ControlError as error:
-                # An earlier life of the job is about to end when its last ranks have left; or the
-                # controller is there and looks for its switch.
-                passing = not isinstance(error, NoAnswerError) and error.code in (
-                    grpc.StatusCode.FAILED_PRECONDITION,
-                    grpc.StatusCode.UNAVAILABLE,
-                )
-                if not passing or time.monotonic() + _RETRY_JOIN >= deadline:
-                    raise translated(error, f"{self.who} cannot join") from None
-            else:
-                return _seat(reply, self.place.rank, self.place.world_size)
-            time.sleep(_RETRY_JOIN)
+        unanswered = False
+        while isinstance(reply := self._try_join(request, waiting), ControlError):
+            if not _may_join_yet(reply, unanswered) or not waiting.may_wait(_RETRY_JOIN):
+                raise translated(reply, f"{self.who} cannot join")
+            unanswered |= isinstance(reply, NoAnswerError)
+            waiting.pause(_RETRY_JOIN, reply)
+        return _seat(reply, self.place.rank, self.place.world_size)
+
+    def _try_join(self, request: pb.JoinRequest, waiting: Waiting) -> pb.JoinReply | ControlError:
+        method = self.client.stub.Join
+        try:
+            return self._call_patiently(
+                *(method, request, waiting.left, waiting.check, _POLL), margin=0
+            )
+        except ControlError as error:
+            return error
 
     def attach(
         self,
@@ -249,15 +251,28 @@ class Membership:
         return Membership(self.client, place, self.job, self.ring_address)
 
     def leave(self, seat: Seat, statistics: pb.WorkerStatistics | None = None) -> None:
-        """Say that nothing more is needed. If nobody hears it, the lease runs out."""
+        """Say that nothing more is needed, for a moment also to a controller that is restarted.
+
+        If nobody hears it, the lease runs out.
+        """
         request = pb.LeaveRequest(
             incarnation=seat.incarnation,
             rank=seat.rank,
             nonce=seat.nonce,
             statistics=statistics,
         )
-        with contextlib.suppress(ControlError, ValueError):  # ValueError: the client is closed
-            self.client.call(self.client.stub.Leave, request, timeout=_LEAVE_TIMEOUT)
+        end = time.monotonic() + _LEAVE_TIMEOUT
+        while (left := end - time.monotonic()) > 0:
+            try:
+                self.client.call(self.client.stub.Leave, request, timeout=left)
+            except ValueError:
+                return  # the client is closed
+            except ControlError as error:
+                if not isinstance(error, NoAnswerError):
+                    return
+            else:
+                return
+            time.sleep(_LEAVE_PAUSE)
 
     def close(self) -> None:
         """Hang up."""
@@ -270,6 +285,7 @@ class Membership:
         timeout: float,
         meanwhile: Callable[[], None],
         interval: float,
+        margin: float = _CALL_MARGIN,
     ) -> _Reply:
         """Make a call that may take long, and do something else every `interval` seconds."""
 
@@ -284,7 +300,18 @@ class Membership:
             finally:
                 pending.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it open
 
-        return self.client.call(wait, request, timeout=timeout + _CALL_MARGIN)
+        return self.client.call(wait, request, timeout=timeout + margin)
+
+
+def _may_join_yet(error: ControlError, unanswered: bool) -> bool:
+    """Whether a refusal may pass; `unanswered` says that an earlier request was not answered."""
+    if isinstance(error, NoAnswerError):
+        return not error.lasting
+    if error.code == grpc.StatusCode.ALREADY_EXISTS:
+        return unanswered  # it may be this rank that has the place
+    # An earlier life of the job is about to end when its last ranks have left; or the controller
+    # is there and looks for its switch.
+    return error.code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAVAILABLE)
 
 
 def here(seat: Seat, transport: Transport) -> Endpoint:
