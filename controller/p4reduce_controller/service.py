@@ -13,7 +13,7 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ANSWERED
 from p4reduce.control.control_pb2_grpc import ControlServicer
 
-from p4reduce_controller import limits, tokens
+from p4reduce_controller import limits, presence, tokens
 from p4reduce_controller.addresses import format_ip, format_mac
 from p4reduce_controller.controller import Controller, NotReadyInTimeError
 from p4reduce_controller.events import Event, TooManyError, TooSlowError
@@ -118,6 +118,8 @@ class Service(ControlServicer):
             request.pid,
             request.ring_address,
             token,
+            own_address=request.own_address,
+            local=presence.is_local(context.peer(), request.host),
         )
         self._peers.joined(peer, job, member)
         try:
@@ -128,13 +130,13 @@ class Service(ControlServicer):
         return self._joined(job, member)
 
     def _joined(self, job: Job, member: Member) -> pb.JoinReply:
-        mac, ip = self._jobs.holdings.suggested_addresses(job, member)
+        ip = self._jobs.holdings.suggested_ip(member)
         return pb.JoinReply(
             incarnation=job.incarnation,
             nonce=member.nonce,
             switch_mac=self._controller.settings.switch_mac,
             switch_ip=self._controller.settings.switch_ip,
-            suggested_mac=format_mac(mac),
+            suggested_mac=format_mac(member.mac),
             suggested_ip=format_ip(ip),
         )
 
@@ -176,6 +178,22 @@ class Service(ControlServicer):
             cause=_CAUSES[job.cause] if job.cause else pb.CAUSE_UNSPECIFIED,
             completed_by_all=job.completed_by_all,
         )
+
+    async def Attend(  # noqa: N802
+        self, request: pb.AttendRequest, context: _Context
+    ) -> AsyncIterator[pb.Attending]:
+        try:
+            job, member = self._jobs.member(request.incarnation, request.rank, request.nonce)
+            limits.check_attending(member)
+        except RefusedError as error:
+            await context.abort(_CODES[error.cause], str(error), ANSWERED)
+        self._jobs.begin_attending(member)
+        try:
+            yield pb.Attending()
+            await self._controller.stopping.wait()
+        finally:
+            if not self._controller.stopping.is_set():
+                self._jobs.end_attending(job, member)
 
     @_answers
     async def Leave(self, request: pb.LeaveRequest, context: _Context) -> pb.LeaveReply:  # noqa: N802

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from p4reduce_lab.rundir import run_directory
 from p4reduce_lab.system import (
     CONTROLLER_VARIABLE,
     INTERFACE_VARIABLE,
+    JOB_VARIABLE,
     System,
     own_path,
     rank_variables,
@@ -68,7 +70,14 @@ def execute(command: list[str], workers: int, system: Choice | Mapping[str, str]
             variables: Mapping[str, str] = started.variables()
         else:
             variables = system
-        variables = {"PATH": own_path(), **_meeting_point(started), **variables}
+        # A job of its own for each run: what is left of one does not keep the next from starting.
+        job = os.environ.get(JOB_VARIABLE) or f"exec-{secrets.token_hex(4)}"
+        variables = {
+            "PATH": own_path(),
+            **_meeting_point(started),
+            **variables,
+            JOB_VARIABLE: job,
+        }
         ranks = stack.enter_context(Processes())
         outputs = []
         for rank in range(workers):

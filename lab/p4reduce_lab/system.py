@@ -26,6 +26,7 @@ READY_TIMEOUT = 30.0  # seconds
 PROBE = 0.25  # seconds; the children are looked at between two probes
 CONTROLLER_VARIABLE = "P4REDUCE_CONTROLLER"
 INTERFACE_VARIABLE = "P4REDUCE_INTERFACE"
+JOB_VARIABLE = "P4REDUCE_JOB"
 
 
 def own_path() -> str:

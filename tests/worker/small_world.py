@@ -118,6 +118,14 @@ class Office:
         return cast(Membership, _Member(self, rank))
 
 
+class _Attendance:
+    def stands(self, seat: Seat) -> bool:
+        return True
+
+    def end(self) -> None:
+        pass
+
+
 class _Member:
     def __init__(self, office: Office, rank: int) -> None:
         self._office = office
@@ -129,6 +137,9 @@ class _Member:
         return pb.HeartbeatReply(
             state=pb.RUNNING, left=sorted(self._office.left), completed_by_all=request.completed
         )
+
+    def attend(self, seat: Seat) -> _Attendance:
+        return _Attendance()
 
     def leave(self, seat: Seat, statistics: pb.WorkerStatistics | None = None) -> None:
         self._office.left.add(self._rank)

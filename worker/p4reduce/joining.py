@@ -63,7 +63,7 @@ def join(
             undo.callback(listener.close)
             membership.ring_address = listener.address
             fallback = Fallback(listener, ring.after)
-        seat = membership.join(slots, waiting)
+        seat = membership.join(slots, waiting, own_address=transport.endpoint is not None)
         undo.callback(membership.leave, seat)
         try:
             ready = _attach(membership, seat, transport, waiting)

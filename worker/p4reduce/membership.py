@@ -100,6 +100,22 @@ class Attached:
     ready: pb.Ready
 
 
+class Attendance:
+    """A call that stays open as long as a rank has its seat."""
+
+    def __init__(self, seat: Seat, call: grpc.CallIterator[pb.Attending]) -> None:
+        self._seat = seat
+        self._call = call
+
+    def stands(self, seat: Seat) -> bool:
+        """Whether it still does, and for that seat."""
+        return self._seat is seat and self._call.is_active()
+
+    def end(self) -> None:
+        """Hang up."""
+        self._call.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it open
+
+
 class Membership:
     """Makes the calls, each within a deadline. Thread-safe.
 
@@ -123,12 +139,13 @@ class Membership:
         """For messages."""
         return f"rank {self.place.rank} of job {self.job!r}"
 
-    def join(self, slots: int, waiting: Waiting) -> Seat:
+    def join(self, slots: int, waiting: Waiting, *, own_address: bool) -> Seat:
         """Register, as soon as a controller is there. Raises what `p4reduce.init` does.
 
         Args:
             slots: to ask for if this makes the job; 0: the controller's default.
             waiting: until when.
+            own_address: its transport has addresses of its own.
         """
         request = pb.JoinRequest(
             job=self.job,
@@ -138,6 +155,7 @@ class Membership:
             host=socket.gethostname(),
             pid=os.getpid(),
             ring_address=self.ring_address,
+            own_address=own_address,
             token=os.environ.get(TOKEN_ENVIRONMENT, ""),
         )
         unanswered = False
@@ -244,6 +262,11 @@ class Membership:
     def heartbeat(self, request: pb.HeartbeatRequest, timeout: float) -> pb.HeartbeatReply:
         """Renew a lease, and hear how the job is. Raises ControlError."""
         return self.client.call(self.client.stub.Heartbeat, request, timeout=timeout)
+
+    def attend(self, seat: Seat) -> Attendance:
+        """Hold a call open that ends with this process. Raises ValueError: the client is closed."""
+        request = pb.AttendRequest(incarnation=seat.incarnation, rank=seat.rank, nonce=seat.nonce)
+        return Attendance(seat, self.client.stub.Attend(request))
 
     def moved(self, seat: Seat) -> Membership:
         """Return the same for another seat; the client is then that one's."""

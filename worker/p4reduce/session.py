@@ -32,7 +32,7 @@ from p4reduce.errors import (
 )
 from p4reduce.latch import Latch, held, unlock
 from p4reduce.ledger import Ledger
-from p4reduce.membership import Attached, Membership, Seat, here, translated
+from p4reduce.membership import Attached, Attendance, Membership, Seat, here, translated
 from p4reduce.recovery import Recovery
 from p4reduce.ring.fallback import Fallback
 from p4reduce.ring.links import Neighbourhood
@@ -95,6 +95,7 @@ class Session:
         self._stirred = Latch()  # wakes the heartbeat, which has something else to do now
         self._interrupted = False
         self._hurried = False
+        self._attendance: Attendance | None = None
         self._closed = Latch()
         self._error: P4ReduceError | None = None
         self._recovery: Recovery | None = None
@@ -312,6 +313,7 @@ class Session:
         This goes on when the job has failed: who is still there may form it anew.
         """
         trouble_since: float | None = None
+        self._attend()
         while not self._stirred.wait(self._lease / _BEATS):
             seat = self._seat
             try:
@@ -335,9 +337,22 @@ class Session:
             if trouble_since is not None:
                 log.warning("%s: the controller answers again", self.membership.who)
                 trouble_since = None
+            self._attend()
             self._hear(seat, reply)
         if self._interrupted and not self._closing.is_set():
             self.membership.leave(self._seat, worker_statistics(self.statistics()))
+
+    def _attend(self) -> None:
+        """Let the controller see at once when this process is gone."""
+        if self._attendance is None or not self._attendance.stands(self._seat):
+            self._end_attendance()
+            with contextlib.suppress(ValueError):  # the client was closed meanwhile
+                self._attendance = self.membership.attend(self._seat)
+
+    def _end_attendance(self) -> None:
+        if self._attendance is not None:
+            self._attendance.end()
+            self._attendance = None
 
     def _beat(self, seat: Seat, timeout: float) -> pb.HeartbeatReply:
         unanswered, heard = (0.0, 0.0) if self._recovery else self._engine.silence()
@@ -458,6 +473,7 @@ class Session:
         self._closing.set()
         self._stirred.set()
         self._end_heartbeat()
+        self._end_attendance()
         self._closed.set()
 
     def _stop(self) -> None:
