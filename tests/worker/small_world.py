@@ -15,12 +15,12 @@ from typing import Any, cast
 from one_process import CONFIG, FULL_GROUP, HALVES_GROUP, SWITCH, _number, endpoint
 from p4reduce.communicator import Communicator
 from p4reduce.control import control_pb2 as pb
-from p4reduce.membership import Attached, Membership, Seat
-from p4reduce.session import Session, Settings
+from p4reduce.session.membership import Attached, Membership, Seat
+from p4reduce.session.session import Session, Settings
 from p4reduce.transport.unix import UnixTransport
-from p4reduce_switch.multicast import Replica
 from p4reduce_switch.pipeline import Pipeline
-from p4reduce_switch.tables import Entry
+from p4reduce_switch.state.multicast import Replica
+from p4reduce_switch.state.tables import Entry
 
 LEASE = 0.4  # seconds
 SLOTS = 4
