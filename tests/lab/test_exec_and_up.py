@@ -12,6 +12,15 @@ from pathlib import Path
 import pytest
 from launched import DEADLINE, ENVIRONMENT, LAB, ROOT, Launched
 
+# One rank raises; the other is ended by the launcher, in the middle of a call.
+FAILING = """
+import numpy, p4reduce
+comm = p4reduce.init()
+comm.barrier()
+assert comm.rank == 0
+comm.barrier()
+"""
+
 
 @pytest.mark.usefixtures("nothing_left")
 def test_up_serves_workers_that_exec_starts(tmp_path: Path) -> None:
@@ -19,20 +28,25 @@ def test_up_serves_workers_that_exec_starts(tmp_path: Path) -> None:
     up.wait_for("Ctrl-C ends it")
     exported = dict(re.findall(r"export (\w+)='?([^'\s]+)'?", up.output))
     assert exported.keys() == {"P4REDUCE_CONTROLLER", "P4REDUCE_INTERFACE"}
-    example = [sys.executable, str(ROOT / "examples" / "allreduce.py")]
-    for _ in range(2):  # the switch is free again after a job
-        done = subprocess.run(
-            [*LAB, "exec", "-n", "3", "--", *example],
+
+    def execute(workers: int, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*LAB, "exec", "-n", str(workers), "--", sys.executable, *command],
             env={**ENVIRONMENT, **exported},
             capture_output=True,
             text=True,
             timeout=DEADLINE,
             check=False,
         )
+
+    for _ in range(2):  # the switch is free again after a job
+        done = execute(3, str(ROOT / "examples" / "allreduce.py"))
         assert done.returncode == 0, done.stdout + done.stderr
         assert sorted(done.stdout.splitlines()) == [
             f"[{rank}] rank {rank} of 3: sum 6, mean 2" for rank in range(3)
         ]
+        failed = execute(2, "-c", FAILING)
+        assert failed.returncode == 1, failed.stdout + failed.stderr
     up.process.send_signal(signal.SIGINT)
     assert up.wait() == 130
 

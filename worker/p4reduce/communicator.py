@@ -342,7 +342,7 @@ class Communicator(Collectives):
             return
         with self._lock:
             self._closed = True
-        if wait:
+        if wait and not self._starting:  # else by a signal handler, in the middle of a call
             for collective in list(self._under_way):
                 collective.join()
         self._session.close(farewell=wait)
