@@ -88,5 +88,5 @@ def check_attending(member: Member) -> None:
     if member.attending >= MAX_ATTENDING_A_RANK:
         raise RefusedError(
             Cause.EXHAUSTED,
-            f"{member} attends {MAX_ATTENDING_A_RANK} times already; once is enough",
+            f"{member} attends {MAX_ATTENDING_A_RANK} times already",
         )

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,13 +118,34 @@ def test_processes_that_were_killed_while_no_controller_was_there(broken: FaultS
         rank.communicate()
 
 
-def test_a_clean_close_while_the_controller_restarts(broken: FaultSystem) -> None:
+CLOSES_LATE = """
+import sys, p4reduce
+comm = p4reduce.init(0, 1, *sys.argv[1:3], interface=sys.argv[3])
+print("joined", flush=True)
+input()
+comm.close()
+print("closed", flush=True)
+"""
+
+
+@pytest.mark.parametrize("in_time", [True, False], ids=["heard", "unheard"])
+def test_a_clean_close_while_the_controller_restarts(broken: FaultSystem, in_time: bool) -> None:
     job = broken.new_job()
-    comm = broken.init(0, 1, job)
-    broken.kill_controller()
-    closing = threading.Thread(target=comm.close)
-    closing.start()
-    broken.start_controller()
-    closing.join(DEADLINE)
+    command = [sys.executable, "-c", CLOSES_LATE, broken.controller, job, broken.interface(1)]
+    rank = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert rank.stdin is not None
+        assert rank.stdout is not None
+        assert rank.stdout.readline() == b"joined\n"
+        broken.kill_controller()
+        rank.stdin.write(b"\n")
+        rank.stdin.flush()
+        if not in_time:
+            assert rank.stdout.readline() == b"closed\n"
+        broken.start_controller()
+        assert rank.communicate(timeout=DEADLINE)[0].endswith(b"closed\n" if in_time else b"")
+    finally:
+        rank.kill()
+        rank.communicate()
     with broken.init(0, 1, job) as again:
         assert (again.allreduce(PAIR) == 1).all()

@@ -37,6 +37,7 @@ _ANY_PORT = 49152  # own UDP port where the transport has no addresses; ranks di
 _HELLO_INTERVALS = (0.02, 0.5)  # seconds, first and longest: doubled each time
 _POLL = 0.05  # seconds between two looks at whether a call is still wanted
 _RETRY_JOIN = 0.1  # seconds
+_TAKEN_FOR = 4.0  # seconds; a controller that was restarted asks for processes after two
 _CALL_MARGIN = 2.0  # seconds that the controller has beyond what it was told
 _LEAVE_TIMEOUT = 3.0  # for all attempts
 _LEAVE_PAUSE = 0.1
@@ -158,11 +159,17 @@ class Membership:
             own_address=own_address,
             token=os.environ.get(TOKEN_ENVIRONMENT, ""),
         )
-        unanswered = False
+        # A place that is taken may be that of a process that has just ended; or this rank's own,
+        # by a request whose answer got lost.
+        taken_until = time.monotonic() + _TAKEN_FOR
         while isinstance(reply := self._try_join(request, waiting), ControlError):
-            if not _may_join_yet(reply, unanswered) or not waiting.may_wait(_RETRY_JOIN):
+            if isinstance(reply, NoAnswerError):
+                taken_until = waiting.deadline
+            passing = _may_pass(reply) or (
+                reply.code == grpc.StatusCode.ALREADY_EXISTS and time.monotonic() < taken_until
+            )
+            if not passing or not waiting.may_wait(_RETRY_JOIN):
                 raise translated(reply, f"{self.who} cannot join")
-            unanswered |= isinstance(reply, NoAnswerError)
             waiting.pause(_RETRY_JOIN, reply)
         return _seat(reply, self.place.rank, self.place.world_size)
 
@@ -326,12 +333,10 @@ class Membership:
         return self.client.call(wait, request, timeout=timeout + margin)
 
 
-def _may_join_yet(error: ControlError, unanswered: bool) -> bool:
-    """Whether a refusal may pass; `unanswered` says that an earlier request was not answered."""
+def _may_pass(error: ControlError) -> bool:
+    """Whether what keeps a rank from joining may pass."""
     if isinstance(error, NoAnswerError):
         return not error.lasting
-    if error.code == grpc.StatusCode.ALREADY_EXISTS:
-        return unanswered  # it may be this rank that has the place
     # An earlier life of the job is about to end when its last ranks have left; or the controller
     # is there and looks for its switch.
     return error.code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAVAILABLE)
