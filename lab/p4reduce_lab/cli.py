@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 import click
+from p4reduce.command import command
 
 from p4reduce_lab.errors import Interrupted, LabError
 
@@ -88,6 +89,7 @@ lab_output_option = click.option(
 
 
 @click.group(context_settings=CONTEXT)
+@click.version_option(package_name="p4reduce", prog_name="p4reduce-lab")
 def commands() -> None:
     """Runs a P4 switch, its controller and workers on this machine."""
 
@@ -284,21 +286,27 @@ def stop(output: Path) -> None:
 
 def main() -> None:
     """Runs the command line; ends the process with an exit code: 0, 1 (it failed; the message
-    says why), 2 (wrong or impossible arguments), or 128 + the signal that ended it."""
+    says why), 2 (wrong or impossible arguments), or 128 + the signal that ended it; see
+    `p4reduce.command` for output that cannot be written."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+    with command("p4reduce-lab"):
+        sys.exit(_run())
+
+
+def _run() -> int:
     try:
         code = commands(standalone_mode=False, prog_name="p4reduce-lab")
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
     except LabError as error:
         click.echo(f"p4reduce-lab: {error}", err=True)
-        sys.exit(error.exit_code)
+        return error.exit_code
     except Interrupted as interruption:
         click.echo(f"p4reduce-lab: ended by {interruption}", err=True)
-        sys.exit(interruption.exit_code)
-    sys.exit(code if isinstance(code, int) else 0)
+        return interruption.exit_code
+    return code if isinstance(code, int) else 0
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

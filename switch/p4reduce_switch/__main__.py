@@ -3,4 +3,4 @@
 
 from .cli import main
 
-main(prog_name="p4reduce-switch")
+main()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from p4reduce.command import command
 
 from .addresses import GrpcAddress, parse_grpc_address
 from .ports import MAX_PORT, Port, PortError, PortSpec, parse_port
@@ -154,7 +155,8 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     default="info",
     show_default=True,
 )
-def main(
+@click.version_option(package_name="p4reduce", prog_name="p4reduce-switch")
+def cli(
     address: GrpcAddress,
     port_specs: Sequence[PortSpec],
     device_id: int,
@@ -219,6 +221,12 @@ def main(
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
     click.echo(f"p4reduce-switch stopped: {_summary(summary)}")
+
+
+def main() -> None:
+    """Run the command line."""
+    with command("p4reduce-switch"):
+        cli(prog_name="p4reduce-switch")
 
 
 def _check_arguments(

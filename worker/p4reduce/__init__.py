@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from p4reduce.sparse import SparseBlocks, SparseRows
     from p4reduce.statistics import Statistics
 
+    __version__: str
+
 __all__ = [
     "MEAN",
     "SUM",
@@ -59,6 +61,7 @@ __all__ = [
     "SwitchUnreachableError",
     "ValueRangeError",
     "WorkerLostError",
+    "__version__",
     "error_bound",
     "init",
 ]
@@ -92,6 +95,10 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("p4reduce")
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"p4reduce.{_WHERE[name]}"), name)
