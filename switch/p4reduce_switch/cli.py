@@ -198,8 +198,10 @@ def cli(
 
     # Below are the imports that take long: arguments are checked, and --help answers, without them.
     from .dataplane import DataPlane
+    from .seldom import calm_grpc
     from .server import P4RuntimeServer
 
+    calm_grpc()
     with contextlib.ExitStack() as cleanup:
         dataplane = DataPlane(_open_ports(port_specs, capture_dir), cpu_port=cpu_port)
         cleanup.callback(dataplane.stop)
