@@ -166,6 +166,8 @@ def run(
     console.print()
     for line in summary.lines():
         console.print(f"  {line}", soft_wrap=True)
+    for warning in summary.warnings():
+        console.print(f"  WARNING          {warning}", style="yellow", soft_wrap=True)
     console.print(f"\n  {output / SUMMARY_FILE}  {output / PICTURE_FILE}", soft_wrap=True)
     if problems := summary.problems():
         raise LabError("; ".join(problems))
