@@ -113,7 +113,7 @@ GENERATORS: dict[str, Callable[[Rng], bytes]] = {
     "replication": replication_frame,
     "stacks": stacks_frame,
     # Registers are also indexed beyond their end; counters are not, of which BMv2 may die.
-    "state": lambda rng: bytes((rng.randrange(2), 0, 0, 0, rng.randrange(4))) + rng.randbytes(263),
+    "state": lambda rng: bytes((rng.randrange(2), 0, 0, 0, rng.randrange(2))) + rng.randbytes(263),
     "tables": tables_frame,
     "unions": lambda rng: bytes((rng.randrange(4), rng.randrange(6))) + rng.randbytes(20),
     "varbits": lambda rng: (
