@@ -42,7 +42,7 @@ def stay_up(choice: Choice, ports: int, output: Path) -> None:
             print(f"  export {name}={shlex.quote(value)}")
         example = min(4, ports)
         print(f"\nfor example\n  p4reduce-lab exec -n {example} -- python examples/allreduce.py")
-        print("  p4reduce-controller watch\n  p4reduce-controller job delete default")
+        print("  p4reduce-controller watch\n  p4reduce-controller job list")
         print("\nCtrl-C ends it.", flush=True)
         while True:
             system.processes.check()
