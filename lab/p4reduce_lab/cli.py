@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 import click
-from p4reduce.command import command
+from p4reduce_common.output import command
 
 from p4reduce_lab.errors import ArgumentsError, Interrupted, LabError
 
@@ -301,7 +301,7 @@ def stop(output: Path) -> None:
 def main() -> None:
     """Runs the command line; ends the process with an exit code: 0, 1 (it failed; the message
     says why), 2 (wrong or impossible arguments), or 128 + the signal that ended it; see
-    `p4reduce.command` for output that cannot be written."""
+    `p4reduce_common.output` for output that cannot be written."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     with command("p4reduce-lab"):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from p4reduce.command import command
+from p4reduce_common.output import command
 
 from p4reduce_switch.p4runtime.listen_address import GrpcAddress, parse_grpc_address
 from p4reduce_switch.ports.port import MAX_PORT, Port, PortError, PortSpec, parse_port

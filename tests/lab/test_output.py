@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from launched import ENVIRONMENT, LAB, Launched
-from p4reduce.command import command, ends_with_reader
+from p4reduce_common.output import command, ends_with_reader
 
 CONTROLLER = [sys.executable, "-m", "p4reduce_controller"]
 SWITCH = [sys.executable, "-m", "p4reduce_switch"]

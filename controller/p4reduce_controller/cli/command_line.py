@@ -8,9 +8,9 @@ import json
 from pathlib import Path
 
 import click
-from p4reduce.command import command, ends_with_reader
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.tls import TlsFiles
+from p4reduce_common.output import command, ends_with_reader
 
 from p4reduce_controller.cli.common import (
     Group,
