@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from p4reduce_common.output import command
 
 from p4reduce_switch.p4runtime.listen_address import GrpcAddress, parse_grpc_address
 from p4reduce_switch.ports.port import MAX_PORT, Port, PortError, PortSpec, parse_port
@@ -154,7 +155,8 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     default="info",
     show_default=True,
 )
-def main(
+@click.version_option(package_name="p4reduce", prog_name="p4reduce-switch")
+def cli(
     address: GrpcAddress,
     port_specs: Sequence[PortSpec],
     device_id: int,
@@ -197,7 +199,9 @@ def main(
     # Below are the imports that take long: arguments are checked, and --help answers, without them.
     from p4reduce_switch.dataplane import DataPlane
     from p4reduce_switch.p4runtime.server import P4RuntimeServer
+    from p4reduce_switch.seldom import calm_grpc
 
+    calm_grpc()
     with contextlib.ExitStack() as cleanup:
         dataplane = DataPlane(_open_ports(port_specs, capture_dir), cpu_port=cpu_port)
         cleanup.callback(dataplane.stop)
@@ -219,6 +223,12 @@ def main(
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
     click.echo(f"p4reduce-switch stopped: {_summary(summary)}")
+
+
+def main() -> None:
+    """Run the command line."""
+    with command("p4reduce-switch"):
+        cli(prog_name="p4reduce-switch")
 
 
 def _check_arguments(

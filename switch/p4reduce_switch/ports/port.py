@@ -99,7 +99,8 @@ class Port(Protocol):
         """Bring `stats` up to date with counts that others keep (the kernel's)."""
 
     def flush(self) -> None:
-        """Write out what is buffered (a capture)."""
+        """Called about once a second: write out what is buffered (a capture), and try again what
+        had to wait."""
 
     def close(self) -> None:
         """Release everything, sockets in the file system included."""

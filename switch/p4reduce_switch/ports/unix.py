@@ -19,6 +19,7 @@ from pathlib import Path
 from p4reduce_switch.ports.batch import FrameBatches
 from p4reduce_switch.ports.egress_queue import EgressQueue
 from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, PortError, PortSpec, PortStats
+from p4reduce_switch.seldom import Seldom
 
 __all__ = ["UnixPort", "prepare_socket_path"]
 
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 4 << 20
 _MAX_PATH_BYTES = 107  # sun_path, less the final zero
+# Until one of these passes, epoll would report the same peer again at once, for ever.
+_SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _GONE = select.EPOLLHUP | select.EPOLLRDHUP | select.EPOLLERR
 
 
@@ -80,6 +83,8 @@ class UnixPort:
         self._on_frames: Callable[[], None] = _nothing
         self._peer: socket.socket | None = None
         self._gone = False
+        self._accepting = True
+        self._scarcity = Seldom(log)
         self._egress = EgressQueue(
             batches, self.stats, max_bytes=MAX_FRAME_BYTES, set_events=self._set_events
         )
@@ -131,7 +136,10 @@ class UnixPort:
         """All counts are kept here."""
 
     def flush(self) -> None:
-        """Nothing is buffered that has to be written."""
+        """Nothing is buffered that has to be written; a peer that could not be taken may wait."""
+        if not self._accepting and self._poller is not None:
+            self._accepting = True
+            self._poller.change(self._listener.fileno(), select.EPOLLIN)
 
     def close(self) -> None:
         if self._peer is not None:
@@ -149,7 +157,7 @@ class UnixPort:
         try:
             peer, _ = self._listener.accept()
         except OSError as error:
-            log.warning("port %s: cannot accept a peer: %s", self.description, error.strerror)
+            self._not_accepted(error)
             return
         if self._peer is not None:
             # The peer so far may have hung up in the same turn.
@@ -170,6 +178,20 @@ class UnixPort:
         assert self._poller is not None
         self._poller.watch(peer.fileno(), select.EPOLLIN | select.EPOLLRDHUP, self._on_events)
         log.info("port %s is up: peer is %s", self.description, _credentials(peer))
+
+    def _not_accepted(self, error: OSError) -> None:
+        if error.errno == errno.EAGAIN:
+            return  # it has gone meanwhile
+        scarce = error.errno in _SCARCE
+        if scarce and self._poller is not None:
+            self._accepting = False
+            self._poller.change(self._listener.fileno(), 0)
+        self._scarcity.warning(
+            "port %s: cannot take a peer: %s%s",
+            self.description,
+            error.strerror,
+            "; it waits until there is room (see ulimit -n)" if scarce else "",
+        )
 
     def _on_events(self, events: int) -> None:
         if events & select.EPOLLOUT and self._peer is not None:
