@@ -9,7 +9,7 @@ PYTHON := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 TESTS_READY := $(VENV)/.ready-for-tests
 LINT_READY  := $(VENV)/.ready-for-lint
-PACKAGES := common/p4reduce_common worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab model/p4reduce_model bench
+PACKAGES := common/p4reduce_common native/p4reduce_native worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab model/p4reduce_model bench
 SCRIPTS := experiments tools examples
 
 # What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, BW=Mbit/s; `make run` also
