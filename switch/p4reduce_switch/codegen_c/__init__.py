@@ -5,8 +5,8 @@ It takes the same typed program as the one that makes Python, and what it makes 
 frames, byte for byte; tests/native/test_c_*.py compares the two.
 """
 
-from .context import Event
-from .errors import NotNativeError
-from .generate import Generated, generate
+from p4reduce_switch.codegen_c.context import Event
+from p4reduce_switch.codegen_c.errors import NotNativeError
+from p4reduce_switch.codegen_c.generate import Generated, generate
 
 __all__ = ["Event", "Generated", "NotNativeError", "generate"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .context import Context
-from .expressions import Expressions
-from .values import Value, limbs_of
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.values import Value, limbs_of
 
 __all__ = ["write_key"]
 

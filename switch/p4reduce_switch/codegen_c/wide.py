@@ -8,8 +8,8 @@ carried from one limb to the next. All else goes through arrays and the run-time
 
 from __future__ import annotations
 
-from .context import Context
-from .values import C_TYPES, Kind, Value, constant, limbs_for, make
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.values import C_TYPES, Kind, Value, constant, limbs_for, make
 
 __all__ = ["Wide"]
 
