@@ -48,6 +48,7 @@ PAYLOADS = (
     f"%>{MARK}<%",
     f"\r{MARK}()\u2028{MARK}()",
 )
+PLACES = 8  # in each program
 PROGRAM_NAMES = (*NAMES, "p4rt_features", "p4rt_match_kinds", "p4reduce")
 # What may be left once comments are out: C of ours, in ASCII, without strings.
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
@@ -97,20 +98,21 @@ def test_programs_as_they_are(name: str) -> None:
 
 
 def test_a_string_in_every_place() -> None:
-    """Strings for strings, numbers and flags: all of one kind at once, in the first program."""
-    done: set[Any] = set()
+    """Strings for strings, numbers and flags: all of one kind at once."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
     made = 0
     for name in PROGRAM_NAMES:
         text = text_of(name)
-        shapes = dict.fromkeys(shape for shape, _, _ in scalars(json.loads(text)))
-        for number, wanted in enumerate(shape for shape in shapes if shape not in done):
+        shapes = list(dict.fromkeys(shape for shape, _, _ in scalars(json.loads(text))))
+        for wanted in generator.sample(shapes, min(PLACES, len(shapes))):
             root = json.loads(text)
             for shape, container, key in scalars(root):
                 if shape == wanted:
-                    container[key] = PAYLOADS[number % len(PAYLOADS)]
+                    container[key] = generator.choice(PAYLOADS)
             made += generates(root)
-        done.update(shapes)
-    assert made > 20, "hardly anything of this got as far as the generator"
+    assert made > 5, "hardly anything of this got as far as the generator"
 
 
 @pytest.mark.parametrize("name", PROGRAM_NAMES)
@@ -150,7 +152,7 @@ def test_names_that_c_has_a_meaning_for() -> None:
     )
     root = json.loads(config("state"))
     names = sorted(names_of(root))
-    for start in range(0, len(names), len(words)):
+    for start in range(0, len(names), len(words))[:3]:
         mapping = dict(zip(names[start:], words, strict=False))
         changed = renamed(root, set(mapping), lambda name, m=mapping: m[name])
         try:
@@ -168,7 +170,7 @@ def test_numbers_changed_at_random() -> None:
     generator = random.Random(seed)
     for name in ("tables", "stacks", "varbits", "hashes", "peeking"):
         text = config(name)
-        for _ in range(60):
+        for _ in range(20):
             root = json.loads(text)
             numbers = [
                 (container, key)
