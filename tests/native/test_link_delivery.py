@@ -21,7 +21,7 @@ from link_ends import (
 )
 from p4reduce.wire.format import FRAME_STRIDE
 from p4reduce.wire.frames import MAX_FRAME_BYTES, FrameBuffer
-from p4reduce_native.link import UNIX_KINDS, BATCH_FRAMES, MAX_FRAMES, Kind, Link, offers
+from p4reduce_native.link import BATCH_FRAMES, MAX_FRAMES, UNIX_KINDS, Kind, Link, offers
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
