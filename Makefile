@@ -65,6 +65,18 @@ test-install: $(TESTS_READY)  ## the wheel beside the newest jupyterlab, ray, ml
 model: $(READY)  ## check the protocol exhaustively, by the compiled program and the worker (minutes)
 	PYTHONPATH=model $(PYTHON) -m p4reduce_model
 
+# gcc's sanitizers in compiled programs and their run-time. Python itself is not made for them: what
+# it still has at its end is no leak of ours, and the library has to be there before Python is.
+SANITIZED_TESTS := tests/native/test_c_programs.py tests/native/test_c_expressions.py
+.PHONY: native-sanitize
+native-sanitize: $(READY)  ## compiled P4 programs against Python, under ASan and UBSan (minutes)
+	mkdir -p -m 700 build/sanitized
+	CC=gcc P4REDUCE_CACHE_DIR=$(CURDIR)/build/sanitized \
+	P4REDUCE_CFLAGS="-O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	$(PYTHON) -m pytest -p no:cacheprovider --timeout=900 $(SANITIZED_TESTS)
+
 # SECONDS are shared among the tests; SEED=… repeats what one of them has printed.
 SECONDS := 300
 .PHONY: fuzz

@@ -7,14 +7,20 @@ import hashlib
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from .cache import Cache, cache_directory, is_whole, write_digest
-from .compiler import HOW_TO_GET_A_COMPILER, Compiler, cpu_level, find_compiler
+from .compiler import (
+    HOW_TO_GET_A_COMPILER,
+    Compiler,
+    cpu_level,
+    cpu_levels,
+    find_compiler,
+    levels_below,
+)
 from .errors import CompileError, CompilerMissingError, NativeUnavailableError
 
 __all__ = [
@@ -79,7 +85,7 @@ def compile_shared(
     flags = (*flags, *shlex.split(os.environ.get(_FLAGS_VARIABLE, "")))
     key = _key(sources, include, flags)
     level = cpu_level()
-    for prebuilt_level in dict.fromkeys((level, _baseline(level))):
+    for prebuilt_level in levels_below(level):
         prebuilt = PREBUILT / f"{_name(stem, prebuilt_level, key)}.so"
         if is_whole(prebuilt):
             return prebuilt
@@ -109,28 +115,27 @@ def prebuild(
     stem: str,
     sources: Sources,
     *,
+    compiler: Compiler,
+    machine: str,
     include: Sequence[Path] = (),
     flags: Sequence[str] = (),
 ) -> list[Path]:
-    """Compile into a package that is being built, for every level of this architecture.
+    """Compile into a package that is being built, for every level of a machine's processors.
+
+    Args:
+        machine: as `platform.machine` names it on the machines that will use the package.
 
     Returns what was written. Raises as `compile_shared`.
     """
-    compiler = find_compiler()
     key = _key(sources, include, flags)
     directory.mkdir(parents=True, exist_ok=True)
     written = []
-    for level in dict.fromkeys((_baseline(cpu_level()), cpu_level())):
+    for level in cpu_levels(machine):
         path = directory / f"{_name(stem, level, key)}.so"
-        zig_cache = directory / ".zig"
-        _compile(compiler, level, stem, sources, include, flags, path, zig_cache)
+        with tempfile.TemporaryDirectory() as zig_cache:
+            _compile(compiler, level, stem, sources, include, flags, path, Path(zig_cache))
         written += [path, write_digest(path)]
-        shutil.rmtree(zig_cache, ignore_errors=True)
     return written
-
-
-def _baseline(level: str) -> str:
-    return "x86-64" if level.startswith("x86-64") else level
 
 
 def _name(stem: str, level: str, key: str) -> str:

@@ -97,6 +97,8 @@ class NativeDataPlane(DataPlaneThread):
 
     def _flush(self) -> None:
         self._loop_in_c.flush_captures()
+        for port in self.ports.values():
+            port.flush()
 
     def _counts(self) -> dict[str, dict[str, int]]:
         counts = super()._counts()

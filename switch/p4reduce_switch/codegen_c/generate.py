@@ -19,6 +19,7 @@ from .context import Context, Event
 from .controls import write_control
 from .egress import HEAD as EGRESS_HEAD
 from .egress import write_egress, write_wait
+from .errors import NotNativeError
 from .expressions import Expressions
 from .packet import Packet
 from .parser import write_parser
@@ -57,6 +58,13 @@ class Generated:
 
 def generate(program: Program) -> Generated:
     """Generate the source of a program. Raises NotNativeError."""
+    try:
+        return _generate(program)
+    except RecursionError as error:
+        raise NotNativeError(f"the program is nested too deeply: {error}") from error
+
+
+def _generate(program: Program) -> Generated:
     context = Context(program)
     packet = Packet(context)
     state = State(context)
@@ -82,8 +90,8 @@ def generate(program: Program) -> Generated:
 
 
 _HEADER = """\
-/* Generated from BMv2 JSON. Fields of the program begin with f_, its tables with table_, …; the
- * comments say which line of P4 what follows comes from. */
+/* Generated from BMv2 JSON. Fields of the program begin with f_, its tables with table_, and so on;
+ * the comments say which line of P4 what follows comes from. */
 #if defined(__GNUC__) && !defined(__clang__)
 /* A packet passes dozens of conditions; gcc would take what is behind these for cold, and neither
  * vectorise nor unroll it. */

@@ -89,6 +89,10 @@ class OpenPort(Protocol):
     def has_carrier(self) -> bool:
         """Whether a frame could leave. Any thread may ask."""
 
+    def flush(self) -> None:
+        """Called about once a second: write out what is buffered (a capture), and try again what
+        had to wait."""
+
     def poll_stats(self) -> None:
         """Bring `stats` up to date with counts that others keep (the kernel's)."""
 
@@ -107,9 +111,6 @@ class Port(OpenPort, Protocol):
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Send without waiting. What cannot be sent is counted and dropped."""
-
-    def flush(self) -> None:
-        """Write out what is buffered (a capture)."""
 
 
 @dataclass(frozen=True, slots=True)
