@@ -92,6 +92,10 @@ class OpenPort(Protocol):
     def poll_stats(self) -> None:
         """Bring `stats` up to date with counts that others keep (the kernel's)."""
 
+    def flush(self) -> None:
+        """Called about once a second: write out what is buffered (a capture), and try again what
+        had to wait."""
+
     def close(self) -> None:
         """Release everything, sockets in the file system included."""
 
@@ -107,10 +111,6 @@ class Port(OpenPort, Protocol):
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Send without waiting. What cannot be sent is counted and dropped."""
-
-    def flush(self) -> None:
-        """Called about once a second: write out what is buffered (a capture), and try again what
-        had to wait."""
 
 
 @dataclass(frozen=True, slots=True)
