@@ -15,6 +15,18 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import (
+    AllgatherOptions,
+    AllreduceCoalescedOptions,
+    AllreduceOptions,
+    AllToAllOptions,
+    BarrierOptions,
+    BroadcastOptions,
+    GatherOptions,
+    ReduceOptions,
+    ReduceScatterOptions,
+    ScatterOptions,
+)
 
 from p4reduce.torch import copies, reductions
 from p4reduce.torch.channel import Channel
@@ -55,7 +67,8 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
         others: OtherDevices,
         timeout: timedelta,
     ) -> None:
-        super().__init__(store, rank, size)
+        super().__init__(rank, size)
+        self._store = store
         self._lease = lease
         self._gloo = gloo
         self._others = others
@@ -75,8 +88,8 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
     ) -> Any:
         """Sum, or reduce otherwise, in place."""
         tensors = listed(tensors)
-        opts, op = _split(opts, op, dist.AllreduceOptions)
-        opts = options_of(dist.AllreduceOptions, opts, timeout, reduceOp=op)
+        opts, op = _split(opts, op, AllreduceOptions)
+        opts = options_of(AllreduceOptions, opts, timeout, reduceOp=op)
         if other := self._elsewhere(tensors):
             return other.allreduce(tensors, opts)
         reason = reductions.sum_reason(tensors, opts.reduceOp)
@@ -91,7 +104,7 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Sum, or reduce otherwise, many tensors in place."""
         tensors = listed(tensors)
-        opts = options_of(dist.AllreduceCoalescedOptions, opts, None)
+        opts = options_of(AllreduceCoalescedOptions, opts, None)
         if other := self._elsewhere(tensors):
             return other.allreduce_coalesced(tensors, opts)
         reason = reductions.sum_reason(tensors, opts.reduceOp)
@@ -115,8 +128,8 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
     ) -> Any:
         """Sum, or reduce otherwise, for one rank."""
         tensors = listed(tensors)
-        opts, root = _split(opts, root, dist.ReduceOptions)
-        opts = options_of(dist.ReduceOptions, opts, timeout, reduceOp=op, rootRank=root)
+        opts, root = _split(opts, root, ReduceOptions)
+        opts = options_of(ReduceOptions, opts, timeout, reduceOp=op, rootRank=root)
         if other := self._elsewhere(tensors):
             return other.reduce(tensors, opts)
         reason = reductions.sum_reason(tensors, opts.reduceOp) or _sparse(tensors)
@@ -137,8 +150,8 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
     ) -> Any:
         """Sum, or reduce otherwise, a list of tensors, of which each rank gets one."""
         outputs, inputs = listed(output_tensors), nested(input_tensors)
-        opts, op = _split(opts, op, dist.ReduceScatterOptions)
-        opts = options_of(dist.ReduceScatterOptions, opts, timeout, reduceOp=op)
+        opts, op = _split(opts, op, ReduceScatterOptions)
+        opts = options_of(ReduceScatterOptions, opts, timeout, reduceOp=op)
         if other := self._elsewhere(outputs):
             return other.reduce_scatter(outputs, inputs, opts)
         reason = reductions.scatter_reason(outputs, inputs, opts.reduceOp, self.rank())
@@ -155,7 +168,7 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
         self, output: torch.Tensor, input: torch.Tensor, opts: Any = None
     ) -> Any:
         """Sum, or reduce otherwise, a tensor, of which each rank gets a part."""
-        opts = options_of(dist.ReduceScatterOptions, opts, None)
+        opts = options_of(ReduceScatterOptions, opts, None)
         if other := self._elsewhere([input]):
             return other._reduce_scatter_base(output, input, opts)
         reason = reductions.split_reason(output, input, opts.reduceOp, self.size())
@@ -190,8 +203,8 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
     ) -> Any:
         """Copy one rank's tensor to all."""
         tensors = listed(tensors)
-        opts, root = _split(opts, root, dist.BroadcastOptions)
-        opts = options_of(dist.BroadcastOptions, opts, timeout, rootRank=root)
+        opts, root = _split(opts, root, BroadcastOptions)
+        opts = options_of(BroadcastOptions, opts, timeout, rootRank=root)
         if other := self._elsewhere(tensors):
             return other.broadcast(tensors, opts)
         reason = copies.copy_reason(tensors)
@@ -212,7 +225,7 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
     ) -> Any:
         """Copy all ranks' tensors to all, as a list."""
         outputs, inputs = nested(output_tensors), listed(input_tensors)
-        opts = options_of(dist.AllgatherOptions, opts, timeout)
+        opts = options_of(AllgatherOptions, opts, timeout)
         if other := self._elsewhere(inputs):
             return other.allgather(outputs, inputs, opts)
         reason = copies.list_reason(outputs, inputs, self.size())
@@ -227,7 +240,7 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
         """Copy all ranks' tensors to all, as one."""
-        opts = options_of(dist.AllgatherOptions, opts, None)
+        opts = options_of(AllgatherOptions, opts, None)
         if other := self._elsewhere([input]):
             return other._allgather_base(output, input, opts)
         reason = copies.whole_reason(output, input, self.size())
@@ -262,7 +275,7 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
         """Return when all ranks have called it."""
         if isinstance(opts, timedelta):
             opts, timeout = None, opts
-        opts = options_of(dist.BarrierOptions, opts, timeout)
+        opts = options_of(BarrierOptions, opts, timeout)
         if channel := self._switch(None):
             return self._track(copies.barrier(channel, opts))
         return self._delegate("barrier", None, [], lambda gloo: gloo.barrier(opts), opts)
@@ -281,8 +294,8 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
         """Copy all ranks' tensors to one."""
         outputs = nested(output_tensors) if output_tensors else []
         inputs = listed(input_tensors)
-        opts, root = _split(opts, root, dist.GatherOptions)
-        opts = options_of(dist.GatherOptions, opts, timeout, rootRank=root)
+        opts, root = _split(opts, root, GatherOptions)
+        opts = options_of(GatherOptions, opts, timeout, rootRank=root)
         if other := self._elsewhere(inputs):
             return other.gather(outputs, inputs, opts)
         return self._delegate(
@@ -302,8 +315,8 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
         """Copy one of one rank's tensors to each."""
         outputs = listed(output_tensors)
         inputs = nested(input_tensors) if input_tensors else []
-        opts, root = _split(opts, root, dist.ScatterOptions)
-        opts = options_of(dist.ScatterOptions, opts, timeout, rootRank=root)
+        opts, root = _split(opts, root, ScatterOptions)
+        opts = options_of(ScatterOptions, opts, timeout, rootRank=root)
         if other := self._elsewhere(outputs):
             return other.scatter(outputs, inputs, opts)
         return self._delegate(
@@ -320,7 +333,7 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
     ) -> Any:
         """Copy one of each rank's tensors to each."""
         outputs, inputs = list(output_tensors), list(input_tensors)
-        opts = options_of(dist.AllToAllOptions, opts, timeout)
+        opts = options_of(AllToAllOptions, opts, timeout)
         if other := self._elsewhere(inputs):
             return other.alltoall(outputs, inputs, opts)
         return self._delegate(
@@ -338,7 +351,7 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
         timeout: timedelta | None = None,
     ) -> Any:
         """Copy a part of each rank's tensor to each."""
-        opts = options_of(dist.AllToAllOptions, opts, timeout)
+        opts = options_of(AllToAllOptions, opts, timeout)
         splits = output_split_sizes, input_split_sizes
         if other := self._elsewhere([input]):
             return other.alltoall_base(output, input, *splits, opts)
@@ -402,6 +415,10 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
     def name(self) -> str:
         """Return "p4reduce"."""
         return NAME
+
+    def get_group_store(self) -> Any:
+        """Return torch's store for this group."""
+        return self._store
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Change the timeout of collectives that have none of their own."""

@@ -59,7 +59,7 @@ def scatter_reason(
 def split_reason(
     output: torch.Tensor, tensor: torch.Tensor, operation: Any, size: int
 ) -> str | None:
-    """`sum_reason` of a reduce_scatter of one tensor. What does not fit is Gloo's to complain of."""
+    """`sum_reason` of one of a whole tensor. What does not fit is Gloo's to complain of."""
     if output.numel() * size != tensor.numel():
         return "shapes that do not fit"
     return _dense_reason([output, tensor], operation)
