@@ -8,6 +8,7 @@ C++ on the inner group with Python's lock held.
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -39,6 +40,9 @@ from p4reduce.torch.registration import NAME
 from p4reduce.torch.work import OutcomeWork
 
 Tensors = Sequence[torch.Tensor]
+
+_PATIENCE = 10.0  # seconds for collectives that nobody has waited for, when the group is destroyed
+_POLL = 0.01  # seconds
 
 
 class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be missing
@@ -439,12 +443,18 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
         return self._together([], [])
 
     def shutdown(self) -> None:
-        """Leave: when the others have all results, or at once if collectives are under way."""
-        self._end(orderly=not any(not work.is_completed() for work in list(self._under_way)))
+        """Leave: when the others have all results, or at once if collectives do not end."""
+        end = time.monotonic() + _PATIENCE
+        while (busy := self._busy()) and time.monotonic() < end:
+            time.sleep(_POLL)
+        self._end(orderly=not busy)
 
     def abort(self) -> None:
         """Leave at once; what is under way ends with an error."""
         self._end(orderly=False)
+
+    def _busy(self) -> bool:
+        return any(not work.is_completed() for work in list(self._under_way))
 
     def _end(self, *, orderly: bool) -> None:
         lease, self._lease = self._lease, None

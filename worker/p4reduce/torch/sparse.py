@@ -44,6 +44,7 @@ def tensor_of(rows: SparseRows, like: torch.Tensor) -> torch.Tensor:
         dtype=like.dtype,
         device=like.device,
         is_coalesced=True,
+        check_invariants=False,  # the core has made them; None would warn that nobody checks
     )
 
 
