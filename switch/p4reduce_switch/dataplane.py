@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from google.rpc import code_pb2
 
-from .ports import MAX_FRAME_BYTES, Handler, Port
-from .ports_complaints import Complaints
-from .server_errors import P4RuntimeError
-from .timers import Timers
+from p4reduce_switch.errors import P4RuntimeError
+from p4reduce_switch.ports.complaints import Complaints
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Handler, Port
+from p4reduce_switch.state.timers import Timers
 
 if TYPE_CHECKING:
-    from .pipeline import Pipeline
+    from p4reduce_switch.pipeline import Pipeline
 
 __all__ = ["DataPlane", "DataPlaneStats"]
 

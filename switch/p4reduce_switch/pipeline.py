@@ -13,56 +13,31 @@ import random
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from . import hashes, messages
-from .clone_sessions import CloneSessions
-from .codegen import Binding, generate
-from .digests import Digest
-from .idle import IdleMonitor
-from .loader import LoadError, load
-from .meters import MeterArray
-from .multicast import MulticastGroups
-from .profiles import ActionProfile, IndirectTable
-from .program import ApplyTable, Program
-from .replay import ReplayQueue
-from .state import Counter, Register
-from .tables import ActionInfo, Entry, EntryExists, MatchKey, Table
-from .timers import Clock, Timers
-from .value_sets import ValueSet
+from p4reduce_switch.codegen_python.generate import Binding, generate
+from p4reduce_switch.loader.load_program import load
+from p4reduce_switch.program import hashes
+from p4reduce_switch.program.ir import ApplyTable, Program
+from p4reduce_switch.program.load_error import LoadError
+from p4reduce_switch.state import messages
+from p4reduce_switch.state.clone_sessions import CloneSessions
+from p4reduce_switch.state.digests import Digest
+from p4reduce_switch.state.idle import IdleMonitor
+from p4reduce_switch.state.meters import MeterArray
+from p4reduce_switch.state.multicast import MulticastGroups
+from p4reduce_switch.state.pipeline_stats import PipelineStats
+from p4reduce_switch.state.profiles import ActionProfile, IndirectTable
+from p4reduce_switch.state.registers import Counter, Register
+from p4reduce_switch.state.replay import ReplayQueue
+from p4reduce_switch.state.tables import ActionInfo, Entry, EntryExists, MatchKey, Table
+from p4reduce_switch.state.timers import Clock, Timers
+from p4reduce_switch.state.value_sets import ValueSet
 
 __all__ = ["LoadError", "Pipeline", "PipelineStats"]
 
 _numbers = itertools.count(1)
-
-
-@dataclass(slots=True)
-class PipelineStats:
-    """What became of the frames.
-
-    Attributes:
-        frames_in, frames_out: how many came in and went out, multicast copies each.
-        dropped_ingress, dropped_egress: sent to the drop port by the program.
-        dropped_no_replica: multicast to a group that has no replicas, or does not exist.
-        dropped_growth: more than 512 bytes of headers added; BMv2 dies of these.
-        dropped_replay: waited to be resubmitted, recirculated or cloned when one frame had led to
-            `replay.MAX_REPLAYS` of these; BMv2 has no such limit.
-        dropped_assertion: a condition of `assert` or `assume` did not hold; BMv2 ends then.
-    """
-
-    frames_in: int = 0
-    frames_out: int = 0
-    dropped_ingress: int = 0
-    dropped_egress: int = 0
-    dropped_no_replica: int = 0
-    dropped_growth: int = 0
-    dropped_replay: int = 0
-    dropped_assertion: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        return asdict(self)
 
 
 class Pipeline:

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A port on a Unix socket: needs no root and no interface.
+
+`SOCK_SEQPACKET` listening at a path, one message a frame, one peer at a time. A peer may come and
+go as a cable may be plugged; a second one is turned away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import select
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from p4reduce_switch.ports.batch import FrameBatches
+from p4reduce_switch.ports.egress_queue import EgressQueue
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, PortError, PortSpec, PortStats
+
+__all__ = ["UnixPort", "prepare_socket_path"]
+
+log = logging.getLogger(__name__)
+
+_BUFFER_BYTES = 4 << 20
+_MAX_PATH_BYTES = 107  # sun_path, less the final zero
+_GONE = select.EPOLLHUP | select.EPOLLRDHUP | select.EPOLLERR
+
+
+def prepare_socket_path(path: Path, kind: socket.SocketKind) -> None:
+    """Make `path` free to bind: no dead socket is in the way.
+
+    A directory that is missing is not made: more likely the path is misspelt, and whoever wants to
+    connect looks elsewhere.
+
+    Raises:
+        OSError: ENOENT if there is no such directory, EADDRINUSE if somebody listens there or it is
+            no socket, or what the file system says.
+    """
+    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
+        raise OSError(
+            errno.ENAMETOOLONG, f"the path is longer than {_MAX_PATH_BYTES} bytes", str(path)
+        )
+    if not path.parent.is_dir():
+        raise OSError(errno.ENOENT, f"there is no directory {path.parent}", str(path))
+    if not path.exists() and not path.is_symlink():
+        return
+    if not path.is_socket():
+        raise OSError(errno.EADDRINUSE, "a file that is not a socket is in the way", str(path))
+    with socket.socket(socket.AF_UNIX, kind) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            log.info("removing %s, left behind by a process that ended", path)
+            path.unlink()
+            return
+        except BlockingIOError:
+            pass  # its queue of connections is full: somebody listens
+    raise OSError(errno.EADDRINUSE, "another process listens there", str(path))
+
+
+class UnixPort:
+    """See the module. Opened by the constructor; `close` removes the socket file.
+
+    Raises:
+        PortError: the path is in use, not writable or too long, or its directory is missing.
+    """
+
+    def __init__(self, spec: PortSpec, batches: FrameBatches) -> None:
+        assert spec.socket_path is not None
+        self.number = spec.number
+        self.description = str(spec)
+        self.stats = PortStats()
+        self._path = spec.socket_path
+        self._batches = batches
+        self._poller: Poller | None = None
+        self._on_frames: Callable[[], None] = _nothing
+        self._peer: socket.socket | None = None
+        self._gone = False
+        self._egress = EgressQueue(
+            batches, self.stats, max_bytes=MAX_FRAME_BYTES, set_events=self._set_events
+        )
+        try:
+            prepare_socket_path(self._path, socket.SOCK_SEQPACKET)
+            self._listener = _listen(self._path)
+        except OSError as error:
+            raise PortError(f"port {spec}: {error.strerror or error}") from None
+        self._inode = self._path.stat().st_ino
+
+    @property
+    def is_up(self) -> bool:
+        return self._peer is not None
+
+    @property
+    def has_carrier(self) -> bool:
+        return True  # as a link on which nobody has been heard yet
+
+    def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
+        self._poller = poller
+        self._on_frames = on_frames
+        poller.watch(self._listener.fileno(), select.EPOLLIN, self._on_connection)
+
+    def receive(self) -> Sequence[bytes]:
+        if self._peer is None:
+            return ()
+        try:
+            frames, at_end = self._batches.receive(
+                self._peer.fileno(), self.stats, gone=self._has_gone
+            )
+        except OSError as error:
+            self._disconnect(f"left: {error.strerror}")
+            return ()
+        # An empty message and the end look the same, but for the hang-up.
+        if self._gone and (at_end or not frames):
+            self._disconnect("left")
+        return frames
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        if self._peer is None:
+            self.stats.tx_down += len(frames)
+            return
+        try:
+            self._egress.send(self._peer.fileno(), frames)
+        except OSError as error:
+            self._disconnect(f"left: {error.strerror}")
+
+    def poll_stats(self) -> None:
+        """All counts are kept here."""
+
+    def flush(self) -> None:
+        """Nothing is buffered that has to be written."""
+
+    def close(self) -> None:
+        if self._peer is not None:
+            self._disconnect("is cut off: the switch stops")
+        if self._poller is not None:
+            self._poller.unwatch(self._listener.fileno())
+        self._listener.close()
+        with contextlib.suppress(OSError):
+            if self._path.stat().st_ino == self._inode:
+                self._path.unlink()
+
+    # -- In the data plane's thread --------------------------------------------------------------
+
+    def _on_connection(self, events: int) -> None:
+        try:
+            peer, _ = self._listener.accept()
+        except OSError as error:
+            log.warning("port %s: cannot accept a peer: %s", self.description, error.strerror)
+            return
+        if self._peer is not None:
+            # The peer so far may have hung up in the same turn.
+            self._on_events(_pending_events(self._peer))
+        if self._peer is not None:
+            log.warning(
+                "port %s: refused a second peer (%s); the port has one already (%s)",
+                self.description,
+                _credentials(peer),
+                _credentials(self._peer),
+            )
+            peer.close()
+            return
+        peer.setblocking(False)
+        _grow_buffers(peer)
+        self._peer = peer
+        self._gone = False
+        assert self._poller is not None
+        self._poller.watch(peer.fileno(), select.EPOLLIN | select.EPOLLRDHUP, self._on_events)
+        log.info("port %s is up: peer is %s", self.description, _credentials(peer))
+
+    def _on_events(self, events: int) -> None:
+        if events & select.EPOLLOUT and self._peer is not None:
+            try:
+                self._egress.drain(self._peer.fileno())
+            except OSError as error:
+                self._disconnect(f"left: {error.strerror}")
+        if events & _GONE:
+            self._gone = True
+        if events & (select.EPOLLIN | _GONE):
+            self._on_frames()
+
+    def _has_gone(self) -> bool:
+        """Whether the peer hung up, be it since epoll was asked."""
+        if not self._gone and self._peer is not None:
+            self._gone = bool(_pending_events(self._peer) & _GONE)
+        return self._gone
+
+    def _set_events(self, events: int) -> None:
+        if self._peer is not None and self._poller is not None:
+            self._poller.change(self._peer.fileno(), events | select.EPOLLRDHUP)
+
+    def _disconnect(self, why: str) -> None:
+        peer, self._peer = self._peer, None
+        if peer is None:
+            return
+        self._egress.clear()
+        if self._poller is not None:
+            self._poller.unwatch(peer.fileno())
+        peer.close()
+        log.info("port %s is down: its peer %s", self.description, why)
+
+
+def _nothing() -> None:
+    """Where frames go before the port is attached: it has none then."""
+
+
+def _listen(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        listener.bind(os.fspath(path))
+        path.chmod(0o600)
+        listener.listen(4)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _grow_buffers(peer: socket.socket) -> None:
+    """Ask for large buffers; what the kernel's limits leave of it is enough to work."""
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        peer.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
+
+
+def _pending_events(peer: socket.socket) -> int:
+    poll = select.poll()
+    poll.register(peer, select.POLLIN | select.POLLRDHUP)
+    return sum(events for _, events in poll.poll(0))
+
+
+def _credentials(peer: socket.socket) -> str:
+    raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid, uid = (int.from_bytes(raw[i : i + 4], "little", signed=True) for i in (0, 4))
+    return f"process {pid} of user {uid}"
