@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.embedded import EmbeddedSwitch
-from p4reduce_lab.processes import Processes
-from p4reduce_lab.rundir import run_directory
+from p4reduce_lab.processes.children import Processes
+from p4reduce_lab.processes.rundir import run_directory
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
@@ -160,12 +160,9 @@ class Ranks:
     def wait(self, timeout: float = DEADLINE) -> list[Ended]:
         """Wait for all; those that hang are killed, and have None for their code."""
         end = time.monotonic() + timeout
-        hung = set()
-        for rank, process in enumerate(self.processes):
-            try:
-                process.wait(max(end - time.monotonic(), 0.1))
-            except subprocess.TimeoutExpired:
-                hung.add(rank)
+        while time.monotonic() < end and any(one.poll() is None for one in self.processes):
+            time.sleep(0.05)
+        hung = {rank for rank, one in enumerate(self.processes) if one.poll() is None}
         self.kill()
         ended = [self.ended(rank) for rank in range(len(self.processes))]
         return [

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from p4reduce.calls import Operation
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.sparse import all_reduce_sparse, sparse_reason
 from p4reduce.torch.tensors import REDUCIBLE, bytes_of, lend, nothing, room_for
 from p4reduce.torch.work import OutcomeWork
+from p4reduce.wire.calls import Operation
 
 
 def operation_name(operation: Any) -> str:

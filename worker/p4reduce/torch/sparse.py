@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from p4reduce.calls import Operation
 from p4reduce.handle import Handle
-from p4reduce.sparse import SparseRows
+from p4reduce.tensors.sparse import SparseRows
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.tensors import REDUCIBLE
 from p4reduce.torch.work import OutcomeWork
+from p4reduce.wire.calls import Operation
 
 
 def sparse_reason(tensor: torch.Tensor) -> str | None:
@@ -65,6 +65,8 @@ def all_reduce_sparse(
         return started[0]
 
     def finish() -> None:
-        tensor.detach().copy_(tensor_of(started[0].wait(), tensor))
+        # Not to a detached one: that would get indices of its own, and this one keep the old.
+        with torch.no_grad():
+            tensor.copy_(tensor_of(started[0].wait(), tensor))
 
     return channel.start("all_reduce", bytes_of_rows(rows), begin, options, [tensor], finish)
