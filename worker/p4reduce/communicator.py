@@ -26,7 +26,7 @@ from p4reduce.control.controller_address import ENVIRONMENT, default_address, pa
 from p4reduce.control.names import JOB_NAME, is_job_name
 from p4reduce.control.tls import TlsError
 from p4reduce.environment import job_name, placement
-from p4reduce.errors import ClosedError, ConfigurationError
+from p4reduce.errors import ClosedError, ConfigurationError, P4ReduceError
 from p4reduce.handle import Handle
 from p4reduce.ring.fallback import RingSettings
 from p4reduce.session.joining import form_anew, join
@@ -177,6 +177,11 @@ class Communicator(Collectives):
     def slots(self) -> int:
         """How many slots of the switch the job has: so many blocks are under way at once."""
         return self._session.slots
+
+    @property
+    def broken(self) -> P4ReduceError | None:
+        """What each further collective ends with, after an error that breaks; else None."""
+        return self._session.broken
 
     @property
     def stats(self) -> Statistics:

@@ -56,6 +56,8 @@ def run(name: str, rank: int) -> str:
 def main() -> None:
     rank = int(os.environ["RANK"])
     dist.init_process_group("p4reduce", timeout=timedelta(seconds=60))
+    # Cases with groups want 8 ranks, and take 3.
+    os.environ["WORLD_SIZE"] = "8"
     for name in NAMES:
         print(json.dumps({"case": name, "rank": rank, "begin": True}), flush=True)
         outcome = run(name, rank)

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from p4reduce.torch.statistics import count_switch
 from p4reduce.torch.tensors import nothing
 from p4reduce.torch.work import Outcome, OutcomeWork
 
+_POLL = 0.02  # seconds
 _NOTHING = np.empty(0, np.int8)
 
 
@@ -26,10 +27,12 @@ class Channel:
     Args:
         comm: of the group's ranks, in the group's order.
         global_ranks: of the group's ranks; empty where they are the same numbers.
-        timeout: seconds, of collectives that have none of their own.
+        timeout: seconds, of collectives that have none of their own; None: the communicator's.
     """
 
-    def __init__(self, comm: Communicator, global_ranks: Sequence[int], timeout: float) -> None:
+    def __init__(
+        self, comm: Communicator, global_ranks: Sequence[int], timeout: float | None
+    ) -> None:
         self.comm = comm
         self.rank = comm.rank
         self.size = comm.size
@@ -40,7 +43,7 @@ class Channel:
         self,
         collective: str,
         size: int,
-        begin: Callable[[float], Handle[Any]],
+        begin: Callable[[float | None], Handle[Any]],
         options: Any,
         result: Any,
         finish: Callable[[], None] = nothing,
@@ -51,7 +54,7 @@ class Channel:
             collective: for the statistics.
             size: bytes of this rank's input.
             begin: calls one of the communicator's methods, with the timeout in seconds.
-            options: torch's, of which the timeout counts.
+            options: torch's, of which the timeout counts; None: there are none.
             result: what the work's future gives.
             finish: done when the collective has ended well.
 
@@ -65,7 +68,7 @@ class Channel:
         count_switch(collective, size)
         return OutcomeWork(Outcome(self.waiter(handle), finish, lambda: not handle.done()), result)
 
-    def meeting(self, what: str, timeout: float) -> Handle[Any]:
+    def meeting(self, what: str, timeout: float | None) -> Handle[Any]:
         """Start a round in which all ranks say that they call the same thing.
 
         It sends a frame of 78 bytes. Ranks that call something else end it with an error that
@@ -87,8 +90,21 @@ class Channel:
 
         return wait
 
-    def seconds(self, options: Any) -> float:
+    def raise_if_broken(self, within: float) -> None:
+        """Wait so many seconds for news that a rank is lost; raise what says so."""
+        end = time.monotonic() + within
+        while (error := self.comm.broken) is None and time.monotonic() < end:
+            time.sleep(_POLL)
+        if error is not None:
+            raise as_torch_error(error, self._global_ranks) from error
+
+    def translated(self, error: BaseException) -> BaseException:
+        """Return this library's errors as torch's, and others as they are."""
+        if isinstance(error, P4ReduceError):
+            return as_torch_error(error, self._global_ranks)
+        return error
+
+    def seconds(self, options: Any) -> float | None:
         """Return how long a collective may take: torch's "unset" is negative."""
-        given: timedelta = options.timeout
-        seconds = given.total_seconds()
-        return seconds if seconds > 0 else self.timeout
+        given: float = -1.0 if options is None else options.timeout.total_seconds()
+        return given if given > 0 else self.timeout

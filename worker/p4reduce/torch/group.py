@@ -37,6 +37,7 @@ from p4reduce.torch.devices import OtherDevices
 from p4reduce.torch.futures import at_exit, in_callback, stop_threads
 from p4reduce.torch.options import listed, nested, options_of
 from p4reduce.torch.registration import NAME
+from p4reduce.torch.tensors import Dense, nothing
 from p4reduce.torch.work import OutcomeWork
 
 Tensors = Sequence[torch.Tensor]
@@ -45,8 +46,11 @@ _PATIENCE = 10.0  # seconds for collectives that nobody has waited for, when the
 _POLL = 0.01  # seconds
 
 
-class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be missing
+class P4ReduceGroup(dist.ProcessGroup):
     """A process group of the backend "p4reduce".
+
+    Attributes:
+        channel: the way through the switch; None where all goes to Gloo.
 
     Args:
         store: of torch, for this group.
@@ -76,9 +80,9 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
         self._lease = lease
         self._gloo = gloo
         self._others = others
-        self._channel: Channel | None = None
+        self.channel: Channel | None = None
         if lease is not None:
-            self._channel = Channel(lease.comm, global_ranks, timeout.total_seconds())
+            self.channel = Channel(lease.comm, global_ranks, timeout.total_seconds())
         self._without = "a group of one rank" if size == 1 else "a group without a job"
         self._under_way: weakref.WeakSet[OutcomeWork] = weakref.WeakSet()
         # For what asks a group for its backends, such as torch's own timeouts.
@@ -101,8 +105,8 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
             reason = reason or f"{len(tensors)} tensors"
         if channel := self._switch(reason):
             return self._track(reductions.all_reduce(channel, tensors[0], opts))
-        return self._delegate(
-            "all_reduce", reason, tensors, lambda gloo: gloo.allreduce(tensors, opts), opts
+        return self._in_place(
+            "all_reduce", reason, tensors, lambda gloo, dense: gloo.allreduce(dense, opts), opts
         )
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
@@ -116,9 +120,9 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
             reason = reason or "sparse"
         if channel := self._switch(reason):
             return self._track(reductions.all_reduce_coalesced(channel, tensors, opts))
-        return self._delegate(
+        return self._in_place(
             *("all_reduce_coalesced", reason, tensors),
-            *(lambda gloo: gloo.allreduce_coalesced(tensors, opts), opts),
+            *(lambda gloo, dense: gloo.allreduce_coalesced(dense, opts), opts),
         )
 
     def reduce(
@@ -139,8 +143,8 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
         reason = reductions.sum_reason(tensors, opts.reduceOp) or _sparse(tensors)
         if channel := self._switch(reason):
             return self._track(reductions.reduce(channel, tensors[0], opts))
-        return self._delegate(
-            "reduce", reason, tensors, lambda gloo: gloo.reduce(tensors, opts), opts
+        return self._in_place(
+            "reduce", reason, tensors, lambda gloo, dense: gloo.reduce(dense, opts), opts
         )
 
     def reduce_scatter(
@@ -163,9 +167,11 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
             return self._track(
                 reductions.reduce_scatter(channel, "reduce_scatter", outputs[0], inputs[0], opts)
             )
+        dense, lists = Dense(outputs), [Dense(row).tensors for row in inputs]
         return self._delegate(
             *("reduce_scatter", reason, outputs),
-            *(lambda gloo: gloo.reduce_scatter(outputs, inputs, opts), opts),
+            *(lambda gloo: gloo.reduce_scatter(dense.tensors, lists, opts), opts),
+            *(outputs, dense.put_back),
         )
 
     def reduce_scatter_single(
@@ -216,8 +222,8 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
             reason = reason or f"{len(tensors)} tensors"
         if channel := self._switch(reason):
             return self._track(copies.broadcast(channel, tensors[0], opts))
-        return self._delegate(
-            "broadcast", reason, tensors, lambda gloo: gloo.broadcast(tensors, opts), opts
+        return self._in_place(
+            "broadcast", reason, tensors, lambda gloo, dense: gloo.broadcast(dense, opts), opts
         )
 
     def allgather(
@@ -237,9 +243,12 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
             return self._track(
                 copies.all_gather(channel, "all_gather", outputs[0], inputs[0], opts, outputs)
             )
+        mine, rows = Dense(inputs).tensors, [Dense(row) for row in outputs]
+        lists = [row.tensors for row in rows]
         return self._delegate(
             *("all_gather", reason, inputs),
-            *(lambda gloo: gloo.allgather(outputs, inputs, opts), opts, outputs),
+            *(lambda gloo: gloo.allgather(lists, mine, opts), opts, outputs),
+            lambda: _put_back(rows),
         )
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
@@ -302,9 +311,11 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
         opts = options_of(GatherOptions, opts, timeout, rootRank=root)
         if other := self._elsewhere(inputs):
             return other.gather(outputs, inputs, opts)
+        mine, rows = Dense(inputs).tensors, [Dense(row) for row in outputs]
+        lists = [row.tensors for row in rows]
         return self._delegate(
-            *("gather", "no sum", inputs, lambda gloo: gloo.gather(outputs, inputs, opts)),
-            *(opts, outputs),
+            *("gather", "no sum", inputs, lambda gloo: gloo.gather(lists, mine, opts)),
+            *(opts, outputs, lambda: _put_back(rows)),
         )
 
     def scatter(
@@ -323,9 +334,11 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
         opts = options_of(ScatterOptions, opts, timeout, rootRank=root)
         if other := self._elsewhere(outputs):
             return other.scatter(outputs, inputs, opts)
+        dense, lists = Dense(outputs), [Dense(row).tensors for row in inputs]
         return self._delegate(
-            *("scatter", "no sum", outputs, lambda gloo: gloo.scatter(outputs, inputs, opts)),
-            opts,
+            *("scatter", "no sum", outputs),
+            *(lambda gloo: gloo.scatter(dense.tensors, lists, opts), opts),
+            *(outputs, dense.put_back),
         )
 
     def alltoall(
@@ -340,9 +353,10 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
         opts = options_of(AllToAllOptions, opts, timeout)
         if other := self._elsewhere(inputs):
             return other.alltoall(outputs, inputs, opts)
+        dense, mine = Dense(outputs), Dense(inputs).tensors
         return self._delegate(
-            *("all_to_all", "no sum", [], lambda gloo: gloo.alltoall(outputs, inputs, opts)),
-            *(opts, outputs),
+            *("all_to_all", "no sum", [], lambda gloo: gloo.alltoall(dense.tensors, mine, opts)),
+            *(opts, outputs, dense.put_back),
         )
 
     def all_to_all_single(
@@ -426,8 +440,8 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Change the timeout of collectives that have none of their own."""
-        if self._channel is not None:
-            self._channel.timeout = timeout.total_seconds()
+        if self.channel is not None:
+            self.channel.timeout = timeout.total_seconds()
         self._gloo.set_timeout(timeout)
 
     def _set_sequence_number_for_group(self) -> None:
@@ -469,13 +483,28 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
 
     def _switch(self, reason: str | None) -> Channel | None:
         """Return the way through the switch, if nothing is against it."""
-        return None if reason is not None or in_callback() else self._channel
+        return None if reason is not None or in_callback() else self.channel
 
     def _elsewhere(self, tensors: Tensors) -> Any:
         """Return the backend of tensors on another device, if that has one of its own."""
         if not tensors or tensors[0].device.type == "cpu":
             return None
         return self._others.backend(self, tensors[0].device.type)
+
+    def _in_place(
+        self,
+        collective: str,
+        reason: str | None,
+        tensors: Tensors,
+        run: Callable[[Any, list[torch.Tensor]], Any],
+        options: Any,
+    ) -> OutcomeWork:
+        """Delegate what writes to its input."""
+        dense = Dense(tensors)
+        return self._delegate(
+            *(collective, reason, tensors, lambda gloo: run(gloo, dense.tensors), options),
+            *(tensors, dense.put_back),
+        )
 
     def _delegate(
         self,
@@ -485,10 +514,11 @@ class P4ReduceGroup(dist.ProcessGroup):  # type: ignore[misc]  # torch may be mi
         run: Callable[[Any], Any],
         options: Any,
         result: Any = None,
+        finish: Callable[[], None] = nothing,
     ) -> OutcomeWork:
         why = reason or ("in a future's callback" if in_callback() else self._without)
         result = list(tensors) if result is None else result
-        work = self._gloo.call(self._channel, collective, why, tensors, run, options, result)
+        work = self._gloo.call(self.channel, collective, why, tensors, run, options, result, finish)
         return self._track(work)
 
     def _together(self, works: Sequence[OutcomeWork], tensors: Any) -> OutcomeWork:
@@ -509,6 +539,11 @@ def _leave_all() -> None:
 
 
 at_exit(_leave_all)
+
+
+def _put_back(rows: Sequence[Dense]) -> None:
+    for row in rows:
+        row.put_back()
 
 
 def _sparse(tensors: Tensors) -> str | None:

@@ -82,6 +82,31 @@ def bytes_of(tensors: Sequence[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
+class Dense:
+    """Tensors for Gloo, which takes memory as it comes, whatever its strides.
+
+    Attributes:
+        tensors: those given, or contiguous copies of those that are not contiguous.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._given = tensors
+        self.tensors = [_dense_of(tensor) for tensor in tensors]
+
+    def put_back(self) -> None:
+        """Write what the copies hold to what they were made of."""
+        for tensor, dense in zip(self._given, self.tensors, strict=True):
+            if dense is not tensor:
+                tensor.detach().copy_(dense)
+
+
+def _dense_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor itself if its numbers lie one after the other, or is sparse; else a copy."""
+    if tensor.layout != torch.strided or tensor.is_contiguous():
+        return tensor
+    return tensor.detach().contiguous()
+
+
 def _flat_here(tensor: torch.Tensor) -> torch.Tensor:
     """Return the numbers in this host's memory, one after the other."""
     if tensor.device.type != "cpu":

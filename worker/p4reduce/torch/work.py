@@ -73,7 +73,7 @@ class Outcome:
         del self._wait, self._finish, self._pending
 
 
-class OutcomeWork(dist.Work):  # type: ignore[misc]  # torch may be missing where types are checked
+class OutcomeWork(dist.Work):
     """A collective under way.
 
     Args:
