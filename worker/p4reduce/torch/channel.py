@@ -44,6 +44,7 @@ class Channel:
         collective: str,
         size: int,
         begin: Callable[[float | None], Handle[Any]],
+        *,
         options: Any,
         result: Any,
         finish: Callable[[], None] = nothing,

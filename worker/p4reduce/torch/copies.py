@@ -46,11 +46,14 @@ def broadcast(channel: Channel, tensor: torch.Tensor, options: Any) -> OutcomeWo
     root = options.rootRank
     lent = lend_bytes(tensor)
     return channel.start(
-        *("broadcast", bytes_of([tensor]) if channel.rank == root else 0),
+        "broadcast",
+        bytes_of([tensor]) if channel.rank == root else 0,
         lambda timeout: channel.comm.broadcast_async(
             lent.array, root, _name(tensor), lent.array, timeout
         ),
-        *(options, [tensor], nothing if channel.rank == root else lent.put_back),
+        options=options,
+        result=[tensor],
+        finish=nothing if channel.rank == root else lent.put_back,
     )
 
 
@@ -88,16 +91,23 @@ def all_gather(
                 output.detach().copy_(numbers.view(output.shape))
 
     return channel.start(
-        *(collective, bytes_of([tensor])),
+        collective,
+        bytes_of([tensor]),
         lambda timeout: channel.comm.allgather_async(mine, counts, _name(tensor), room, timeout),
-        *(options, result, put_back),
+        options=options,
+        result=result,
+        finish=put_back,
     )
 
 
 def barrier(channel: Channel, options: Any) -> OutcomeWork:
     """Make all ranks meet."""
     return channel.start(
-        "barrier", 0, lambda timeout: channel.meeting("barrier", timeout), options, []
+        "barrier",
+        0,
+        lambda timeout: channel.meeting("barrier", timeout),
+        options=options,
+        result=[],
     )
 
 

@@ -37,14 +37,14 @@ def options_of(kind: type[T], given: Any, timeout: timedelta | None, **fields: A
         fields: of the second way, but for those that are None.
     """
     if given is not None:
-        return given
+        return given  # type: ignore[no-any-return]
     made: Any = kind()
     if timeout is not None:
         made.timeout = timeout
     for name, value in fields.items():
         if value is not None:
             setattr(made, name, value)
-    return made
+    return made  # type: ignore[no-any-return]
 
 
 def shape_of(tensors: Sequence[torch.Tensor]) -> str:

@@ -79,11 +79,14 @@ def all_reduce(channel: Channel, tensor: torch.Tensor, options: Any) -> OutcomeW
         return all_reduce_sparse(channel, tensor, _operation(options), options)
     lent = lend(tensor)
     return channel.start(
-        *("all_reduce", bytes_of([tensor])),
+        "all_reduce",
+        bytes_of([tensor]),
         lambda timeout: channel.comm.allreduce_async(
             lent.array, _operation(options), _name(tensor), lent.array, timeout
         ),
-        *(options, [tensor], lent.put_back),
+        options=options,
+        result=[tensor],
+        finish=lent.put_back,
     )
 
 
@@ -100,11 +103,14 @@ def all_reduce_coalesced(
             one.put_back()
 
     return channel.start(
-        *("all_reduce_coalesced", bytes_of(tensors)),
+        "all_reduce_coalesced",
+        bytes_of(tensors),
         lambda timeout: channel.comm.grouped_allreduce_async(
             arrays, _operation(options), names, arrays, timeout
         ),
-        *(options, list(tensors), put_back),
+        options=options,
+        result=list(tensors),
+        finish=put_back,
     )
 
 
@@ -113,12 +119,15 @@ def reduce(channel: Channel, tensor: torch.Tensor, options: Any) -> OutcomeWork:
     lent = lend(tensor)
     mine = channel.rank == options.rootRank
     return channel.start(
-        *("reduce", bytes_of([tensor])),
+        "reduce",
+        bytes_of([tensor]),
         lambda timeout: channel.comm.reduce_async(
             *(lent.array, _operation(options), options.rootRank, _name(tensor)),
             *(lent.array if mine else None, timeout),
         ),
-        *(options, [tensor], lent.put_back if mine else nothing),
+        options=options,
+        result=[tensor],
+        finish=lent.put_back if mine else nothing,
     )
 
 
@@ -148,11 +157,14 @@ def reduce_scatter(
     if np.may_share_memory(array, target.array):
         array = array.copy()
     return channel.start(
-        *(collective, bytes_of(inputs)),
+        collective,
+        bytes_of(inputs),
         lambda timeout: channel.comm.reduce_scatter_async(
             *(array, _operation(options), _name(output), target.array, timeout), counts=counts
         ),
-        *(options, [output], target.put_back),
+        options=options,
+        result=[output],
+        finish=target.put_back,
     )
 
 

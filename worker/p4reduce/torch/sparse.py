@@ -60,7 +60,7 @@ def all_reduce_sparse(
     rows = rows_of(tensor)
     started: list[Handle[Any]] = []
 
-    def begin(timeout: float) -> Handle[Any]:
+    def begin(timeout: float | None) -> Handle[Any]:
         started.append(channel.comm.allreduce_async(rows, operation, timeout=timeout))
         return started[0]
 
@@ -69,4 +69,6 @@ def all_reduce_sparse(
         with torch.no_grad():
             tensor.copy_(tensor_of(started[0].wait(), tensor))
 
-    return channel.start("all_reduce", bytes_of_rows(rows), begin, options, [tensor], finish)
+    return channel.start(
+        "all_reduce", bytes_of_rows(rows), begin, options=options, result=[tensor], finish=finish
+    )

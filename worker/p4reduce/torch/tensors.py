@@ -117,7 +117,7 @@ def _flat_here(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_same_memory(flat: torch.Tensor, tensor: torch.Tensor) -> bool:
-    return flat.device == tensor.device and flat.data_ptr() == tensor.data_ptr()
+    return bool(flat.device == tensor.device and flat.data_ptr() == tensor.data_ptr())
 
 
 def _write(tensor: torch.Tensor, numbers: torch.Tensor) -> None:

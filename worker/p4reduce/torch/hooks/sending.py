@@ -33,7 +33,7 @@ def send(
         begin: starts it, with a timeout in seconds.
         finish: done when it has ended well.
     """
-    work = state.channel.start(hook, size, begin, None, tensor, finish)
+    work = state.channel.start(hook, size, begin, options=None, result=tensor, finish=finish)
     return work.get_future()
 
 
@@ -60,7 +60,9 @@ def send_sparse(
         )
         return started[0]
 
-    work = state.channel.start(f"{hook}, sparse", bytes_of_rows(rows), begin, None, None)
+    work = state.channel.start(
+        f"{hook}, sparse", bytes_of_rows(rows), begin, options=None, result=None
+    )
 
     def settle() -> torch.Tensor:
         work.wait()
