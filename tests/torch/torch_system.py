@@ -139,7 +139,14 @@ class Ranks:
                 (directory / f"err{rank}").open("w") as err,
             ):
                 self.processes.append(
-                    subprocess.Popen(command, env=variables, stdout=out, stderr=err, cwd=directory)
+                    subprocess.Popen(
+                        command,
+                        env=variables,
+                        stdout=out,
+                        stderr=err,
+                        cwd=directory,
+                        start_new_session=True,  # as the kernel shares the cores among sessions
+                    )
                 )
 
     def output(self, rank: int) -> list[str]:
