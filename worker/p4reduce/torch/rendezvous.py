@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
@@ -22,11 +23,12 @@ _LOOPBACK = "127.0.0.1"
 
 def install() -> None:
     """Take over "env://" where torch's own could but complain. Twice is once."""
-    from torch.distributed import rendezvous
-
-    handlers = rendezvous._rendezvous_handlers
-    torchs = handlers["env"]
-    if getattr(torchs, "is_p4reduce", False):
+    # As a module: torch.distributed has a function of that name. The handlers are not public; where
+    # they are no more, launchers that torch does not know need its variables, and all else works.
+    module = import_module("torch.distributed.rendezvous")
+    handlers = getattr(module, "_rendezvous_handlers", {})
+    torchs = handlers.get("env")
+    if torchs is None or getattr(torchs, "is_p4reduce", False):
         return
 
     def handler(url: str, timeout: timedelta, **kwargs: Any) -> Iterator[tuple[Any, int, int]]:
