@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The controller at work: jobs on one side, a switch on the other, an event loop between them.
 
-All state belongs to the event loop. What blocks has threads of its own: the switch (link.py) and
-the disk (keeping.py).
+All state belongs to the event loop. What blocks has threads of its own: the switch
+(fabric/switch_link.py) and the disk (storage/keeping.py).
 """
 
 from __future__ import annotations

@@ -286,7 +286,7 @@ class _Request(Generic[_T]):
 
 
 class _EpollPoller:
-    """`ports.Poller` by epoll, level-triggered."""
+    """`port.Poller` by epoll, level-triggered."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()

@@ -6,8 +6,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from p4reduce_switch.codegen_python import controls as codegen_controls
-from p4reduce_switch.codegen_python import parser as codegen_parser
+from p4reduce_switch.codegen_python import controls, parser
 from p4reduce_switch.pipeline import Pipeline
 from pipeline_programs import load
 
@@ -16,8 +15,8 @@ from pipeline_programs import load
 def pipeline(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     """Both forms of generated code: nested blocks, and the one for graphs that do not nest."""
     if request.param == "sequence":
-        monkeypatch.setattr(codegen_controls, "_DEEPEST", 0)
-        monkeypatch.setattr(codegen_parser, "_DEEPEST", 0)
+        monkeypatch.setattr(controls, "_DEEPEST", 0)
+        monkeypatch.setattr(parser, "_DEEPEST", 0)
         pipeline = load("flow")
         assert "_next ==" in pipeline.source
         assert "_state ==" in pipeline.source
