@@ -13,7 +13,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from p4reduce.torch.registration import NAME
+from p4reduce.torch.names import NAME
 
 
 class OtherDevices:

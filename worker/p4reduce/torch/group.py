@@ -35,8 +35,8 @@ from p4reduce.torch.communicators import Lease
 from p4reduce.torch.delegate import Gloo
 from p4reduce.torch.devices import OtherDevices
 from p4reduce.torch.futures import at_exit, in_callback, stop_threads
+from p4reduce.torch.names import NAME
 from p4reduce.torch.options import listed, nested, options_of
-from p4reduce.torch.registration import NAME
 from p4reduce.torch.tensors import Dense, nothing
 from p4reduce.torch.work import OutcomeWork
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from p4reduce.torch import rendezvous
-
-NAME = "p4reduce"
+from p4reduce.torch.names import NAME
 
 
 def autoload() -> None:
