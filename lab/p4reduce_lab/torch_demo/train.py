@@ -51,7 +51,7 @@ def tcp_bytes() -> int:
     total = 0
     for link in Path("/proc/self/fd").iterdir():
         try:
-            if not os.readlink(link).startswith("socket:"):
+            if not str(link.readlink()).startswith("socket:"):
                 continue
             with socket.socket(fileno=os.dup(int(link.name))) as copy:
                 if copy.family in (socket.AF_INET, socket.AF_INET6) and (
