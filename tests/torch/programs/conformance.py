@@ -70,7 +70,7 @@ class Case:
         return "-".join(part for part in parts if part)
 
 
-def cases(draw: random.Random, share: float) -> Iterator[Case]:
+def cases(draw: random.Random) -> Iterator[Case]:
     """All of them; the shape and the way are drawn, as all of those would take hours."""
     for collective in REDUCING:
         for dtype, operation, group in itertools.product(DTYPES, OPERATIONS, ("world", "part")):
@@ -79,9 +79,8 @@ def cases(draw: random.Random, share: float) -> Iterator[Case]:
         for dtype, group in itertools.product(DTYPES, ("world", "part")):
             yield Case(collective, dtype, "", *drawn(draw, collective), group)
     for collective, shape, way in itertools.product(REDUCING + COPYING, (*DRAWN, "large"), WAYS):
-        if share == 1:
-            operation = "SUM" if collective in REDUCING else ""
-            yield Case(collective, "float32", operation, shape, way, "world")
+        operation = "SUM" if collective in REDUCING else ""
+        yield Case(collective, "float32", operation, shape, way, "world")
 
 
 def drawn(draw: random.Random, collective: str) -> tuple[str, str]:
@@ -274,7 +273,7 @@ def main() -> None:
         "part": (dist.new_group(part), dist.new_group(part, backend="gloo")),
     }
     draw = random.Random(seed)
-    for number, case in enumerate(cases(draw, share)):
+    for number, case in enumerate(cases(draw)):
         if draw.random() >= share or (case.group == "part" and rank not in part):
             continue
         group, gloo = groups[case.group]
