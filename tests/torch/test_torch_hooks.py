@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,5 +62,5 @@ def test_sparse_gradients_stay_sparse(trained: list[list[dict[str, Any]]]) -> No
 def test_a_group_of_another_backend_is_refused() -> None:
     from p4reduce.torch import hooks
 
-    with pytest.raises(TypeError, match="a process group or a p4reduce.Communicator is needed"):
+    with pytest.raises(TypeError, match=r"a process group or a p4reduce\.Communicator is needed"):
         hooks.HookState("gloo")
