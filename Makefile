@@ -61,6 +61,13 @@ test: $(TESTS_READY)  ## every test that this machine can run; says what it skip
 test-install: $(TESTS_READY)  ## the wheel beside the newest jupyterlab, ray, mlflow, … (gigabytes, minutes)
 	P4REDUCE_TEST_INSTALL=1 $(PYTHON) -m pytest tests/install
 
+# The CPU build, 200 MB, where this is run first.
+TORCH := torch==2.13.0
+.PHONY: test-torch
+test-torch: $(TESTS_READY)  ## install PyTorch where it is missing, and test what needs it (minutes)
+	$(PYTHON) -c 'import torch' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH)
+	$(PYTHON) -m pytest -n 2 --dist loadfile tests/torch
+
 .PHONY: model
 model: $(READY)  ## check the protocol exhaustively, by the compiled program and the worker (minutes)
 	PYTHONPATH=model $(PYTHON) -m p4reduce_model
