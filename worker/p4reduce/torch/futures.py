@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,14 @@ Job = Callable[[], None]
 _Queue = queue.SimpleQueue[Job | None]
 
 
+def at_exit(function: Callable[[], None]) -> None:
+    """Call a function before the interpreter joins its threads; `atexit` would be after that.
+
+    What was registered last is called first.
+    """
+    threading._register_atexit(function)  # type: ignore[attr-defined]  # as concurrent.futures does
+
+
 class FutureThread:
     """Runs jobs in order, in a thread that starts with the first one."""
 
@@ -31,6 +40,7 @@ class FutureThread:
         self._name = name
         self._lock = threading.Lock()
         self._running: tuple[threading.Thread, _Queue] | None = None
+        _threads.add(self)
 
     def submit(self, job: Job) -> None:
         """Run a job after those before it. It must not raise."""
@@ -63,6 +73,15 @@ def _work(jobs: _Queue) -> None:
         job()
         del job  # holds tensors
 
+
+def _stop_all() -> None:
+    for thread in list(_threads):
+        thread.stop()
+
+
+_threads: weakref.WeakSet[FutureThread] = weakref.WeakSet()
+# Registered before all that ends what the threads wait for, so it is called after them.
+at_exit(_stop_all)
 
 _lock = threading.Lock()
 _levels = [FutureThread("p4reduce-futures")]
@@ -108,14 +127,3 @@ def _next_level() -> FutureThread:
         if here + 1 == len(_levels):
             _levels.append(FutureThread(f"p4reduce-futures-{here + 1}"))
         return _levels[here + 1]
-
-
-def stop_threads() -> None:
-    """End the threads, when all that their jobs wait for has been ended."""
-    for level in _levels:
-        level.stop()
-
-
-def at_exit(function: Callable[[], None]) -> None:
-    """Call a function before the interpreter joins its threads; `atexit` would be after that."""
-    threading._register_atexit(function)  # type: ignore[attr-defined]  # as concurrent.futures does

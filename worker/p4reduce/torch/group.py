@@ -34,7 +34,7 @@ from p4reduce.torch.channel import Channel
 from p4reduce.torch.communicators import Lease
 from p4reduce.torch.delegate import Gloo
 from p4reduce.torch.devices import OtherDevices
-from p4reduce.torch.futures import at_exit, in_callback, stop_threads
+from p4reduce.torch.futures import at_exit, in_callback
 from p4reduce.torch.names import NAME
 from p4reduce.torch.options import listed, nested, options_of
 from p4reduce.torch.tensors import Dense, nothing
@@ -476,8 +476,6 @@ class P4ReduceGroup(dist.ProcessGroup):
             lease.end(orderly=orderly)
         self._gloo.end(orderly=orderly)
         _groups.discard(self)
-        if not _groups and not in_callback():
-            stop_threads()
 
     # -- Where to --------------------------------------------------------------------------------
 

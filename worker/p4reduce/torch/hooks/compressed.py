@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from p4reduce.compression import Compressor
 from p4reduce.handle import Handle
-from p4reduce.torch.futures import FutureThread, at_exit, promise
+from p4reduce.torch.futures import FutureThread, promise
 from p4reduce.torch.hooks.sending import send, send_sparse
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.statistics import count_switch
@@ -78,7 +78,6 @@ class _Started:
 
 
 _calls = FutureThread("p4reduce-hooks")
-at_exit(_calls.stop)
 
 
 def _agreed(

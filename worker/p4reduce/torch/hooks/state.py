@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch.distributed as dist
@@ -10,6 +11,7 @@ import torch.distributed as dist
 from p4reduce.communicator import Communicator
 from p4reduce.compression import Compressor, Uncompressed, compressor_by_name
 from p4reduce.torch.channel import Channel
+from p4reduce.torch.futures import at_exit
 
 
 class HookState:
@@ -89,8 +91,21 @@ class HookState:
         return f"bucket{index}"
 
 
+_communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
+
+
+def _leave_all() -> None:
+    """At exit, with communicators that were not closed: no future may be waited for any more."""
+    for comm in list(_communicators):
+        comm.__exit__(RuntimeError, None, None)
+
+
+at_exit(_leave_all)
+
+
 def _channel(group: Any) -> Channel:
     if isinstance(group, Communicator):
+        _communicators.add(group)
         return Channel(group, (), None)
     group = dist.group.WORLD if group is None else group
     if not isinstance(group, dist.ProcessGroup):
