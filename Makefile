@@ -9,7 +9,7 @@ PYTHON := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 TESTS_READY := $(VENV)/.ready-for-tests
 LINT_READY  := $(VENV)/.ready-for-lint
-PACKAGES := common/p4reduce_common worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab model/p4reduce_model bench
+PACKAGES := common/p4reduce_common native/p4reduce_native worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab model/p4reduce_model bench
 SCRIPTS := experiments tools examples
 
 # What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, BW=Mbit/s; `make run` also
@@ -71,6 +71,18 @@ test-torch: $(TESTS_READY)  ## install PyTorch where it is missing, and test wha
 .PHONY: model
 model: $(READY)  ## check the protocol exhaustively, by the compiled program and the worker (minutes)
 	PYTHONPATH=model $(PYTHON) -m p4reduce_model
+
+# gcc's sanitizers in compiled programs and their run-time. Python itself is not made for them: what
+# it still has at its end is no leak of ours, and the library has to be there before Python is.
+SANITIZED_TESTS := tests/native/test_c_programs.py tests/native/test_c_expressions.py
+.PHONY: native-sanitize
+native-sanitize: $(READY)  ## compiled P4 programs against Python, under ASan and UBSan (minutes)
+	mkdir -p -m 700 build/sanitized
+	CC=gcc P4REDUCE_CACHE_DIR=$(CURDIR)/build/sanitized \
+	P4REDUCE_CFLAGS="-O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	$(PYTHON) -m pytest -p no:cacheprovider --timeout=900 $(SANITIZED_TESTS)
 
 # SECONDS are shared among the tests; SEED=… repeats what one of them has printed.
 SECONDS := 300

@@ -26,7 +26,7 @@ _EXTRAS = {
 
 def switch() -> NoReturn:
     """`p4reduce-switch`."""
-    _run("p4reduce-switch", "switch", "p4reduce_switch.cli", prog_name="p4reduce-switch")
+    _run("p4reduce-switch", "switch", "p4reduce_switch.cli")
 
 
 def controller() -> NoReturn:
@@ -39,10 +39,10 @@ def lab() -> NoReturn:
     _run("p4reduce-lab", "lab", "p4reduce_lab.cli")
 
 
-def _run(command: str, extra: str, module: str, **arguments: str) -> NoReturn:
+def _run(command: str, extra: str, module: str) -> NoReturn:
     # By name, since this package may not know those that it starts.
     try:
-        import_module(module).main(**arguments)
+        import_module(module).main()
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if missing.startswith("p4reduce"):

@@ -35,9 +35,12 @@ from p4reduce_switch.state.tables import ActionInfo, Entry, EntryExists, MatchKe
 from p4reduce_switch.state.timers import Clock, Timers
 from p4reduce_switch.state.value_sets import ValueSet
 
-__all__ = ["LoadError", "Pipeline", "PipelineStats"]
+__all__ = ["LoadError", "Pipeline", "PipelineStats", "Process"]
 
 _numbers = itertools.count(1)
+
+Process = Callable[[int, bytes], list[tuple[int, bytes]]]
+"""Takes the port where a frame came in, and the frame; gives port and frame of each copy."""
 
 
 class Pipeline:
@@ -58,7 +61,7 @@ class Pipeline:
         clone_sessions: the clone sessions.
         value_sets: the parser value sets, by name.
         stats: what became of the frames.
-        source: the generated Python.
+        source: the generated Python, or C.
 
     Raises:
         LoadError: the program cannot be loaded, with construct and source line.
@@ -108,21 +111,23 @@ class Pipeline:
         self.stats = PipelineStats()
         self._replays = ReplayQueue(self.stats)
         self._start = time.monotonic_ns()
-        try:
-            generated = generate(program, drop_port)
-            self.source = generated.source
-            process = self._compile(generated.source, generated.bindings)
-        except (RecursionError, SyntaxError, MemoryError) as error:
-            # Python has limits for blocks, parentheses and all else that is nested.
-            raise LoadError(f"the program is nested too deeply: {error}") from error
-        self.process: Callable[[int, bytes], list[tuple[int, bytes]]] = process
+        self.source = ""
+        self.process: Process = self._make_process(program)
         """Run a frame that came in at a port (0..511). Gives (port, frame) of each copy to send, in
         the order of the replicas; empty if the frame is dropped. Never raises, whatever the bytes
         are. (An attribute, not a method: the generated function itself, which saves a call.)"""
 
-    def _compile(
-        self, source: str, bindings: Mapping[str, Binding]
-    ) -> Callable[[int, bytes], list[tuple[int, bytes]]]:
+    def _make_process(self, program: Program) -> Process:
+        """What runs frames; it leaves the text that it was made from in `source`."""
+        try:
+            generated = generate(program, self.drop_port)
+            self.source = generated.source
+            return self._compile(generated.source, generated.bindings)
+        except (RecursionError, SyntaxError, MemoryError) as error:
+            # Python has limits for blocks, parentheses and all else that is nested.
+            raise LoadError(f"the program is nested too deeply: {error}") from error
+
+    def _compile(self, source: str, bindings: Mapping[str, Binding]) -> Process:
         namespace: dict[str, Any] = {
             name: self._bound(binding) for name, binding in bindings.items()
         }
@@ -131,7 +136,7 @@ class Pipeline:
         linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
         weakref.finalize(self, linecache.cache.pop, filename, None)
         exec(compile(source, filename, "exec"), namespace)
-        process: Callable[[int, bytes], list[tuple[int, bytes]]] = namespace["process"]
+        process: Process = namespace["process"]
         return process
 
     def _bound(self, binding: Binding) -> object:

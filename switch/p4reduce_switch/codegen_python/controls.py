@@ -22,7 +22,7 @@ from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.state.profiles import CHOOSE
 
-__all__ = ["emit_control"]
+__all__ = ["emit_control", "post_dominators", "topological_order"]
 
 _DEEPEST = 60  # blocks; Python's limit is 100
 
@@ -59,8 +59,8 @@ class _Emitter:
         self._expressions = context.expressions
         is_ingress = control is context.program.ingress
         self._actions = ActionEmitter(context, "ingress" if is_ingress else "egress")
-        self._order = _topological_order(control)
-        self._join = _post_dominators(control, self._order)
+        self._order = topological_order(control)
+        self._join = post_dominators(control, self._order)
         self._budget = 0
 
     def emit(self) -> None:
@@ -289,7 +289,7 @@ class _Emitter:
             proceed(table.next_by_action[action.id])
 
 
-def _topological_order(control: ir.Control) -> list[str]:
+def topological_order(control: ir.Control) -> list[str]:
     """The nodes that can be reached, each before those that come after it."""
     reached: dict[str, ir.Node] = {}
     pending = [control.start]
@@ -302,7 +302,7 @@ def _topological_order(control: ir.Control) -> list[str]:
     return list(graphlib.TopologicalSorter(graph).static_order())[::-1]
 
 
-def _post_dominators(control: ir.Control, order: list[str]) -> Mapping[str, str | None]:
+def post_dominators(control: ir.Control, order: list[str]) -> Mapping[str, str | None]:
     """Each node's immediate post-dominator; None is the end (Cooper, Harvey, Kennedy 2001)."""
     position: dict[str | None, int] = {name: index for index, name in enumerate(order)}
     position[None] = len(order)

@@ -2,8 +2,8 @@
 """The P4Runtime server: the gRPC service over one data plane.
 
 Implements P4Runtime 1.4.1. Requests of all clients are serialised by one lock; what touches tables
-runs in the data plane's thread between two packets (`DataPlane.run`), so neither needs locks of its
-own and every update is atomic for packets.
+runs in the data plane's thread between two packets (`DataPlaneThread.run`), so neither needs locks
+of its own and every update is atomic for packets.
 
 Where the specification leaves a choice this does as BMv2's server: registers are out of reach, ids
 of multicast groups end at 32767, the default entries of all tables can be read at once, a device
@@ -36,8 +36,9 @@ from p4reduce_switch.p4runtime.entities.digests import digest_message, plan_ackn
 from p4reduce_switch.p4runtime.entities.idle import idle_message
 
 if TYPE_CHECKING:
-    from p4reduce_switch.dataplane import DataPlane
+    from p4reduce_switch.dataplane_thread import DataPlaneThread
     from p4reduce_switch.p4runtime.packets import PacketCodec
+    from p4reduce_switch.pipeline_choice import Engine
 
 __all__ = ["API_VERSION", "BindError", "P4RuntimeServer"]
 
@@ -78,18 +79,21 @@ class P4RuntimeServer:
     Args:
         dataplane: what runs the pipeline. Its packet-ins go to the primary controllers.
         device_id: the only device id answered to.
+        engine: what runs programs: machine code, Python, or the first where it can be.
         on_pipeline: called with each committed pipeline's config, outside the data plane's thread.
     """
 
     def __init__(
         self,
-        dataplane: DataPlane,
+        dataplane: DataPlaneThread,
         *,
         device_id: int = 1,
+        engine: Engine = "auto",
         on_pipeline: Callable[[ForwardingConfig], None] | None = None,
     ) -> None:
         self.device_id = device_id
         self._dataplane = dataplane
+        self._engine = engine
         self._on_pipeline = on_pipeline
         self._lock = threading.Lock()
         self._arbiter = Arbiter(device_id)
@@ -165,7 +169,7 @@ class P4RuntimeServer:
         Raises:
             P4RuntimeError: as of a SetForwardingPipelineConfig.
         """
-        config = load_config(message, self._dataplane.cpu_port)
+        config = load_config(message, self._dataplane.cpu_port, self._engine)
         with self._locked():
             self._commit(config)
 
@@ -197,7 +201,7 @@ class P4RuntimeServer:
         if action in _ACTIONS_WITH_CONFIG:
             if not request.HasField("config"):
                 raise invalid(f"{_SetRequest.Action.Name(action)} needs a config, which is missing")
-            return load_config(request.config, self._dataplane.cpu_port)
+            return load_config(request.config, self._dataplane.cpu_port, self._engine)
         if action == _SetRequest.RECONCILE_AND_COMMIT:
             raise P4RuntimeError(
                 code_pb2.UNIMPLEMENTED,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from p4reduce_switch.ports.port import MAX_FRAME_BYTES, MIN_FRAME_BYTES, Port
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, MIN_FRAME_BYTES, OpenPort
 
 __all__ = ["Complaints"]
 
@@ -23,7 +23,7 @@ class Complaints:
     Whoever sends such frames is told nothing and only sees no answer.
     """
 
-    def __init__(self, ports: Iterable[Port]) -> None:
+    def __init__(self, ports: Iterable[OpenPort]) -> None:
         self._ports = tuple(ports)
         self._told: dict[int, _Counts] = {}
         self._next: dict[int, float] = {}

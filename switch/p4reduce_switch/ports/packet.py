@@ -16,7 +16,7 @@ from p4reduce_switch.ports.batch import FrameBatches
 from p4reduce_switch.ports.egress_queue import EgressQueue
 from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, PortError, PortSpec, PortStats
 
-__all__ = ["PacketPort"]
+__all__ = ["InterfaceSocket", "PacketPort"]
 
 log = logging.getLogger(__name__)
 
@@ -39,22 +39,21 @@ _HEADER_BYTES = 18  # Ethernet with one VLAN tag, which an interface allows beyo
 _BUFFER_BYTES = 8 << 20
 
 
-class PacketPort:
-    """All frames of an interface, in promiscuous mode, but for those that leave by it.
+class InterfaceSocket:
+    """What every port on an interface does in Python: the packet socket, and how the interface is.
+
+    The socket receives all frames of the interface, in promiscuous mode, but for those that leave
+    by it.
 
     Raises:
         PortError: there is no such interface, or no right to open it.
     """
 
-    def __init__(self, spec: PortSpec, batches: FrameBatches) -> None:
+    def __init__(self, spec: PortSpec) -> None:
         assert spec.interface is not None
         self.number = spec.number
         self.description = str(spec)
-        self.stats = PortStats()
         self._interface = spec.interface
-        self._batches = batches
-        self._poller: Poller | None = None
-        self._on_frames: Callable[[], None] | None = None
         try:
             self._socket = _open(spec.interface)
         except PermissionError:
@@ -65,16 +64,11 @@ class PacketPort:
         except OSError as error:
             raise PortError(f"port {spec}: {_reason(spec.interface, error)}") from None
         try:
-            self._mtu = _interface_int(self._socket, spec.interface, _SIOCGIFMTU)
+            mtu = _interface_int(self._socket, spec.interface, _SIOCGIFMTU)
         except OSError as error:
             self._socket.close()
             raise PortError(f"port {spec}: {_reason(spec.interface, error)}") from None
-        self._egress = EgressQueue(
-            batches,
-            self.stats,
-            max_bytes=min(MAX_FRAME_BYTES, self._mtu + _HEADER_BYTES),
-            set_events=self._set_events,
-        )
+        self._max_bytes = min(MAX_FRAME_BYTES, mtu + _HEADER_BYTES)
         if not self.is_up:
             log.warning("port %s: the interface is down", spec)
 
@@ -92,6 +86,33 @@ class PacketPort:
         except (OSError, ValueError):  # ValueError: it was closed
             return 0
 
+    def _overrun(self) -> int:
+        """Frames that the kernel has dropped since the last call."""
+        raw = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)  # resets the kernel's
+        return int(struct.unpack("II", raw)[1])
+
+    def _warn(self, error: OSError) -> None:
+        # Reported once per change; the socket goes on when the interface comes up again.
+        log.warning("port %s: %s", self.description, _reason(self._interface, error))
+
+
+class PacketPort(InterfaceSocket):
+    """A port on an interface that Python serves.
+
+    Raises:
+        PortError: there is no such interface, or no right to open it.
+    """
+
+    def __init__(self, spec: PortSpec, batches: FrameBatches) -> None:
+        super().__init__(spec)
+        self.stats = PortStats()
+        self._batches = batches
+        self._poller: Poller | None = None
+        self._on_frames: Callable[[], None] | None = None
+        self._egress = EgressQueue(
+            self.stats, max_bytes=self._max_bytes, set_events=self._set_events
+        )
+
     def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
         self._poller = poller
         self._on_frames = on_frames
@@ -101,20 +122,17 @@ class PacketPort:
         try:
             return self._batches.receive_packets(self._socket.fileno(), self.stats)
         except OSError as error:
-            # Reported once per change; the socket goes on when the interface comes up again.
-            log.warning("port %s: %s", self.description, _reason(self._interface, error))
+            self._warn(error)
             return ()
 
     def send(self, frames: Sequence[bytes]) -> None:
         try:
-            self._egress.send(self._socket.fileno(), frames)
+            self._egress.send(self._push, frames)
         except OSError:
             self._egress.clear()  # logged when the kernel reports it to `receive`
 
     def poll_stats(self) -> None:
-        raw = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)  # resets the kernel's
-        _, dropped = struct.unpack("II", raw)
-        self.stats.rx_overrun += dropped
+        self.stats.rx_overrun += self._overrun()
 
     def flush(self) -> None:
         """Nothing is buffered that has to be written."""
@@ -128,12 +146,15 @@ class PacketPort:
     def _on_events(self, events: int) -> None:
         if events & select.EPOLLOUT:
             try:
-                self._egress.drain(self._socket.fileno())
+                self._egress.drain(self._push)
             except OSError:
                 self._egress.clear()
                 self._set_events(select.EPOLLIN)
         if events & (select.EPOLLIN | select.EPOLLERR) and self._on_frames is not None:
             self._on_frames()
+
+    def _push(self, frames: Sequence[bytes]) -> int:
+        return self._batches.send(self._socket.fileno(), frames)
 
     def _set_events(self, events: int) -> None:
         if self._poller is not None:

@@ -11,10 +11,11 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
-from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, Port, PortError, PortStats
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, OpenPort, Poller, Port, PortError, PortStats
 
-__all__ = ["CapturedPort"]
+__all__ = ["CapturedPort", "open_capture"]
 
 _MAGIC_NANOSECONDS = 0xA1B23C4D
 _LINKTYPE_ETHERNET = 1
@@ -22,6 +23,20 @@ _FILE_HEADER = struct.Struct("=IHHiIII")
 _RECORD_HEADER = struct.Struct("=IIII")
 _BUFFER_BYTES = 1 << 18
 _NANOSECONDS = 1_000_000_000
+
+
+def open_capture(port: OpenPort, directory: Path) -> BinaryIO:
+    """The empty file of a port's capture, `directory`/portN.pcap.
+
+    Raises:
+        PortError: it cannot be written.
+    """
+    path = directory / f"port{port.number}.pcap"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return path.open("wb", buffering=_BUFFER_BYTES)
+    except OSError as error:
+        raise PortError(f"port {port.description}: {path}: {error.strerror}") from None
 
 
 class CapturedPort:
@@ -36,13 +51,11 @@ class CapturedPort:
 
     def __init__(self, port: Port, directory: Path) -> None:
         self._port = port
-        path = directory / f"port{port.number}.pcap"
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("wb", buffering=_BUFFER_BYTES)
-        except OSError as error:
+            self._file = open_capture(port, directory)
+        except PortError:
             port.close()
-            raise PortError(f"port {port.description}: {path}: {error.strerror}") from None
+            raise
         self._file.write(
             _FILE_HEADER.pack(_MAGIC_NANOSECONDS, 2, 4, 0, 0, MAX_FRAME_BYTES, _LINKTYPE_ETHERNET)
         )
@@ -83,6 +96,7 @@ class CapturedPort:
         self._port.poll_stats()
 
     def flush(self) -> None:
+        self._port.flush()
         self._file.flush()
 
     def close(self) -> None:

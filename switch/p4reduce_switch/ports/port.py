@@ -13,6 +13,7 @@ __all__ = [
     "MAX_PORT",
     "MIN_FRAME_BYTES",
     "Handler",
+    "OpenPort",
     "Poller",
     "Port",
     "PortError",
@@ -66,8 +67,10 @@ class Poller(Protocol):
     def unwatch(self, fd: int) -> None: ...
 
 
-class Port(Protocol):
-    """A port of the switch. Everything but `stats` is only used in the data plane's thread."""
+class OpenPort(Protocol):
+    """A port of the switch, whatever serves it. Everything but `stats` is only used in the data
+    plane's thread.
+    """
 
     @property
     def number(self) -> int: ...
@@ -86,6 +89,16 @@ class Port(Protocol):
     def has_carrier(self) -> bool:
         """Whether a frame could leave. Any thread may ask."""
 
+    def poll_stats(self) -> None:
+        """Bring `stats` up to date with counts that others keep (the kernel's)."""
+
+    def close(self) -> None:
+        """Release everything, sockets in the file system included."""
+
+
+class Port(OpenPort, Protocol):
+    """A port that Python serves."""
+
     def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
         """Start watching; `on_frames` is called whenever `receive` may have something."""
 
@@ -95,14 +108,9 @@ class Port(Protocol):
     def send(self, frames: Sequence[bytes]) -> None:
         """Send without waiting. What cannot be sent is counted and dropped."""
 
-    def poll_stats(self) -> None:
-        """Bring `stats` up to date with counts that others keep (the kernel's)."""
-
     def flush(self) -> None:
-        """Write out what is buffered (a capture)."""
-
-    def close(self) -> None:
-        """Release everything, sockets in the file system included."""
+        """Called about once a second: write out what is buffered (a capture), and try again what
+        had to wait."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ change, so there is no lock here.
 from __future__ import annotations
 
 import builtins
+import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from p4reduce_switch.state.meters import Meter
@@ -88,12 +89,34 @@ class Entry:
     idle_timeout_ns: int = 0
     last_hit_ns: int = 0
     idle_since_ns: int = 0
+    cell: Any = dataclasses.field(default=None, compare=False, repr=False)
+    """Where machine code keeps its counts, time and meter (`native/tables.py`); else None."""
 
 
 Slot = tuple[int, tuple[Any, ...], Entry]
 """What the generated code needs of an entry: (index of the action, its arguments, the entry)."""
 
 Lookup = Callable[[Any], "Slot | None"]
+
+
+class TableIndex(Protocol):
+    """Where a table keeps what the packet path needs of it."""
+
+    @property
+    def lookup(self) -> Lookup:
+        """Key -> slot, or None on a miss."""
+
+    def add(self, entry: Entry, slot: Slot) -> None:
+        """Find `slot` with the entry's key from now on."""
+
+    def replace(self, entry: Entry, slot: Slot) -> None:
+        """Find another slot with the key of an entry that is there."""
+
+    def remove(self, entry: Entry) -> None:
+        """Forget an entry."""
+
+    def set_miss(self, slot: Slot) -> None:
+        """What a key that is not there leads to."""
 
 
 class Table:
@@ -130,7 +153,7 @@ class Table:
         self._uses_priority = any(field.kind in _PRIORITY_KINDS for field in self.key)
         self._action_index = {action: index for index, action in enumerate(self.actions)}
         self._entries: dict[tuple[Match, int], Entry] = {}
-        self._index = _make_index(self.key)
+        self._index: TableIndex = _make_index(self.key)
         self.lookup: Lookup = self._index.lookup
         """Key -> slot, or None on a miss. The key is the value of the only key field, or a tuple
         of all of them."""
@@ -192,11 +215,19 @@ class Table:
         """Change the default entry. Raises ImmutableTable, ValueError."""
         if self.const_default_action:
             raise ImmutableTable(f"the default action of table {self.name} is constant")
-        self.default_slot[0] = self._default(action, args)
+        self._set_miss(self._default(action, args))
 
     def reset_default(self) -> None:
         """Go back to the program's default entry."""
-        self.default_slot[0] = self._default(*self._program_default)
+        self._set_miss(self._default(*self._program_default))
+
+    def move_to(self, index: TableIndex) -> None:
+        """Keep in `index`, which is empty, what the packet path needs of this table."""
+        for entry in self._entries.values():
+            index.add(entry, self._make_slot(entry))
+        index.set_miss(self.default_slot[0])
+        self._index = index
+        self.lookup = index.lookup
 
     # -- Checks ------------------------------------------------------------------------------------
 
@@ -220,6 +251,10 @@ class Table:
     def _default(self, action: str, args: Sequence[int]) -> Slot:
         arguments = self.check_action(action, args)
         return self._action_index[action], arguments, Entry((), 0, action, arguments)
+
+    def _set_miss(self, slot: Slot) -> None:
+        self.default_slot[0] = slot
+        self._index.set_miss(slot)
 
     def _get(self, match: Match, priority: int) -> Entry:
         entry = self.find(match, priority)
@@ -318,6 +353,9 @@ class _ExactIndex:
     def remove(self, entry: Entry) -> None:
         del self._slots[_scalar(entry.match)]
 
+    def set_miss(self, slot: Slot) -> None:
+        """Nothing: the packet path finds it in `default_slot`."""
+
 
 def _scalar(match: Match) -> Hashable:
     return match[0] if len(match) == 1 else match
@@ -385,6 +423,9 @@ class _MaskedIndex:
         old = self._slots.pop((entry.match, entry.priority))
         self._put(entry, None, old)
 
+    def set_miss(self, slot: Slot) -> None:
+        """Nothing: the packet path finds it in `default_slot`."""
+
     def _put(self, entry: Entry, new: _Candidate | None, old: _Candidate | None = None) -> None:
         """Build the changed group anew and swap in the tuple of groups: copy on write."""
         masks, masked = self._masks(entry)
@@ -416,7 +457,7 @@ class _MaskedIndex:
         masks: list[int] = []
         masked: list[int] = []
         for field, value in zip(self._key, entry.match, strict=True):
-            mask = _field_mask(field, value)
+            mask = field_mask(field, value)
             first = value[0] if isinstance(value, tuple) else value or 0
             masks.append(mask)
             masked.append(first & mask)
@@ -430,7 +471,7 @@ class _MaskedIndex:
         )
 
 
-def _field_mask(field: MatchKey, value: MatchValue) -> int:
+def field_mask(field: MatchKey, value: MatchValue) -> int:
     """The bits of a key field that a dict lookup can compare; a range is tested afterwards."""
     if field.kind == "range" or value is None:
         return 0

@@ -16,15 +16,18 @@ from pathlib import Path
 
 import pytest
 from google.rpc import code_pb2
-from p4reduce_switch.dataplane import DataPlane
+from p4reduce_native.errors import NativeUnavailableError
+from p4reduce_native.library import runtime
+from p4reduce_switch.dataplane_choice import Engine, open_data_plane
 from p4reduce_switch.errors import P4RuntimeError
 from p4reduce_switch.pipeline import PipelineStats
 from p4reduce_switch.ports.batch import FrameBatches
 from p4reduce_switch.ports.complaints import Complaints
 from p4reduce_switch.ports.egress_queue import QUEUE_FRAMES
+from p4reduce_switch.ports.native import NativeUnixPort
 from p4reduce_switch.ports.packet import PacketPort
 from p4reduce_switch.ports.pcap import CapturedPort
-from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Port, PortError, PortSpec, parse_port
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, PortError, PortSpec, parse_port
 from p4reduce_switch.ports.unix import UnixPort
 from p4reduce_switch.state.timers import Timers
 from scapy.layers.l2 import Ether
@@ -48,24 +51,36 @@ def cable(port: int, frame: bytes) -> list[tuple[int, bytes]]:
     return [(3 - port, frame)]
 
 
+@pytest.fixture(params=["native", "python"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Who serves the ports; the programs of these tests run in Python with either."""
+    engine: Engine = request.param
+    if engine == "native":
+        try:
+            runtime()
+        except NativeUnavailableError as error:
+            pytest.skip(str(error))
+    return engine
+
+
 class Switch:
     """A data plane with two ports on Unix sockets."""
 
     def __init__(
         self,
         directory: Path,
+        engine: Engine,
         process: Process | None = cable,
         *,
-        wrap: Callable[[Port], Port] = lambda port: port,
+        capture_dir: Path | None = None,
         cpu_port: int | None = None,
     ) -> None:
-        batches = FrameBatches()
         self.paths = {n: directory / f"p{n}.sock" for n in (1, 2)}
-        self.ports = {
-            n: wrap(UnixPort(PortSpec(n, socket_path=path), batches))
-            for n, path in self.paths.items()
-        }
-        self.dataplane = DataPlane(list(self.ports.values()), cpu_port=cpu_port)
+        specs = [PortSpec(n, socket_path=path) for n, path in self.paths.items()]
+        self.dataplane = open_data_plane(
+            specs, engine=engine, capture_dir=capture_dir, cpu_port=cpu_port
+        )
+        self.ports = self.dataplane.ports
         self._peers: list[Peer] = []
         self.dataplane.start()
         if process is not None:
@@ -90,11 +105,11 @@ class Switch:
 
 
 @pytest.fixture
-def make_switch(tmp_path: Path) -> Iterator[Callable[..., Switch]]:
+def make_switch(tmp_path: Path, engine: Engine) -> Iterator[Callable[..., Switch]]:
     made: list[Switch] = []
 
     def make(process: Process | None = cable, **options: object) -> Switch:
-        made.append(Switch(tmp_path, process, **options))  # type: ignore[arg-type]
+        made.append(Switch(tmp_path, engine, process, **options))  # type: ignore[arg-type]
         return made[-1]
 
     yield make
@@ -286,6 +301,7 @@ def test_the_end_is_no_frame_where_the_peer_left_while_it_was_read(tmp_path: Pat
         left.send(frame)
     left.close()
     assert port.receive() == frames
+    assert port.receive() == ()
     assert port.stats.rx_too_short == 0
     assert not port.is_up
     port.close()
@@ -567,7 +583,7 @@ def test_a_busy_port_does_not_starve_another(make_switch: Callable[..., Switch])
 def test_capture_has_both_directions(make_switch: Callable[..., Switch], tmp_path: Path) -> None:
     captures = tmp_path / "captures"
     before = time.time()
-    switch = make_switch(wrap=lambda port: CapturedPort(port, captures))
+    switch = make_switch(capture_dir=captures)
     left, right = switch.plug(1), switch.plug(2)
     left.send(ethernet(b"east"))
     assert right.receive() == ethernet(b"east")
@@ -584,10 +600,12 @@ def test_capture_has_both_directions(make_switch: Callable[..., Switch], tmp_pat
 def test_capture_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     path = tmp_path / "p1.sock"
+    capture_dir, spec = tmp_path / "file" / "sub", PortSpec(1, socket_path=path)
     with pytest.raises(PortError, match=r"port1\.pcap"):
-        CapturedPort(
-            UnixPort(PortSpec(1, socket_path=path), FrameBatches()), tmp_path / "file" / "sub"
-        )
+        CapturedPort(UnixPort(spec, FrameBatches()), capture_dir)
+    assert not path.exists()
+    with pytest.raises(PortError, match=r"port1\.pcap"):
+        NativeUnixPort(spec, capture_dir)
     assert not path.exists()
 
 
@@ -643,11 +661,10 @@ def read_wire(wire: socket.socket) -> bytes:
 class InterfaceSwitch:
     """One port on an interface, one on a Unix socket, joined by a wire."""
 
-    def __init__(self, interface: str, path: Path) -> None:
-        batches = FrameBatches()
-        self.packet_port = PacketPort(PortSpec(1, interface=interface), batches)
-        self.unix_port = UnixPort(PortSpec(2, socket_path=path), batches)
-        self.dataplane = DataPlane([self.packet_port, self.unix_port])
+    def __init__(self, interface: str, path: Path, engine: Engine) -> None:
+        specs = [PortSpec(1, interface=interface), PortSpec(2, socket_path=path)]
+        self.dataplane = open_data_plane(specs, engine=engine)
+        self.packet_port, self.unix_port = (self.dataplane.ports[n] for n in (1, 2))
         self.dataplane.start()
         self.dataplane.run(lambda: self.dataplane.install(Program(cable)))  # type: ignore[arg-type]
         self.peer = Peer(path)
@@ -659,8 +676,10 @@ class InterfaceSwitch:
 
 
 @pytest.fixture
-def interface_switch(veth: tuple[str, str], tmp_path: Path) -> Iterator[InterfaceSwitch]:
-    switch = InterfaceSwitch(veth[0], tmp_path / "p2.sock")
+def interface_switch(
+    veth: tuple[str, str], tmp_path: Path, engine: Engine
+) -> Iterator[InterfaceSwitch]:
+    switch = InterfaceSwitch(veth[0], tmp_path / "p2.sock", engine)
     yield switch
     switch.close()
 
@@ -726,7 +745,7 @@ def test_interface_may_go_down_and_up(
     assert interface_switch.peer.receive() == ethernet(b"back")
 
 
-def test_timers_run_without_frames() -> None:
+def test_timers_run_without_frames(engine: Engine) -> None:
     program = Program(cable)
     called: list[str] = []
     done = threading.Event()
@@ -737,7 +756,7 @@ def test_timers_run_without_frames() -> None:
 
     program.timers.call_after(30_000_000, late)
     program.timers.call_after(1_000_000, lambda: called.append("early"))
-    dataplane = DataPlane([])
+    dataplane = open_data_plane([], engine=engine)
     dataplane.start()
     try:
         dataplane.run(lambda: dataplane.install(program))  # type: ignore[arg-type]

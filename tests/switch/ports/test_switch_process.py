@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -17,6 +18,8 @@ from typing import Any
 import grpc
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
+from p4reduce_native.errors import NativeUnavailableError
+from p4reduce_native.library import runtime
 from p4rt_client import INSERT, PROGRAMS, Builder, Client, config, exact
 from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
@@ -42,10 +45,7 @@ class Process:
                 str(self.ready_file),
                 *arguments,
             ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            **options,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options},
         )
         self.out = self.err = ""
 
@@ -77,6 +77,7 @@ class Process:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Any]:
+    """Starts switches that choose their engine themselves."""
     started: list[Process] = []
 
     def run(*arguments: str, **options: Any) -> Process:
@@ -89,6 +90,16 @@ def start(tmp_path: Path) -> Iterator[Any]:
             process.stop(signal.SIGKILL)
 
 
+@pytest.fixture(params=["native", "python"])
+def engine(request: pytest.FixtureRequest) -> str:
+    if request.param == "native":
+        try:
+            runtime()
+        except NativeUnavailableError as error:
+            pytest.skip(str(error))
+    return str(request.param)
+
+
 def sockets(directory: Path) -> list[str]:
     return [argument for n in (1, 2) for argument in ("--port", f"{n}=unix:{directory}/p{n}.sock")]
 
@@ -97,9 +108,13 @@ def plug(directory: Path, number: int) -> Peer:
     return Peer(directory / f"p{number}.sock")
 
 
-def test_life_of_a_switch(start: Any, tmp_path: Path) -> None:
-    dump = tmp_path / "program.py"
-    process = start(*sockets(tmp_path), "--pcap", str(tmp_path / "cap"), "--dump-python", str(dump))
+def test_life_of_a_switch(start: Any, tmp_path: Path, engine: str) -> None:
+    dump, dump_c = tmp_path / "program.py", tmp_path / "program.c"
+    process = start(
+        *sockets(tmp_path),
+        *("--pcap", str(tmp_path / "cap"), "--engine", engine),
+        *("--dump-python", str(dump), "--dump-c", str(dump_c)),
+    )
     ready = process.wait_ready()
     assert ready["pid"] == process.popen.pid
     assert ready["device_id"] == 1
@@ -129,6 +144,9 @@ def test_life_of_a_switch(start: Any, tmp_path: Path) -> None:
         break
     assert received == frame
     compile(dump.read_text(), str(dump), "exec")
+    assert dump_c.exists() == (engine == "native")
+    if engine == "native":
+        assert "p4r_program_process" in dump_c.read_text()
 
     began = time.monotonic()
     assert process.stop(signal.SIGINT) == 0
@@ -136,7 +154,8 @@ def test_life_of_a_switch(start: Any, tmp_path: Path) -> None:
     ready_line, summary = process.out.splitlines()
     assert ready_line == (
         f"p4reduce-switch ready: P4Runtime on {ready['grpc_addr']}, device 1, ports "
-        f"1=unix:{tmp_path}/p1.sock, 2=unix:{tmp_path}/p2.sock, CPU port 255"
+        f"1=unix:{tmp_path}/p1.sock, 2=unix:{tmp_path}/p2.sock, CPU port 255, data plane in "
+        + {"native": "C", "python": "Python"}[engine]
     )
     assert summary.startswith("p4reduce-switch stopped: ")
     assert "port 1: rx_frames=" in summary
@@ -150,9 +169,12 @@ def test_life_of_a_switch(start: Any, tmp_path: Path) -> None:
         item.close()
 
 
-def test_a_preloaded_pipeline_works_without_a_controller(start: Any, tmp_path: Path) -> None:
+def test_a_preloaded_pipeline_works_without_a_controller(
+    start: Any, tmp_path: Path, engine: str
+) -> None:
     process = start(
         *sockets(tmp_path),
+        *("--engine", engine),
         "--pipeline",
         str(PROGRAMS / "p4rt_features.json"),
         "--p4info",
@@ -323,7 +345,81 @@ def test_missing_directories_and_impossible_names_are_refused_before_the_switch_
     assert not list(tmp_path.iterdir())
 
 
+def test_without_machine_code_the_switch_says_so_and_runs_in_python(
+    start: Any, tmp_path: Path
+) -> None:
+    features = [str(PROGRAMS / f"p4rt_features.{end}") for end in ("json", "p4info.txtpb")]
+    process = start(
+        *(*sockets(tmp_path), "--pipeline", features[0], "--p4info", features[1]),
+        env={**os.environ, "P4REDUCE_NATIVE": "0"},
+    )
+    process.wait_ready()
+    plug(tmp_path, 1).close()
+    assert process.stop() == 0
+    assert "data plane in Python" in process.out
+    reason = "machine code is turned off by P4REDUCE_NATIVE=0"
+    assert f"the data plane runs in Python, many times slower: {reason}" in process.err
+    assert f"the program runs in Python, many times slower: {reason}" in process.err
+
+
+def test_machine_code_that_is_demanded_and_cannot_be(start: Any, tmp_path: Path) -> None:
+    process = start(
+        *(*sockets(tmp_path), "--engine", "native"), env={**os.environ, "P4REDUCE_NATIVE": "0"}
+    )
+    assert process.finish() == 1
+    assert "--engine native: machine code is turned off by P4REDUCE_NATIVE=0" in process.err
+    assert "Traceback" not in process.err
+    assert not list(tmp_path.glob("*.sock"))
+
+
 def test_an_interface_that_does_not_exist(start: Any) -> None:
     process = start("--port", "1=nosuchif0")
     assert process.finish() == 1
     assert "port 1=nosuchif0: " in process.err
+
+
+def test_without_descriptors_it_waits_and_says_so_once(start: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        process = start(*sockets(tmp_path), stderr=file)
+    ready = process.wait_ready()
+    files = Path(f"/proc/{ready['pid']}/fd")
+    limit = max(int(one.name) for one in files.iterdir()) + 4
+    resource.prlimit(ready["pid"], resource.RLIMIT_NOFILE, (limit, limit))
+    host, port = ready["grpc_addr"].rsplit(":", 1)
+    taken = [socket.create_connection((host, int(port))) for _ in range(2 * limit)]
+    eventually(lambda: len(list(files.iterdir())) >= limit, "the descriptors' end")
+    peer = plug(tmp_path, 1)
+    eventually(lambda: "cannot take a peer" in log.read_text(), "the warning")
+    before = process_seconds(ready["pid"])
+    time.sleep(2.5)  # it looks again once a second, and does not turn in between
+    assert process_seconds(ready["pid"]) - before < 1.5
+    for one in taken:
+        one.close()
+    up = f"port 1=unix:{tmp_path}/p1.sock is up"
+    eventually(lambda: up in log.read_text(), "taking the peer", 30)
+    peer.close()
+    assert process.stop() == 0
+    text = log.read_text()
+    assert text.count("cannot take a peer: Too many open files; it waits") == 1
+    assert len(text.splitlines()) < 20, text
+
+
+def process_seconds(pid: int) -> float:
+    """CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_requests_that_are_no_messages_cost_a_line_and_not_a_traceback_each(start: Any) -> None:
+    process = start()
+    channel = grpc.insecure_channel(process.wait_ready()["grpc_addr"])
+    for method in ("Write", "Read", "SetForwardingPipelineConfig") * 20:
+        call = channel.unary_unary if method != "Read" else channel.unary_stream
+        with pytest.raises(grpc.RpcError):
+            list(call(f"/p4.v1.P4Runtime/{method}")(b"\xff" * 9, timeout=READY_S))
+    channel.close()
+    assert process.stop() == 0
+    assert "Traceback" not in process.err
+    assert process.err.count("cannot be decoded") == 1
+    assert len(process.err.splitlines()) < 10

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The directory of compiled files: this user's own, checked before anything in it is trusted.
+
+A shared object that is loaded runs with all of this process's rights, so the directory must belong
+to this user and nobody else may write to it. Each `NAME.so` has a `NAME.sha256` beside it, which
+is compared before loading: that finds what was cut off or damaged, not what an attacker with the
+user's own rights did, who could change both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import pwd
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from .errors import CacheError
+
+__all__ = ["Cache", "cache_directory"]
+
+log = logging.getLogger(__name__)
+
+DIRECTORY_VARIABLE = "P4REDUCE_CACHE_DIR"
+_MOST_FILES = 256  # compiled files that are kept; the least recently used go first
+_LOCKS = 16
+_LOCK_POLL_S = 0.05
+
+
+def cache_directory() -> Path:
+    """`$P4REDUCE_CACHE_DIR`, else `p4reduce` in `$XDG_CACHE_HOME` or `~/.cache`.
+
+    Under sudo HOME may be another user's; then it is the home of the user that runs this.
+    """
+    chosen = os.environ.get(DIRECTORY_VARIABLE)
+    if chosen:
+        return Path(chosen).absolute()
+    for variable, below in (("XDG_CACHE_HOME", "."), ("HOME", ".cache")):
+        base = Path(os.environ.get(variable, ""))
+        if base.is_absolute() and _is_own(base):
+            return base / below / "p4reduce"
+    try:
+        home = pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        raise CacheError(
+            f"user {os.geteuid()} has no home directory for compiled files; "
+            f"set {DIRECTORY_VARIABLE} to a directory of its own"
+        ) from None
+    return Path(home) / ".cache" / "p4reduce"
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        return path.stat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+class Cache:
+    """Compiled files by name.
+
+    Args:
+        directory: where they are; made if it is missing.
+
+    Raises:
+        CacheError: the directory cannot be made, belongs to somebody else, or others may write
+            to it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        try:
+            directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                directory.mkdir(mode=0o700)
+            status = directory.lstat()
+        except OSError as error:
+            raise CacheError(
+                f"no directory for compiled files: {directory}: {error.strerror or error}; "
+                f"set {DIRECTORY_VARIABLE} to one that you may write to"
+            ) from None
+        if not stat.S_ISDIR(status.st_mode):
+            raise CacheError(f"{directory} should be a directory for compiled files, and is none")
+        if status.st_uid != os.geteuid():
+            raise CacheError(
+                f"compiled files in {directory} are not trusted: the directory belongs to user "
+                f"{status.st_uid}, not to {os.geteuid()}; set {DIRECTORY_VARIABLE} to your own"
+            )
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise CacheError(
+                f"compiled files in {directory} are not trusted: others may write there "
+                f"(mode {stat.S_IMODE(status.st_mode):03o}); chmod 700 {directory}"
+            )
+
+    def find(self, name: str) -> Path | None:
+        """The file, if it is there and whole; one that is damaged is removed."""
+        path = self.directory / f"{name}.so"
+        if not path.exists():
+            return None
+        if is_whole(path):
+            with contextlib.suppress(OSError):
+                os.utime(path)  # the least recently used goes first
+            return path
+        log.warning("%s is damaged; it is compiled again", path)
+        self._remove(path)
+        return None
+
+    def find_any(self, prefix: str) -> Path | None:
+        """A whole file whose name begins with `prefix`, the newest first."""
+        paths = sorted(self.directory.glob(f"{prefix}*.so"), key=_modified, reverse=True)
+        return next((path for path in paths if self.find(path.stem) is not None), None)
+
+    def put(self, name: str, built: Path) -> Path:
+        """Take in a file that was built inside of `directory`, all at once."""
+        path = self.directory / f"{name}.so"
+        digest = write_digest(built)
+        # A reader may see the new file beside the old hash: then it compiles the same again.
+        digest.replace(path.with_suffix(".sha256"))
+        built.replace(path)
+        self._prune()
+        return path
+
+    @contextlib.contextmanager
+    def lock(self, name: str, timeout_s: float) -> Iterator[None]:
+        """So that only one process compiles `name`.
+
+        Without the lock in time it goes on all the same: two that compile do each other no harm.
+        """
+        number = int(hashlib.sha256(name.encode()).hexdigest(), 16) % _LOCKS
+        path = self.directory / f"lock-{number}"
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise CacheError(f"cannot write {path}: {error.strerror}") from None
+        try:
+            deadline = time.monotonic() + timeout_s
+            while not _try_lock(fd) and time.monotonic() < deadline:
+                time.sleep(_LOCK_POLL_S)
+            yield
+        finally:
+            os.close(fd)
+
+    def _prune(self) -> None:
+        paths = sorted(self.directory.glob("*.so"), key=_modified)
+        for path in paths[:-_MOST_FILES]:
+            self._remove(path)
+
+    def _remove(self, path: Path) -> None:
+        for part in (path, path.with_suffix(".sha256")):
+            part.unlink(missing_ok=True)
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file has the hash that is noted beside it."""
+    try:
+        noted = path.with_suffix(".sha256").read_text().strip()
+        return noted == hashlib.sha256(path.read_bytes()).hexdigest()
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def write_digest(path: Path) -> Path:
+    """Note the hash of a file beside it; returns the path of the note."""
+    note = path.with_suffix(".sha256")
+    note.write_text(hashlib.sha256(path.read_bytes()).hexdigest() + "\n")
+    return note
+
+
+def _modified(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles C to a shared object, once for each text, and keeps it in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from .cache import Cache, cache_directory, is_whole, write_digest
+from .compiler import HOW_TO_GET_A_COMPILER, Compiler, cpu_level, find_compiler
+from .errors import CompileError, CompilerMissingError, NativeUnavailableError
+
+__all__ = [
+    "BASE_FLAGS",
+    "CompileError",
+    "CompilerMissingError",
+    "NativeUnavailableError",
+    "Sources",
+    "check_enabled",
+    "compile_shared",
+    "prebuild",
+]
+
+Sources = Mapping[str, str] | Sequence[Path]
+"""Text by file name, or files."""
+
+BASE_FLAGS = (
+    *("-std=gnu11", "-D_GNU_SOURCE", "-O3", "-g1", "-fPIC", "-shared", "-pthread"),
+    # The library's own functions call each other directly, whatever else the process has loaded.
+    *("-fno-semantic-interposition", "-Wl,-Bsymbolic"),
+    *("-fno-strict-aliasing", "-fno-math-errno"),
+    *("-Wall", "-Wextra"),
+)
+
+PREBUILT = Path(__file__).parent / "prebuilt"
+_FLAGS_VARIABLE = "P4REDUCE_CFLAGS"  # more options, say for a sanitizer
+_SWITCH_VARIABLE = "P4REDUCE_NATIVE"
+_COMPILE_TIMEOUT_S = 90.0  # zig's first call on a machine compiles parts of its own libraries
+_TEXT_SUFFIXES = frozenset({".h", ".c", ".inc"})
+_MESSAGE_CHARACTERS = 2000
+
+
+def check_enabled() -> None:
+    """Raises NativeUnavailableError where `P4REDUCE_NATIVE=0` turns machine code off."""
+    if os.environ.get(_SWITCH_VARIABLE) == "0":
+        raise NativeUnavailableError(f"machine code is turned off by {_SWITCH_VARIABLE}=0")
+
+
+def compile_shared(
+    stem: str,
+    sources: Sources,
+    *,
+    include: Sequence[Path] = (),
+    flags: Sequence[str] = (),
+) -> Path:
+    """The shared object of some C, from the package, from the cache, or compiled now.
+
+    Args:
+        stem: the beginning of the file's name.
+        sources: each is compiled if its name ends in .c; others are there to be included.
+        include: directories of headers. What is in them is part of the key.
+        flags: more options for the compiler.
+
+    Raises:
+        CompilerMissingError: it is in no cache and there is no compiler.
+        CompileError: the compiler did not accept it; with its messages.
+        NativeUnavailableError: `P4REDUCE_NATIVE=0`, or the cache cannot be used safely.
+    """
+    check_enabled()
+    if not re.fullmatch(r"[A-Za-z0-9_]+", stem):
+        raise ValueError(f"'{stem}' is no name for a compiled file: letters, digits, _")
+    flags = (*flags, *shlex.split(os.environ.get(_FLAGS_VARIABLE, "")))
+    key = _key(sources, include, flags)
+    level = cpu_level()
+    for prebuilt_level in dict.fromkeys((level, _baseline(level))):
+        prebuilt = PREBUILT / f"{_name(stem, prebuilt_level, key)}.so"
+        if is_whole(prebuilt):
+            return prebuilt
+    cache = Cache(cache_directory())
+    name = _name(stem, level, key)
+    try:
+        compiler = find_compiler()
+    except CompilerMissingError as error:
+        found = cache.find_any(f"{name}-")
+        if found is None:
+            raise CompilerMissingError(f"{stem} has to be compiled, and {error}") from None
+        return found
+    full_name = f"{name}-{_digest([compiler.identity])[:12]}"
+    with cache.lock(full_name, _COMPILE_TIMEOUT_S):
+        found = cache.find(full_name)
+        if found is not None:
+            return found
+        with tempfile.TemporaryDirectory(prefix="build-", dir=cache.directory) as directory:
+            built = Path(directory) / "built.so"
+            zig_cache = cache.directory / "zig"
+            _compile(compiler, level, stem, sources, include, flags, built, zig_cache)
+            return cache.put(full_name, built)
+
+
+def prebuild(
+    directory: Path,
+    stem: str,
+    sources: Sources,
+    *,
+    include: Sequence[Path] = (),
+    flags: Sequence[str] = (),
+) -> list[Path]:
+    """Compile into a package that is being built, for every level of this architecture.
+
+    Returns what was written. Raises as `compile_shared`.
+    """
+    compiler = find_compiler()
+    key = _key(sources, include, flags)
+    directory.mkdir(parents=True, exist_ok=True)
+    written = []
+    for level in dict.fromkeys((_baseline(cpu_level()), cpu_level())):
+        path = directory / f"{_name(stem, level, key)}.so"
+        zig_cache = directory / ".zig"
+        _compile(compiler, level, stem, sources, include, flags, path, zig_cache)
+        written += [path, write_digest(path)]
+        shutil.rmtree(zig_cache, ignore_errors=True)
+    return written
+
+
+def _baseline(level: str) -> str:
+    return "x86-64" if level.startswith("x86-64") else level
+
+
+def _name(stem: str, level: str, key: str) -> str:
+    return f"{stem}-{level}-{key[:32]}"
+
+
+def _key(sources: Sources, include: Sequence[Path], flags: Sequence[str]) -> str:
+    """Of everything that decides what the file does, but for compiler and processor."""
+    return _digest(
+        [
+            *BASE_FLAGS,
+            *flags,
+            *(part for name, text in _texts(sources) for part in (name, text)),
+            *(part for directory in include for part in _directory_texts(directory)),
+        ]
+    )
+
+
+def _digest(parts: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "big"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _texts(sources: Sources) -> Iterator[tuple[str, str]]:
+    if isinstance(sources, Mapping):
+        for name, text in sources.items():
+            if not re.fullmatch(r"[A-Za-z0-9_]+\.[a-z]+", name):
+                raise ValueError(f"'{name}' is no name for a source file")
+            yield name, text
+    else:
+        yield from ((path.name, path.read_text()) for path in sources)
+
+
+def _directory_texts(directory: Path) -> Iterator[str]:
+    for path in sorted(directory.rglob("*")):
+        if path.suffix in _TEXT_SUFFIXES:
+            yield str(path.relative_to(directory))
+            yield path.read_text()
+
+
+def _compile(
+    compiler: Compiler,
+    level: str,
+    stem: str,
+    sources: Sources,
+    include: Sequence[Path],
+    flags: Sequence[str],
+    output: Path,
+    zig_cache: Path,
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="p4reduce-") as work:
+        if isinstance(sources, Mapping):
+            for name, text in sources.items():
+                (Path(work) / name).write_text(text)
+            files = [str(Path(work) / name) for name in sources if name.endswith(".c")]
+        else:
+            files = [str(path) for path in sources if path.suffix == ".c"]
+        command = [
+            *compiler.command,
+            *BASE_FLAGS,
+            *compiler.machine_flags(level),
+            *(f"-I{directory}" for directory in include),
+            *flags,
+            *("-o", str(output)),
+            *files,
+            "-lm",
+        ]
+        _run(command, stem, zig_cache)
+
+
+def _run(command: Sequence[str], stem: str, zig_cache: Path) -> None:
+    environment = {
+        **os.environ,
+        "ZIG_GLOBAL_CACHE_DIR": str(zig_cache),
+        "ZIG_LOCAL_CACHE_DIR": str(zig_cache),
+        "LC_ALL": "C",
+    }
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_COMPILE_TIMEOUT_S,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise CompileError(
+            f"{command[0]} did not compile {stem} within {_COMPILE_TIMEOUT_S:.0f} s"
+        ) from None
+    except OSError as error:
+        raise CompileError(f"cannot run {command[0]}: {error.strerror or error}") from None
+    if done.returncode != 0:
+        raise CompileError(
+            f"{command[0]} could not compile {stem} (exit code {done.returncode}): "
+            f"{_first_complaint(done.stderr)}",
+            done.stderr[-_MESSAGE_CHARACTERS:],
+        )
+
+
+def _first_complaint(stderr: str) -> str:
+    lines = stderr.splitlines()
+    for mark in ("error: ", "multiple definition", "undefined reference"):
+        # A failed link ends in a line that only says so.
+        found = [line for line in lines if mark in line and not line.startswith("collect2")]
+        if found:
+            break
+    else:
+        found = lines
+    if not found:
+        return "it said nothing"
+    if ".h: No such file" in found[0] or ".h' file not found" in found[0]:
+        return f"{found[0]}; are the C library's headers missing? {HOW_TO_GET_A_COMPILER}"
+    return found[0]

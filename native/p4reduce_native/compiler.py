@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds a C compiler, and the processor that it has to compile for."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import CompilerMissingError
+
+__all__ = ["HOW_TO_GET_A_COMPILER", "Compiler", "cpu_level", "find_compiler"]
+
+HOW_TO_GET_A_COMPILER = (
+    "install one (Debian and Ubuntu: apt-get install gcc libc6-dev; or without root: "
+    "pip install ziglang)"
+)
+
+# The levels of the x86-64 psABI that are worth a file of their own, by the flags in /proc/cpuinfo.
+_X86_64_V3 = frozenset(
+    [
+        "avx",
+        "avx2",
+        "bmi1",
+        "bmi2",
+        "cx16",
+        "f16c",
+        "fma",
+        "abm",
+        "lahf_lm",
+        "movbe",
+        "popcnt",
+        "pni",
+        "sse4_1",
+        "sse4_2",
+        "ssse3",
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A command that takes gcc's options.
+
+    Attributes:
+        command: the words in front of the options.
+        identity: changes when the compiler does, without running it.
+        is_zig: whether it is the `ziglang` wheel, which names processors in its own way and keeps
+            a cache of its own.
+    """
+
+    command: tuple[str, ...]
+    identity: str
+    is_zig: bool = False
+
+    def machine_flags(self, level: str) -> list[str]:
+        """The options that compile for `level`, as `cpu_level` names it."""
+        if level == "x86-64-v3":
+            return ["-march=x86_64_v3" if self.is_zig else "-march=x86-64-v3"]
+        return ["-mcpu=baseline"] if self.is_zig else []
+
+
+def find_compiler(environment: Mapping[str, str] = os.environ) -> Compiler:
+    """`$CC` if it is set, else `cc`, `gcc` or `clang` on PATH, else the `ziglang` wheel.
+
+    Raises:
+        CompilerMissingError: there is none of them, or `$CC` names nothing that can be run.
+    """
+    path = environment.get("PATH", os.defpath)
+    wanted = environment.get("CC", "").strip()
+    if wanted:
+        return _named(wanted, path)
+    for name in ("cc", "gcc", "clang"):
+        found = shutil.which(name, path=path)
+        if found is not None:
+            return Compiler((found,), _identity(found))
+    zig = _zig()
+    if zig is None:
+        raise CompilerMissingError(f"there is no C compiler; {HOW_TO_GET_A_COMPILER}")
+    return Compiler((sys.executable, "-m", "ziglang", "cc"), _identity(zig), is_zig=True)
+
+
+@functools.cache
+def cpu_level() -> str:
+    """What this machine's processor can do, as part of a file's name: a file is never loaded on a
+    processor that lacks its instructions, even where machines share a home directory.
+    """
+    machine = platform.machine().lower()
+    if machine not in ("x86_64", "amd64"):
+        return machine or "unknown"
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return "x86-64"
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() == "flags":
+            return "x86-64-v3" if set(value.split()) >= _X86_64_V3 else "x86-64"
+    return "x86-64"
+
+
+def _named(wanted: str, path: str) -> Compiler:
+    try:
+        words = shlex.split(wanted)
+    except ValueError as error:
+        raise CompilerMissingError(f"CC={wanted} cannot be read as a command: {error}") from None
+    found = shutil.which(words[0], path=path) if words else None
+    if found is None:
+        raise CompilerMissingError(
+            f"CC={wanted} names no program that can be run; correct it or leave CC unset"
+        )
+    # Behind a wrapper such as ccache is the compiler proper.
+    programs = [found, *filter(None, (shutil.which(word, path=path) for word in words[1:]))]
+    return Compiler((found, *words[1:]), " ".join([*map(_identity, programs), *words[1:]]))
+
+
+def _zig() -> str | None:
+    """The program inside of the `ziglang` wheel, if that is installed."""
+    try:
+        spec = importlib.util.find_spec("ziglang")
+    except (ImportError, ValueError):
+        return None
+    if spec is None or spec.origin is None:
+        return None
+    program = Path(spec.origin).with_name("zig")
+    return str(program) if program.is_file() else None
+
+
+def _identity(program: str) -> str:
+    real = Path(program).resolve()
+    status = real.stat()
+    return f"{real} {status.st_size} {status.st_mtime_ns}"

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runtime library: all of `csrc/` but for the pieces of compiled P4 programs."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+
+from .compile import check_enabled, compile_shared
+from .errors import NativeUnavailableError
+
+__all__ = ["CSRC", "load", "runtime", "runtime_sources"]
+
+CSRC = Path(__file__).parent / "csrc"
+_PROGRAM_PARTS = "p4"  # belongs to compiled programs, which are libraries of their own
+
+
+def runtime_sources() -> list[Path]:
+    """The files that the runtime library is made of."""
+    return [
+        path
+        for path in sorted(CSRC.rglob("*.c"))
+        if path.relative_to(CSRC).parts[0] != _PROGRAM_PARTS
+    ]
+
+
+def runtime() -> ctypes.CDLL:
+    """The runtime library; one for the process. Its calls release the interpreter lock.
+
+    Raises:
+        NativeUnavailableError: there is no such library here; says how to get it.
+    """
+    check_enabled()
+    return _runtime()
+
+
+@functools.cache
+def _runtime() -> ctypes.CDLL:
+    return load(compile_shared("runtime", runtime_sources(), include=[CSRC]))
+
+
+def load(path: Path) -> ctypes.CDLL:
+    """Load a compiled file.
+
+    Raises:
+        NativeUnavailableError: the system's loader refuses it.
+    """
+    try:
+        return ctypes.CDLL(str(path), use_errno=True)
+    except OSError as error:
+        raise NativeUnavailableError(f"cannot load {path}: {error}") from None

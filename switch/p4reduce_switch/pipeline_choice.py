@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads a program: as machine code where that can be, else as Python."""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal
+
+from p4reduce_native.errors import NativeUnavailableError
+
+from .codegen_c import NotNativeError
+from .native_pipeline import NativePipeline
+from .pipeline import Pipeline
+
+__all__ = ["Engine", "load_pipeline"]
+
+log = logging.getLogger(__name__)
+
+Engine = Literal["auto", "native", "python"]
+
+
+def load_pipeline(
+    config: bytes | str, *, engine: Engine = "auto", cpu_port: int | None = None
+) -> Pipeline:
+    """Load p4c's JSON.
+
+    Args:
+        engine: "auto" takes Python where the program cannot be machine code, and logs why.
+
+    Raises:
+        LoadError: the program cannot be loaded, with construct and source line.
+        NotNativeError: the engine is "native", and a construct of the program is not made machine
+            code; says which.
+        NativeUnavailableError: the engine is "native", and there is no compiler or cache.
+    """
+    if engine != "python":
+        try:
+            return NativePipeline(config, cpu_port=cpu_port)
+        except (NotNativeError, NativeUnavailableError) as error:
+            if engine == "native":
+                raise
+            log.warning("the program runs in Python, many times slower: %s", error)
+    return Pipeline(config, cpu_port=cpu_port)
