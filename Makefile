@@ -14,8 +14,8 @@ SCRIPTS := experiments tools examples
 
 # What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, BW=Mbit/s; `make run` also
 # NET=mininet|local (the lab is a Mininet network), COMPRESSION=cat (or another name; a wrong one
-# lists all), or FAULT=kill-worker|restart-switch|restart-controller. All but the first go through
-# the environment.
+# lists all), FAULT=kill-worker|restart-switch|restart-controller, or FRAMEWORK=torch. All but the
+# first go through the environment.
 WORKERS ?= 4
 
 .PHONY: help
