@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,3 +65,14 @@ def test_a_group_of_another_backend_is_refused() -> None:
 
     with pytest.raises(TypeError, match=r"a process group or a p4reduce\.Communicator is needed"):
         hooks.HookState("gloo")
+
+
+@pytest.mark.timeout(300)
+def test_all_buckets_are_under_way_together_and_none_is_copied(
+    system: TorchSystem, tmp_path: Path
+) -> None:
+    ended = Ranks(system, 2, ["overlap.py"], tmp_path / "ranks").wait()
+    all_well(ended)
+    (record,) = ended[0].records
+    assert record["called"] >= 3
+    assert set(record["when_completed"]) == {record["called"]}
