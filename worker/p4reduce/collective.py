@@ -7,6 +7,7 @@ import copy
 import math
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,7 @@ class Collective:
         exponents: of each block, and 0 for `none`; shape (count + 1,).
         deadline: seconds on the monotonic clock.
         for_others: this rank has the result already; see `repetition`.
+        stream: what machine code keeps of it; see `native.stream.Stream`.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Collective:
         self.error: P4ReduceError | None = None
         self.overflowed: int | None = None
         self.for_others = False
+        self.stream: Any = None
         self._over = threading.Event()
 
     @property

@@ -34,7 +34,7 @@ from p4reduce.answers import (
     own_answers,
 )
 from p4reduce.blocks import Indices
-from p4reduce.codec import Codec
+from p4reduce.codec import Lanes
 from p4reduce.collective import Collective, overflow_error
 from p4reduce.errors import (
     MismatchError,
@@ -44,6 +44,8 @@ from p4reduce.errors import (
     WorkerLostError,
 )
 from p4reduce.frames import FrameBuffer
+from p4reduce.native.codec import codec_for
+from p4reduce.native.library import native_library
 from p4reduce.ranks import describe_ranks, ranks_of
 from p4reduce.statistics import Counts
 from p4reduce.timers import SlotTimers
@@ -102,6 +104,7 @@ class SlotMachine:
         world_size: of the job.
         here: own addresses.
         switch: those of the switch.
+        native: whether to compute in machine code where there is any, or with numpy.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class SlotMachine:
         world_size: int,
         here: Endpoint,
         switch: Endpoint,
+        native: bool = True,
     ) -> None:
         self.counts = Counts()
         self.timers = SlotTimers(slots)
@@ -120,6 +124,7 @@ class SlotMachine:
         self.broken: P4ReduceError | None = None
         self._slots = slots
         self._world_size = world_size
+        self._library = native_library() if native else None
 
         # -- What runs where ---------------------------------------------------------------
         self._collectives: dict[int, Collective] = {}
@@ -162,7 +167,7 @@ class SlotMachine:
         self._wanted, self._mask = own_answers(here, switch, rank, job)
 
         # -- Scratch -------------------------------------------------------------------------
-        self._codecs: dict[tuple[Format, bool], Codec] = {}
+        self._codecs: dict[tuple[Format, bool], Lanes] = {}
         self._mark = np.zeros(2 * slots, np.int64)
         self._numbers = np.arange(4096)
 
@@ -565,11 +570,11 @@ class SlotMachine:
         if part != FIRST:
             self.counts.blocks_received += len(blocks)
 
-    def _codec(self, collective: Collective) -> Codec:
+    def _codec(self, collective: Collective) -> Lanes:
         kind = collective.format, collective.dtype.kind == "f"
         codec = self._codecs.get(kind)
         if codec is None:
-            codec = Codec(*kind, self._world_size, self._slots, self.outgoing)
+            codec = codec_for(*kind, self._world_size, self._slots, self.outgoing, self._library)
             self._codecs[kind] = codec
         return codec
 
