@@ -70,7 +70,6 @@ class PacketPort:
             self._socket.close()
             raise PortError(f"port {spec}: {_reason(spec.interface, error)}") from None
         self._egress = EgressQueue(
-            batches,
             self.stats,
             max_bytes=min(MAX_FRAME_BYTES, self._mtu + _HEADER_BYTES),
             set_events=self._set_events,
@@ -107,7 +106,7 @@ class PacketPort:
 
     def send(self, frames: Sequence[bytes]) -> None:
         try:
-            self._egress.send(self._socket.fileno(), frames)
+            self._egress.send(self._push, frames)
         except OSError:
             self._egress.clear()  # logged when the kernel reports it to `receive`
 
@@ -128,12 +127,15 @@ class PacketPort:
     def _on_events(self, events: int) -> None:
         if events & select.EPOLLOUT:
             try:
-                self._egress.drain(self._socket.fileno())
+                self._egress.drain(self._push)
             except OSError:
                 self._egress.clear()
                 self._set_events(select.EPOLLIN)
         if events & (select.EPOLLIN | select.EPOLLERR) and self._on_frames is not None:
             self._on_frames()
+
+    def _push(self, frames: Sequence[bytes]) -> int:
+        return self._batches.send(self._socket.fileno(), frames)
 
     def _set_events(self, events: int) -> None:
         if self._poller is not None:

@@ -12,11 +12,17 @@ import errno
 import select
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from .ports import PortStats
-from .ports_batch import BATCH, FrameBatches
+from .ports_batch import BATCH
 
-__all__ = ["QUEUE_FRAMES", "EgressQueue"]
+__all__ = ["QUEUE_FRAMES", "EgressQueue", "Send"]
+
+Send: TypeAlias = Callable[[Sequence[bytes]], int]
+"""Sends up to `BATCH` frames and returns how many were sent, the first ones.
+
+OSError says what became of the first frame, if that was not sent; EAGAIN if there is no room."""
 
 QUEUE_FRAMES = 1024
 
@@ -25,29 +31,26 @@ _TOO_LONG = frozenset({errno.EMSGSIZE, errno.EINVAL})
 
 
 class EgressQueue:
-    """Sends frames on one file descriptor.
+    """Sends frames, as far as there is room.
 
     Args:
-        batches: the data plane's buffers.
         max_bytes: longer frames are dropped (the MTU).
         set_events: called with the epoll events to wait for.
     """
 
     def __init__(
         self,
-        batches: FrameBatches,
         stats: PortStats,
         *,
         max_bytes: int,
         set_events: Callable[[int], None],
     ) -> None:
-        self._batches = batches
         self._stats = stats
         self._max_bytes = max_bytes
         self._set_events = set_events
         self._waiting: deque[bytes] = deque()
 
-    def send(self, fd: int, frames: Sequence[bytes]) -> None:
+    def send(self, send: Send, frames: Sequence[bytes]) -> None:
         """Send, or queue behind what waits already.
 
         Raises:
@@ -63,13 +66,17 @@ class EgressQueue:
         if self._waiting:
             self._queue(frames)
         else:
-            self._queue(frames[self._push(fd, frames) :])
+            self._queue(frames[self._push(send, frames) :])
 
-    def drain(self, fd: int) -> None:
+    @property
+    def is_empty(self) -> bool:
+        return not self._waiting
+
+    def drain(self, send: Send) -> None:
         """Send what waits, as far as there is room. Raises OSError as `send` does."""
         while self._waiting:
             turn = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
-            sent = self._push(fd, turn)
+            sent = self._push(send, turn)
             if sent < len(turn):
                 self._waiting.extendleft(reversed(turn[sent:]))
                 return
@@ -84,18 +91,19 @@ class EgressQueue:
         if not frames:
             return
         room = QUEUE_FRAMES - len(self._waiting)
-        if not self._waiting and room > 0:
-            self._set_events(select.EPOLLIN | select.EPOLLOUT)
+        was_empty = self.is_empty
         self._waiting.extend(frames[:room])
         self._stats.tx_queue_full += max(0, len(frames) - room)
+        if was_empty:
+            self._set_events(select.EPOLLIN | select.EPOLLOUT)
 
-    def _push(self, fd: int, frames: Sequence[bytes]) -> int:
+    def _push(self, send: Send, frames: Sequence[bytes]) -> int:
         """Send until the socket is full; return how many frames are dealt with."""
         done = 0
         while done < len(frames):
             turn = frames[done : done + BATCH]
             try:
-                sent = self._batches.send(fd, turn)
+                sent = send(turn)
             except OSError as error:
                 if error.errno in _FULL:
                     return done

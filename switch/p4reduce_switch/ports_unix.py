@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A port on a Unix socket: needs no root and no interface.
 
-`SOCK_SEQPACKET` listening at a path, one message a frame, one peer at a time. A peer may come and
-go as a cable may be plugged; a second one is turned away.
+`SOCK_SEQPACKET` listening at a path, one peer at a time. A peer may come and go as a cable may be
+plugged; a second one is turned away. A message is a frame, unless the peer asks for more and there
+is machine code (see `ports_peer`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import logging
 import os
 import select
@@ -16,8 +18,11 @@ import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from p4reduce_native.link import Kind, why_not
+
 from .ports import MAX_FRAME_BYTES, Poller, PortError, PortSpec, PortStats
 from .ports_batch import FrameBatches
+from .ports_peer import GONE, LinkPeer, Peer, SocketPeer, has_gone
 from .ports_queue import EgressQueue
 
 __all__ = ["UnixPort", "prepare_socket_path"]
@@ -26,7 +31,6 @@ log = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 4 << 20
 _MAX_PATH_BYTES = 107  # sun_path, less the final zero
-_GONE = select.EPOLLHUP | select.EPOLLRDHUP | select.EPOLLERR
 
 
 def prepare_socket_path(path: Path, kind: socket.SocketKind) -> None:
@@ -65,11 +69,18 @@ def prepare_socket_path(path: Path, kind: socket.SocketKind) -> None:
 class UnixPort:
     """See the module. Opened by the constructor; `close` removes the socket file.
 
+    Args:
+        spec: with its `socket_path`.
+        batches: the data plane's buffers, for peers without machine code.
+        best: the fastest kind of link to agree to.
+
     Raises:
         PortError: the path is in use, not writable or too long, or its directory is missing.
     """
 
-    def __init__(self, spec: PortSpec, batches: FrameBatches) -> None:
+    def __init__(
+        self, spec: PortSpec, batches: FrameBatches, best: Kind = Kind.SHARED
+    ) -> None:
         assert spec.socket_path is not None
         self.number = spec.number
         self.description = str(spec)
@@ -78,10 +89,13 @@ class UnixPort:
         self._batches = batches
         self._poller: Poller | None = None
         self._on_frames: Callable[[], None] = _nothing
-        self._peer: socket.socket | None = None
-        self._gone = False
+        self._best = best
+        self._is_native = _is_native()
+        self._peer: Peer | None = None
+        self._who = ""
+        self._events = 0
         self._egress = EgressQueue(
-            batches, self.stats, max_bytes=MAX_FRAME_BYTES, set_events=self._set_events
+            self.stats, max_bytes=MAX_FRAME_BYTES, set_events=lambda _: self._set_events()
         )
         try:
             prepare_socket_path(self._path, socket.SOCK_SEQPACKET)
@@ -107,15 +121,11 @@ class UnixPort:
         if self._peer is None:
             return ()
         try:
-            frames, at_end = self._batches.receive(
-                self._peer.fileno(), self.stats, gone=self._has_gone
-            )
+            frames = self._peer.receive()
         except OSError as error:
-            self._disconnect(f"left: {error.strerror}")
+            self._disconnect(_why_gone(error))
             return ()
-        # An empty message and the end look the same, but for the hang-up.
-        if self._gone and (at_end or not frames):
-            self._disconnect("left")
+        self._set_events()
         return frames
 
     def send(self, frames: Sequence[bytes]) -> None:
@@ -123,9 +133,9 @@ class UnixPort:
             self.stats.tx_down += len(frames)
             return
         try:
-            self._egress.send(self._peer.fileno(), frames)
+            self._egress.send(self._peer.send, frames)
         except OSError as error:
-            self._disconnect(f"left: {error.strerror}")
+            self._disconnect(_why_gone(error))
 
     def poll_stats(self) -> None:
         """All counts are kept here."""
@@ -151,46 +161,49 @@ class UnixPort:
         except OSError as error:
             log.warning("port %s: cannot accept a peer: %s", self.description, error.strerror)
             return
-        if self._peer is not None:
-            # The peer so far may have hung up in the same turn.
-            self._on_events(_pending_events(self._peer))
+        while self._peer is not None and has_gone(self._peer.fileno()):
+            # The peer so far hung up in the same turn; what it sent comes to an end.
+            self._on_events(GONE)
         if self._peer is not None:
             log.warning(
                 "port %s: refused a second peer (%s); the port has one already (%s)",
                 self.description,
                 _credentials(peer),
-                _credentials(self._peer),
+                self._who,
             )
             peer.close()
             return
         peer.setblocking(False)
         _grow_buffers(peer)
-        self._peer = peer
-        self._gone = False
+        self._who = _credentials(peer)
+        self._peer = (
+            LinkPeer(peer, self._best, self.stats)
+            if self._is_native
+            else SocketPeer(peer, self._batches, self.stats)
+        )
         assert self._poller is not None
-        self._poller.watch(peer.fileno(), select.EPOLLIN | select.EPOLLRDHUP, self._on_events)
-        log.info("port %s is up: peer is %s", self.description, _credentials(peer))
+        self._events = self._peer.events(frames_wait=False)
+        self._poller.watch(self._peer.fileno(), self._events, self._on_events)
+        log.info("port %s is up: peer is %s", self.description, self._who)
 
     def _on_events(self, events: int) -> None:
-        if events & select.EPOLLOUT and self._peer is not None:
+        if self._peer is not None and not self._egress.is_empty:
             try:
-                self._egress.drain(self._peer.fileno())
+                self._egress.drain(self._peer.send)
             except OSError as error:
-                self._disconnect(f"left: {error.strerror}")
-        if events & _GONE:
-            self._gone = True
-        if events & (select.EPOLLIN | _GONE):
-            self._on_frames()
+                self._disconnect(_why_gone(error))
+        if events & GONE and self._peer is not None:
+            self._peer.hung_up()
+        self._on_frames()
 
-    def _has_gone(self) -> bool:
-        """Whether the peer hung up, be it since epoll was asked."""
-        if not self._gone and self._peer is not None:
-            self._gone = bool(_pending_events(self._peer) & _GONE)
-        return self._gone
-
-    def _set_events(self, events: int) -> None:
-        if self._peer is not None and self._poller is not None:
-            self._poller.change(self._peer.fileno(), events | select.EPOLLRDHUP)
+    def _set_events(self) -> None:
+        """Tell the poller, if what has to be waited for has changed."""
+        if self._peer is None or self._poller is None:
+            return
+        events = self._peer.events(frames_wait=not self._egress.is_empty)
+        if events != self._events:
+            self._events = events
+            self._poller.change(self._peer.fileno(), events)
 
     def _disconnect(self, why: str) -> None:
         peer, self._peer = self._peer, None
@@ -226,10 +239,22 @@ def _grow_buffers(peer: socket.socket) -> None:
         peer.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
 
 
-def _pending_events(peer: socket.socket) -> int:
-    poll = select.poll()
-    poll.register(peer, select.POLLIN | select.POLLRDHUP)
-    return sum(events for _, events in poll.poll(0))
+def _why_gone(error: OSError) -> str:
+    if error.errno == errno.EPROTO:
+        return "is cut off: it wrote what cannot be into the shared memory"
+    return "left" if error.errno == errno.EPIPE else f"left: {error.strerror}"
+
+
+def _is_native() -> bool:
+    reason = why_not()
+    if reason is not None:
+        _tell_once(reason)
+    return reason is None
+
+
+@functools.cache
+def _tell_once(reason: str) -> None:
+    log.info("Unix ports take one frame per message, by Python: %s", reason)
 
 
 def _credentials(peer: socket.socket) -> str:

@@ -3,16 +3,23 @@
 
 from __future__ import annotations
 
+import logging
 import os
+
+from p4reduce_native.link import Kind, why_not
 
 from p4reduce.errors import ConfigurationError
 from p4reduce.transport.base import Transport
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT, FaultPlan, FaultyTransport
+from p4reduce.transport.link import LinkTransport
 from p4reduce.transport.packet import PacketTransport
 from p4reduce.transport.unix import UnixTransport
 
 INTERFACE_ENVIRONMENT = "P4REDUCE_INTERFACE"
+LINK_ENVIRONMENT = "P4REDUCE_LINK"
 _UNIX = "unix:"
+
+log = logging.getLogger(__name__)
 
 
 def port_name(interface: str | None, rank: int, local_rank: int) -> str:
@@ -56,12 +63,31 @@ def open_port(name: str, rank: int, udp_port: int = 0) -> Transport:
 
     Raises:
         SwitchUnreachableError: it cannot be opened.
+        ConfigurationError: `$P4REDUCE_LINK` or `$P4REDUCE_FAULTS` does not read as it has to.
     """
     transport: Transport
     if name.startswith(_UNIX):
-        transport = UnixTransport(name.removeprefix(_UNIX))
+        transport = _open_unix(name.removeprefix(_UNIX))
     else:
         transport = PacketTransport(name, udp_port)
     if faults := os.environ.get(FAULTS_ENVIRONMENT):
         transport = FaultyTransport(transport, FaultPlan.parse(faults, stream=rank))
     return transport
+
+
+def _open_unix(path: str) -> Transport:
+    best = _best_kind()
+    reason = why_not()
+    if reason is not None:
+        log.debug("unix:%s: one frame per message, by Python: %s", path, reason)
+        return UnixTransport(path)
+    return LinkTransport(path, best)
+
+
+def _best_kind() -> Kind:
+    """Return the fastest kind of link that `$P4REDUCE_LINK` allows."""
+    names = {kind.name.lower(): kind for kind in Kind}
+    given = os.environ.get(LINK_ENVIRONMENT) or Kind.SHARED.name.lower()
+    if given not in names:
+        raise ConfigurationError(f"{LINK_ENVIRONMENT}={given}: expected one of {', '.join(names)}")
+    return names[given]

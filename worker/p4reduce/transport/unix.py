@@ -12,6 +12,8 @@ from pathlib import Path
 from p4reduce.errors import SwitchUnreachableError
 from p4reduce.transport.base import BUFFER_BYTES, SocketTransport
 
+__all__ = ["UnixTransport", "connect", "hung_up"]
+
 _MAX_PATH_BYTES = 107  # sun_path, less the final zero
 
 
@@ -32,7 +34,7 @@ class UnixTransport(SocketTransport):
     dropped = 0  # a full queue makes the sender wait
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(f"unix:{os.fspath(path)}", _connect(Path(path)))
+        super().__init__(f"unix:{os.fspath(path)}", connect(Path(path)))
 
     @classmethod
     def of_socket(cls, sock: socket.socket) -> UnixTransport:
@@ -50,14 +52,19 @@ class UnixTransport(SocketTransport):
 
     def _broken(self, code: int) -> SwitchUnreachableError:
         if code in (errno.EPIPE, errno.ECONNRESET):
-            return SwitchUnreachableError(
-                f"the switch hung up on {self.description}: it stopped, or another worker has "
-                "this port already"
-            )
+            return hung_up(self.description)
         return super()._broken(code)
 
 
-def _connect(path: Path) -> socket.socket:
+def hung_up(description: str) -> SwitchUnreachableError:
+    """What to raise when the switch closed the connection."""
+    return SwitchUnreachableError(
+        f"the switch hung up on {description}: it stopped, or another worker has this port already"
+    )
+
+
+def connect(path: Path) -> socket.socket:
+    """Connect to a port of the switch. Raises SwitchUnreachableError, as `UnixTransport`."""
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise SwitchUnreachableError(
             f"unix:{path}: a socket's path may have {_MAX_PATH_BYTES} bytes at most"

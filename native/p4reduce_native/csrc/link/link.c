@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all kinds of links have in common. */
+#include "link_impl.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct p4r_link *p4r_link_accept(int fd, uint32_t offers, uint32_t slots)
+{
+    if (slots > P4R_MAX_SLOTS || (slots & (slots - 1)) != 0) {
+        close(fd);
+        return NULL;
+    }
+    struct p4r_link *link = calloc(1, sizeof *link);
+    uint8_t *rows = NULL;
+    if (link != NULL) {
+        size_t bytes = (size_t)P4R_LINK_MOST * P4R_ROW_STRIDE;
+        rows = aligned_alloc(64, bytes > P4R_BATCH_BYTES ? bytes : P4R_BATCH_BYTES);
+    }
+    if (rows == NULL) {
+        free(link);
+        close(fd);
+        return NULL;
+    }
+    link->fd = fd;
+    link->rows = rows;
+    link->kind = P4R_LINK_SINGLE;
+    link->offers = offers;
+    link->slots = slots != 0 ? slots : P4R_LINK_SLOTS;
+    link->most_per_message = P4R_LINK_FRAMES;
+    return link;
+}
+
+void p4r_link_free(struct p4r_link *link)
+{
+    if (link == NULL)
+        return;
+    if (link->memory != NULL)
+        munmap(link->memory, link->memory_bytes);
+    close(link->fd);
+    free(link->rows);
+    free(link);
+}
+
+int p4r_link_kind(const struct p4r_link *link) { return link->kind; }
+
+const struct p4r_link_counts *p4r_link_counts(const struct p4r_link *link)
+{
+    return &link->counts;
+}
+
+int p4r_link_fd(const struct p4r_link *link) { return link->fd; }
+
+uint32_t p4r_link_events(const struct p4r_link *link, int frames_wait)
+{
+    uint32_t events = EPOLLIN | EPOLLRDHUP;
+    /* A socket that carries bells alone always has room: so waiting for room is a way to come back
+     * at once. Room in a ring is told by a bell. */
+    if (link->kind == P4R_LINK_SHARED ? link->uncovered : frames_wait)
+        events |= EPOLLOUT;
+    return events;
+}
+
+int p4r_break(struct p4r_link *link, int code)
+{
+    if (code == ECONNRESET || code == ENOTCONN)
+        code = EPIPE;
+    link->broken = code;
+    return -code;
+}
+
+int p4r_has_hung_up(int fd)
+{
+    struct pollfd poller = {.fd = fd, .events = POLLRDHUP};
+    return poll(&poller, 1, 0) == 1 && (poller.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+static int receive_rows(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
+                        int64_t *lengths, int most)
+{
+    if (most > P4R_LINK_MOST)
+        most = P4R_LINK_MOST;
+    if (link->kind == P4R_LINK_SHARED)
+        return p4r_shared_receive(link, rows, stride, room, lengths, most);
+    return p4r_single_receive(link, rows, stride, room, lengths, most);
+}
+
+/* Counts frames, and moves those of allowed length to the front; returns how many these are. */
+static int sift(struct p4r_link *link, struct p4r_frame *frames, int count)
+{
+    int good = 0;
+    for (int i = 0; i < count; i++) {
+        uint32_t length = frames[i].length;
+        if (length < P4R_LINK_MIN_FRAME)
+            link->counts.rx_too_short++;
+        else if (length > P4R_LINK_MAX_FRAME)
+            link->counts.rx_too_long++;
+        else {
+            link->counts.rx_bytes += length;
+            frames[good++] = frames[i];
+        }
+    }
+    link->counts.rx_frames += (uint64_t)good;
+    return good;
+}
+
+int p4r_link_receive(struct p4r_link *link, struct p4r_frame *frames, int most)
+{
+    if (most < P4R_LINK_FRAMES)
+        return -EINVAL;
+    if (link->broken)
+        return -link->broken;
+    int count;
+    if (link->kind == P4R_LINK_BATCH) {
+        count = p4r_batch_receive(link, frames, most);
+    } else {
+        int64_t lengths[P4R_LINK_MOST];
+        count = receive_rows(link, link->rows, P4R_ROW_STRIDE, P4R_ROW_ROOM, lengths, most);
+        for (int i = 0; i < count; i++)
+            frames[i] = (struct p4r_frame){link->rows + (size_t)i * P4R_ROW_STRIDE,
+                                           (uint32_t)lengths[i]};
+    }
+    return count < 0 ? count : sift(link, frames, count);
+}
+
+int p4r_link_receive_rows(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
+                          int64_t *lengths, int most)
+{
+    if (most < P4R_LINK_FRAMES)
+        return -EINVAL;
+    if (link->broken)
+        return -link->broken;
+    int count;
+    if (link->kind == P4R_LINK_BATCH) {
+        struct p4r_frame frames[P4R_LINK_MOST];
+        count = p4r_batch_receive(link, frames, most > P4R_LINK_MOST ? P4R_LINK_MOST : most);
+        for (int i = 0; i < count; i++) {
+            lengths[i] = frames[i].length < room ? frames[i].length : (int64_t)room;
+            __builtin_memcpy(rows + (size_t)i * stride, frames[i].bytes, (size_t)lengths[i]);
+        }
+    } else {
+        count = receive_rows(link, rows, stride, room, lengths, most);
+    }
+    for (int i = 0; i < count; i++)
+        link->counts.rx_bytes += (uint64_t)lengths[i];
+    if (count > 0)
+        link->counts.rx_frames += (uint64_t)count;
+    return count;
+}
+
+/* Sends frames of good lengths. */
+static int send_some(struct p4r_link *link, const struct p4r_frame *frames, int count)
+{
+    int sent;
+    if (link->broken)
+        return -link->broken;
+    if (link->kind == P4R_LINK_SHARED)
+        sent = p4r_shared_send(link, frames, count);
+    else if (link->kind == P4R_LINK_BATCH)
+        sent = p4r_batch_send(link, frames, count);
+    else
+        sent = p4r_single_send(link, frames, count);
+    for (int i = 0; i < sent; i++)
+        link->counts.tx_bytes += frames[i].length;
+    if (sent > 0)
+        link->counts.tx_frames += (uint64_t)sent;
+    return sent;
+}
+
+static int is_good(const struct p4r_frame *frame)
+{
+    return frame->length != 0 && frame->length <= P4R_LINK_MAX_FRAME;
+}
+
+int p4r_link_send(struct p4r_link *link, const struct p4r_frame *frames, int count)
+{
+    int done = 0;
+    while (done < count) {
+        int run = 0;
+        while (done + run < count && is_good(&frames[done + run]))
+            run++;
+        if (run == 0) {
+            link->counts.tx_bad_length++;
+            done++;
+            continue;
+        }
+        int sent = send_some(link, frames + done, run);
+        if (sent < 0)
+            return sent;
+        done += sent;
+        if (sent < run)
+            break;
+    }
+    return done;
+}
+
+int p4r_link_send_rows(struct p4r_link *link, const uint8_t *base, size_t stride,
+                       const int64_t *lengths, const int64_t *rows, int count)
+{
+    int done = 0;
+    while (done < count) {
+        struct p4r_frame frames[P4R_LINK_MOST];
+        int turn = count - done < P4R_LINK_MOST ? count - done : P4R_LINK_MOST;
+        for (int i = 0; i < turn; i++) {
+            int64_t row = rows[done + i];
+            frames[i] = (struct p4r_frame){base + (size_t)row * stride, (uint32_t)lengths[row]};
+        }
+        int sent = p4r_link_send(link, frames, turn);
+        if (sent < 0)
+            return sent;
+        done += sent;
+        if (sent < turn)
+            break;
+    }
+    return done;
+}
+
+int p4r_link_send_packed(struct p4r_link *link, const uint8_t *bytes, const uint32_t *lengths,
+                         int count)
+{
+    int done = 0;
+    while (done < count) {
+        struct p4r_frame frames[P4R_LINK_MOST];
+        int turn = count - done < P4R_LINK_MOST ? count - done : P4R_LINK_MOST;
+        for (int i = 0; i < turn; i++) {
+            frames[i] = (struct p4r_frame){bytes, lengths[done + i]};
+            bytes += lengths[done + i];
+        }
+        int sent = p4r_link_send(link, frames, turn);
+        if (sent < 0)
+            return sent;
+        done += sent;
+        if (sent < turn)
+            break;
+    }
+    return done;
+}
+
+int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int writable)
+{
+    struct pollfd waits[2] = {
+        {.fd = link->fd, .events = POLLIN | POLLRDHUP},
+        {.fd = wake_fd, .events = POLLIN},
+    };
+    if (link->kind == P4R_LINK_SHARED) {
+        if (!p4r_shared_may_sleep(link, writable))
+            timeout_ms = 0;
+    } else if (writable) {
+        waits[0].events |= POLLOUT;
+    }
+    int count = poll(waits, 2, timeout_ms);
+    if (count < 0)
+        return errno == EINTR ? 0 : -errno;
+    int ready = waits[0].revents != 0 || timeout_ms == 0;
+    return (ready ? P4R_LINK_READY : 0) | (waits[1].revents != 0 ? P4R_LINK_WOKEN : 0);
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A link: one Unix socket between the switch's port and its peer, and the fastest way across it.
+ *
+ * Every link starts as a connected SOCK_SEQPACKET socket with one frame per message. A peer that
+ * knows more says so by its first message, the hello, and the switch answers with its choice:
+ *
+ *   hello   "P4RL", version, wishes (bits), 0, 0                                 8 bytes
+ *   answer  "P4RL", version, kind, log2(slots), 0, bytes per message (LE, 32)   12 bytes
+ *           with the memory's file descriptor (SCM_RIGHTS) where the kind is SHARED
+ *
+ * Both are shorter than an Ethernet header, so an old switch drops the hello as a short frame, and
+ * never answers. What comes before the answer is one frame per message; what comes after it is as
+ * the answer says. A link is used by one thread at a time. Nothing here waits but p4r_link_connect
+ * and p4r_link_wait, which have deadlines.
+ *
+ * The peer is not trusted. Lengths and indices are read once and checked, a frame is copied out of
+ * shared memory before anybody looks at it, and what is wrong ends this link alone.
+ */
+#ifndef P4R_LINK_H
+#define P4R_LINK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define P4R_LINK_MIN_FRAME 14   /* an Ethernet header */
+#define P4R_LINK_MAX_FRAME 2048
+#define P4R_LINK_FRAMES 64      /* of one message; every receive has room for so many */
+#define P4R_LINK_MOST 128       /* one call gives at most so many */
+#define P4R_LINK_SLOTS 512      /* of a ring, unless asked otherwise: 1 MiB per direction */
+
+enum p4r_link_kind {
+    P4R_LINK_SINGLE = 0, /* one frame per message, as any peer understands */
+    P4R_LINK_BATCH = 1,  /* many frames per message */
+    P4R_LINK_SHARED = 2, /* rings in shared memory; the socket carries bells, one byte each */
+};
+
+/* What a peer wishes and what a switch offers. */
+#define P4R_LINK_CAN_BATCH (1u << P4R_LINK_BATCH)
+#define P4R_LINK_CAN_SHARED (1u << P4R_LINK_SHARED)
+
+struct p4r_link;
+
+struct p4r_frame {
+    const uint8_t *bytes;
+    uint32_t length;
+};
+
+/* Since the link was made. Frames of bad length are in no other count. */
+struct p4r_link_counts {
+    uint64_t rx_frames;
+    uint64_t rx_bytes;
+    uint64_t rx_too_short;
+    uint64_t rx_too_long;
+    uint64_t tx_frames;
+    uint64_t tx_bytes;
+    uint64_t tx_bad_length;
+};
+
+/* Switch's end of a connected socket. The link owns `fd` from now on, also if this fails (NULL: no
+ * memory, or `slots` is wrong). A hello is answered by p4r_link_receive, with the best kind that both can; `offers` is
+ * 0 where none shall be. `slots` of each ring: a power of two up to 4,096; 0: P4R_LINK_SLOTS. */
+struct p4r_link *p4r_link_accept(int fd, uint32_t offers, uint32_t slots);
+
+/* Worker's end of a connected socket. Sends the hello and waits for the answer up to `timeout_ms`;
+ * frames that come meanwhile are dropped: nobody knows yet that this worker is there. With no
+ * wishes nothing is sent, and the link is SINGLE.
+ * Returns NULL and sets *error, with `fd` closed:
+ *   ETIMEDOUT  no answer: the switch is an older one, or busy. Connect again without wishes.
+ *   EPIPE      the switch hung up;
+ *   EPROTO     the answer cannot be used, or something on the way has kept its memory back. Connect
+ *              again without wishes;
+ *   any other  as the system call that failed. */
+struct p4r_link *p4r_link_connect(int fd, uint32_t wishes, int timeout_ms, int *error);
+
+/* Closes the socket, unmaps the memory. NULL is allowed. */
+void p4r_link_free(struct p4r_link *link);
+
+int p4r_link_kind(const struct p4r_link *link);
+const struct p4r_link_counts *p4r_link_counts(const struct p4r_link *link);
+
+/* The file descriptor to wait at, in every kind, and what to wait for (EPOLLIN, EPOLLOUT,
+ * EPOLLRDHUP; poll's have the same values). `frames_wait`: the caller has frames that
+ * p4r_link_send did not take. Ask again after each turn; it seldom changes. On any event, first
+ * send what waits, then receive: in this order no wake-up is lost. */
+int p4r_link_fd(const struct p4r_link *link);
+uint32_t p4r_link_events(const struct p4r_link *link, int frames_wait);
+
+/* Takes what is there, without waiting: up to `most` frames, which has to be P4R_LINK_FRAMES at
+ * least. They stay until the next receive. Frames shorter than P4R_LINK_MIN_FRAME or longer than
+ * P4R_LINK_MAX_FRAME are counted and left out, so 0 frames of a readable link are no error.
+ * Returns their number, or
+ *   -EPIPE   the peer has gone, and everything that it sent has been taken;
+ *   -EPROTO  the peer broke the rules of the ring;
+ *   or minus another errno. After any of these only p4r_link_free is of use. */
+int p4r_link_receive(struct p4r_link *link, struct p4r_frame *frames, int most);
+
+/* The same into rows `stride` bytes apart. A frame longer than `room` is cut off there, and short
+ * ones are delivered: whoever asked for rows looks at every length. */
+int p4r_link_receive_rows(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
+                          int64_t *lengths, int most);
+
+/* Sends the first frames, as many as there is room for, and returns their number; the bytes are
+ * free again. The others have to be sent again when p4r_link_fd tells. Frames of bad length (0,
+ * or above P4R_LINK_MAX_FRAME) are counted and left out. Errors as above. */
+int p4r_link_send(struct p4r_link *link, const struct p4r_frame *frames, int count);
+
+/* The same from rows: frame i begins at base + rows[i] * stride and has lengths[rows[i]] bytes. */
+int p4r_link_send_rows(struct p4r_link *link, const uint8_t *base, size_t stride,
+                       const int64_t *lengths, const int64_t *rows, int count);
+
+/* The same from frames that lie one behind the other. */
+int p4r_link_send_packed(struct p4r_link *link, const uint8_t *bytes, const uint32_t *lengths,
+                         int count);
+
+/* Returns when frames may be there, `wake_fd` (or -1) is readable, `timeout_ms` (-1: never) are
+ * over, or, if `writable`, there may be room. Returns a bit mask, or minus an errno. */
+#define P4R_LINK_READY 1
+#define P4R_LINK_WOKEN 2
+int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int writable);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of this directory share; nobody else includes it. */
+#ifndef P4R_LINK_IMPL_H
+#define P4R_LINK_IMPL_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "link.h"
+#include "ring.h"
+
+/* A record of a batch is a length (LE, 16 bits) and its frame, filled up to a multiple of 4: so the
+ * headers behind Ethernet's 14 bytes lie at multiples of 4. */
+#define P4R_BATCH_BYTES 65536
+#define P4R_RECORD_HEAD 2
+
+/* Rows for frames that have been taken. One byte more than a frame may have shows a longer one. */
+#define P4R_ROW_ROOM (P4R_LINK_MAX_FRAME + 1)
+#define P4R_ROW_STRIDE 2112
+
+struct p4r_link {
+    int fd;
+    int kind;
+    uint32_t offers;     /* of a switch whose peer may still say hello; else 0 */
+    uint32_t slots;      /* of rings to be made */
+    int broken;          /* errno that ended the link; 0: none did */
+    int uncovered;       /* SHARED: frames may be in the ring and no bell will tell */
+    int has_gone;        /* SHARED: the peer hung up, and `left` frames are still to be taken */
+    int left;
+    unsigned turns;      /* SHARED: calls of receive */
+    int most_per_message; /* BATCH: lowered where the socket's buffer is small */
+    size_t memory_bytes; /* SHARED */
+    uint8_t *memory;
+    struct p4r_ring in, out;
+    struct p4r_link_counts counts;
+    uint8_t *rows;       /* SINGLE, SHARED: P4R_LINK_MOST rows; BATCH: a message */
+    /* What recvmmsg reads, and for which rows it is prepared; what sendmmsg and sendmsg read. */
+    uint8_t *prepared_rows;
+    size_t prepared_stride, prepared_room;
+    struct iovec in_vectors[P4R_LINK_MOST], out_vectors[2 * P4R_LINK_FRAMES];
+    struct mmsghdr in_messages[P4R_LINK_MOST], out_messages[P4R_LINK_FRAMES];
+};
+
+/* The three kinds. Received rows are not yet looked at: any length up to `room`. */
+int p4r_single_receive(struct p4r_link *, uint8_t *rows, size_t stride, size_t room,
+                       int64_t *lengths, int most);
+int p4r_single_send(struct p4r_link *, const struct p4r_frame *, int count);
+int p4r_batch_receive(struct p4r_link *, struct p4r_frame *, int most);
+int p4r_batch_send(struct p4r_link *, const struct p4r_frame *, int count);
+int p4r_shared_receive(struct p4r_link *, uint8_t *rows, size_t stride, size_t room,
+                       int64_t *lengths, int most);
+int p4r_shared_send(struct p4r_link *, const struct p4r_frame *, int count);
+
+/* Memory with two rings. `make` returns its file descriptor, sealed, for the caller to hand over
+ * and close; `map` checks what came from the other end. Both return minus an errno. */
+int p4r_shared_make(struct p4r_link *, uint32_t slots);
+int p4r_shared_map(struct p4r_link *, int memory_fd, uint32_t slots);
+/* Whether a wait may begin; arms the bells. */
+int p4r_shared_may_sleep(struct p4r_link *, int writable);
+
+/* The switch's end: whether these bytes are a hello; and to answer it. */
+int p4r_is_hello(const uint8_t *bytes, size_t length);
+void p4r_answer_hello(struct p4r_link *, const uint8_t *hello, uint32_t offers);
+
+/* Notes what ended the link, and returns minus that. */
+int p4r_break(struct p4r_link *, int code);
+int p4r_has_hung_up(int fd);
+/* Errors that mean "not now". */
+static inline int p4r_is_full(int code)
+{
+    return code == EAGAIN || code == EWOULDBLOCK || code == ENOBUFS || code == ENOMEM;
+}
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ring.h"
+
+#include <string.h>
+
+static uint8_t *slot_at(const struct p4r_ring *ring, uint32_t index)
+{
+    return ring->slots + (size_t)(index & (ring->count - 1)) * P4R_SLOT_BYTES;
+}
+
+size_t p4r_ring_bytes(uint32_t count)
+{
+    return sizeof(struct p4r_ring_words) + (size_t)count * P4R_SLOT_BYTES;
+}
+
+void p4r_ring_attach(struct p4r_ring *ring, uint8_t *memory, uint32_t count)
+{
+    ring->words = (struct p4r_ring_words *)(void *)memory;
+    ring->slots = memory + sizeof(struct p4r_ring_words);
+    ring->count = count;
+    ring->own = 0;
+}
+
+int p4r_ring_ready(const struct p4r_ring *ring)
+{
+    uint32_t put = atomic_load_explicit(&ring->words->put, memory_order_acquire);
+    uint32_t ready = put - ring->own;
+    return ready <= ring->count ? (int)ready : -1;
+}
+
+int p4r_ring_room(const struct p4r_ring *ring)
+{
+    uint32_t taken = atomic_load_explicit(&ring->words->taken, memory_order_acquire);
+    uint32_t used = ring->own - taken;
+    return used <= ring->count ? (int)(ring->count - used) : -1;
+}
+
+void p4r_ring_take(struct p4r_ring *ring, uint8_t *rows, size_t stride, size_t room,
+                   int64_t *lengths, int count)
+{
+    if (room > P4R_SLOT_BYTES - P4R_SLOT_HEAD)
+        room = P4R_SLOT_BYTES - P4R_SLOT_HEAD;
+    for (int i = 0; i < count; i++) {
+        const uint8_t *slot = slot_at(ring, ring->own + (uint32_t)i);
+        /* Read once: the peer may change it between the check and the copy. */
+        size_t length = *(const volatile uint16_t *)(const void *)slot;
+        if (length > room)
+            length = room;
+        memcpy(rows + (size_t)i * stride, slot + P4R_SLOT_HEAD, length);
+        lengths[i] = (int64_t)length;
+    }
+    ring->own += (uint32_t)count;
+    atomic_store_explicit(&ring->words->taken, ring->own, memory_order_release);
+}
+
+void p4r_ring_put(struct p4r_ring *ring, const struct p4r_frame *frames, int count)
+{
+    for (int i = 0; i < count; i++) {
+        uint8_t *slot = slot_at(ring, ring->own + (uint32_t)i);
+        *(uint16_t *)(void *)slot = (uint16_t)frames[i].length;
+        memcpy(slot + P4R_SLOT_HEAD, frames[i].bytes, frames[i].length);
+    }
+    ring->own += (uint32_t)count;
+    atomic_store_explicit(&ring->words->put, ring->own, memory_order_release);
+}
+
+/* The one who sleeps writes its flag, then looks at the index; we wrote the index, now look at the
+ * flag. The fences between make it impossible that both miss what the other wrote. */
+static int take_flag(_Atomic uint32_t *flag)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    return atomic_load_explicit(flag, memory_order_relaxed) != 0 &&
+           atomic_exchange_explicit(flag, 0, memory_order_relaxed) != 0;
+}
+
+int p4r_ring_receiver_sleeps(struct p4r_ring *ring)
+{
+    return take_flag(&ring->words->receiver_sleeps);
+}
+
+int p4r_ring_sender_sleeps(struct p4r_ring *ring)
+{
+    int ready = p4r_ring_ready(ring);
+    return ready >= 0 && (uint32_t)ready <= ring->count / 2 &&
+           take_flag(&ring->words->sender_sleeps);
+}

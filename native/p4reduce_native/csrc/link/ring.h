@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One direction through shared memory: a ring with one sender and one receiver.
+ *
+ * Either end keeps its own index for itself and only tells the other; what it reads of the other
+ * is checked. So a peer that writes anything anywhere in the memory can lose, repeat or garble
+ * frames of this link, and no more.
+ */
+#ifndef P4R_RING_H
+#define P4R_RING_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "link.h"
+
+/* A frame's length and its bytes. 33 cache lines: an odd number spreads slots over a cache's sets. */
+#define P4R_SLOT_BYTES 2112
+#define P4R_SLOT_HEAD 2
+#define P4R_MAX_SLOTS 4096
+
+/* In shared memory. Each word has a cache line to itself: two processes write them. */
+struct p4r_ring_words {
+    _Alignas(64) _Atomic uint32_t put;             /* frames so far, told by the sender */
+    _Alignas(64) _Atomic uint32_t taken;           /* frames so far, told by the receiver */
+    _Alignas(64) _Atomic uint32_t receiver_sleeps; /* and wants a bell when frames come */
+    _Alignas(64) _Atomic uint32_t sender_sleeps;   /* and wants a bell when there is room */
+};
+
+struct p4r_ring {
+    struct p4r_ring_words *words;
+    uint8_t *slots;
+    uint32_t count; /* of slots, a power of two */
+    uint32_t own;   /* this end's index */
+};
+
+/* Bytes of memory for a ring of so many slots. */
+size_t p4r_ring_bytes(uint32_t count);
+/* Lays a ring over memory (zeros: an empty ring). */
+void p4r_ring_attach(struct p4r_ring *, uint8_t *memory, uint32_t count);
+
+/* Frames that the receiver may take, slots that the sender may fill; negative: the other end has
+ * told what cannot be. */
+int p4r_ring_ready(const struct p4r_ring *);
+int p4r_ring_room(const struct p4r_ring *);
+
+/* Take `count` frames, at most what is ready, into rows; a length above `room` is cut down to it.
+ * Put `count` frames, at most the room. */
+void p4r_ring_take(struct p4r_ring *, uint8_t *rows, size_t stride, size_t room, int64_t *lengths,
+                   int count);
+void p4r_ring_put(struct p4r_ring *, const struct p4r_frame *, int count);
+
+/* Whether the other end sleeps and has to be told; it is told once. The receiver tells of room only
+ * when half of the ring is free, so that a full ring is not passed on frame by frame. */
+int p4r_ring_receiver_sleeps(struct p4r_ring *);
+int p4r_ring_sender_sleeps(struct p4r_ring *);
+
+#endif

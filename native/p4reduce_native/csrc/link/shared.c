@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two rings in memory that both ends map; the socket carries bells and shows when a peer has gone.
+ *
+ * The socket and no eventfd, for two reasons: there is one thing to wait at, and a peer that shares
+ * an eventfd's file could turn off O_NONBLOCK and let this end wait forever.
+ *
+ * Who finds its ring empty takes one bell off the socket, sets its flag, and looks again. As long
+ * as it takes frames it leaves the bell where it is, so that poll and epoll go on telling.
+ */
+#include "link_impl.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+#define GONE_TURNS 256
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+static size_t ring_pages(uint32_t slots)
+{
+    return (p4r_ring_bytes(slots) + 4095) & ~(size_t)4095;
+}
+
+/* The ring up, from worker to switch, is first. */
+static int map(struct p4r_link *link, int fd, uint32_t slots, int is_switch)
+{
+    size_t ring = ring_pages(slots);
+    void *memory = mmap(NULL, 2 * ring, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return -errno;
+    (void)madvise(memory, 2 * ring, MADV_DONTFORK); /* a forked child has no part in this link */
+    link->memory = memory;
+    link->memory_bytes = 2 * ring;
+    p4r_ring_attach(is_switch ? &link->in : &link->out, link->memory, slots);
+    p4r_ring_attach(is_switch ? &link->out : &link->in, link->memory + ring, slots);
+    return 0;
+}
+
+int p4r_shared_make(struct p4r_link *link, uint32_t slots)
+{
+    unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    int fd = memfd_create("p4reduce-link", flags | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
+        fd = memfd_create("p4reduce-link", flags);
+    if (fd < 0)
+        return -errno;
+    if (ftruncate(fd, (off_t)(2 * ring_pages(slots))) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0) {
+        int code = errno;
+        close(fd);
+        return -code;
+    }
+    int error = map(link, fd, slots, 1);
+    if (error != 0) {
+        close(fd);
+        return error;
+    }
+    /* Both receivers begin asleep: the first frame rings. */
+    atomic_store(&link->in.words->receiver_sleeps, 1);
+    atomic_store(&link->out.words->receiver_sleeps, 1);
+    return fd;
+}
+
+int p4r_shared_map(struct p4r_link *link, int memory_fd, uint32_t slots)
+{
+    struct stat status;
+    int seals = fcntl(memory_fd, F_GET_SEALS);
+    /* Memory that could be cut short would end us by SIGBUS. */
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(memory_fd, &status) != 0 ||
+        (uint64_t)status.st_size < 2 * (uint64_t)ring_pages(slots))
+        return -EPROTO;
+    return map(link, memory_fd, slots, 0);
+}
+
+/* Returns an errno, or 0. */
+static int ring_bell(int fd)
+{
+    /* Where the socket is full, the peer has bells enough. */
+    if (send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && !p4r_is_full(errno))
+        return errno;
+    return 0;
+}
+
+/* Whether the peer has gone; takes one bell. */
+static int take_bell(struct p4r_link *link)
+{
+    uint8_t bell[8];
+    ssize_t bytes = recv(link->fd, bell, sizeof bell, MSG_DONTWAIT);
+    return bytes == 0 || (bytes < 0 && !p4r_is_full(errno) && errno != EINTR);
+}
+
+static void arm(_Atomic uint32_t *flag)
+{
+    atomic_store_explicit(flag, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+/* Frames to take now, or minus an errno. */
+static int look(struct p4r_link *link)
+{
+    int ready = p4r_ring_ready(&link->in);
+    /* Memory can be written to without the socket. A ring that is never empty must not keep the
+     * port for a peer that has gone, so that is asked from time to time. */
+    int gone = ready > 0 && ++link->turns % GONE_TURNS == 0 && p4r_has_hung_up(link->fd);
+    if (ready == 0) {
+        gone = take_bell(link);
+        if (!gone)
+            arm(&link->in.words->receiver_sleeps);
+        ready = p4r_ring_ready(&link->in);
+        /* Frames that came just now may have been told by the bell that was taken. */
+        link->uncovered = ready > 0;
+    }
+    if (ready < 0)
+        return -EPROTO;
+    link->has_gone = gone;
+    link->left = ready;
+    return ready == 0 && gone ? -EPIPE : ready;
+}
+
+int p4r_shared_receive(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
+                       int64_t *lengths, int most)
+{
+    int count = link->has_gone ? link->left : look(link);
+    if (count == 0 && link->has_gone)
+        count = -EPIPE;
+    if (count < 0)
+        return p4r_break(link, -count);
+    if (count > most)
+        count = most;
+    link->left -= count;
+    if (count != 0) {
+        p4r_ring_take(&link->in, rows, stride, room, lengths, count);
+        /* One that has gone needs no bell. */
+        if (p4r_ring_sender_sleeps(&link->in))
+            (void)ring_bell(link->fd);
+    }
+    return count;
+}
+
+int p4r_shared_send(struct p4r_link *link, const struct p4r_frame *frames, int count)
+{
+    int done = 0, armed = 0;
+    while (done < count) {
+        int room = p4r_ring_room(&link->out);
+        if (room < 0)
+            return p4r_break(link, EPROTO);
+        if (room == 0) {
+            if (armed)
+                break;
+            arm(&link->out.words->sender_sleeps);
+            armed = 1;
+            continue;
+        }
+        int turn = count - done < room ? count - done : room;
+        p4r_ring_put(&link->out, frames + done, turn);
+        done += turn;
+        armed = 0;
+        int error = p4r_ring_receiver_sleeps(&link->out) ? ring_bell(link->fd) : 0;
+        if (error != 0)
+            return p4r_break(link, error);
+    }
+    return done;
+}
+
+int p4r_shared_may_sleep(struct p4r_link *link, int writable)
+{
+    if (link->broken)
+        return 0;
+    if (link->uncovered)
+        return 0;
+    if (writable) {
+        arm(&link->out.words->sender_sleeps);
+        if (p4r_ring_room(&link->out) != 0)
+            return 0;
+    }
+    return 1;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One frame per message, many messages per system call. */
+#include "link_impl.h"
+
+/* Messages of length 0 behind all others are the end, if the peer has hung up. */
+static int without_end(int fd, const int64_t *lengths, int count)
+{
+    if (lengths[count - 1] == 0 && p4r_has_hung_up(fd))
+        while (count > 0 && lengths[count - 1] == 0)
+            count--;
+    return count;
+}
+
+/* Rows are the same from call to call, as a rule. */
+static void prepare(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room)
+{
+    if (rows == link->prepared_rows && stride == link->prepared_stride &&
+        room == link->prepared_room)
+        return;
+    link->prepared_rows = rows;
+    link->prepared_stride = stride;
+    link->prepared_room = room;
+    for (int i = 0; i < P4R_LINK_MOST; i++) {
+        link->in_vectors[i] = (struct iovec){rows + (size_t)i * stride, room};
+        link->in_messages[i].msg_hdr =
+            (struct msghdr){.msg_iov = &link->in_vectors[i], .msg_iovlen = 1};
+    }
+}
+
+int p4r_single_receive(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
+                       int64_t *lengths, int most)
+{
+    prepare(link, rows, stride, room);
+    int count;
+    do
+        count = recvmmsg(link->fd, link->in_messages, (unsigned)most, MSG_DONTWAIT, NULL);
+    while (count < 0 && errno == EINTR);
+    if (count <= 0)
+        return count == 0 || p4r_is_full(errno) ? 0 : p4r_break(link, errno);
+    for (int i = 0; i < count; i++)
+        lengths[i] = link->in_messages[i].msg_len;
+    count = without_end(link->fd, lengths, count);
+    if (count == 0)
+        return p4r_break(link, EPIPE);
+    /* Only the first message of all can be a hello. An honest peer sends nothing more before it
+     * has the answer; of another one it is counted as a frame that is too short. */
+    uint32_t offers = link->offers;
+    link->offers = 0;
+    if (offers != 0 && p4r_is_hello(rows, (size_t)lengths[0])) {
+        p4r_answer_hello(link, rows, offers);
+        return count == 1 ? 0 : count;
+    }
+    return count;
+}
+
+int p4r_single_send(struct p4r_link *link, const struct p4r_frame *frames, int count)
+{
+    int done = 0;
+    while (done < count) {
+        int turn = count - done < P4R_LINK_FRAMES ? count - done : P4R_LINK_FRAMES;
+        for (int i = 0; i < turn; i++) {
+            const struct p4r_frame *frame = &frames[done + i];
+            link->out_vectors[i] =
+                (struct iovec){(void *)(uintptr_t)frame->bytes, frame->length};
+            link->out_messages[i].msg_hdr =
+                (struct msghdr){.msg_iov = &link->out_vectors[i], .msg_iovlen = 1};
+        }
+        int sent =
+            sendmmsg(link->fd, link->out_messages, (unsigned)turn, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent < 0) {
+            if (errno == EINTR)
+                continue;
+            if (!p4r_is_full(errno))
+                return p4r_break(link, errno);
+            break;
+        }
+        done += sent;
+    }
+    return done;
+}

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links between the switch's Unix ports and their peers; `csrc/link/link.h` says how they work.
+
+Calls that never wait keep the interpreter's lock: to give it away would mean to win it back from
+whatever else computes in this process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import errno
+import functools
+import math
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from .compile import check_enabled
+from .errors import NativeUnavailableError
+from .library import runtime
+
+__all__ = ["BATCH_FRAMES", "MAX_FRAMES", "Kind", "Link", "LinkCounts", "offers", "why_not"]
+
+BATCH_FRAMES = 64
+"""The most frames of one message; whoever receives has room for so many at least."""
+
+MAX_FRAMES = 128
+"""The most frames of one call."""
+
+_MAX_WAIT_MS = 2**31 - 1
+_WOKEN = 2
+
+
+class Kind(enum.IntEnum):
+    """How frames cross a link, from slow to fast."""
+
+    SINGLE = 0
+    """One frame per message, as peers without machine code do."""
+    BATCH = 1
+    """Many frames per message."""
+    SHARED = 2
+    """Rings in shared memory; the socket carries bells."""
+
+
+def offers(best: Kind) -> int:
+    """The bits of all kinds up to `best` that take an agreement."""
+    return sum(1 << kind for kind in Kind if Kind.SINGLE < kind <= best)
+
+
+class LinkCounts(ctypes.Structure):
+    """What a link has counted since it was made; frames of bad length are in no other count."""
+
+    _fields_ = (
+        ("rx_frames", ctypes.c_uint64),
+        ("rx_bytes", ctypes.c_uint64),
+        ("rx_too_short", ctypes.c_uint64),
+        ("rx_too_long", ctypes.c_uint64),
+        ("tx_frames", ctypes.c_uint64),
+        ("tx_bytes", ctypes.c_uint64),
+        ("tx_bad_length", ctypes.c_uint64),
+    )
+
+
+class _Frame(ctypes.Structure):
+    _fields_ = (("bytes", ctypes.c_uint64), ("length", ctypes.c_uint32))
+
+
+_POINTER, _INT, _UINT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_size_t
+
+
+class _Functions:
+    """The library's functions with their types. `connect` and `wait` release the lock."""
+
+    def __init__(self) -> None:
+        waiting = runtime()
+        quick = ctypes.PyDLL(waiting._name)
+        self.connect = waiting.p4r_link_connect
+        self.connect.argtypes = (_INT, _UINT, _INT, ctypes.POINTER(_INT))
+        self.connect.restype = _POINTER
+        self.wait = waiting.p4r_link_wait
+        self.wait.argtypes = (_POINTER, _INT, _INT, _INT)
+        self.accept = quick.p4r_link_accept
+        self.accept.argtypes = (_INT, _UINT, _UINT)
+        self.accept.restype = _POINTER
+        self.free = quick.p4r_link_free
+        self.free.argtypes = (_POINTER,)
+        self.free.restype = None
+        self.kind = quick.p4r_link_kind
+        self.kind.argtypes = (_POINTER,)
+        self.counts = quick.p4r_link_counts
+        self.counts.argtypes = (_POINTER,)
+        self.counts.restype = ctypes.POINTER(LinkCounts)
+        self.fd = quick.p4r_link_fd
+        self.fd.argtypes = (_POINTER,)
+        self.events = quick.p4r_link_events
+        self.events.argtypes = (_POINTER, _INT)
+        self.events.restype = _UINT
+        self.receive = quick.p4r_link_receive
+        self.receive.argtypes = (_POINTER, _POINTER, _INT)
+        self.receive_rows = quick.p4r_link_receive_rows
+        self.receive_rows.argtypes = (_POINTER, _POINTER, _SIZE, _SIZE, _POINTER, _INT)
+        self.send_rows = quick.p4r_link_send_rows
+        self.send_rows.argtypes = (_POINTER, _POINTER, _SIZE, _POINTER, _POINTER, _INT)
+        self.send_packed = quick.p4r_link_send_packed
+        self.send_packed.argtypes = (_POINTER, ctypes.c_char_p, _POINTER, _INT)
+
+
+@functools.cache
+def _functions() -> _Functions:
+    return _Functions()
+
+
+def why_not() -> str | None:
+    """Say why there are no links here; None: there are. The first call may have to compile."""
+    try:
+        check_enabled()
+        _functions()
+    except NativeUnavailableError as error:
+        return str(error)
+    return None
+
+
+class Link:
+    """One end of a link. For one thread; made by `accept` and `connect`.
+
+    Attributes:
+        counts: of this link, kept up to date by it. Not to be read after `close`.
+        pointer: the `struct p4r_link *`, for other C code. 0 after `close`.
+    """
+
+    counts: Any  # LinkCounts, whose fields ctypes makes
+
+    def __init__(self, pointer: int) -> None:
+        self._functions = _functions()
+        self.pointer = pointer
+        self.counts = self._functions.counts(pointer).contents
+        frames = (_Frame * BATCH_FRAMES)()
+        self._frames = ctypes.addressof(frames)
+        raw: Any = memoryview(frames).cast("B")
+        self._starts = raw.cast("Q")[::2]
+        self._lengths = raw.cast("I")[2::4]
+
+    @classmethod
+    def accept(cls, sock: socket.socket, offered: int, slots: int = 0) -> Link:
+        """Make the switch's end of a connected socket, which belongs to the link from now on.
+
+        Args:
+            sock: SOCK_SEQPACKET.
+            offered: what to agree to if the peer wishes it, see `offers`.
+            slots: frames in a ring of shared memory, a power of two up to 4,096; 0: 512.
+
+        Raises:
+            NativeUnavailableError: there is no machine code; the socket is as before.
+            ValueError: `slots` is wrong.
+            MemoryError: there is no memory.
+        """
+        if not 0 <= slots <= 4096 or slots & (slots - 1):
+            raise ValueError(f"{slots} slots: a power of two up to 4,096 is needed")
+        functions = _functions()
+        pointer = functions.accept(sock.detach(), offered, slots)
+        if not pointer:
+            raise MemoryError("no memory for a link")
+        return cls(pointer)
+
+    @classmethod
+    def connect(cls, sock: socket.socket, wishes: int, timeout: float) -> Link:
+        """Make the worker's end of a connected socket, which belongs to the link from now on.
+
+        Args:
+            sock: SOCK_SEQPACKET.
+            wishes: see `offers`; 0: nothing is said to the switch.
+            timeout: seconds for the switch's answer.
+
+        Raises:
+            NativeUnavailableError: there is no machine code; the socket is as before.
+            OSError: with the reason as its number: ETIMEDOUT, an older switch, or a busy one;
+                EPROTO, the answer cannot be used; EPIPE, the switch hung up; or another. The
+                socket is closed.
+        """
+        functions = _functions()
+        error = _INT()
+        pointer = functions.connect(sock.detach(), wishes, int(timeout * 1000), ctypes.byref(error))
+        if not pointer:
+            raise OSError(error.value, os.strerror(error.value))
+        return cls(pointer)
+
+    def close(self) -> None:
+        """Release everything. May be called twice."""
+        pointer, self.pointer = self.pointer, 0
+        if pointer:
+            del self.counts
+            self._functions.free(pointer)
+
+    @property
+    def kind(self) -> Kind:
+        return Kind(self._functions.kind(self.pointer))
+
+    def fileno(self) -> int:
+        return int(self._functions.fd(self.pointer))
+
+    def events(self, *, frames_wait: bool) -> int:
+        """Return the epoll events to wait for, if frames wait that `send` did not take."""
+        return int(self._functions.events(self.pointer, frames_wait))
+
+    def receive(self) -> list[bytes]:
+        """Take what is there, without waiting; frames of bad length are counted and left out.
+
+        Raises:
+            OSError: EPIPE, the peer has gone; EPROTO, it broke the rules; or another.
+        """
+        count = self._functions.receive(self.pointer, self._frames, BATCH_FRAMES)
+        if count < 0:
+            raise OSError(-count, os.strerror(-count))
+        starts, lengths = self._starts[:count].tolist(), self._lengths[:count].tolist()
+        return list(map(ctypes.string_at, starts, lengths))
+
+    def send(self, frames: Sequence[bytes]) -> int:
+        """Send the first frames, as many as there is room for; return how many that were.
+
+        Raises:
+            OSError: as `receive`; EAGAIN if there is no room for the first one.
+        """
+        count = len(frames)
+        lengths = (_UINT * count)(*map(len, frames))
+        sent: int = self._functions.send_packed(
+            self.pointer, b"".join(frames), ctypes.addressof(lengths), count
+        )
+        if sent > 0 or not count:
+            return sent
+        code = -sent if sent else errno.EAGAIN
+        raise OSError(code, os.strerror(code))
+
+    def receive_rows(self, rows: int, stride: int, room: int, lengths: int, most: int) -> int:
+        """Take what is there into rows; see link.h. Addresses are numbers.
+
+        Returns how many frames came, or minus an errno.
+        """
+        count: int = self._functions.receive_rows(self.pointer, rows, stride, room, lengths, most)
+        return count
+
+    def send_rows(self, base: int, stride: int, lengths: int, rows: int, count: int) -> int:
+        """Send rows; see link.h. Addresses are numbers.
+
+        Returns how many frames were taken, or minus an errno.
+        """
+        sent: int = self._functions.send_rows(self.pointer, base, stride, lengths, rows, count)
+        return sent
+
+    def wait(self, wake_fd: int, timeout: float, *, writable: bool) -> bool:
+        """Wait as link.h says, without the interpreter's lock; whether `wake_fd` is readable.
+
+        Raises:
+            OSError: what poll reports.
+        """
+        milliseconds = min(math.ceil(max(timeout, 0.0) * 1000), _MAX_WAIT_MS)
+        result: int = self._functions.wait(self.pointer, wake_fd, milliseconds, writable)
+        if result < 0:
+            raise OSError(-result, os.strerror(-result))
+        return bool(result & _WOKEN)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""To a port of the embedded switch by the fastest way that both ends know.
+
+Both are asked when the connection is made (`p4reduce_native.link`, `csrc/link/link.h`): rings in
+shared memory, else many frames per message, else one frame per message as `UnixTransport`.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+from p4reduce_native.link import Kind, Link, offers
+
+from p4reduce.errors import SwitchUnreachableError
+from p4reduce.frames import MAX_FRAME_BYTES, FrameBuffer
+from p4reduce.transport.base import RECEIVE_BATCH, Indices
+from p4reduce.transport.unix import connect, hung_up
+from p4reduce.wire import FRAME_STRIDE
+
+__all__ = ["ANSWER_SECONDS", "LinkTransport"]
+
+log = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 1.0
+"""How long the switch may take to say what it knows. One that is older never does."""
+
+# The switch did not answer, or what passes messages on between us and it kept the memory back.
+_CONNECT_AGAIN = frozenset({errno.ETIMEDOUT, errno.EPROTO})
+
+
+class LinkTransport:
+    """`SOCK_SEQPACKET` to begin with, then as agreed.
+
+    Args:
+        path: where the switch listens for this port.
+        best: the fastest kind of link to ask for.
+        answer_seconds: how long to wait for the switch's answer.
+
+    Raises:
+        SwitchUnreachableError: there is no such socket, nobody listens at it, or the switch hung
+            up.
+        NativeUnavailableError: there is no machine code.
+    """
+
+    endpoint = None
+    dropped = 0  # what finds no room is counted where it is sent
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        best: Kind = Kind.SHARED,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self._description = f"unix:{os.fspath(path)}"
+        self._link = self._connect(Path(path), best, answer_seconds)
+        self._received = FrameBuffer(RECEIVE_BATCH)
+        self._lengths_at: int = self._received.lengths.ctypes.data
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._closed = False
+
+    @property
+    def description(self) -> str:
+        return self._description
+
+    @property
+    def received(self) -> FrameBuffer:
+        return self._received
+
+    @property
+    def kind(self) -> Kind:
+        """What was agreed on."""
+        return self._link.kind
+
+    @property
+    def link(self) -> Link:
+        """For an engine in C, by its `pointer`; as long as this transport is open."""
+        return self._link
+
+    def receive(self) -> int:
+        count = self._link.receive_rows(
+            self._received.address, FRAME_STRIDE, MAX_FRAME_BYTES, self._lengths_at, RECEIVE_BATCH
+        )
+        if count < 0:
+            raise self._broken(-count)
+        return count
+
+    def send(self, buffer: FrameBuffer, rows: Indices) -> int:
+        rows = np.ascontiguousarray(rows, np.int64)
+        sent = self._link.send_rows(
+            buffer.address, FRAME_STRIDE, buffer.lengths.ctypes.data, rows.ctypes.data, len(rows)
+        )
+        if sent < 0:
+            raise self._broken(-sent)
+        return sent
+
+    def wait(self, timeout: float, *, writable: bool = False) -> None:
+        if self._link.wait(self._wake_fd, timeout, writable=writable):
+            os.eventfd_read(self._wake_fd)
+
+    def wake(self) -> None:
+        if not self._closed:
+            os.eventfd_write(self._wake_fd, 1)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._link.close()
+            os.close(self._wake_fd)
+
+    def _connect(self, path: Path, best: Kind, answer_seconds: float) -> Link:
+        try:
+            return Link.connect(connect(path), offers(best), answer_seconds)
+        except OSError as error:
+            if error.errno not in _CONNECT_AGAIN:
+                raise self._broken(error.errno or 0) from None
+            log.debug("%s: one frame per message: %s", self._description, error.strerror)
+        # Anew, so that an answer that comes late cannot be taken for a frame.
+        return Link.connect(connect(path), 0, 0.0)
+
+    def _broken(self, code: int) -> SwitchUnreachableError:
+        if code == errno.EPIPE:
+            return hung_up(self._description)
+        if code == errno.EPROTO:
+            return SwitchUnreachableError(
+                f"the switch wrote what cannot be into the memory shared by {self._description}"
+            )
+        return SwitchUnreachableError(
+            f"cannot exchange frames with the switch by {self._description}: {os.strerror(code)}"
+        )
