@@ -182,4 +182,4 @@ def _next_nonzero(nonzero: npt.NDArray[np.bool_], stripes: int) -> Indices:
     steps = -(-count // stripes)
     blocks = np.full((steps + 1, stripes), count, np.int64)
     blocks.reshape(-1)[:count] = np.where(nonzero, np.arange(count), count)
-    return np.minimum.accumulate(blocks[::-1], axis=0)[::-1].reshape(-1)
+    return np.ascontiguousarray(np.minimum.accumulate(blocks[::-1], axis=0)[::-1].reshape(-1))

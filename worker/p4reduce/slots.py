@@ -45,7 +45,9 @@ from p4reduce.errors import (
 )
 from p4reduce.frames import FrameBuffer
 from p4reduce.native.codec import codec_for
-from p4reduce.native.library import native_library
+from p4reduce.native.library import Library, native_library
+from p4reduce.native.slots import NativeSlots
+from p4reduce.native.stream import Stream
 from p4reduce.ranks import describe_ranks, ranks_of
 from p4reduce.statistics import Counts
 from p4reduce.timers import SlotTimers
@@ -124,8 +126,6 @@ class SlotMachine:
         self.broken: P4ReduceError | None = None
         self._slots = slots
         self._world_size = world_size
-        self._library = native_library() if native else None
-
         # -- What runs where ---------------------------------------------------------------
         self._collectives: dict[int, Collective] = {}
         self._queues: list[deque[Collective]] = [deque() for _ in range(slots)]
@@ -170,6 +170,49 @@ class SlotMachine:
         self._codecs: dict[tuple[Format, bool], Lanes] = {}
         self._mark = np.zeros(2 * slots, np.int64)
         self._numbers = np.arange(4096)
+        self._library: Library | None = None
+        self._native: NativeSlots | None = None
+        self.compute_natively(native)
+
+    def compute_natively(self, wanted: bool) -> None:
+        """Choose between machine code, where there is any, and numpy; at any moment."""
+        self._codecs.clear()
+        self._native = None
+        self._library = native_library() if wanted else None
+        if self._library is None:
+            return
+        self._native = NativeSlots(
+            self._library,
+            {
+                "slots": self._slots,
+                "job": self._job,
+                "contribution": self._first_word,
+                "result": self._plain & ~(Flag.PAYLOAD << 16),
+            },
+            self._wanted,
+            self._mask,
+            {
+                "expected": self._expected,
+                "block": self._block,
+                "announced": self._announced,
+                "row": self._row,
+                "next_round": self._next_round,
+                "awaited": self._awaited,
+                "exponent": self._exponent,
+                "parts": self._parts,
+                "heard": self._heard,
+            },
+            self.outgoing,
+            self.timers,
+            self.gate,
+        )
+        for slot in np.flatnonzero(self._expected != _IDLE):
+            self._native.streams[slot] = self._stream(self._collectives[int(self._owner[slot])])
+
+    def _stream(self, collective: Collective) -> int:
+        """Return the address of what C knows a collective by; 0 if it cannot do it."""
+        stream = Stream.of(collective, self._world_size)
+        return stream.address if stream.regular else 0
 
     def _fill_templates(self, here: Endpoint, switch: Endpoint, rank: int) -> None:
         header = Aggregation(kind=Kind.CONTRIBUTE, rank=rank, job=self._job)
@@ -292,7 +335,11 @@ class SlotMachine:
         )
 
     def receive(self, buffer: FrameBuffer, count: int, now: float) -> None:
-        """Take frames that came in, the first `count` rows of a buffer."""
+        """Take frames that came in, the first `count` rows of a buffer, whose order may change."""
+        if self._native is not None and count <= self._native.most:
+            count = self._receive_natively(self._native, buffer, count, now)
+            if not count:
+                return
         with np.errstate(over="ignore"):  # sums beyond the dtype become infinite
             plain = self._plain_results(buffer, count)
             if plain is None:
@@ -309,6 +356,23 @@ class SlotMachine:
                 answers = self._join_plain_halves(collective, buffer, answers, parts)
             if len(answers):
                 self._complete(collective, answers, now)
+
+    def _receive_natively(
+        self, native: NativeSlots, buffer: FrameBuffer, count: int, now: float
+    ) -> int:
+        """Let C do what is regular. Returns how many frames are left, as the first rows."""
+        native.hand_over(self.heard_switch_at, int(self._left_bits), self._some_halves)
+        left = native.receive(buffer, count, now)
+        self.heard_switch_at, self._some_halves = native.take_back(self.counts)
+        ended, late = native.ended
+        if len(ended):
+            for collective, which in self._by_owner(ended):
+                self._end_stripes(collective, ended if which is None else ended[which])
+            self.outgoing.flags[self._row[ended[late]]] |= np.uint8(_RETRANSMISSION)
+        queued = native.queued
+        if len(queued) and self.broken is None:
+            self._sendable.append(queued)
+        return left
 
     def _heard_switch(self, now: float) -> None:
         self.heard_switch_at = now
@@ -643,6 +707,8 @@ class SlotMachine:
         self.gate.enter(slots, collective.sequence, stripes)
         announced = collective.next_nonzero[stripes]
         self._announced[slots] = announced
+        if self._native is not None:
+            self._native.streams[slots] = self._stream(collective)
         none = np.full(len(slots), NO_BLOCK)
         self._contribute(collective, slots, none, announced, np.zeros(len(slots), np.uint32))
         self._awaited[slots] = 0  # the answer has no sums, so is not plain

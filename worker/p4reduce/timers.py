@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -39,6 +42,19 @@ class RetransmissionTimeout:
         self._variation = 0.0
         self._longest = 0.0
         self._window_ends = -np.inf
+
+    @property
+    def figures(self) -> Sequence[float]:
+        """All that it keeps, for machine code: see `native.slots`."""
+        return (
+            *(self.seconds, self.floor, self._least_ceiling, self.ceiling),
+            *(self._smoothed, self._variation, self._longest, self._window_ends),
+        )
+
+    @figures.setter
+    def figures(self, figures: Sequence[float]) -> None:
+        self.seconds, self.floor, self._least_ceiling, self.ceiling = figures[:4]
+        self._smoothed, self._variation, self._longest, self._window_ends = figures[4:]
 
     def measured(self, round_trip: float, now: float) -> None:
         """Take a measurement into account, at the time `now`."""
@@ -90,6 +106,26 @@ class SlotTimers:
         self._due = np.full(slots, np.inf)
         self._opening = np.zeros(slots, np.bool_)
         self._some_open = False
+
+    @property
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What machine code works on as well, by the names that it has there."""
+        return {
+            "tries": self.tries,
+            "sent_at": self._sent_at,
+            "due": self._due,
+            "opening": self._opening,
+            "round_trips": self.round_trips.seconds,
+        }
+
+    @property
+    def flags(self) -> tuple[bool, bool]:
+        """`backed_off`, and whether some slots' contributions open a stripe."""
+        return self.backed_off, self._some_open
+
+    @flags.setter
+    def flags(self, flags: tuple[bool, bool]) -> None:
+        self.backed_off, self._some_open = flags
 
     @property
     def next_due(self) -> float:

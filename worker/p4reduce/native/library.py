@@ -67,6 +67,57 @@ class StreamStructure(ctypes.Structure):
     )
 
 
+COUNTED = (
+    *("frames_sent", "bytes_sent", "frames_received", "bytes_received", "spurious", "stale"),
+    *("statuses", "blocks_announced", "blocks_sent", "empty_sent", "blocks_received"),
+)
+"""The fields of `struct p4r_counts`, named as in `statistics.Counts`."""
+
+
+class CountsStructure(ctypes.Structure):
+    """`struct p4r_counts`."""
+
+    _fields_ = tuple((name, c_int64) for name in COUNTED)
+
+
+class SlotsStructure(ctypes.Structure):
+    """`struct p4r_slots`."""
+
+    _fields_ = (
+        ("slots", c_uint32),
+        ("job", c_uint32),
+        ("contribution", c_uint32),
+        ("result", c_uint32),
+        ("wanted", c_uint64 * 6),
+        ("mask", c_uint64 * 6),
+        *(
+            (name, c_void_p)
+            for name in (
+                *("streams", "expected", "block", "announced", "row", "next_round", "awaited"),
+                *("exponent", "parts", "heard", "outgoing", "tries", "order", "sent_at", "due"),
+                *("opening", "waiting", "round_trips"),
+            )
+        ),
+        ("timeout", c_double * 8),
+        ("opening_timeout", c_double * 8),
+        ("window_times", c_double * 2),
+        ("heard_switch_at", c_double),
+        ("window_numbers", c_int64 * 5),
+        ("round_trip_count", c_int64),
+        ("left", c_uint64),
+        *((name, c_uint32) for name in ("backed_off", "some_open", "holds_back", "some_halves")),
+        ("counts", CountsStructure),
+        ("queued", c_void_p),
+        ("ended", c_void_p),
+        ("ended_late", c_void_p),
+        *((name, c_uint32) for name in ("odd_count", "queued_count", "ended_count", "most")),
+        *(
+            (name, c_void_p)
+            for name in ("verdicts", "seen", "completed", "how", "next", "sorted", "samples")
+        ),
+    )
+
+
 class Library:
     """The functions, which keep the interpreter's lock: they never wait.
 
@@ -83,6 +134,9 @@ class Library:
         self.decode = locked.p4r_decode
         self.decode.argtypes = (*(array,) * 6, c_uint64, c_uint32)
         self.decode.restype = None
+        self.receive = locked.p4r_receive
+        self.receive.argtypes = (array, array, array, c_uint32, c_double)
+        self.receive.restype = None
         self.measure = locked.p4r_measure
         self.measure_freely = library.p4r_measure
         for measure in (self.measure, self.measure_freely):

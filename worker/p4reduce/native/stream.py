@@ -106,6 +106,8 @@ class Stream:
         self.codec = codec_structure(collective, world_size)
         self.regular = self.source is not None and self.target is not None
         self._kept = collective.next_nonzero, collective.exponents
+        if not all(array.flags.c_contiguous for array in self._kept):
+            raise ValueError("a collective's arrays have to be contiguous")
         nothing = BlocksStructure()
         self._structure = StreamStructure(
             self.codec,
