@@ -286,6 +286,7 @@ def test_the_end_is_no_frame_where_the_peer_left_while_it_was_read(tmp_path: Pat
         left.send(frame)
     left.close()
     assert port.receive() == frames
+    assert port.receive() == ()
     assert port.stats.rx_too_short == 0
     assert not port.is_up
     port.close()

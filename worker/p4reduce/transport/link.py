@@ -112,8 +112,9 @@ class LinkTransport:
             os.close(self._wake_fd)
 
     def _connect(self, path: Path, best: Kind, answer_seconds: float) -> Link:
+        sock = connect(path)
         try:
-            return Link.connect(connect(path), offers(best), answer_seconds)
+            return Link.connect(sock, offers(best), answer_seconds)
         except OSError as error:
             if error.errno not in _CONNECT_AGAIN:
                 raise self._broken(error.errno or 0) from None

@@ -80,8 +80,8 @@ const struct p4r_link_counts *p4r_link_counts(const struct p4r_link *link);
 
 /* The file descriptor to wait at, in every kind, and what to wait for (EPOLLIN, EPOLLOUT,
  * EPOLLRDHUP; poll's have the same values). `frames_wait`: the caller has frames that
- * p4r_link_send did not take. Ask again after each turn; it seldom changes. On any event, first
- * send what waits, then receive: in this order no wake-up is lost. */
+ * p4r_link_send did not take. On any event send what waits and receive, in this order, and then
+ * ask again what to wait for; it seldom changes. Who does so loses no wake-up. */
 int p4r_link_fd(const struct p4r_link *link);
 uint32_t p4r_link_events(const struct p4r_link *link, int frames_wait);
 

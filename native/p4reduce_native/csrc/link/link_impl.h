@@ -27,7 +27,8 @@ struct p4r_link {
     uint32_t offers;     /* of a switch whose peer may still say hello; else 0 */
     uint32_t slots;      /* of rings to be made */
     int broken;          /* errno that ended the link; 0: none did */
-    int uncovered;       /* SHARED: frames may be in the ring and no bell will tell */
+    int uncovered;       /* SHARED: there is something to do, and no bell will tell */
+    int wants_room;      /* SHARED: frames wait that the last send did not take */
     int has_gone;        /* SHARED: the peer hung up, and `left` frames are still to be taken */
     int left;
     unsigned turns;      /* SHARED: calls of receive */

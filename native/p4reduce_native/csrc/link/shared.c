@@ -111,8 +111,8 @@ static int look(struct p4r_link *link)
         if (!gone)
             arm(&link->in.words->receiver_sleeps);
         ready = p4r_ring_ready(&link->in);
-        /* Frames that came just now may have been told by the bell that was taken. */
-        link->uncovered = ready > 0;
+        /* The bell that was taken may have told of frames that came just now, or of room. */
+        link->uncovered = ready > 0 || (link->wants_room && p4r_ring_room(&link->out) != 0);
     }
     if (ready < 0)
         return -EPROTO;
@@ -163,6 +163,7 @@ int p4r_shared_send(struct p4r_link *link, const struct p4r_frame *frames, int c
         if (error != 0)
             return p4r_break(link, error);
     }
+    link->wants_room = done < count;
     return done;
 }
 

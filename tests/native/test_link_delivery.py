@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames come out of a link as they went in, in order, whatever their lengths and numbers."""
+
+from __future__ import annotations
+
+import select
+import socket
+
+import numpy as np
+import pytest
+from conftest import Fuzz
+from link_ends import ALL, DEADLINE_S, NO_LINKS, answering, link, random_frames, receive_all, send_some
+from p4reduce.frames import MAX_FRAME_BYTES, FrameBuffer
+from p4reduce.wire import FRAME_STRIDE
+from p4reduce_native.link import BATCH_FRAMES, MAX_FRAMES, Kind, Link, offers
+
+pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
+
+KINDS = list(Kind)
+BATCHES = [0, 1, 2, 63, 64, 65, 200]
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize(
+    ("kind", "slots"),
+    [(Kind.SINGLE, 0), (Kind.BATCH, 0), *((Kind.SHARED, n) for n in (1, 2, 8, 512))],
+)
+def test_random_frames_in_random_batches_both_ways(kind: Kind, slots: int, fuzz: Fuzz) -> None:
+    generator = fuzz.random
+    with link(kind, slots) as ends:
+        for _ in fuzz.rounds(3):
+            frames = [random_frames(generator, 200) for _ in ends]
+            left = [list(each) for each in frames]
+            came: list[list[bytes]] = [[], []]  # from each end
+            while came != frames:
+                for here in (0, 1):
+                    turn = left[here][: generator.choice(BATCHES)]
+                    del left[here][: send_some(ends[here], turn)]
+                    if generator.random() < 0.7:
+                        came[here] += ends[1 - here].receive()
+                    assert came[here] == frames[here][: len(came[here])]
+        assert ends[0].counts.rx_frames == ends[1].counts.tx_frames > 512  # so rings wrapped
+        assert ends[0].counts.rx_bytes == ends[1].counts.tx_bytes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_full_is_neither_loss_nor_error(kind: Kind) -> None:
+    frames = [i.to_bytes(4, "big") * 275 for i in range(12000)]
+    with link(kind) as (switch, worker):
+        taken = 0
+        while sent := send_some(worker, frames[taken : taken + 100]):
+            taken += sent
+        assert BATCH_FRAMES < taken < len(frames)
+        if kind == Kind.SHARED:
+            assert taken == 512
+        assert receive_all(switch, taken) == frames[:taken]
+        assert send_some(worker, frames[taken : taken + 3]) == 3
+        assert receive_all(switch, 3) == frames[taken : taken + 3]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_readable_as_long_as_there_are_frames(kind: Kind) -> None:
+    """As level-triggered epoll wants it, though rings ring their bell once."""
+    with link(kind) as (switch, worker):
+        poll = select.poll()
+        poll.register(switch.fileno(), select.POLLIN)
+        for count in (1, 64, 200):
+            frames = [bytes([i]) * 100 for i in range(count)]
+            assert worker.send(frames) == count
+            came: list[bytes] = []
+            while poll.poll(0):
+                came += switch.receive()
+            assert came == frames
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_frames_of_bad_length_are_counted_and_left_out(kind: Kind) -> None:
+    with link(kind) as (switch, worker):
+        frames = [b"s" * 13, b"a" * 14, b"", b"l" * 2049, b"b" * 2048, b"s"]
+        assert worker.send(frames) == len(frames)
+        assert worker.counts.tx_bad_length == 2
+        assert receive_all(switch, 2) == [b"a" * 14, b"b" * 2048]
+        assert switch.counts.rx_too_short == 2
+        assert (switch.counts.rx_frames, switch.counts.rx_bytes) == (2, 14 + 2048)
+
+
+def test_the_bytes_of_a_batch() -> None:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with there:
+        switch = Link.accept(here, ALL)
+        there.send(b"P4RL" + bytes([1, 0b010, 0, 0]))
+        assert switch.receive() == []
+        assert there.recv(100) == b"P4RL" + bytes([1, 1, 9, 0]) + (65536).to_bytes(4, "little")
+        frames = [b"a" * 14, b"b" * 15, b"c" * 16]
+        message = (
+            b"\x0e\x00" + frames[0] + b"\x0f\x00" + frames[1] + b"\0\0\0" + b"\x10\x00" + frames[2]
+        )
+        switch.send(frames)
+        assert there.recv(1000) == message
+        there.send(message)
+        assert switch.receive() == frames
+        # What is too short or too long, then a record that says more than there is.
+        bad = b"\x01\x00x\0" + b"\x01\x08" + 2049 * b"l" + b"\0" + b"\x0e\x00" + frames[0] + b"\xff"
+        there.send(bad)
+        assert switch.receive() == frames[:1]
+        assert (switch.counts.rx_too_short, switch.counts.rx_too_long) == (2, 1)
+        # More records than a message may have.
+        there.send((b"\x0e\x00" + frames[0]) * 65)
+        assert switch.receive() == frames[:1] * 64
+        switch.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.fuzz
+def test_rows(kind: Kind, fuzz: Fuzz) -> None:
+    generator = fuzz.random
+    with link(kind) as (switch, worker):
+        out, into = FrameBuffer(256), FrameBuffer(MAX_FRAMES)
+        for _ in fuzz.rounds(10):
+            frames = [f[:MAX_FRAME_BYTES] for f in random_frames(generator, 256)]
+            for row, frame in enumerate(frames):
+                out.put(row, frame)
+            rows = np.array(generator.sample(range(256), 60))
+            assert (
+                worker.send_rows(
+                    out.address, FRAME_STRIDE, out.lengths.ctypes.data, rows.ctypes.data, 60
+                )
+                == 60
+            )
+            assert receive_all(switch, 60) == [frames[row] for row in rows]
+            # Into rows, where a frame that is too long is cut off, and the row behind is whole.
+            assert switch.send([b"L" * 2048, *frames[:50]]) == 51
+            into.frames[:] = 0
+            count = 0
+            while count < 51:
+                got = worker.receive_rows(
+                    into.address + count * FRAME_STRIDE,
+                    FRAME_STRIDE,
+                    MAX_FRAME_BYTES,
+                    into.lengths[count:].ctypes.data,
+                    BATCH_FRAMES,
+                )
+                assert got >= 0
+                count += got
+            assert into.get(0) == b"L" * MAX_FRAME_BYTES
+            assert [into.get(row) for row in range(1, 51)] == frames[:50]
+
+
+def test_a_receive_with_too_little_room_is_refused() -> None:
+    with link(Kind.BATCH) as (_, worker):
+        assert worker.receive_rows(0, FRAME_STRIDE, MAX_FRAME_BYTES, 0, BATCH_FRAMES - 1) == -22
+
+
+def test_small_socket_buffers_make_smaller_messages() -> None:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+    switch = Link.accept(here, ALL)
+    with answering(switch):
+        worker = Link.connect(there, offers(Kind.BATCH), DEADLINE_S)
+    frames = [bytes([i]) * 1102 for i in range(64)]
+    came: list[bytes] = []
+    while len(came) < 64:
+        sent = send_some(switch, frames[len(came) :])
+        assert sent
+        came += receive_all(worker, sent)
+    assert came == frames
+    worker.close()
+    switch.close()

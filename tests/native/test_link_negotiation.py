@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who says what before frames go faster, and that peers of any age understand each other."""
+
+from __future__ import annotations
+
+import array
+import errno
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from link_ends import ALL, DEADLINE_S, HELLO, NO_LINKS, answering, link
+from p4reduce.errors import ConfigurationError, SwitchUnreachableError
+from p4reduce.frames import FrameBuffer
+from p4reduce.transport import LinkTransport, Transport, UnixTransport, open_port
+from p4reduce_native.link import Kind, Link, offers
+from p4reduce_switch.dataplane import DataPlane
+from p4reduce_switch.pipeline import PipelineStats
+from p4reduce_switch.ports import PortSpec
+from p4reduce_switch.ports_batch import FrameBatches
+from p4reduce_switch.ports_unix import UnixPort
+from p4reduce_switch.timers import Timers
+
+pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
+
+FRAMES = [bytes([i]) * (14 + 10 * i) for i in range(100)]
+
+
+class Cable:
+    """Ports 1 and 2 joined by a wire; stands for a pipeline."""
+
+    def __init__(self) -> None:
+        self.stats = PipelineStats()
+        self.timers = Timers()
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        return [(3 - port, frame)]
+
+
+@pytest.fixture
+def make_switch(tmp_path: Path) -> Iterator[Callable[[Kind | None], DataPlane]]:
+    """A switch at tmp_path/p1 and p2; None: it has no machine code."""
+    made: list[DataPlane] = []
+
+    def make(best: Kind | None) -> DataPlane:
+        batches = FrameBatches()
+        with pytest.MonkeyPatch.context() as patch:
+            if best is None:
+                patch.setenv("P4REDUCE_NATIVE", "0")
+            ports = [
+                UnixPort(PortSpec(n, socket_path=tmp_path / f"p{n}"), batches, best or Kind.SINGLE)
+                for n in (1, 2)
+            ]
+        made.append(DataPlane(ports))
+        made[-1].start()
+        made[-1].run(lambda: made[-1].install(Cable()))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+def exchange(one: Transport, other: Transport) -> None:
+    """Frames through the switch, both ways."""
+    buffer, rows = FrameBuffer(len(FRAMES)), np.arange(len(FRAMES))
+    for row, frame in enumerate(FRAMES):
+        buffer.put(row, frame)
+    for here, there in ((one, other), (other, one)):
+        sent = 0
+        came: list[bytes] = []
+        while len(came) < len(FRAMES):
+            sent += here.send(buffer, rows[sent:])
+            there.wait(DEADLINE_S)
+            count = there.receive()
+            came += [there.received.get(row) for row in range(count)]
+        assert came == FRAMES
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "agreed"),
+    [
+        (Kind.SHARED, Kind.SHARED, Kind.SHARED),
+        (Kind.BATCH, Kind.SHARED, Kind.BATCH),
+        (Kind.SHARED, Kind.BATCH, Kind.BATCH),
+        (Kind.SINGLE, Kind.SHARED, Kind.SINGLE),
+        (Kind.SHARED, Kind.SINGLE, Kind.SINGLE),
+        (Kind.SHARED, None, Kind.SINGLE),
+    ],
+)
+def test_the_best_that_both_can(
+    ours: Kind,
+    theirs: Kind | None,
+    agreed: Kind,
+    tmp_path: Path,
+    make_switch: Callable[[Kind | None], DataPlane],
+) -> None:
+    switch = make_switch(theirs)
+    workers = [LinkTransport(tmp_path / f"p{n}", ours, 0.3) for n in (1, 2)]
+    if theirs is not Kind.SINGLE:
+        assert [worker.kind for worker in workers] == [agreed, agreed]
+    exchange(*workers)
+    counts = switch.counts()["port 1"]
+    assert counts["rx_frames"] == counts["tx_frames"] == len(FRAMES)
+    # An older switch takes the hello for a frame that is too short.
+    assert counts["rx_too_short"] == (theirs in (None, Kind.SINGLE) and ours != Kind.SINGLE)
+    for worker in workers:
+        worker.close()
+
+
+def test_old_and_new_workers_at_a_new_switch(
+    tmp_path: Path, make_switch: Callable[[Kind | None], DataPlane]
+) -> None:
+    make_switch(Kind.SHARED)
+    old, new = UnixTransport(tmp_path / "p1"), LinkTransport(tmp_path / "p2")
+    assert new.kind == Kind.SHARED
+    exchange(old, new)
+    old.close()
+    new.close()
+
+
+@pytest.mark.parametrize(
+    ("hello", "answer"),
+    [
+        (HELLO, (1, 2, 9)),
+        (b"P4RL\x01\x02\0\0", (1, 1, 9)),
+        (b"P4RL\x01\x00\0\0", (1, 0, 9)),
+        (b"P4RL\x01\xf8\0\0", (1, 0, 9)),  # wishes of a later version only
+        (b"P4RL\x09\xff\1\2\3\4\5\6\7", (1, 2, 9)),  # a later version that says more
+    ],
+)
+def test_answers(hello: bytes, answer: tuple[int, int, int]) -> None:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with there:
+        switch = Link.accept(here, ALL)
+        there.send(hello)
+        assert switch.receive() == []
+        message, files, _, _ = socket.recv_fds(there, 100, 4)
+        assert message == b"P4RL" + bytes([*answer, 0]) + (65536).to_bytes(4, "little")
+        assert len(files) == (answer[1] == 2)
+        assert switch.kind == answer[1]
+        assert switch.counts.rx_too_short == 0
+        for file in files:
+            os.close(file)
+        switch.close()
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [b"P4RL\x00\x06\0\0"],  # no such version
+        [b"P4RK\x01\x06\0\0"],
+        [HELLO[:7]],
+        [HELLO + bytes(6)],  # as long as a frame
+        [bytes(14), HELLO],  # not the first message
+        [b"", HELLO],
+    ],
+)
+def test_what_is_no_hello(messages: list[bytes]) -> None:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with there:
+        switch = Link.accept(here, ALL)
+        for message in messages:
+            there.send(message)
+        frames = [message for message in messages if len(message) >= 14]
+        assert switch.receive() == frames
+        assert switch.kind == Kind.SINGLE
+        assert switch.counts.rx_too_short == len(messages) - len(frames)
+        there.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            there.recv(100)
+        switch.close()
+
+
+def test_what_follows_a_hello_at_once_is_taken_as_frames() -> None:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with there:
+        switch = Link.accept(here, ALL)
+        there.send(HELLO)
+        there.send(FRAMES[3])
+        assert switch.receive() == [FRAMES[3]]
+        switch.close()
+
+
+def test_frames_before_the_answer_are_dropped() -> None:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    here.send(FRAMES[5])
+    switch = Link.accept(here, ALL)
+    switch.send(FRAMES[:3])
+    with answering(switch):
+        worker = Link.connect(there, ALL, DEADLINE_S)
+    switch.send(FRAMES[6:8])
+    assert worker.receive() == FRAMES[6:8]
+    worker.close()
+    switch.close()
+
+
+def test_an_answer_that_does_not_come() -> None:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with here, pytest.raises(OSError) as caught:
+        here.send(FRAMES[0])
+        Link.connect(there, ALL, 0.05)
+    assert caught.value.errno == errno.ETIMEDOUT
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (2, 2, 9),  # a version that was not asked for
+        (1, 3, 9),
+        (1, 1, 9),  # a kind that was not wished
+        (1, 2, 13),  # more slots than there may be
+        (1, 2, 0),  # no memory comes with it
+    ],
+)
+def test_answers_that_cannot_be_used(answer: tuple[int, int, int]) -> None:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    here.send(b"P4RL" + bytes([*answer, 0]) + (65536).to_bytes(4, "little"))
+    with here, pytest.raises(OSError) as caught:
+        Link.connect(there, 1 << Kind.SHARED, DEADLINE_S)
+    assert caught.value.errno == errno.EPROTO
+
+
+@pytest.mark.parametrize("seals", [0, 2, 4])  # none, F_SEAL_SHRINK, F_SEAL_GROW
+def test_memory_that_could_be_cut_short_is_refused(seals: int) -> None:
+    import fcntl
+
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    memory = os.memfd_create("test", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    os.ftruncate(memory, 2 * 4096)
+    fcntl.fcntl(memory, 1033, seals)  # F_ADD_SEALS
+    answer = b"P4RL" + bytes([1, 2, 0, 0]) + (65536).to_bytes(4, "little")
+    with here:
+        here.sendmsg([answer], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [memory]))])
+        os.close(memory)
+        if seals == 2:
+            Link.connect(there, ALL, DEADLINE_S).close()
+            return
+        with pytest.raises(OSError) as caught:
+            Link.connect(there, ALL, DEADLINE_S)
+        assert caught.value.errno == errno.EPROTO
+
+
+def test_where_memory_is_kept_back_frames_go_one_by_one(
+    tmp_path: Path, make_switch: Callable[[Kind | None], DataPlane]
+) -> None:
+    """As by something that passes messages on, and knows nothing of file descriptors."""
+    make_switch(Kind.SHARED)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(str(tmp_path / "relay"))
+    listener.listen()
+
+    def pass_on(source: socket.socket, target: socket.socket) -> None:
+        while message := source.recv(70000):
+            target.send(message)
+
+    def relay() -> None:
+        for _ in range(2):
+            near = listener.accept()[0]
+            far = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            far.connect(str(tmp_path / "p1"))
+            back = threading.Thread(target=pass_on, args=(far, near), daemon=True)
+            back.start()
+            pass_on(near, far)
+            far.shutdown(socket.SHUT_RDWR)
+            back.join()
+            near.close()
+            far.close()
+
+    threading.Thread(target=relay, daemon=True).start()
+    worker, other = LinkTransport(tmp_path / "relay"), LinkTransport(tmp_path / "p2")
+    assert (worker.kind, other.kind) == (Kind.SINGLE, Kind.SHARED)
+    exchange(worker, other)
+    worker.close()
+    other.close()
+    listener.close()
+
+
+def test_the_switch_turns_a_second_worker_away(
+    tmp_path: Path, make_switch: Callable[[Kind | None], DataPlane]
+) -> None:
+    make_switch(Kind.SHARED)
+    first = LinkTransport(tmp_path / "p1")
+    with pytest.raises(SwitchUnreachableError, match=f"hung up on unix:{tmp_path}/p1.*another"):
+        LinkTransport(tmp_path / "p1")
+    first.close()
+    LinkTransport(tmp_path / "p1").close()
+
+
+def test_the_switch_stops(
+    tmp_path: Path, make_switch: Callable[[Kind | None], DataPlane]
+) -> None:
+    switch = make_switch(Kind.SHARED)
+    for kind in Kind:
+        worker = LinkTransport(tmp_path / f"p{1 + kind % 2}", kind)
+        switch.ports[1 + kind % 2].close()
+        worker.wait(DEADLINE_S)
+        with pytest.raises(SwitchUnreachableError, match="hung up on unix:"):
+            worker.receive()
+        worker.close()
+        if kind == Kind.BATCH:
+            break
+
+
+def test_which_kind_the_environment_asks_for(
+    tmp_path: Path,
+    make_switch: Callable[[Kind | None], DataPlane],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    make_switch(Kind.SHARED)
+    name = f"unix:{tmp_path}/p1"
+    for asked, kind in ((None, 2), ("shared", 2), ("batch", 1), ("single", 0)):
+        if asked is None:
+            monkeypatch.delenv("P4REDUCE_LINK", raising=False)
+        else:
+            monkeypatch.setenv("P4REDUCE_LINK", asked)
+        transport = open_port(name, 0)
+        assert isinstance(transport, LinkTransport)
+        assert transport.kind == kind
+        transport.close()
+    monkeypatch.setenv("P4REDUCE_LINK", "fast")
+    with pytest.raises(ConfigurationError, match="P4REDUCE_LINK=fast.*single, batch, shared"):
+        open_port(name, 0)
+    monkeypatch.delenv("P4REDUCE_LINK")
+    monkeypatch.setenv("P4REDUCE_NATIVE", "0")
+    with caplog.at_level(logging.DEBUG):
+        transport = open_port(name, 0)
+    assert isinstance(transport, UnixTransport)
+    assert "P4REDUCE_NATIVE=0" in caplog.text
+    transport.close()
+
+
+def test_wake_ends_a_wait() -> None:
+    with link(Kind.SHARED) as (_, worker):
+        wake = os.eventfd(0, os.EFD_NONBLOCK)
+        assert not worker.wait(wake, 0.0, writable=False)
+        os.eventfd_write(wake, 1)
+        assert worker.wait(wake, DEADLINE_S, writable=False)
+        os.close(wake)
+
+
+def test_a_number_of_slots_that_cannot_be() -> None:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with here, there:
+        for slots in (-1, 3, 8192):
+            with pytest.raises(ValueError, match=f"{slots} slots"):
+                Link.accept(here, offers(Kind.SHARED), slots)

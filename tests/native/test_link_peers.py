@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peers that come, go and die, at ports of a real data plane."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Fuzz
+from link_ends import DEADLINE_S, NO_LINKS
+from p4reduce.errors import SwitchUnreachableError
+from p4reduce.frames import FrameBuffer
+from p4reduce.transport import LinkTransport
+from p4reduce_native.link import Kind, Link, offers
+from p4reduce_switch.dataplane import DataPlane
+from p4reduce_switch.pipeline import PipelineStats
+from p4reduce_switch.ports import PortSpec
+from p4reduce_switch.ports_batch import FrameBatches
+from p4reduce_switch.ports_queue import QUEUE_FRAMES
+from p4reduce_switch.ports_unix import UnixPort
+from p4reduce_switch.timers import Timers
+
+pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
+
+KINDS = [Kind.BATCH, Kind.SHARED]
+
+
+class Collect:
+    """A pipeline that keeps what comes, and sends it to all ports that it is told to."""
+
+    def __init__(self, *to: int) -> None:
+        self.stats = PipelineStats()
+        self.timers = Timers()
+        self.frames: list[bytes] = []
+        self.to = to
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        self.frames.append(frame)
+        return [(egress, frame) for egress in self.to]
+
+
+class Switch:
+    def __init__(self, directory: Path) -> None:
+        batches = FrameBatches()
+        self.paths = {n: directory / f"p{n}" for n in (1, 2)}
+        self.ports = {n: UnixPort(PortSpec(n, socket_path=p), batches) for n, p in self.paths.items()}
+        self.dataplane = DataPlane(list(self.ports.values()))
+        self.dataplane.start()
+
+    def install(self, program: Collect) -> Collect:
+        self.dataplane.run(lambda: self.dataplane.install(program))  # type: ignore[arg-type]
+        return program
+
+
+@pytest.fixture
+def switch(tmp_path: Path) -> Iterator[Switch]:
+    made = Switch(tmp_path)
+    yield made
+    made.dataplane.stop()
+
+
+def connect_again(path: Path, kind: Kind) -> LinkTransport:
+    """As soon as the port is free."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            return LinkTransport(path, kind)
+        except SwitchUnreachableError:
+            if time.monotonic() > deadline:
+                raise
+
+
+def eventually(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not within {DEADLINE_S:.0f} s"
+        time.sleep(0.002)
+
+
+def numbered(count: int) -> FrameBuffer:
+    buffer = FrameBuffer(count)
+    for row in range(count):
+        buffer.put(row, row.to_bytes(4, "big") * 275)
+    return buffer
+
+
+def in_a_child(work: Callable[[], None]) -> int:
+    """Run `work` in a forked process; its process id."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    return child
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_worker_killed_at_any_moment_frees_its_port(
+    kind: Kind, switch: Switch, fuzz: Fuzz
+) -> None:
+    buffer = numbered(64)
+    for _ in fuzz.rounds(8):
+        program = switch.install(Collect())
+
+        def work() -> None:
+            transport = LinkTransport(switch.paths[1], kind)
+            while True:
+                sent = transport.send(buffer, np.arange(64))
+                while sent < 64:
+                    transport.wait(1.0, writable=True)
+                    sent += transport.send(buffer, np.arange(sent, 64))
+
+        child = in_a_child(work)
+        enough = fuzz.random.choice([1, 64, 500, 2000])
+        eventually(lambda: len(program.frames) >= enough, f"{enough} frames")  # noqa: B023
+        time.sleep(fuzz.random.random() * 0.003)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        # The next one gets the port, and what the last one sent is whole and in order.
+        connect_again(switch.paths[1], kind).close()
+        assert len(program.frames) >= enough
+        expected = [buffer.get(i % 64) for i in range(len(program.frames))]
+        assert program.frames == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_switch_that_is_killed_is_told_to_its_worker(kind: Kind, tmp_path: Path) -> None:
+    ready, done = os.pipe()
+
+    def serve() -> None:
+        switch = Switch(tmp_path)
+        switch.install(Collect(1))
+        os.write(done, b"x")
+        time.sleep(DEADLINE_S)
+
+    child = in_a_child(serve)
+    os.read(ready, 1)
+    transport = LinkTransport(tmp_path / "p1", kind)
+    buffer = numbered(8)
+    assert transport.send(buffer, np.arange(8)) == 8
+    came = 0
+    while came < 8:
+        transport.wait(DEADLINE_S)
+        came += transport.receive()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with pytest.raises(SwitchUnreachableError, match=f"hung up on unix:{tmp_path}/p1"):
+        for _ in range(3):  # a bell may still be there
+            transport.wait(DEADLINE_S)
+            assert transport.receive() == 0
+    transport.close()
+    os.close(ready)
+    os.close(done)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_does_not_read_loses_its_own_frames_only(kind: Kind, switch: Switch) -> None:
+    reader, sleeper = (LinkTransport(switch.paths[n], kind) for n in (1, 2))
+    switch.install(Collect(1, 2))
+    buffer = numbered(100)
+    came, sent = 0, 0
+    rows = np.arange(100)
+    while came < 20_000:
+        if sent - came < 500:
+            sent += reader.send(buffer, rows[(sent % 100) :])
+        reader.wait(DEADLINE_S)
+        count = reader.receive()
+        assert all(
+            reader.received.get(row) == buffer.get((came + row) % 100) for row in range(count)
+        )
+        came += count
+    counts = switch.dataplane.counts()
+    assert counts["port 1"]["tx_queue_full"] == 0
+    assert counts["port 2"]["tx_queue_full"] > 0
+    # The sleeper wakes up: it has what was kept, from the first one on.
+    kept = counts["port 2"]["tx_frames"] + QUEUE_FRAMES
+    frames: list[bytes] = []
+    while len(frames) < kept:
+        sleeper.wait(DEADLINE_S)
+        count = sleeper.receive()
+        frames += [sleeper.received.get(row) for row in range(count)]
+    assert frames == [buffer.get(i % 100) for i in range(kept)]
+    reader.close()
+    sleeper.close()
+
+
+def left_behind() -> tuple[int, int]:
+    maps = Path("/proc/self/maps").read_text()
+    return len(os.listdir("/proc/self/fd")), maps.count("memfd:")
+
+
+def test_a_thousand_connections_leave_nothing(switch: Switch) -> None:
+    switch.install(Collect(1))
+    buffer = numbered(4)
+    before = left_behind()
+    for i in range(1000):
+        transport = connect_again(switch.paths[1], Kind.SHARED if i % 3 else Kind.BATCH)
+        transport.send(buffer, np.arange(4))
+        if i % 2:
+            transport.wait(DEADLINE_S)
+            transport.receive()
+        transport.close()
+    eventually(lambda: not switch.ports[1].is_up, "the port free")
+    eventually(lambda: left_behind() == before, f"only {before} left")
+
+
+def test_a_forked_child_does_not_map_the_memory() -> None:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    switch = Link.accept(here, offers(Kind.SHARED))
+    there.send(b"P4RL\x01\x04\0\0")
+    assert switch.receive() == []
+    assert switch.kind == Kind.SHARED
+    assert left_behind()[1] > 0
+    child = os.fork()
+    if child == 0:
+        os._exit(left_behind()[1])
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    switch.close()
+    there.close()
+
+
+def test_a_hostile_peer_is_cut_off_and_its_neighbour_served(
+    switch: Switch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    switch.install(Collect(2))
+    good = LinkTransport(switch.paths[2])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as bad:
+        bad.connect(str(switch.paths[1]))
+        bad.send(b"P4RL\x01\x04\0\0")
+        bad.settimeout(DEADLINE_S)
+        _, (file,), _, _ = socket.recv_fds(bad, 100, 1)
+        os.pwrite(file, b"\xff" * 256, 0)
+        bad.send(b"!")
+        poll = select.poll()
+        poll.register(bad, select.POLLRDHUP)
+        assert poll.poll(DEADLINE_S * 1000)
+        os.close(file)
+    told = f"port {switch.ports[1].description} is down: its peer is cut off"
+    eventually(lambda: told in caplog.text, told)
+    buffer = numbered(3)
+    good.send(buffer, np.arange(3))
+    came = 0
+    while came < 3:
+        good.wait(DEADLINE_S)
+        came += good.receive()
+    good.close()
+    connect_again(switch.paths[1], Kind.SHARED).close()
