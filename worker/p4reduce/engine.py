@@ -17,6 +17,7 @@ import numpy as np
 from p4reduce.blocks import Indices
 from p4reduce.collective import Collective
 from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
+from p4reduce.native.turn import NativeTurn, Why
 from p4reduce.slots import SlotMachine
 from p4reduce.statistics import Statistics
 from p4reduce.transport.base import Transport
@@ -56,6 +57,7 @@ class Engine:
         self._finally_dropped = 0
         self._asked_at = math.inf  # when something was first sent since the switch last answered
         self._asked = 0  # how often since then
+        self._native = machine.native_turn(transport)
         self._lock = threading.Lock()  # between submitting and the thread's end
         self.cpu_seconds = 0.0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -193,6 +195,9 @@ class Engine:
         machine, transport = self._machine, self._transport
         while self._requests:
             self._requests.popleft()()
+        if self._native is not None:
+            self._turn_natively(self._native)
+            return
         self._send()
         now = time.monotonic()
         until = min(machine.next_due - now, _LONGEST_WAIT)
@@ -209,6 +214,23 @@ class Engine:
             if count < len(transport.received):
                 break
         machine.expire(time.monotonic())
+        if machine.idle or machine.heard_switch_at >= self._asked_at:
+            self._asked_at, self._asked = math.inf, 0
+        self.cpu_seconds = time.thread_time()
+
+    def _turn_natively(self, native: NativeTurn) -> None:
+        """Let C go on for as long as it can."""
+        machine = self._machine
+        native.asked = self._asked_at, self._asked
+        why = machine.run(native)
+        self._asked_at, self._asked = native.asked
+        if why & Why.BROKEN:
+            self._transport.receive()  # says how
+        now = time.monotonic()
+        if why & Why.OVERSLEPT:
+            machine.postpone(now + _REPRIEVE)
+        else:
+            machine.expire(now)
         if machine.idle or machine.heard_switch_at >= self._asked_at:
             self._asked_at, self._asked = math.inf, 0
         self.cpu_seconds = time.thread_time()

@@ -9,10 +9,13 @@ lanes.
 
 from __future__ import annotations
 
+import time
 from collections import deque
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
+from p4reduce_native.link import Link
 
 from p4reduce.answers import (
     BLOCK,
@@ -48,6 +51,7 @@ from p4reduce.native.codec import codec_for
 from p4reduce.native.library import Library, native_library
 from p4reduce.native.slots import NativeSlots
 from p4reduce.native.stream import Stream
+from p4reduce.native.turn import LinkedTransport, NativeTurn, Why
 from p4reduce.ranks import describe_ranks, ranks_of
 from p4reduce.statistics import Counts
 from p4reduce.timers import SlotTimers
@@ -338,8 +342,10 @@ class SlotMachine:
         """Take frames that came in, the first `count` rows of a buffer, whose order may change."""
         if self._native is not None and count <= self._native.most:
             count = self._receive_natively(self._native, buffer, count, now)
-            if not count:
-                return
+        if count:
+            self._receive(buffer, count, now)
+
+    def _receive(self, buffer: FrameBuffer, count: int, now: float) -> None:
         with np.errstate(over="ignore"):  # sums beyond the dtype become infinite
             plain = self._plain_results(buffer, count)
             if plain is None:
@@ -361,8 +367,34 @@ class SlotMachine:
         self, native: NativeSlots, buffer: FrameBuffer, count: int, now: float
     ) -> int:
         """Let C do what is regular. Returns how many frames are left, as the first rows."""
+        self._hand_over(native)
+        native.receive(buffer, count, now)
+        self._take_back(native)
+        return native.odd
+
+    def native_turn(self, transport: object) -> NativeTurn | None:
+        """Return what lets C run the engine's loop; None: it cannot, on this transport."""
+        if self._native is None or not isinstance(getattr(transport, "link", None), Link):
+            return None
+        return NativeTurn(self._native, cast(LinkedTransport, transport))
+
+    def run(self, turn: NativeTurn) -> Why:
+        """Send and receive in C until there is something that is not regular; take that in."""
+        native = self._native
+        assert native is not None
+        rows = self.take_sendable()
+        self._hand_over(native)
+        why = turn.run(rows, self._earliest_deadline)
+        self._take_back(native)
+        if native.odd:
+            self._receive(turn.received, native.odd, time.monotonic())
+        return why
+
+    def _hand_over(self, native: NativeSlots) -> None:
         native.hand_over(self.heard_switch_at, int(self._left_bits), self._some_halves)
-        left = native.receive(buffer, count, now)
+
+    def _take_back(self, native: NativeSlots) -> None:
+        """Go on after C: stripes that are over, and rows to send."""
         self.heard_switch_at, self._some_halves = native.take_back(self.counts)
         ended, late = native.ended
         if len(ended):
@@ -370,9 +402,8 @@ class SlotMachine:
                 self._end_stripes(collective, ended if which is None else ended[which])
             self.outgoing.flags[self._row[ended[late]]] |= np.uint8(_RETRANSMISSION)
         queued = native.queued
-        if len(queued) and self.broken is None:
+        if len(queued):
             self._sendable.append(queued)
-        return left
 
     def _heard_switch(self, now: float) -> None:
         self.heard_switch_at = now

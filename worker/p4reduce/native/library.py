@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
-from ctypes import POINTER, c_double, c_float, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
@@ -118,11 +118,31 @@ class SlotsStructure(ctypes.Structure):
     )
 
 
+class TurnStructure(ctypes.Structure):
+    """`struct p4r_turn`."""
+
+    _fields_ = (
+        *(
+            (name, c_void_p)
+            for name in (
+                *("slots", "link", "received", "received_lengths", "outgoing_lengths", "backlog"),
+            )
+        ),
+        ("deadline", c_double),
+        ("asked_at", c_double),
+        ("asked", c_int64),
+        ("backlog_count", c_uint32),
+        ("backlog_room", c_uint32),
+        ("wake_fd", c_int32),
+        ("error", c_int32),
+    )
+
+
 class Library:
     """The functions, which keep the interpreter's lock: they never wait.
 
     To give the lock away would mean to win it back from whatever else computes in this process.
-    `measure_freely` does so, for large tensors in the caller's own thread.
+    `measure_freely` does so, for large tensors in the caller's own thread, and `run`, which waits.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -137,6 +157,9 @@ class Library:
         self.receive = locked.p4r_receive
         self.receive.argtypes = (array, array, array, c_uint32, c_double)
         self.receive.restype = None
+        self.run = library.p4r_turn_run
+        self.run.argtypes = (array,)
+        self.run.restype = c_uint32
         self.measure = locked.p4r_measure
         self.measure_freely = library.p4r_measure
         for measure in (self.measure, self.measure_freely):

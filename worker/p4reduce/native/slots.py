@@ -37,6 +37,8 @@ class NativeSlots:
     Attributes:
         streams: for each slot the address of its collective's `struct p4r_stream`, or 0 where it
             is not for C.
+        address: of the structure.
+        outgoing: the frames to send.
     """
 
     most = RECEIVE_BATCH
@@ -54,7 +56,8 @@ class NativeSlots:
         gate: Gate,
     ) -> None:
         slots = constants["slots"]
-        self._library = library
+        self.library = library
+        self.outgoing = outgoing
         self.streams = np.zeros(slots, np.uint64)
         self._queued = np.zeros(slots, np.int64)
         self._ended = np.zeros(slots, np.int64)
@@ -84,16 +87,18 @@ class NativeSlots:
             if not array.flags.c_contiguous:
                 raise ValueError(f"{name} is not contiguous")
             setattr(self._shared, name, array.ctypes.data)
-        self._address = ctypes.addressof(self._shared)
+        self.address = ctypes.addressof(self._shared)
 
     def receive(self, buffer: FrameBuffer, count: int, now: float) -> int:
-        """Take frames, the first `count` rows of a buffer; `most` at most.
-
-        Returns how many are for Python to take; these are the first rows then.
-        """
-        self._library.receive(
-            self._address, buffer.address - _ROW_PAD, buffer.lengths.ctypes.data, count, now
+        """Take frames, the first `count` rows of a buffer, `most` at most; return `odd`."""
+        self.library.receive(
+            self.address, buffer.address - _ROW_PAD, buffer.lengths.ctypes.data, count, now
         )
+        return self.odd
+
+    @property
+    def odd(self) -> int:
+        """How many frames are for Python to take; these are the first rows then."""
         return int(self._shared.odd_count)
 
     @property
