@@ -7,8 +7,8 @@ SHELL := /bin/bash
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 READY  := $(VENV)/.ready
-PACKAGES := native/p4reduce_native worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab model/p4reduce_model
-SCRIPTS := bench bench/wide_words experiments tools examples
+PACKAGES := native/p4reduce_native worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab model/p4reduce_model bench
+SCRIPTS := experiments tools examples
 
 # What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, BW=Mbit/s; `make run` also
 # NET=mininet|local (the lab is a Mininet network), COMPRESSION=cat (or another name; a wrong one
@@ -61,8 +61,8 @@ MINUTES := 30
 LOSS := 0.01
 .PHONY: soak
 soak: $(READY)  ## run for MINUTES=30 with LOSS=0.01 of the frames, and tell whether anything grows
-	CYCLES=1000 $(PYTHON) -m pytest -q --timeout=0 tests/controller/test_churn.py
-	$(PYTHON) bench/soak.py --minutes $(MINUTES) --loss $(LOSS)
+	CYCLES=1000 $(PYTHON) -m pytest -q --timeout=0 tests/controller/jobs/test_churn.py
+	$(PYTHON) -m bench.worker.soak --minutes $(MINUTES) --loss $(LOSS)
 
 .PHONY: lint
 lint: $(READY)  ## ruff and mypy --strict
@@ -80,7 +80,7 @@ format: $(READY)  ## let ruff format the Python
 
 .PHONY: bench
 bench: $(READY)  ## measure: switch, worker, all-reduce
-	$(PYTHON) bench/run.py
+	$(PYTHON) -m bench.run
 
 .PHONY: experiments
 experiments: $(READY)  ## how little can be sent: adaptive compression against fixed levels (minutes)
@@ -89,7 +89,7 @@ experiments: $(READY)  ## how little can be sent: adaptive compression against f
 .PHONY: p4
 p4: $(READY)  ## compile p4src/ with p4c into p4src/compiled/ (committed; only needed after a change)
 	$(PYTHON) tools/compile_p4.py
-	$(PYTHON) bench/wide_words/compile.py
+	$(PYTHON) -m bench.bmv2.one_lane.compile
 
 .PHONY: clean
 clean:  ## remove build products and the virtual environment

@@ -11,8 +11,8 @@ from typing import Any
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.processes import POLL
-from p4reduce_lab.rundir import run_directory
+from p4reduce_lab.processes.children import POLL
+from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import System, rank_variables
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every benchmark of this directory and prints one table: `make bench`.
+"""Runs every benchmark of this package and prints one table: `make bench`.
 
 Each writes its figures as JSON; all of them together are in build/bench/results.json. One that
 cannot run on this machine says why and is left out.
@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from machine import describe, machine
 from rich.console import Console
 from rich.table import Table
 
-HERE = Path(__file__).resolve().parent
-OUTPUT = HERE.parent / "build" / "bench" / "results.json"
+from bench.machine import describe, machine
+
+ROOT = Path(__file__).resolve().parents[1]
+OUTPUT = ROOT / "build" / "bench" / "results.json"
 CANNOT_RUN = 77
 WIDTH = 150
 TIMEOUT = 600.0  # seconds; for each
@@ -30,34 +31,34 @@ TIMEOUT = 600.0  # seconds; for each
 
 @dataclass(frozen=True)
 class Bench:
-    """A script of this directory, with its arguments."""
+    """A module of this package, with its arguments."""
 
     title: str
-    script: str
+    module: str
     arguments: tuple[str, ...] = ()
 
 
 BENCHES = (
-    Bench("Embedded switch, in process", "switch_pipeline.py"),
-    Bench("Embedded switch, through its ports", "switch_ports.py"),
-    Bench("Worker, CPU time", "worker_cpu.py"),
-    Bench("All-reduce, embedded switch", "allreduce.py"),
-    Bench("All-reduce, BMv2", "allreduce.py", ("--switch", "bmv2")),
-    Bench("Window and all slots at once", "window.py"),
-    Bench("Narrow lanes", "precision.py"),
-    Bench("Sparse tensors where links are the limit, Mininet", "sparsity.py"),
-    Bench("Sparse tensor of 100 MB, bytes at the switch's ports", "sparse_bytes.py"),
-    Bench("BMv2 and embedded side by side", "targets.py"),
-    Bench("Wide words against a register a lane, BMv2", "wide_words.py"),
+    Bench("Embedded switch, in process", "switch.pipeline"),
+    Bench("Embedded switch, through its ports", "switch.ports"),
+    Bench("Worker, CPU time", "worker.cpu"),
+    Bench("All-reduce, embedded switch", "allreduce.allreduce"),
+    Bench("All-reduce, BMv2", "allreduce.allreduce", ("--switch", "bmv2")),
+    Bench("Window and all slots at once", "allreduce.window"),
+    Bench("Narrow lanes", "allreduce.precision"),
+    Bench("Sparse tensors where links are the limit, Mininet", "sparse.sparsity"),
+    Bench("Sparse tensor of 100 MB, bytes at the switch's ports", "sparse.traffic"),
+    Bench("BMv2 and embedded side by side", "bmv2.targets"),
+    Bench("Wide words against a register a lane, BMv2", "bmv2.wide_words"),
 )
 
 
 def run(bench: Bench, console: Console) -> dict[str, Any]:
     """Runs one; the report has "results", or "skipped" or "failed" with the reason."""
-    console.print(f"{bench.title} ({bench.script}) ...", style="dim")
+    console.print(f"{bench.title} ({bench.module}) ...", style="dim")
     with tempfile.TemporaryDirectory() as directory:
         target = Path(directory, "results.json")
-        command = [sys.executable, str(HERE / bench.script), *bench.arguments]
+        command = [sys.executable, "-m", f"bench.{bench.module}", *bench.arguments]
         try:
             done = subprocess.run(
                 [*command, "--json", str(target)],
@@ -65,6 +66,7 @@ def run(bench: Bench, console: Console) -> dict[str, Any]:
                 text=True,
                 timeout=TIMEOUT,
                 check=False,
+                cwd=ROOT,
             )
         except subprocess.TimeoutExpired:
             return {"failed": f"not through after {TIMEOUT:g} s"}
@@ -108,11 +110,13 @@ def _cell(value: object) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("only", nargs="*", help="scripts to run, like allreduce.py; default: all")
+    parser.add_argument(
+        "only", nargs="*", help="modules to run, like allreduce.precision; default: all"
+    )
     options = parser.parse_args()
-    if unknown := set(options.only) - {bench.script for bench in BENCHES}:
+    if unknown := set(options.only) - {bench.module for bench in BENCHES}:
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
-    benches = [bench for bench in BENCHES if not options.only or bench.script in options.only]
+    benches = [bench for bench in BENCHES if not options.only or bench.module in options.only]
     console = Console(highlight=False, soft_wrap=True)
     console.width = max(console.width, WIDTH)  # rather long lines than figures cut short
     host = machine()
@@ -127,7 +131,7 @@ def main() -> None:
         "benches": [
             {
                 "title": bench.title,
-                "script": bench.script,
+                "script": bench.module,
                 "arguments": bench.arguments,
                 **{key: value for key, value in report.items() if key != "machine"},
             }

@@ -26,16 +26,16 @@ _fuzz_tests = pytest.StashKey[int]()
 _FIRST = [
     f"tests/{name}.py"
     for name in (
-        "lab/test_run_ending",
-        "worker/test_allreduce_e2e",
-        "controller/test_controller_cli",
-        "lab/test_run",
-        "worker/test_recovery",
-        "controller/test_controller_bmv2",
-        "lab/test_run_faults",
-        "worker/test_control_path",
+        "lab/demo/test_run_ending",
+        "worker/collectives/test_allreduce_e2e",
+        "controller/cli/test_controller_cli",
+        "lab/demo/test_run",
+        "worker/session/test_recovery",
+        "controller/fabric/test_controller_bmv2",
+        "lab/demo/test_run_faults",
+        "worker/session/test_control_path",
         "lab/test_exec_and_up",
-        "worker/test_reform",
+        "worker/session/test_reform",
     )
 ]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write Wireshark's dissector of the aggregation header from its scapy definition.
 
-The header is defined once, in `p4reduce.wire`. A test fails when the committed
+The header is defined once, in `p4reduce.wire.format`. A test fails when the committed
 ``wireshark/p4reduce.lua`` is not what this program writes.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from p4reduce import wire
+from p4reduce.wire import format as wire
 from scapy.fields import FlagsField, XIntField, XLongField
 
 TARGET = Path(__file__).resolve().parent.parent / "wireshark" / "p4reduce.lua"
@@ -34,7 +34,7 @@ LABELS = {
 HEAD = """\
 -- SPDX-License-Identifier: Apache-2.0
 -- Wireshark's dissector of p4reduce (docs/protocol.md).
--- Written by tools/make_dissector.py from p4reduce.wire: change that, not this.
+-- Written by tools/make_dissector.py from p4reduce.wire.format: change that, not this.
 --
 --   wireshark -X lua_script:wireshark/p4reduce.lua capture.pcap
 

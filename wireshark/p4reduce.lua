@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Wireshark's dissector of p4reduce (docs/protocol.md).
--- Written by tools/make_dissector.py from p4reduce.wire: change that, not this.
+-- Written by tools/make_dissector.py from p4reduce.wire.format: change that, not this.
 --
 --   wireshark -X lua_script:wireshark/p4reduce.lua capture.pcap
 

@@ -18,31 +18,31 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 from p4reduce.control import control_pb2 as pb
-from p4reduce.wire import Hello, parse_hello
+from p4reduce.wire.format import Hello, parse_hello
 
-from p4reduce_controller import leases
-from p4reduce_controller.addresses import parse_ip, parse_mac
 from p4reduce_controller.events import Event, EventLog, RateLimit
-from p4reduce_controller.fabric import Fabric, RankCounts
-from p4reduce_controller.incarnation import Incarnations
-from p4reduce_controller.job import Attachment, Cause, Job, JobState, Member, RefusedError
-from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.keeping import Keeper
-from p4reduce_controller.layout import lay_out
-from p4reduce_controller.link import BREAKS, Link, LinkStatus
-from p4reduce_controller.outcome import Outcome
-from p4reduce_controller.p4client import (
+from p4reduce_controller.fabric.fabric import Fabric, RankCounts
+from p4reduce_controller.fabric.layout import lay_out
+from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.p4client import (
     PacketIn,
     SwitchClient,
     SwitchError,
     SwitchUnreachableError,
     WriteRefusedError,
 )
-from p4reduce_controller.reforming import Place, Reformation, Reforming
-from p4reduce_controller.schema import Counts, Row
+from p4reduce_controller.fabric.schema import Counts, Row
+from p4reduce_controller.fabric.switch_link import BREAKS, Link, LinkStatus
+from p4reduce_controller.jobs import leases
+from p4reduce_controller.jobs.job import Attachment, Cause, Job, JobState, Member, RefusedError
+from p4reduce_controller.jobs.lifecycle import Jobs
+from p4reduce_controller.jobs.reforming import Place, Reformation, Reforming
+from p4reduce_controller.jobs.tokens import operator_token
 from p4reduce_controller.settings import Settings
-from p4reduce_controller.table import Header, TableFile, assemble, encode_job
-from p4reduce_controller.tokens import operator_token
+from p4reduce_controller.storage.incarnation import Incarnations
+from p4reduce_controller.storage.job_table import Header, TableFile, assemble, encode_job
+from p4reduce_controller.storage.keeping import Keeper
+from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 
 log = logging.getLogger(__name__)
 

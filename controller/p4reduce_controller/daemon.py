@@ -11,18 +11,18 @@ from collections.abc import Callable
 import grpc.aio
 from p4reduce.control.control_pb2_grpc import add_ControlServicer_to_server
 
-from p4reduce_controller import listen
 from p4reduce_controller.controller import Controller, Start
-from p4reduce_controller.decoding import Decoding
-from p4reduce_controller.fabric import Fabric
-from p4reduce_controller.job import Job, JobState
-from p4reduce_controller.layout import lay_out
-from p4reduce_controller.limits import MAX_CALLS, SERVER_OPTIONS
-from p4reduce_controller.p4client import NotPrimaryError, SwitchClient
-from p4reduce_controller.program import Program, load_program
-from p4reduce_controller.service import Service
+from p4reduce_controller.fabric.compiled_program import Program, load_program
+from p4reduce_controller.fabric.fabric import Fabric
+from p4reduce_controller.fabric.layout import lay_out
+from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchClient
+from p4reduce_controller.jobs.job import Job, JobState
+from p4reduce_controller.service import listen
+from p4reduce_controller.service.control_api import Service
+from p4reduce_controller.service.decoding import Decoding
+from p4reduce_controller.service.limits import MAX_CALLS, SERVER_OPTIONS
 from p4reduce_controller.settings import Settings
-from p4reduce_controller.table import TableFile
+from p4reduce_controller.storage.job_table import TableFile
 
 log = logging.getLogger(__name__)
 

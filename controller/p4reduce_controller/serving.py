@@ -14,12 +14,12 @@ import click
 from p4reduce.control.tls import TlsError
 
 from p4reduce_controller.daemon import Daemon
-from p4reduce_controller.exit_codes import Exit, Failure
-from p4reduce_controller.listen import ListenError
-from p4reduce_controller.p4client import NotPrimaryError, SwitchError, SwitchUnreachableError
-from p4reduce_controller.render import port_ranges
+from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchError, SwitchUnreachableError
+from p4reduce_controller.service.listen import ListenError
 from p4reduce_controller.settings import Settings
-from p4reduce_controller.table import TableError, TableInUseError
+from p4reduce_controller.storage.job_table import TableError, TableInUseError
+from p4reduce_controller.terminal.exit_codes import Exit, Failure
+from p4reduce_controller.terminal.render import port_ranges
 
 
 def serve(settings: Settings, ready_file: Path | None) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from p4reduce.control.tls import TlsFiles
 
-from p4reduce_controller.addresses import parse_ip, parse_mac
-from p4reduce_controller.job import DEFAULT_SLOTS
-from p4reduce_controller.layout import Ground, HelloLimit
+from p4reduce_controller.fabric.layout import Ground, HelloLimit
+from p4reduce_controller.jobs.job import DEFAULT_SLOTS
+from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 
 
 @dataclass(frozen=True)

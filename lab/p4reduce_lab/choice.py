@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce_lab import bmv2, mininet_net
-from p4reduce_lab.bmv2 import Bmv2Switch
-from p4reduce_lab.embedded import EmbeddedSwitch
 from p4reduce_lab.errors import ArgumentsError, UnavailableError
-from p4reduce_lab.launch import SwitchLauncher
+from p4reduce_lab.networks import mininet_net
+from p4reduce_lab.switches import bmv2
+from p4reduce_lab.switches.bmv2 import Bmv2Switch
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
+from p4reduce_lab.switches.launch import SwitchLauncher
 
 NAMES = {"embedded": "embedded switch", "bmv2": "BMv2 (simple_switch_grpc)"}
 PLACES = {
@@ -58,7 +59,7 @@ class Choice:
         return f"{self.name}, {place} ({self.why})"
 
     def launcher(self, directory: Path, ports: int | Mapping[int, str]) -> SwitchLauncher:
-        """Makes the switch: see :class:`~p4reduce_lab.launch.SwitchLauncher`."""
+        """Makes the switch: see :class:`~p4reduce_lab.switches.launch.SwitchLauncher`."""
         return LAUNCHERS[self.switch](directory, ports, pcap=self.pcap)
 
 

@@ -41,7 +41,7 @@ network_option = click.option(
 def _possible_bandwidth(
     context: click.Context, option: click.Parameter, bandwidth: float | None
 ) -> float | None:
-    from p4reduce_lab.mininet_net import check_bandwidth
+    from p4reduce_lab.networks.mininet_net import check_bandwidth
 
     try:
         check_bandwidth(bandwidth)
@@ -178,7 +178,7 @@ def worker(directory: Path, rank: int | None, controller: str | None) -> None:
     from p4reduce.control.client import ControlError
     from p4reduce.errors import P4ReduceError
 
-    from p4reduce_lab.demo.worker import run_worker
+    from p4reduce_lab.demo.ranks.worker import run_worker
 
     try:
         run_worker(directory, rank, controller)
@@ -190,7 +190,7 @@ def worker(directory: Path, rank: int | None, controller: str | None) -> None:
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def reference(directory: Path) -> None:
     """Train as the demo's workers in DIRECTORY do, but in this process alone. `run` starts it."""
-    from p4reduce_lab.demo.reference import run_reference
+    from p4reduce_lab.demo.training.reference import run_reference
 
     run_reference(directory)
 

@@ -15,8 +15,8 @@ from typing import IO
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.processes import POLL, Child, Processes, ending
-from p4reduce_lab.rundir import run_directory
+from p4reduce_lab.processes.children import POLL, Child, Processes, ending
+from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import (
     CONTROLLER_VARIABLE,
     INTERFACE_VARIABLE,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import Interrupted, LabError
-from p4reduce_lab.mininet_net import HOST_INTERFACE, SWITCH_IP
-from p4reduce_lab.processes import POLL
-from p4reduce_lab.rundir import LOCK_FILE, results_directory, run_directory
+from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SWITCH_IP
+from p4reduce_lab.processes.children import POLL
+from p4reduce_lab.processes.rundir import LOCK_FILE, results_directory, run_directory
 from p4reduce_lab.system import System, own_path
 
 STOP_TIMEOUT = 20.0  # seconds

@@ -16,11 +16,11 @@ from p4reduce.control.client import ControlClient, ControllerUnreachableError
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.launch import SwitchLauncher
-from p4reduce_lab.mininet_net import HOST_INTERFACE, SWITCH_IP, MininetNetwork
-from p4reduce_lab.processes import Child, Processes
-from p4reduce_lab.threads import single_thread_variables
-from p4reduce_lab.veth import VethError
+from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SWITCH_IP, MininetNetwork
+from p4reduce_lab.networks.veth import VethError
+from p4reduce_lab.processes.children import Child, Processes
+from p4reduce_lab.processes.threads import single_thread_variables
+from p4reduce_lab.switches.launch import SwitchLauncher
 
 READY_TIMEOUT = 30.0  # seconds
 PROBE = 0.25  # seconds; the children are looked at between two probes

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.processes import POLL
-from p4reduce_lab.rundir import results_directory, run_directory
+from p4reduce_lab.processes.children import POLL
+from p4reduce_lab.processes.rundir import results_directory, run_directory
 from p4reduce_lab.system import System
 
 

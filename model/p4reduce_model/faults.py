@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from p4reduce.answers import BLOCK, JOB, NEXT_BLOCK, ROUND, TAG, Answers
-from p4reduce.blocks import Indices
-from p4reduce.collective import Collective
-from p4reduce.ledger import Ledger
-from p4reduce.slots import SlotMachine
-from p4reduce.window import Gate
-from p4reduce.wire import NO_BLOCK, Flag
+from p4reduce.protocol.slots import SlotMachine
+from p4reduce.protocol.window import Gate
+from p4reduce.session.ledger import Ledger
+from p4reduce.tensors.blocks import Indices
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.answers import BLOCK, JOB, NEXT_BLOCK, ROUND, TAG, Answers
+from p4reduce.wire.format import NO_BLOCK, Flag
 
 from p4reduce_model.cases import zeros
 from p4reduce_model.explorer import Outcome, explore

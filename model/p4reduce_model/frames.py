@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from p4reduce import wire
-from p4reduce.wire import NO_BLOCK, Flag, Format, Kind
+from p4reduce.wire import format as wire
+from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
 
 _FLAGS = wire.AGG_OFFSET + 1
 _REPEATED = int(Flag.RETRANSMISSION)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from p4reduce.wire import NO_BLOCK, Flag, Format, Kind
+from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
 
 from p4reduce_model.frames import Frame
 from p4reduce_model.scenario import FIRST_JOB, Scenario

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from p4reduce.wire import AGGREGATION_PORT, Endpoint
-from p4reduce_controller.addresses import format_ip, format_mac, parse_ip, parse_mac
-from p4reduce_controller.job import Attachment, Job, Member, MemberState
-from p4reduce_controller.layout import lay_out
-from p4reduce_controller.schema import Entity, Row
+from p4reduce.wire.format import AGGREGATION_PORT, Endpoint
+from p4reduce_controller.fabric.layout import lay_out
+from p4reduce_controller.fabric.schema import Entity, Row
+from p4reduce_controller.jobs.job import Attachment, Job, Member, MemberState
+from p4reduce_controller.values.mac_ip import format_ip, format_mac, parse_ip, parse_mac
 
 from p4reduce_model.scenario import FIRST_SLOT, Scenario
 

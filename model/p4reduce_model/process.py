@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from p4reduce import plans
-from p4reduce.blocks import Array
-from p4reduce.calls import Operation
-from p4reduce.collective import Collective
-from p4reduce.frames import FrameBuffer
-from p4reduce.ledger import Ledger
-from p4reduce.slots import SlotMachine
-from p4reduce.wire import AGG_OFFSET, Flag
+from p4reduce.protocol.slots import SlotMachine
+from p4reduce.session.ledger import Ledger
+from p4reduce.tensors import plans
+from p4reduce.tensors.blocks import Array
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.calls import Operation
+from p4reduce.wire.format import AGG_OFFSET, Flag
+from p4reduce.wire.frames import FrameBuffer
 
 from p4reduce_model.jobs import SWITCH, endpoint_of
 from p4reduce_model.scenario import Scenario

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from p4reduce.blocks import Array
-from p4reduce.precision import lane_format
-from p4reduce.quantise import Quantiser
-from p4reduce.wire import Format
+from p4reduce.tensors.blocks import Array
+from p4reduce.tensors.precision import lane_format
+from p4reduce.tensors.quantise import Quantiser
+from p4reduce.wire.format import Format
 
 FIRST_JOB = 7
 """Incarnation id of the first job; those after it count on."""

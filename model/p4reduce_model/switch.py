@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from p4reduce_controller.addresses import parse_ip, parse_mac
-from p4reduce_controller.layout import CPU_PORT, own_addresses
-from p4reduce_controller.outcome import Outcome
-from p4reduce_controller.schema import Entity, Group, Row
-from p4reduce_switch.multicast import Replica
+from p4reduce_controller.fabric.layout import CPU_PORT, own_addresses
+from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.schema import Entity, Group, Row
+from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 from p4reduce_switch.pipeline import Pipeline
-from p4reduce_switch.tables import Entry, Table
+from p4reduce_switch.state.multicast import Replica
+from p4reduce_switch.state.tables import Entry, Table
 
 from p4reduce_model.frames import Frames
 from p4reduce_model.invariants import Cell, Invariants

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from p4reduce_controller.program import compiled_files
+from p4reduce_controller.fabric.compiled_program import compiled_files
 
 from p4reduce_model.frames import Frame, Frames
 from p4reduce_model.invariants import Invariants

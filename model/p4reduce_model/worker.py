@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from p4reduce.blocks import Array
 from p4reduce.errors import MismatchError, P4ReduceError
+from p4reduce.tensors.blocks import Array
 
 from p4reduce_model.frames import Frame, Frames
 from p4reduce_model.heap import Heap, Image

@@ -32,7 +32,7 @@ Sources = Mapping[str, str] | Sequence[Path]
 """Text by file name, or files."""
 
 BASE_FLAGS = (
-    *("-std=gnu11", "-O3", "-g1", "-fPIC", "-shared", "-pthread"),
+    *("-std=gnu11", "-D_GNU_SOURCE", "-O3", "-g1", "-fPIC", "-shared", "-pthread"),
     # The library's own functions call each other directly, whatever else the process has loaded.
     *("-fno-semantic-interposition", "-Wl,-Bsymbolic"),
     *("-fno-strict-aliasing", "-fno-math-errno"),
@@ -238,9 +238,16 @@ def _run(command: Sequence[str], stem: str, zig_cache: Path) -> None:
 
 
 def _first_complaint(stderr: str) -> str:
-    lines = [line for line in stderr.splitlines() if "error" in line] or stderr.splitlines()
-    if not lines:
+    lines = stderr.splitlines()
+    for mark in ("error: ", "multiple definition", "undefined reference"):
+        # A failed link ends in a line that only says so.
+        found = [line for line in lines if mark in line and not line.startswith("collect2")]
+        if found:
+            break
+    else:
+        found = lines
+    if not found:
         return "it said nothing"
-    if "stdint.h" in lines[0] or "stdio.h" in lines[0]:
-        return f"{lines[0]}; the C library's headers are missing: {HOW_TO_GET_A_COMPILER}"
-    return lines[0]
+    if ".h: No such file" in found[0] or ".h' file not found" in found[0]:
+        return f"{found[0]}; are the C library's headers missing? {HOW_TO_GET_A_COMPILER}"
+    return found[0]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every number of the program. docs/protocol.md is the reference for those on
-// the wire; worker/p4reduce/wire.py holds the same ones, and a test compares.
+// the wire; worker/p4reduce/wire/format.py holds the same ones, and a test compares.
 #ifndef P4REDUCE_CONSTANTS
 #define P4REDUCE_CONSTANTS
 

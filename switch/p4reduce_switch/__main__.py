@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m p4reduce_switch` is `p4reduce-switch`."""
 
-from .cli import main
+from p4reduce_switch.cli import main
 
 main(prog_name="p4reduce-switch")

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .addresses import GrpcAddress, parse_grpc_address
-from .ports import MAX_PORT, Port, PortError, PortSpec, parse_port
+from p4reduce_switch.p4runtime.listen_address import GrpcAddress, parse_grpc_address
+from p4reduce_switch.ports.port import MAX_PORT, Port, PortError, PortSpec, parse_port
 
 if TYPE_CHECKING:
-    from .dataplane import DataPlane
-    from .server import P4RuntimeServer
-    from .tls import TlsFiles
+    from p4reduce_switch.dataplane import DataPlane
+    from p4reduce_switch.p4runtime.server import P4RuntimeServer
+    from p4reduce_switch.p4runtime.server_tls import TlsFiles
 
 __all__ = ["main"]
 
@@ -195,8 +195,8 @@ def main(
         _check_writable(_beside(ready_file), "--ready-file")
 
     # Below are the imports that take long: arguments are checked, and --help answers, without them.
-    from .dataplane import DataPlane
-    from .server import P4RuntimeServer
+    from p4reduce_switch.dataplane import DataPlane
+    from p4reduce_switch.p4runtime.server import P4RuntimeServer
 
     with contextlib.ExitStack() as cleanup:
         dataplane = DataPlane(_open_ports(port_specs, capture_dir), cpu_port=cpu_port)
@@ -247,7 +247,7 @@ def _tls_files(cert: Path | None, key: Path | None, ca: Path | None) -> TlsFiles
         return None
     if cert is None or key is None or ca is None:
         raise click.UsageError("--tls-cert, --tls-key and --tls-ca only go together")
-    from .tls import TlsFiles
+    from p4reduce_switch.p4runtime.server_tls import TlsFiles
 
     return TlsFiles(cert, key, ca)
 
@@ -269,10 +269,10 @@ def _beside(ready_file: Path) -> Path:
 
 
 def _open_ports(specs: Sequence[PortSpec], capture_dir: Path | None) -> list[Port]:
-    from .ports_batch import FrameBatches
-    from .ports_packet import PacketPort
-    from .ports_pcap import CapturedPort
-    from .ports_unix import UnixPort
+    from p4reduce_switch.ports.batch import FrameBatches
+    from p4reduce_switch.ports.packet import PacketPort
+    from p4reduce_switch.ports.pcap import CapturedPort
+    from p4reduce_switch.ports.unix import UnixPort
 
     batches = FrameBatches()
     ports: list[Port] = []
@@ -292,7 +292,7 @@ def _preload(server: P4RuntimeServer, pipeline_file: Path, p4info_file: Path) ->
     from google.protobuf import text_format
     from p4.v1 import p4runtime_pb2
 
-    from .server_errors import P4RuntimeError
+    from p4reduce_switch.errors import P4RuntimeError
 
     config = p4runtime_pb2.ForwardingPipelineConfig()
     try:
@@ -327,9 +327,9 @@ def _serving(
     """Serve P4Runtime; gives the address with the port that was taken."""
     import socket
 
-    from .ports_unix import prepare_socket_path
-    from .server import BindError
-    from .tls import TlsError
+    from p4reduce_switch.p4runtime.server import BindError
+    from p4reduce_switch.p4runtime.server_tls import TlsError
+    from p4reduce_switch.ports.unix import prepare_socket_path
 
     try:
         if address.path is not None:

@@ -13,56 +13,34 @@ import random
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from . import hashes, messages
-from .clone_sessions import CloneSessions
-from .codegen import Binding, generate
-from .digests import Digest
-from .idle import IdleMonitor
-from .loader import LoadError, load
-from .meters import MeterArray
-from .multicast import MulticastGroups
-from .profiles import ActionProfile, IndirectTable
-from .program import ApplyTable, Program
-from .replay import ReplayQueue
-from .state import Counter, Register
-from .tables import ActionInfo, Entry, EntryExists, MatchKey, Table
-from .timers import Clock, Timers
-from .value_sets import ValueSet
+from p4reduce_switch.codegen_python.generate import Binding, generate
+from p4reduce_switch.loader.load_program import load
+from p4reduce_switch.program import hashes
+from p4reduce_switch.program.ir import ApplyTable, Program
+from p4reduce_switch.program.load_error import LoadError
+from p4reduce_switch.state import messages
+from p4reduce_switch.state.clone_sessions import CloneSessions
+from p4reduce_switch.state.digests import Digest
+from p4reduce_switch.state.idle import IdleMonitor
+from p4reduce_switch.state.meters import MeterArray
+from p4reduce_switch.state.multicast import MulticastGroups
+from p4reduce_switch.state.pipeline_stats import PipelineStats
+from p4reduce_switch.state.profiles import ActionProfile, IndirectTable
+from p4reduce_switch.state.registers import Counter, Register
+from p4reduce_switch.state.replay import ReplayQueue
+from p4reduce_switch.state.tables import ActionInfo, Entry, EntryExists, MatchKey, Table
+from p4reduce_switch.state.timers import Clock, Timers
+from p4reduce_switch.state.value_sets import ValueSet
 
-__all__ = ["LoadError", "Pipeline", "PipelineStats"]
+__all__ = ["LoadError", "Pipeline", "PipelineStats", "Process"]
 
 _numbers = itertools.count(1)
 
-
-@dataclass(slots=True)
-class PipelineStats:
-    """What became of the frames.
-
-    Attributes:
-        frames_in, frames_out: how many came in and went out, multicast copies each.
-        dropped_ingress, dropped_egress: sent to the drop port by the program.
-        dropped_no_replica: multicast to a group that has no replicas, or does not exist.
-        dropped_growth: more than 512 bytes of headers added; BMv2 dies of these.
-        dropped_replay: waited to be resubmitted, recirculated or cloned when one frame had led to
-            `replay.MAX_REPLAYS` of these; BMv2 has no such limit.
-        dropped_assertion: a condition of `assert` or `assume` did not hold; BMv2 ends then.
-    """
-
-    frames_in: int = 0
-    frames_out: int = 0
-    dropped_ingress: int = 0
-    dropped_egress: int = 0
-    dropped_no_replica: int = 0
-    dropped_growth: int = 0
-    dropped_replay: int = 0
-    dropped_assertion: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        return asdict(self)
+Process = Callable[[int, bytes], list[tuple[int, bytes]]]
+"""Takes the port where a frame came in, and the frame; gives port and frame of each copy."""
 
 
 class Pipeline:
@@ -83,7 +61,7 @@ class Pipeline:
         clone_sessions: the clone sessions.
         value_sets: the parser value sets, by name.
         stats: what became of the frames.
-        source: the generated Python.
+        source: the generated Python, or C.
 
     Raises:
         LoadError: the program cannot be loaded, with construct and source line.
@@ -133,21 +111,23 @@ class Pipeline:
         self.stats = PipelineStats()
         self._replays = ReplayQueue(self.stats)
         self._start = time.monotonic_ns()
-        try:
-            generated = generate(program, drop_port)
-            self.source = generated.source
-            process = self._compile(generated.source, generated.bindings)
-        except (RecursionError, SyntaxError, MemoryError) as error:
-            # Python has limits for blocks, parentheses and all else that is nested.
-            raise LoadError(f"the program is nested too deeply: {error}") from error
-        self.process: Callable[[int, bytes], list[tuple[int, bytes]]] = process
+        self.source = ""
+        self.process: Process = self._make_process(program)
         """Run a frame that came in at a port (0..511). Gives (port, frame) of each copy to send, in
         the order of the replicas; empty if the frame is dropped. Never raises, whatever the bytes
         are. (An attribute, not a method: the generated function itself, which saves a call.)"""
 
-    def _compile(
-        self, source: str, bindings: Mapping[str, Binding]
-    ) -> Callable[[int, bytes], list[tuple[int, bytes]]]:
+    def _make_process(self, program: Program) -> Process:
+        """What runs frames; it leaves the text that it was made from in `source`."""
+        try:
+            generated = generate(program, self.drop_port)
+            self.source = generated.source
+            return self._compile(generated.source, generated.bindings)
+        except (RecursionError, SyntaxError, MemoryError) as error:
+            # Python has limits for blocks, parentheses and all else that is nested.
+            raise LoadError(f"the program is nested too deeply: {error}") from error
+
+    def _compile(self, source: str, bindings: Mapping[str, Binding]) -> Process:
         namespace: dict[str, Any] = {
             name: self._bound(binding) for name, binding in bindings.items()
         }
@@ -156,7 +136,7 @@ class Pipeline:
         linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
         weakref.finalize(self, linecache.cache.pop, filename, None)
         exec(compile(source, filename, "exec"), namespace)
-        process: Callable[[int, bytes], list[tuple[int, bytes]]] = namespace["process"]
+        process: Process = namespace["process"]
         return process
 
     def _bound(self, binding: Binding) -> object:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from p4reduce import wire
 from p4reduce.compression import costs
 from p4reduce.compression.base import DenseSwitchOver
 from p4reduce.compression.costs import SwitchLink
 from p4reduce.compression.levels import Scheme
 from p4reduce.compression.probe import measure_link
+from p4reduce.wire import format as wire
 
 
 def play(masks: costs.BoolArray, slots: int, last: int, rank: int) -> tuple[int, int, int, int]:

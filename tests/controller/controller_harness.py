@@ -23,12 +23,12 @@ from typing import Any, TypeVar
 import grpc
 import pytest
 from click.testing import CliRunner, Result
-from p4reduce import wire
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControlError
-from p4reduce_controller.cli import cli as main_command
+from p4reduce.wire import format as wire
+from p4reduce_controller.cli.command_line import cli as main_command
 from p4reduce_controller.daemon import Daemon
-from p4reduce_controller.p4client import SwitchClient
+from p4reduce_controller.fabric.p4client import SwitchClient
 from p4reduce_controller.settings import Settings
 
 _T = TypeVar("_T")

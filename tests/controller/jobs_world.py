@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from p4reduce_controller.addresses import parse_ip, parse_mac
-from p4reduce_controller.job import Attachment, Cause, Job, JobState, Member, RefusedError
-from p4reduce_controller.jobs import Jobs
-from p4reduce_controller.leases import DESERTED
+from p4reduce_controller.jobs.job import Attachment, Cause, Job, JobState, Member, RefusedError
+from p4reduce_controller.jobs.leases import DESERTED
+from p4reduce_controller.jobs.lifecycle import Jobs
+from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 
 LEASE = 10.0
 SWITCH_MAC = parse_mac("02:70:34:72:65:64")

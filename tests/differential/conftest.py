@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from p4reduce_lab import bmv2
-from p4reduce_lab.veth import VethPorts
+from p4reduce_lab.networks.veth import VethPorts
+from p4reduce_lab.switches import bmv2
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "packet"))
 

@@ -15,9 +15,9 @@ import numpy as np
 from differential_targets import Event, Sent, SentOut, Written
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from p4reduce import wire
-from p4reduce.wire import NO_BLOCK, Aggregation, Flag, Format, Kind
-from p4reduce_controller.schema import Group, Op, Row, Update
+from p4reduce.wire import format as wire
+from p4reduce.wire.format import NO_BLOCK, Aggregation, Flag, Format, Kind
+from p4reduce_controller.fabric.schema import Group, Op, Row, Update
 from packet_jobs import TAG, Job, lane_type
 from packet_testbed import BROADCAST, CPU_PORT, PORTS, SWITCH
 from scapy.fields import Field

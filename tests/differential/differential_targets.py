@@ -18,15 +18,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 
-from p4reduce.wire import AGG_OFFSET, AGGREGATION_PORT, PAYLOAD_OFFSET, Kind
-from p4reduce_controller.outcome import Outcome
-from p4reduce_controller.p4client import PacketIn
-from p4reduce_controller.schema import Counts, Group, Row, Update
-from p4reduce_lab.bmv2 import Bmv2Switch
-from p4reduce_lab.embedded import EmbeddedSwitch
-from p4reduce_lab.launch import SwitchLauncher
-from p4reduce_lab.rundir import run_directory
-from p4reduce_lab.veth import VethPorts
+from p4reduce.wire.format import AGG_OFFSET, AGGREGATION_PORT, PAYLOAD_OFFSET, Kind
+from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.p4client import PacketIn
+from p4reduce_controller.fabric.schema import Counts, Group, Row, Update
+from p4reduce_lab.networks.veth import VethPorts
+from p4reduce_lab.processes.rundir import run_directory
+from p4reduce_lab.switches.bmv2 import Bmv2Switch
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
+from p4reduce_lab.switches.launch import SwitchLauncher
 from packet_testbed import PORTS, Seen, Testbed, describe
 
 KINDS: Mapping[str, type[SwitchLauncher]] = {"bmv2": Bmv2Switch, "embedded": EmbeddedSwitch}

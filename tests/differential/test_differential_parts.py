@@ -20,11 +20,11 @@ from differential_steps import (
 )
 from differential_targets import Account, Sent, SentOut, Written, differences, remaining
 from hypothesis import HealthCheck, given, settings
-from p4reduce import wire
-from p4reduce.wire import Aggregation, Kind
-from p4reduce_controller.outcome import Outcome
-from p4reduce_controller.p4client import PacketIn
-from p4reduce_controller.schema import Counts
+from p4reduce.wire import format as wire
+from p4reduce.wire.format import Aggregation, Kind
+from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.p4client import PacketIn
+from p4reduce_controller.fabric.schema import Counts
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import pytest
-from p4reduce_lab import bmv2, mininet_net
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import ArgumentsError, UnavailableError
+from p4reduce_lab.networks import mininet_net
+from p4reduce_lab.switches import bmv2
 
 NO_MININET = "Mininet needs root: run it with sudo"
 NO_BMV2 = "simple_switch_grpc is not on PATH: install p4lang-bmv2 (docs/bmv2.md)"

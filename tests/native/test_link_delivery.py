@@ -9,9 +9,18 @@ import socket
 import numpy as np
 import pytest
 from conftest import Fuzz
-from link_ends import ALL, DEADLINE_S, NO_LINKS, answering, link, random_frames, receive_all, send_some
-from p4reduce.frames import MAX_FRAME_BYTES, FrameBuffer
-from p4reduce.wire import FRAME_STRIDE
+from link_ends import (
+    ALL,
+    DEADLINE_S,
+    NO_LINKS,
+    answering,
+    link,
+    random_frames,
+    receive_all,
+    send_some,
+)
+from p4reduce.wire.format import FRAME_STRIDE
+from p4reduce.wire.frames import MAX_FRAME_BYTES, FrameBuffer
 from p4reduce_native.link import BATCH_FRAMES, MAX_FRAMES, Kind, Link, offers
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))

@@ -184,7 +184,7 @@ def test_scribbling_under_sanitizers(fuzz: Fuzz, tmp_path: Path) -> None:
             COMPILER,
             *("-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-pthread"),
             *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
-            *(f"-I{CSRC / 'link'}", "-o", str(program)),
+            *(f"-I{CSRC}", f"-I{CSRC / 'link'}", "-o", str(program)),
             str(Path(__file__).with_name("link_fuzz.c")),
             *map(str, sorted((CSRC / "link").glob("*.c"))),
         ],

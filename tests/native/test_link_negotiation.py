@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 from link_ends import ALL, DEADLINE_S, HELLO, NO_LINKS, answering, link
 from p4reduce.errors import ConfigurationError, SwitchUnreachableError
-from p4reduce.frames import FrameBuffer
 from p4reduce.transport import LinkTransport, Transport, UnixTransport, open_port
+from p4reduce.wire.frames import FrameBuffer
 from p4reduce_native.link import Kind, Link, offers
 from p4reduce_switch.dataplane import DataPlane
 from p4reduce_switch.pipeline import PipelineStats
-from p4reduce_switch.ports import PortSpec
-from p4reduce_switch.ports_batch import FrameBatches
-from p4reduce_switch.ports_unix import UnixPort
-from p4reduce_switch.timers import Timers
+from p4reduce_switch.ports.batch import FrameBatches
+from p4reduce_switch.ports.port import PortSpec
+from p4reduce_switch.ports.unix import UnixPort
+from p4reduce_switch.state.timers import Timers
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
@@ -292,9 +292,7 @@ def test_the_switch_turns_a_second_worker_away(
     LinkTransport(tmp_path / "p1").close()
 
 
-def test_the_switch_stops(
-    tmp_path: Path, make_switch: Callable[[Kind | None], DataPlane]
-) -> None:
+def test_the_switch_stops(tmp_path: Path, make_switch: Callable[[Kind | None], DataPlane]) -> None:
     switch = make_switch(Kind.SHARED)
     for kind in Kind:
         worker = LinkTransport(tmp_path / f"p{1 + kind % 2}", kind)

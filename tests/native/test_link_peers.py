@@ -17,16 +17,16 @@ import pytest
 from conftest import Fuzz
 from link_ends import DEADLINE_S, NO_LINKS
 from p4reduce.errors import SwitchUnreachableError
-from p4reduce.frames import FrameBuffer
 from p4reduce.transport import LinkTransport
+from p4reduce.wire.frames import FrameBuffer
 from p4reduce_native.link import Kind, Link, offers
 from p4reduce_switch.dataplane import DataPlane
 from p4reduce_switch.pipeline import PipelineStats
-from p4reduce_switch.ports import PortSpec
-from p4reduce_switch.ports_batch import FrameBatches
-from p4reduce_switch.ports_queue import QUEUE_FRAMES
-from p4reduce_switch.ports_unix import UnixPort
-from p4reduce_switch.timers import Timers
+from p4reduce_switch.ports.batch import FrameBatches
+from p4reduce_switch.ports.egress_queue import QUEUE_FRAMES
+from p4reduce_switch.ports.port import PortSpec
+from p4reduce_switch.ports.unix import UnixPort
+from p4reduce_switch.state.timers import Timers
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
@@ -51,7 +51,9 @@ class Switch:
     def __init__(self, directory: Path) -> None:
         batches = FrameBatches()
         self.paths = {n: directory / f"p{n}" for n in (1, 2)}
-        self.ports = {n: UnixPort(PortSpec(n, socket_path=p), batches) for n, p in self.paths.items()}
+        self.ports = {
+            n: UnixPort(PortSpec(n, socket_path=p), batches) for n, p in self.paths.items()
+        }
         self.dataplane = DataPlane(list(self.ports.values()))
         self.dataplane.start()
 

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from p4reduce import plans, quantise
-from p4reduce.answers import FIRST, SECOND, WHOLE
-from p4reduce.calls import Operation
-from p4reduce.codec import Codec
-from p4reduce.collective import Collective
 from p4reduce.errors import ValueRangeError
-from p4reduce.frames import FrameBuffer
-from p4reduce.ledger import Snapshot
 from p4reduce.native import measure
 from p4reduce.native.codec import NativeCodec
 from p4reduce.native.library import native_library
-from p4reduce.wire import Format
+from p4reduce.protocol.lane_codec import Codec
+from p4reduce.session.ledger import Snapshot
+from p4reduce.tensors import plans, quantise
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.answers import FIRST, SECOND, WHOLE
+from p4reduce.wire.calls import Operation
+from p4reduce.wire.format import Format
+from p4reduce.wire.frames import FrameBuffer
 
 LIBRARY = native_library()
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="there is no machine code here")

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from p4reduce_controller.schema import Row
-from p4reduce_lab import bmv2
-from p4reduce_lab.embedded import EmbeddedSwitch
-from p4reduce_lab.launch import SwitchLauncher
-from p4reduce_lab.rundir import run_directory
+from p4reduce_controller.fabric.schema import Row
+from p4reduce_lab.processes.rundir import run_directory
+from p4reduce_lab.switches import bmv2
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
+from p4reduce_lab.switches.launch import SwitchLauncher
 from packet_jobs import Jobs
 from packet_testbed import KNOWN, KNOWN_PORT, PORTS, Testbed, station
 

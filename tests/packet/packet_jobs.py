@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from p4reduce import wire
-from p4reduce.wire import Aggregation, Flag, Format, Kind
-from p4reduce_controller.schema import Group, Row
+from p4reduce.wire import format as wire
+from p4reduce.wire.format import Aggregation, Flag, Format, Kind
+from p4reduce_controller.fabric.schema import Group, Row
 from packet_testbed import PORTS, SWITCH, Testbed, number
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether

@@ -18,14 +18,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from p4reduce import wire
-from p4reduce_controller.layout import own_addresses
-from p4reduce_controller.outcome import Outcome
-from p4reduce_controller.p4client import PacketIn, StreamEnded, SwitchClient
-from p4reduce_controller.program import load_program
-from p4reduce_controller.schema import Counts, Group, Op, Row, Update
-from p4reduce_lab.launch import SwitchLauncher
-from p4reduce_lab.veth import open_interface
+from p4reduce.wire import format as wire
+from p4reduce_controller.fabric.compiled_program import load_program
+from p4reduce_controller.fabric.layout import own_addresses
+from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.p4client import PacketIn, StreamEnded, SwitchClient
+from p4reduce_controller.fabric.schema import Counts, Group, Op, Row, Update
+from p4reduce_lab.networks.veth import open_interface
+from p4reduce_lab.switches.launch import SwitchLauncher
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Ether
 

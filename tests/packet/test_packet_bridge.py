@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from p4reduce_controller.outcome import Outcome
-from p4reduce_controller.schema import Op, Update
+from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.schema import Op, Update
 from packet_testbed import (
     BROADCAST,
     KNOWN,

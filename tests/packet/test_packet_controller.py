@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from p4reduce import wire
-from p4reduce.wire import Aggregation, Flag, Kind
-from p4reduce_controller.outcome import Outcome
+from p4reduce.wire import format as wire
+from p4reduce.wire.format import Aggregation, Flag, Kind
+from p4reduce_controller.fabric.outcome import Outcome
 from packet_jobs import Jobs, constant
 from packet_testbed import PORTS, SWITCH, Testbed, expect
 from scapy.layers.l2 import Ether

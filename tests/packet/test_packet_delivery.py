@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from p4reduce import wire
-from p4reduce.wire import Flag, Kind
-from p4reduce_controller.outcome import Outcome
-from p4reduce_controller.schema import Op, Row, Update
+from p4reduce.wire import format as wire
+from p4reduce.wire.format import Flag, Kind
+from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.schema import Op, Row, Update
 from packet_jobs import Job, Jobs, constant
 from packet_testbed import PORTS, SWITCH, Seen, Testbed
 from scapy.layers.inet import IP, UDP

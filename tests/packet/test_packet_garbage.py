@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from p4reduce import wire
-from p4reduce.wire import Aggregation, Flag, Kind
-from p4reduce_controller.outcome import Outcome
+from p4reduce.wire import format as wire
+from p4reduce.wire.format import Aggregation, Flag, Kind
+from p4reduce_controller.fabric.outcome import Outcome
 from packet_jobs import Job, Jobs, constant
 from packet_testbed import BROADCAST, PORTS, SWITCH, Seen, Testbed
 from scapy.layers.inet import ICMP, IP

@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from p4reduce import wire
-from p4reduce.wire import Aggregation, Kind
-from p4reduce_controller.outcome import Outcome
-from p4reduce_controller.p4client import PacketIn
-from p4reduce_controller.schema import MeterRate, Op, Update
+from p4reduce.wire import format as wire
+from p4reduce.wire.format import Aggregation, Kind
+from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.p4client import PacketIn
+from p4reduce_controller.fabric.schema import MeterRate, Op, Update
 from packet_jobs import Jobs, constant
 from packet_testbed import DEADLINE, PORTS, SWITCH, Testbed
 

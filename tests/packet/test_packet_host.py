@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from p4reduce_controller.outcome import Outcome
+from p4reduce_controller.fabric.outcome import Outcome
 from packet_testbed import BROADCAST, PORTS, SWITCH, Testbed
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.l2 import ARP, Ether

@@ -6,8 +6,8 @@ The others are the worker's and the controller's, and are tested there.
 
 from __future__ import annotations
 
-from p4reduce.wire import Flag
-from p4reduce_controller.outcome import Outcome
+from p4reduce.wire.format import Flag
+from p4reduce_controller.fabric.outcome import Outcome
 from packet_jobs import Jobs, constant
 from packet_testbed import Testbed
 from scapy.layers.inet import UDP

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from p4reduce.wire import Flag, Format
-from p4reduce_controller.outcome import Outcome
+from p4reduce.wire.format import Flag, Format
+from p4reduce_controller.fabric.outcome import Outcome
 from packet_jobs import Job, Jobs, Lanes, constant, lane_type, random_lanes
 from packet_testbed import Testbed
 

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from p4reduce_controller.p4client import SwitchClient, wait_for_server
-from p4reduce_controller.program import load_program
-from p4reduce_lab import bmv2, launch
-from p4reduce_lab.embedded import EmbeddedSwitch
+from p4reduce_controller.fabric.compiled_program import load_program
+from p4reduce_controller.fabric.p4client import SwitchClient, wait_for_server
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.launch import SwitchLauncher
-from p4reduce_lab.processes import ChildFailedError, Processes
-from p4reduce_lab.rundir import run_directory
+from p4reduce_lab.processes.children import ChildFailedError, Processes
+from p4reduce_lab.processes.rundir import run_directory
+from p4reduce_lab.switches import bmv2, launch
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
+from p4reduce_lab.switches.launch import SwitchLauncher
 from packet_testbed import link
 
 DEADLINE = 20.0  # seconds
@@ -174,8 +174,8 @@ def test_with_others_watching(kind: str, directory: Path) -> None:
 LAUNCHER = """
 import sys, time
 from pathlib import Path
-from p4reduce_lab.bmv2 import Bmv2Switch
-from p4reduce_lab.embedded import EmbeddedSwitch
+from p4reduce_lab.switches.bmv2 import Bmv2Switch
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
 classes = {"embedded": EmbeddedSwitch, "bmv2": Bmv2Switch}
 with classes[sys.argv[1]](Path(sys.argv[2]), 2) as switch:
     print(switch.pid, switch.interface, flush=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from p4reduce.wire import EMPTY_FRAME_BYTES, HALF_FRAME_BYTES, PAYLOAD_FRAME_BYTES, Flag
-from p4reduce_controller.outcome import Outcome
+from p4reduce.wire.format import EMPTY_FRAME_BYTES, HALF_FRAME_BYTES, PAYLOAD_FRAME_BYTES, Flag
+from p4reduce_controller.fabric.outcome import Outcome
 from packet_jobs import Job, Jobs, constant, ramp
 from packet_testbed import Testbed
 

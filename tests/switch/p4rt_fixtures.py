@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from p4reduce_switch.dataplane import DataPlane
-from p4reduce_switch.ports import PortSpec
-from p4reduce_switch.ports_batch import FrameBatches
-from p4reduce_switch.ports_unix import UnixPort
-from p4reduce_switch.server import P4RuntimeServer
+from p4reduce_switch.p4runtime.server import P4RuntimeServer
+from p4reduce_switch.ports.batch import FrameBatches
+from p4reduce_switch.ports.port import PortSpec
+from p4reduce_switch.ports.unix import UnixPort
 from p4rt_client import Builder, Client, config
 from switch_peer import Peer, eventually
 

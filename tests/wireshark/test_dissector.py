@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from p4reduce import wire
+from p4reduce.wire import format as wire
 from scapy.layers.l2 import Ether
 from scapy.utils import wrpcap
 

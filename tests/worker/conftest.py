@@ -12,9 +12,9 @@ import p4reduce
 import pytest
 from fault_system import FaultSystem
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
-from p4reduce_lab import bmv2
-from p4reduce_lab.bmv2 import Bmv2Switch
-from p4reduce_lab.embedded import EmbeddedSwitch
+from p4reduce_lab.switches import bmv2
+from p4reduce_lab.switches.bmv2 import Bmv2Switch
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from worker_system import PORTS, System
 
 NO_BMV2 = bmv2.unavailable()

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from p4reduce_lab.bmv2 import Bmv2Switch
-from p4reduce_lab.embedded import EmbeddedSwitch
-from p4reduce_lab.veth import VethPorts
+from p4reduce_lab.networks.veth import VethPorts
+from p4reduce_lab.switches.bmv2 import Bmv2Switch
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from relay import Relay
 from worker_system import PORTS, System
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from p4reduce import wire
-from p4reduce.frames import FrameBuffer
-from p4reduce.slots import SlotMachine
-from p4reduce_switch.multicast import Replica
+from p4reduce.protocol.slots import SlotMachine
+from p4reduce.wire import format as wire
+from p4reduce.wire.frames import FrameBuffer
 from p4reduce_switch.pipeline import Pipeline
-from p4reduce_switch.tables import Entry
+from p4reduce_switch.state.multicast import Replica
+from p4reduce_switch.state.tables import Entry
 
 CONFIG = Path(__file__).parents[2] / "p4src" / "compiled" / "p4reduce.json"
 SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 from one_process import OneProcess
-from p4reduce import plans
-from p4reduce.calls import Operation
-from p4reduce.collective import Collective
-from p4reduce.frames import FrameBuffer
+from p4reduce.tensors import plans
+from p4reduce.tensors.stream import Collective
 from p4reduce.transport.base import RECEIVE_BATCH
+from p4reduce.wire.calls import Operation
+from p4reduce.wire.frames import FrameBuffer
 
 LONGEST = 60.0  # virtual seconds
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import p4reduce
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
-from p4reduce_lab.launch import SwitchLauncher
-from p4reduce_lab.processes import Processes
+from p4reduce_lab.processes.children import Processes
+from p4reduce_lab.switches.launch import SwitchLauncher
 
 T = TypeVar("T")
 

@@ -16,7 +16,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from p4reduce.calls import Operation
     from p4reduce.collectives import MEAN, SUM
     from p4reduce.communicator import Communicator, init
     from p4reduce.errors import (
@@ -34,9 +33,10 @@ if TYPE_CHECKING:
         WorkerLostError,
     )
     from p4reduce.handle import Handle
-    from p4reduce.precision import error_bound
-    from p4reduce.sparse import SparseBlocks, SparseRows
     from p4reduce.statistics import Statistics
+    from p4reduce.tensors.precision import error_bound
+    from p4reduce.tensors.sparse import SparseBlocks, SparseRows
+    from p4reduce.wire.calls import Operation
 
 __all__ = [
     "MEAN",
@@ -76,17 +76,17 @@ _WHERE = {
     "LaneOverflowError": "errors",
     "MEAN": "collectives",
     "MismatchError": "errors",
-    "Operation": "calls",
+    "Operation": "wire.calls",
     "P4ReduceError": "errors",
     "P4ReduceTimeoutError": "errors",
     "SUM": "collectives",
-    "SparseBlocks": "sparse",
-    "SparseRows": "sparse",
+    "SparseBlocks": "tensors.sparse",
+    "SparseRows": "tensors.sparse",
     "Statistics": "statistics",
     "SwitchUnreachableError": "errors",
     "ValueRangeError": "errors",
     "WorkerLostError": "errors",
-    "error_bound": "precision",
+    "error_bound": "tensors.precision",
     "init": "communicator",
 }
 

@@ -10,13 +10,13 @@ from typing import Any, Literal, TypeVar, overload
 
 import numpy.typing as npt
 
-from p4reduce import fusion, plans
-from p4reduce.arguments import SupportsArray
-from p4reduce.calls import Operation
-from p4reduce.fusion import FUSION_THRESHOLD
 from p4reduce.handle import Handle
-from p4reduce.plans import Plan
-from p4reduce.sparse import SparseArray, SparseBlocks, SparseRows
+from p4reduce.tensors import fusion, plans
+from p4reduce.tensors.arguments import SupportsArray
+from p4reduce.tensors.fusion import FUSION_THRESHOLD
+from p4reduce.tensors.plans import Plan
+from p4reduce.tensors.sparse import SparseArray, SparseBlocks, SparseRows
+from p4reduce.wire.calls import Operation
 
 T = TypeVar("T")
 Sparse = TypeVar("Sparse")

@@ -20,23 +20,23 @@ from p4reduce.checks import (
     check_timeout,
     number_within,
 )
-from p4reduce.collective import Collective
 from p4reduce.collectives import Collectives
-from p4reduce.control.address import ENVIRONMENT, default_address, parse_address
 from p4reduce.control.client import ControlClient
+from p4reduce.control.controller_address import ENVIRONMENT, default_address, parse_address
 from p4reduce.control.names import JOB_NAME, is_job_name
 from p4reduce.control.tls import TlsError
 from p4reduce.environment import job_name, placement
 from p4reduce.errors import ClosedError, ConfigurationError
 from p4reduce.handle import Handle
-from p4reduce.joining import form_anew, join
-from p4reduce.membership import Membership
-from p4reduce.plans import Plan
 from p4reduce.ring.fallback import RingSettings
-from p4reduce.session import Session, Settings
+from p4reduce.session.joining import form_anew, join
+from p4reduce.session.membership import Membership
+from p4reduce.session.session import Session, Settings
 from p4reduce.statistics import Statistics
+from p4reduce.tensors.plans import Plan
+from p4reduce.tensors.stream import Collective
 from p4reduce.transport import open_port, port_name
-from p4reduce.wire import MAX_SLOTS, MAX_WORLD_SIZE
+from p4reduce.wire.format import MAX_SLOTS, MAX_WORLD_SIZE
 
 T = TypeVar("T")
 

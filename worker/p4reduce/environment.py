@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from p4reduce.checks import whole_number
 from p4reduce.errors import ConfigurationError
-from p4reduce.wire import MAX_WORLD_SIZE
+from p4reduce.wire.format import MAX_WORLD_SIZE
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from p4reduce.checks import check_seconds
-from p4reduce.collective import Collective
+from p4reduce.tensors.stream import Collective
 
 T = TypeVar("T")
 

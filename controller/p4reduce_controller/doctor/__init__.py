@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce.control.address import is_local
+from p4reduce.control.controller_address import is_local
 from p4reduce.control.tls import TlsFiles
 
-from p4reduce_controller.doctor import clock, controller, dataplane, kernel, software, switch
+from p4reduce_controller.doctor import clock, kernel, software, switch
+from p4reduce_controller.doctor import control_path as controller
+from p4reduce_controller.doctor import data_path as dataplane
 from p4reduce_controller.doctor.finding import Finding, Status, failure
 from p4reduce_controller.doctor.interface import fill
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from p4reduce_controller import incarnation
-from p4reduce_controller.doctor.controller import Answers
+from p4reduce_controller.doctor.control_path import Answers
 from p4reduce_controller.doctor.finding import Finding, failure, ok, warning
+from p4reduce_controller.storage import incarnation
 
 SECTION = "Clock"
 _NAPS = 20

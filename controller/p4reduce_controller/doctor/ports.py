@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from p4reduce_controller.doctor.finding import Finding, failure, note, ok, warning
-from p4reduce_controller.render import port_ranges
+from p4reduce_controller.terminal.render import port_ranges
 
 NAME = "ports"
 # As p4reduce-switch sends them.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from p4reduce_controller.doctor.finding import Finding, failure, note, ok
-from p4reduce_controller.program import compiled_files
+from p4reduce_controller.fabric.compiled_program import compiled_files
 
 SECTION = "Software"
 _ANSWER_TIMEOUT = 10.0  # seconds; BMv2 is slow to load on a busy machine

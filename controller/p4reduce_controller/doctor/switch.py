@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import grpc
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.address import is_local
+from p4reduce.control.controller_address import is_local
 from p4reduce.control.tls import TlsError, TlsFiles
 
-from p4reduce_controller.doctor.controller import Answers
+from p4reduce_controller.doctor.control_path import Answers
 from p4reduce_controller.doctor.finding import Finding, Status, failure, ok, skipped, warning
 from p4reduce_controller.doctor.ports import Ports, compare, of_bmv2, told
-from p4reduce_controller.p4client import SwitchUnreachableError, wait_for_server
-from p4reduce_controller.program import load_program
-from p4reduce_controller.render import port_ranges
+from p4reduce_controller.fabric.compiled_program import load_program
+from p4reduce_controller.fabric.p4client import SwitchUnreachableError, wait_for_server
+from p4reduce_controller.terminal.render import port_ranges
 
 SECTION = "Switch"
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from p4reduce_lab.demo.config import KILL_WORKER, TrainingConfig
-from p4reduce_lab.processes import Child
+from p4reduce_lab.processes.children import Child
 from p4reduce_lab.system import System
 
 VICTIM = 1  # a rank: not 0, whose curve is shown, nor the last of more, so that there is a gap

@@ -18,18 +18,18 @@ from p4reduce_lab.demo.config import (
     DATA_FILE,
     TrainingConfig,
 )
-from p4reduce_lab.demo.data import load_digits
 from p4reduce_lab.demo.display import Status, display
 from p4reduce_lab.demo.faults import Faults
-from p4reduce_lab.demo.plot import plot
-from p4reduce_lab.demo.report import ProgressReader
-from p4reduce_lab.demo.results import Results
-from p4reduce_lab.demo.summary import Summary
+from p4reduce_lab.demo.ranks.report import ProgressReader
+from p4reduce_lab.demo.training.data import load_digits
+from p4reduce_lab.demo.verdict.plot import plot
+from p4reduce_lab.demo.verdict.results import Results
+from p4reduce_lab.demo.verdict.summary import Summary
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.processes import POLL, Child, Processes
-from p4reduce_lab.rundir import results_directory, run_directory
+from p4reduce_lab.processes.children import POLL, Child, Processes
+from p4reduce_lab.processes.rundir import results_directory, run_directory
+from p4reduce_lab.processes.threads import single_thread_variables
 from p4reduce_lab.system import System, rank_variables
-from p4reduce_lab.threads import single_thread_variables
 
 SUMMARY_FILE = "summary.json"
 PICTURE_FILE = "training.png"

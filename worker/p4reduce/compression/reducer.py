@@ -8,7 +8,6 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from p4reduce.calls import Operation
 from p4reduce.collectives import MEAN, SUM
 from p4reduce.compression.base import Array, Compressed, Compressor, DenseSwitchOver
 from p4reduce.compression.cat import Agreement, Cat
@@ -22,6 +21,7 @@ from p4reduce.compression.sparsifiers import (
     TopK,
     Uncompressed,
 )
+from p4reduce.wire.calls import Operation
 
 Kind = TypeVar("Kind")
 

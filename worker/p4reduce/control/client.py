@@ -15,8 +15,8 @@ import grpc
 
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control import tls
-from p4reduce.control.address import default_address
 from p4reduce.control.control_pb2_grpc import ControlStub
+from p4reduce.control.controller_address import default_address
 
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.answers import FIRST, SECOND
-from p4reduce.blocks import Array, Indices, Memory, Piece
-from p4reduce.codec import Codec, Lanes
-from p4reduce.collective import Collective
-from p4reduce.frames import FrameBuffer
 from p4reduce.native.library import Library
 from p4reduce.native.stream import NativeBlocks, Stream
-from p4reduce.wire import Format
+from p4reduce.protocol.lane_codec import Codec, Lanes
+from p4reduce.tensors.blocks import Array, Indices, Memory, Piece
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.answers import FIRST, SECOND
+from p4reduce.wire.format import Format
+from p4reduce.wire.frames import FrameBuffer
 
 _ROW_PAD = 2  # a frame begins that many bytes into its row
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.blocks import Indices
-from p4reduce.frames import FrameBuffer
 from p4reduce.native.library import COUNTED, Library, SlotsStructure
+from p4reduce.protocol.timers import SlotTimers
+from p4reduce.protocol.window import Gate
 from p4reduce.statistics import Counts
-from p4reduce.timers import SlotTimers
+from p4reduce.tensors.blocks import Indices
 from p4reduce.transport.base import RECEIVE_BATCH
-from p4reduce.window import Gate
+from p4reduce.wire.frames import FrameBuffer
 
 Array = npt.NDArray[Any]
 

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.blocks import BlockRows, Memory, Target
-from p4reduce.collective import Collective
 from p4reduce.native.library import (
     BlocksStructure,
     CodecStructure,
@@ -20,9 +18,11 @@ from p4reduce.native.library import (
     StreamStructure,
 )
 from p4reduce.native.measure import INTEGERS, numbers_of
-from p4reduce.quantise import Quantiser
-from p4reduce.stochastic import StochasticQuantiser
-from p4reduce.wire import Format
+from p4reduce.tensors.blocks import BlockRows, Memory, Target
+from p4reduce.tensors.quantise import Quantiser
+from p4reduce.tensors.stochastic import StochasticQuantiser
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.format import Format
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import Protocol
 import numpy as np
 from p4reduce_native.link import Link
 
-from p4reduce.blocks import Indices
-from p4reduce.frames import FrameBuffer
 from p4reduce.native.library import TurnStructure
 from p4reduce.native.slots import NativeSlots
+from p4reduce.tensors.blocks import Indices
+from p4reduce.wire.frames import FrameBuffer
 
 _ROW_PAD = 2  # a frame begins that many bytes into its row
 _ROUNDS_OF_BACKLOG = 4  # rows that wait for the link, for each slot, beyond which nothing is taken

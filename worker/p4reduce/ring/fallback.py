@@ -26,18 +26,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from p4reduce.collective import Collective
 from p4reduce.errors import (
     ConfigurationError,
     MismatchError,
     P4ReduceError,
     P4ReduceTimeoutError,
 )
-from p4reduce.ranks import describe_ranks
 from p4reduce.ring import rounds
-from p4reduce.ring.address import Listener
 from p4reduce.ring.links import FALL_BACK, TRY, Links, Neighbourhood, form
+from p4reduce.ring.rank_address import Listener
 from p4reduce.ring.sums import Adder
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.rank_sets import describe_ranks
 
 T = TypeVar("T")
 

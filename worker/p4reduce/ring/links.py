@@ -17,8 +17,8 @@ from p4reduce.errors import (
     WorkerLostError,
 )
 from p4reduce.ring import handshake
-from p4reduce.ring.address import Listener, parse_address
 from p4reduce.ring.handshake import HandshakeError, Introduction
+from p4reduce.ring.rank_address import Listener, parse_address
 
 _HEAD = struct.Struct(">BI")  # kind, length of what follows
 _DATA, _ABORT = 0, 1

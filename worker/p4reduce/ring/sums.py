@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.answers import WHOLE
-from p4reduce.blocks import Indices
-from p4reduce.codec import Lanes
-from p4reduce.collective import Collective, overflow_error
-from p4reduce.frames import FrameBuffer
 from p4reduce.native.codec import codec_for
 from p4reduce.native.library import native_library
+from p4reduce.protocol.lane_codec import Lanes
 from p4reduce.ring.links import Links
 from p4reduce.ring.rounds import Bytes, reduce
-from p4reduce.wire import NONFINITE_EXPONENT, PAYLOAD_BYTES, Format
+from p4reduce.tensors.blocks import Indices
+from p4reduce.tensors.stream import Collective, overflow_error
+from p4reduce.wire.answers import WHOLE
+from p4reduce.wire.format import NONFINITE_EXPONENT, PAYLOAD_BYTES, Format
+from p4reduce.wire.frames import FrameBuffer
 
 _BLOCKS_AT_A_TIME = 2048
 

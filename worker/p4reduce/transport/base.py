@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.errors import SwitchUnreachableError
-from p4reduce.frames import FrameBuffer
 from p4reduce.transport.batch import ReceiveBatch, SendBatch
-from p4reduce.wire import Endpoint
+from p4reduce.wire.format import Endpoint
+from p4reduce.wire.frames import FrameBuffer
 
 RECEIVE_BATCH = 128
 """Frames taken from the kernel by one call."""

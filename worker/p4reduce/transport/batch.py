@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.frames import MAX_FRAME_BYTES, FrameBuffer
-from p4reduce.wire import FRAME_STRIDE
+from p4reduce.wire.format import FRAME_STRIDE
+from p4reduce.wire.frames import MAX_FRAME_BYTES, FrameBuffer
 
 
 class _IoVec(ctypes.Structure):

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.errors import ConfigurationError
-from p4reduce.frames import FrameBuffer
 from p4reduce.transport.base import RECEIVE_BATCH, Indices, Transport
-from p4reduce.wire import Endpoint
+from p4reduce.wire.format import Endpoint
+from p4reduce.wire.frames import FrameBuffer
 
 FAULTS_ENVIRONMENT = "P4REDUCE_FAULTS"
 

@@ -16,10 +16,10 @@ import numpy as np
 from p4reduce_native.link import Kind, Link, offers
 
 from p4reduce.errors import SwitchUnreachableError
-from p4reduce.frames import MAX_FRAME_BYTES, FrameBuffer
 from p4reduce.transport.base import RECEIVE_BATCH, Indices
 from p4reduce.transport.unix import connect, hung_up
-from p4reduce.wire import FRAME_STRIDE
+from p4reduce.wire.format import FRAME_STRIDE
+from p4reduce.wire.frames import MAX_FRAME_BYTES, FrameBuffer
 
 __all__ = ["ANSWER_SECONDS", "LinkTransport"]
 

@@ -12,7 +12,7 @@ import struct
 
 from p4reduce.errors import SwitchUnreachableError
 from p4reduce.transport.base import BUFFER_BYTES, SocketTransport
-from p4reduce.wire import (
+from p4reduce.wire.format import (
     AGGREGATION_PORT,
     ETHERNET_BYTES,
     ETHERTYPE_IPV4,

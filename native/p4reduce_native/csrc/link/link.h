@@ -22,6 +22,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/frame.h"
+
 #define P4R_LINK_MIN_FRAME 14   /* an Ethernet header */
 #define P4R_LINK_MAX_FRAME 2048
 #define P4R_LINK_FRAMES 64      /* of one message; every receive has room for so many */
@@ -39,11 +41,6 @@ enum p4r_link_kind {
 #define P4R_LINK_CAN_SHARED (1u << P4R_LINK_SHARED)
 
 struct p4r_link;
-
-struct p4r_frame {
-    const uint8_t *bytes;
-    uint32_t length;
-};
 
 /* Since the link was made. Frames of bad length are in no other count. */
 struct p4r_link_counts {

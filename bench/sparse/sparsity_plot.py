@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The picture of `sparsity`: time against density, a panel for each number of workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.ticker import FuncFormatter
+
+if TYPE_CHECKING:
+    from bench.sparse.sparsity_result import Result
+
+COLOURS = {"aligned": "tab:blue", "independent": "tab:orange", "TCP ring": "black"}
+MARKERS = {"embedded": "o", "bmv2": "^"}
+NAMES = {"embedded": "embedded switch", "bmv2": "BMv2"}
+APART = {"embedded": 0.96, "bmv2": 1.04}  # side by side, where they would hide each other
+LOWEST, HIGHEST = 0.008, 1.25  # densities
+
+
+def plot(results: list[Result], title: str, path: Path) -> None:
+    """Draw models as lines, and measurements as points with their range.
+
+    Args:
+        results: of all switches and numbers of workers.
+        title: says the tensor's size and the links' rate.
+        path: of the PNG.
+    """
+    counts = sorted({one.workers for one in results})
+    figure, panels = plt.subplots(
+        1, len(counts), figsize=(1 + 3.6 * len(counts), 5.0), sharey=True, squeeze=False
+    )
+    for axes, workers in zip(panels[0], counts, strict=True):
+        some = [one for one in results if one.workers == workers]
+        _models(axes, some)
+        _measurements(axes, some)
+        axes.set(title=f"{workers} workers", xscale="log", yscale="log")
+        axes.set_xlim(LOWEST, HIGHEST)
+        axes.set_xticks([0.01, 0.1, 0.4, 1.0], ["0.01", "0.1", "0.4", "1"])
+        axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.grid(alpha=0.3)
+    panels[0][0].set_ylabel("time of an all-reduce, ms")
+    handles, labels = panels[0][-1].get_legend_handles_labels()
+    figure.suptitle(title)
+    figure.supxlabel("density: share of the blocks that a rank has", y=0.165, fontsize=10)
+    figure.legend(handles, labels, loc="lower center", ncols=3, fontsize=9, frameon=False)
+    figure.tight_layout(rect=(0, 0.155, 1, 1))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _models(axes: Any, results: list[Result]) -> None:
+    workers = results[0].workers
+    dense = results[0].model_ms / results[0].union
+    densities = np.geomspace(LOWEST, HIGHEST, 100)
+    densities = densities[densities <= 1]
+    unions = {"aligned": densities, "independent": 1 - (1 - densities) ** workers}
+    ring = results[0].ring_bound_ms
+    axes.axhline(ring, color="black", linestyle="--", label="ring, dense: 2(n-1)/n S/B")
+    for overlap, union in unions.items():
+        formula = "D S/B" if overlap == "aligned" else "(1 - (1-D)$^n$) S/B"
+        axes.plot(densities, union * dense, color=COLOURS[overlap], label=f"{overlap}: {formula}")
+
+
+def _measurements(axes: Any, results: list[Result]) -> None:
+    for switch, marker in MARKERS.items():
+        for overlap, colour in COLOURS.items():
+            some = [one for one in results if (one.switch, one.overlap) == (switch, overlap)]
+            if not some:
+                continue
+            median = np.array([one.median_ms for one in some])
+            spread = [
+                median - [one.fastest_ms for one in some],
+                np.array([one.slowest_ms for one in some]) - median,
+            ]
+            axes.errorbar(
+                np.array([one.density for one in some]) * APART[switch],
+                median,
+                spread,
+                fmt=marker,
+                color=colour,
+                markersize=6,
+                markerfacecolor="white" if switch == "bmv2" else colour,
+                capsize=3,
+                linewidth=1,
+                label=f"{NAMES[switch]}, {overlap}",
+                zorder=3,
+            )

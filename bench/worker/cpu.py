@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a block costs a worker: CPU time of the progress thread, in microseconds.
+
+A process of its own stands for switch and other ranks: it answers each contribution over a Unix
+socket, in batches, and adds nothing up. The worker is the real one: engine, slots, quantiser,
+transport. Two loads:
+
+- exchange: each block is quantised and sent, its sum received and written to the output;
+- receive: this rank has nothing but zeros and answers each round without payload, so that only
+  the sums of others cost anything.
+
+What sending a block costs follows by subtraction. Preparing a collective (exponents and zeros, in
+the caller's thread) and the goodput of the whole are given as well. Both depend on how many frames
+come at once, which the number of slots limits.
+
+    python -m bench.worker.cpu [--megabytes 8] [--repeat 5] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import socket
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from p4reduce.errors import SwitchUnreachableError
+from p4reduce.protocol.slots import SlotMachine
+from p4reduce.session.engine import Engine
+from p4reduce.tensors import plans
+from p4reduce.tensors.stream import Collective
+from p4reduce.transport import UnixTransport
+from p4reduce.wire import format as wire
+from p4reduce.wire.calls import Operation
+from p4reduce.wire.frames import FrameBuffer
+
+from bench.machine import describe, machine
+
+JOB, RANK, WORLD = 1, 0, 4
+HERE = wire.Endpoint("02:00:00:00:00:01", "10.77.0.1", 49152)
+SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measurement; the best of some.
+
+    Attributes:
+        exchange_us: for each block sent and its sum received.
+        receive_us: for each sum received where nothing is sent but answers without payload.
+        send_us: the difference.
+        prepare_us: for each block, in the caller's thread.
+        frames_a_batch: how many came at once, on average.
+        goodput_megabytes_per_second: tensor bytes, with the peer on another core.
+    """
+
+    name: str
+    exchange_us: float
+    receive_us: float
+    send_us: float
+    prepare_us: float
+    frames_a_batch: float
+    goodput_megabytes_per_second: float
+
+
+def answer_all(sock: socket.socket, slots: int, blocks: int) -> None:
+    """Be the switch, until the other side hangs up.
+
+    A rank that announces no block is told that another one has them all.
+    """
+    transport = UnixTransport.of_socket(sock)
+    answers = FrameBuffer(len(transport.received))
+    header = wire.Aggregation(kind=wire.Kind.RESULT, rank=RANK, job=JOB)
+    shapes = [
+        np.frombuffer(wire.template(SWITCH, HERE, header, bytes(size)), np.uint8)
+        for size in (0, wire.PAYLOAD_BYTES)
+    ]
+    try:
+        while True:
+            transport.wait(30.0)
+            while count := transport.receive():
+                contributions = transport.received.records[:count]
+                results = answers.records[:count]
+                block = contributions["block"].astype(np.int64)
+                following = contributions["next_block"].astype(np.int64)
+                stripe = contributions["slot"].astype(np.int64)
+                from_others = np.where(block == wire.NO_BLOCK, stripe, block + slots)
+                from_others[from_others >= blocks] = wire.NO_BLOCK
+                filled = block != wire.NO_BLOCK
+                for with_payload, shape in enumerate(shapes):
+                    rows = np.flatnonzero(filled == with_payload)
+                    answers.frames[rows, : wire.AGG_OFFSET] = shape[: wire.AGG_OFFSET]
+                    answers.lengths[rows] = len(shape)
+                agg = slice(wire.AGG_OFFSET, wire.PAYLOAD_OFFSET)
+                answers.frames[:count, agg] = transport.received.frames[:count, agg]
+                answers.payload[:count] = transport.received.payload[:count]
+                results["version_kind"] = wire.AGGREGATION_VERSION << 4 | wire.Kind.RESULT
+                results["flags"] = np.where(filled, int(wire.Flag.PAYLOAD), 0)
+                results["next_block"] = np.minimum(following, from_others)
+                results["next_exponent"] = np.maximum(results["next_exponent"], 127)
+                rows = np.arange(count)
+                while len(rows):
+                    rows = rows[transport.send(answers, rows) :]
+                    if len(rows):
+                        transport.wait(30.0, writable=True)
+    except SwitchUnreachableError:
+        transport.close()
+
+
+def run(array: npt.NDArray[Any], slots: int) -> tuple[float, float, float, float]:
+    """One collective; CPU seconds of the thread, of preparing, frames a batch, seconds."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in (near, far):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+    blocks = -(-len(array) // wire.Format.INT32.lanes)
+    context = multiprocessing.get_context("fork")
+    peer = context.Process(target=_peer, args=(near, far, slots, blocks), daemon=True)
+    peer.start()
+    far.close()
+    machine_ = SlotMachine(
+        slots=slots, job=JOB, rank=RANK, world_size=WORLD, here=HERE, switch=SWITCH
+    )
+    batches = 0
+    receive = machine_.receive
+
+    def counted(buffer: FrameBuffer, count: int, now: float) -> None:
+        nonlocal batches
+        batches += 1
+        receive(buffer, count, now)
+
+    machine_.receive = counted  # type: ignore[method-assign]
+    engine = Engine(machine_, UnixTransport.of_socket(near), "bench")
+    try:
+        out = np.empty_like(array)
+        plan = plans.allreduce(array, Operation.SUM, None, out, world_size=WORLD)
+        before = time.thread_time()
+        start = time.perf_counter()
+        collective = Collective(
+            plan.call, plan.source, plan.target, sequence=0, slots=slots, timeout=120.0
+        )
+        prepared = time.thread_time() - before
+        engine.submit(collective)
+        collective.wait(None)
+        seconds = time.perf_counter() - start
+        time.sleep(0.02)  # until the thread has noted its time
+        frames = engine.statistics().frames_received
+        return engine.cpu_seconds, prepared, frames / max(batches, 1), seconds
+    finally:
+        engine.stop(10.0)
+        peer.join(10.0)
+
+
+def _peer(near: socket.socket, far: socket.socket, slots: int, blocks: int) -> None:
+    near.close()
+    answer_all(far, slots, blocks)
+
+
+def measure(dtype: type, slots: int, megabytes: float, repeat: int) -> Result:
+    """Take the best of `repeat` runs: the machine may have other things to do."""
+    count = int(megabytes * 1e6) // np.dtype(dtype).itemsize
+    rng = np.random.default_rng(SEED)
+    if dtype is np.int32:
+        data = rng.integers(-1000, 1000, count, dtype)
+    else:
+        data = rng.standard_normal(count).astype(dtype)
+    blocks = -(-count // wire.Format.INT32.lanes)
+    exchanges = [run(data, slots) for _ in range(repeat)]
+    receipts = [run(np.zeros_like(data), slots) for _ in range(repeat)]
+    exchange, prepare, batch, _ = min(exchanges)
+    receive = min(receipts)[0]
+    seconds = min(one[3] for one in exchanges)
+    return Result(
+        name=f"{np.dtype(dtype).name}, {slots} slots",
+        exchange_us=exchange / blocks * 1e6,
+        receive_us=receive / blocks * 1e6,
+        send_us=(exchange - receive) / blocks * 1e6,
+        prepare_us=prepare / blocks * 1e6,
+        frames_a_batch=batch,
+        goodput_megabytes_per_second=data.nbytes / seconds / 1e6,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--megabytes", type=float, default=8.0, help="of each tensor")
+    parser.add_argument("--repeat", type=int, default=5, help="runs, of which the best counts")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    options = parser.parse_args()
+    host = machine()
+    print(describe(host))
+    print(f"{'':24}{'exchange':>10}{'receive':>10}{'send':>10}{'prepare':>10}{'batch':>8}")
+    results = []
+    for dtype, slots in (
+        (np.float32, 32),
+        (np.float32, 8),
+        (np.float32, 128),
+        (np.float64, 32),
+        (np.float16, 32),
+        (np.int32, 32),
+    ):
+        result = measure(dtype, slots, options.megabytes, options.repeat)
+        results.append(result)
+        print(
+            f"{result.name:24}{result.exchange_us:8.2f}us{result.receive_us:8.2f}us"
+            f"{result.send_us:8.2f}us{result.prepare_us:8.2f}us{result.frames_a_batch:8.1f}"
+            f"   {result.goodput_megabytes_per_second:6.0f} MB/s",
+            flush=True,
+        )
+    if options.json:
+        report = {"machine": host, "results": [asdict(result) for result in results]}
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a switch, its controller and workers for long, and tell whether anything grows.
+
+    python -m bench.worker.soak --minutes 30 --loss 0.01
+
+The ranks reduce arrays of random sizes and compare each sum with numpy's. Every few seconds they
+leave their job and begin another one. Memory, open files and threads of each process are sampled;
+the first third of the samples is left out, as caches fill and the allocator takes its arenas then.
+What is left must not rise: Theil and Sen's slope over the samples, times their span, has to stay
+below 3 MiB of memory, 2 files and 2 threads. The switch's counters have to add up, and in the end
+all of its slots are free. Exit code 1 if not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import ctypes
+import gc
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import p4reduce
+from p4reduce.control import control_pb2 as pb
+from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
+from p4reduce_lab.choice import choose
+from p4reduce_lab.processes.children import Child, Processes
+from p4reduce_lab.processes.rundir import run_directory
+from p4reduce_lab.system import System, rank_variables
+
+SAMPLES = 240  # or one a second
+WARM_UP = 1 / 3
+LIMITS = {"memory": 3072.0, "files": 2.0, "threads": 2.0}  # over the whole run
+UNITS = {"memory": "KiB", "files": "", "threads": ""}
+REPORT = Path("build/soak.csv")
+NEVER = ("unset", "malformed", "bad-version", "bad-ipv4-checksum", "unknown-kind", "unknown-format")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look at one process."""
+
+    seconds: float
+    process: str
+    memory: int  # KiB resident
+    files: int
+    threads: int
+
+
+def look(process: str, pid: int, seconds: float) -> Sample:
+    """Read what the kernel says of a process."""
+    root = Path("/proc", str(pid))
+    status = dict(
+        line.split(":", 1) for line in (root / "status").read_text().splitlines() if ":" in line
+    )
+    return Sample(
+        seconds,
+        process,
+        int(status["VmRSS"].split()[0]),
+        sum(1 for _ in (root / "fd").iterdir()),
+        int(status["Threads"]),
+    )
+
+
+# -- A rank --------------------------------------------------------------------------------------
+
+
+def work(seconds: float, job_seconds: float) -> None:
+    """Reduce for so long, in one job after the other. Raises AssertionError for a wrong sum."""
+    end = time.monotonic() + seconds
+    life, libc = 0, ctypes.CDLL(None)
+    going_on = True
+    while going_on:
+        with p4reduce.init(job=f"soak-{life}", timeout=120.0) as comm:
+            going_on = one_job(comm, life, time.monotonic() + job_seconds, end)
+        life += 1
+        # What glibc keeps of freed memory, an arena a thread, is for the next job: each has
+        # threads of its own, so it takes a hundred jobs until all arenas are as large as ever.
+        gc.collect()
+        libc.malloc_trim(0)
+
+
+def one_job(comm: p4reduce.Communicator, life: int, over: float, end: float) -> bool:
+    """Return whether there is time for another one, on which all ranks agree."""
+    rng = np.random.default_rng(life)  # the same on all ranks: each knows all inputs
+    rank, world = comm.rank, comm.size
+    while True:
+        size = int(rng.choice([1, 300, 5_000, 60_000]))
+        arrays = rng.integers(-(1 << 20), 1 << 20, (world, size), np.int32)
+        flags = np.array([time.monotonic() < over, time.monotonic() < end], np.int32)
+        handle = comm.allreduce_async(arrays[rank])
+        votes = comm.allreduce(flags)
+        assert np.array_equal(handle.wait(), arrays.sum(axis=0)), f"a wrong sum in job {life}"
+        if not votes.all() or votes[0] < world:
+            return bool(votes[1] == world)
+
+
+# -- The account ---------------------------------------------------------------------------------
+
+
+def rise(samples: Sequence[Sample], what: str) -> float:
+    """How much a figure rises over the samples' span, by Theil and Sen's slope."""
+    times = np.array([sample.seconds for sample in samples])
+    values = np.array([getattr(sample, what) for sample in samples], float)
+    first, second = np.triu_indices(len(times), 1)
+    slopes = (values[second] - values[first]) / (times[second] - times[first])
+    return float(np.median(slopes) * (times[-1] - times[0]))
+
+
+def judge(samples: Sequence[Sample]) -> list[str]:
+    """Print an account of each process, and return what is not steady."""
+    wrong = []
+    print(f"\n{'process':12} {'figure':8} {'first':>10} {'last':>10} {'rise':>10}")
+    for process in dict.fromkeys(sample.process for sample in samples):
+        its = [sample for sample in samples if sample.process == process]
+        its = its[int(len(its) * WARM_UP) :]
+        for what, limit in LIMITS.items():
+            rises = rise(its, what)
+            first, last = getattr(its[0], what), getattr(its[-1], what)
+            print(f"{process:12} {what:8} {first:10,} {last:10,} {rises:+10,.1f} {UNITS[what]}")
+            if rises > limit:
+                wrong.append(f"{what} of {process} rises by {rises:,.0f} {UNITS[what]}".rstrip())
+    return wrong
+
+
+def check_switch(system: System) -> list[str]:
+    """Return what is wrong about counters and slots after all ranks have left."""
+    stub, call = system.control.stub, system.control.call
+    counts = {c.name: c.frames for c in call(stub.GetCounters, pb.GetCountersRequest()).counts}
+    switch = call(stub.GetSwitch, pb.GetSwitchRequest())
+    print("\n" + ", ".join(f"{name} {count:,}" for name, count in counts.items() if count))
+    wrong = [f"{counts[name]} frames are {name}" for name in NEVER if counts[name]]
+    opened = counts["round-opened"]
+    completed = counts["round-completed"] + counts["round-completed-halves"]
+    if opened != completed:
+        wrong.append(f"{opened:,} rounds were opened and {completed:,} completed")
+    if switch.slots_free != switch.slots:
+        wrong.append(f"{switch.slots - switch.slots_free} slots are not free again")
+    return wrong
+
+
+def watch(system: System, ranks: Sequence[Child], seconds: float) -> list[Sample]:
+    """Sample all processes until the ranks are through."""
+    names = ["switch", "controller", *(f"rank {number}" for number in range(len(ranks)))]
+    children = dict(zip(names, system.processes.children, strict=True))
+    samples: list[Sample] = []
+    began, interval = time.monotonic(), max(seconds / SAMPLES, 1.0)
+    told = 0.0
+    while all(child.returncode is None for child in ranks):
+        now = time.monotonic() - began
+        if now > seconds + 180.0:
+            raise SystemExit("the ranks should have been through three minutes ago")
+        system.processes.check(may_finish=ranks)
+        if now < seconds:
+            samples += [look(name, child.process.pid, now) for name, child in children.items()]
+            if now - told >= 60.0:
+                told = now
+                latest = samples[-len(children) :]
+                memory = ", ".join(f"{each.process} {each.memory >> 10} MiB" for each in latest)
+                print(f"{now / 60:4.0f} min  {memory}", flush=True)
+        time.sleep(interval)
+    wait_for(system.processes, ranks)
+    return samples
+
+
+def wait_for(processes: Processes, ranks: Sequence[Child]) -> None:
+    while any(child.returncode is None for child in ranks):
+        processes.check(may_finish=ranks)
+        time.sleep(0.1)
+    processes.check(may_finish=ranks)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--loss", type=float, default=0.0, help="share of frames, each way")
+    parser.add_argument("--switch", choices=["embedded", "bmv2"], default="embedded")
+    parser.add_argument("--job-seconds", type=float, default=5.0, help="how long a job lives")
+    parser.add_argument("--work", type=float, help=argparse.SUPPRESS)  # as a rank, for seconds
+    arguments = parser.parse_args()
+    if arguments.work is not None:
+        work(arguments.work, arguments.job_seconds)
+        return
+    seconds = 60.0 * arguments.minutes
+    faults = {FAULTS_ENVIRONMENT: f"drop={arguments.loss}"} if arguments.loss else {}
+    choice = choose(arguments.switch, "local")
+    with run_directory() as directory, System(choice, directory, directory, 8) as system:
+        system.start()
+        system.wait_ready()
+        ranks = [
+            system.processes.start(
+                f"rank {rank}",
+                [
+                    *(sys.executable, "-m", "bench.worker.soak"),
+                    *("--work", str(seconds), "--job-seconds", str(arguments.job_seconds)),
+                ],
+                environment={
+                    **rank_variables(rank, arguments.workers),
+                    **system.variables(),
+                    **faults,
+                },
+            )
+            for rank in range(arguments.workers)
+        ]
+        samples = watch(system, ranks, seconds)
+        time.sleep(1.0)  # the controller takes the last job off the switch
+        wrong = check_switch(system)
+    wrong += judge(samples)
+    REPORT.parent.mkdir(exist_ok=True)
+    with REPORT.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(Sample.__annotations__)
+        writer.writerows(vars(sample).values() for sample in samples)
+    print(f"\n{REPORT}: {len(samples)} samples")
+    if wrong:
+        sys.exit("not steady: " + "; ".join(wrong))
+    print("steady")
+
+
+if __name__ == "__main__":
+    main()

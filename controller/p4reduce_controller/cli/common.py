@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands of `p4reduce-controller` have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import grpc
+from google.protobuf.message import Message
+from p4reduce.control.client import ControlClient, ControlError, ControllerUnreachableError
+from p4reduce.control.controller_address import ENVIRONMENT as ADDRESS_ENVIRONMENT
+from p4reduce.control.controller_address import default_address, parse_address
+from p4reduce.control.tls import ENVIRONMENT, OPTIONS, TlsError, TlsFiles
+from rich.console import Console, RenderableType
+
+from p4reduce_controller.terminal.exit_codes import Exit, Failure
+from p4reduce_controller.terminal.json_output import plain
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+PIPE_WIDTH = 1000  # columns where there is no terminal: lines are for grep, so none is wrapped
+
+
+@dataclass
+class Options:
+    """What comes before the command."""
+
+    controller: str | None
+    json: bool
+    tls: TlsFiles | None
+
+    @property
+    def address(self) -> str:
+        """Where the controller is. Raises Failure if the environment's is no address."""
+        if self.controller:
+            return self.controller  # the option's callback has read it
+        address = default_address()
+        try:
+            parse_address(address)
+        except ValueError as error:
+            raise Failure(f"{ADDRESS_ENVIRONMENT}: {error}", Exit.USAGE) from None
+        return address
+
+    def connect(self) -> ControlClient:
+        """Return a client of the controller."""
+        return ControlClient(self.address, self.tls)
+
+
+class Group(click.Group):
+    """Gives errors of the controller their exit codes."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TlsError as error:
+            raise Failure(str(error), Exit.USAGE) from None
+        except ControllerUnreachableError as error:
+            raise Failure(
+                f"{error}. Is it running? See 'p4reduce-controller serve --help'", Exit.UNREACHABLE
+            ) from None
+        except ControlError as error:
+            code = {
+                grpc.StatusCode.NOT_FOUND: Exit.NOT_FOUND,
+                grpc.StatusCode.DEADLINE_EXCEEDED: Exit.DEADLINE,
+            }.get(error.code, Exit.REFUSED)
+            raise Failure(str(error), code) from None
+
+
+def exit_codes() -> str:
+    lines = "\n".join(f"  {code.value}  {code.meaning}" for code in Exit)
+    return f"\b\nExit codes:\n{lines}"
+
+
+def with_json(command: _F) -> _F:
+    """Let --json stand after the command as well."""
+
+    def remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.find_root().obj.json = True
+
+    return click.option(
+        "--json",
+        is_flag=True,
+        expose_value=False,
+        callback=remember,
+        help="Print JSON, with the field names of control.proto.",
+    )(command)
+
+
+def tls_options(prefix: str, whom: str) -> Callable[[_F], _F]:
+    """--PREFIXtls-cert, -key and -ca; the first ones are in the environment as well."""
+    helps = (
+        f"Own TLS certificate towards {whom}: a PEM file.",
+        "The certificate's key.",
+        f"The CA of the certificates of {whom}.",
+    )
+
+    def add(command: _F) -> _F:
+        for option, variable, text in reversed([*zip(OPTIONS, ENVIRONMENT, helps, strict=True)]):
+            command = click.option(
+                option.replace("--", f"--{prefix}"),
+                type=click.Path(dir_okay=False, path_type=Path),
+                metavar="FILE",
+                envvar=None if prefix else variable,
+                show_envvar=True,
+                help=text,
+            )(command)
+        return command
+
+    return add
+
+
+def switch_tls_files(cert: Path | None, key: Path | None, ca: Path | None) -> TlsFiles | None:
+    """What --switch-tls-… give. Raises TlsError."""
+    return TlsFiles.given(
+        cert, key, ca, ("--switch-tls-cert", "--switch-tls-key", "--switch-tls-ca")
+    )
+
+
+def read_address(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse what is no gRPC address; the value of an option."""
+    if value is not None:
+        try:
+            parse_address(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+    return value
+
+
+def console() -> Console:
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+
+
+def put(options: Options, data: Message | list[Any] | dict[str, Any], view: RenderableType) -> None:
+    """Print one or the other."""
+    if options.json:
+        click.echo(json.dumps(plain(data) if isinstance(data, Message) else data, indent=2))
+    else:
+        console().print(view)
+
+
+state_dir_option = click.option(
+    "--state-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="P4REDUCE_STATE_DIR",
+    show_envvar=True,
+    help="Where the controller keeps what outlives it.  [default: ~/.local/state/p4reduce]",
+)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce-controller doctor`: what it is told, and what it prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from p4reduce_controller.cli.common import (
+    Options,
+    console,
+    read_address,
+    state_dir_option,
+    switch_tls_files,
+    tls_options,
+    with_json,
+)
+from p4reduce_controller.storage.incarnation import default_state_directory
+from p4reduce_controller.terminal.exit_codes import Exit
+
+
+@click.command()
+@click.option(
+    "--interface",
+    metavar="NAME",
+    envvar="P4REDUCE_INTERFACE",
+    show_envvar=True,
+    help="How a worker on this machine reaches the switch: eth0, or unix:PATH. A job of one rank "
+    "is run by way of it.",
+)
+@click.option(
+    "--switch",
+    metavar="ADDR",
+    callback=read_address,
+    help="Ask a P4Runtime server for its version; the controller's own one is looked at anyway.",
+)
+@tls_options("switch-", "the switch")
+@state_dir_option
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1, max=600.0),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For each thing that has to answer.",
+)
+@with_json
+@click.pass_context
+def doctor(
+    ctx: click.Context,
+    interface: str | None,
+    switch: str | None,
+    switch_tls_cert: Path | None,
+    switch_tls_key: Path | None,
+    switch_tls_ca: Path | None,
+    state_dir: Path | None,
+    timeout: float,
+) -> None:
+    """Look at this machine, the controller, the switch and the way to it.
+
+    Says what to do about what is wrong. Looks only, but for a job of one rank if there is an
+    --interface. In the environment of a worker it sees what the worker would.
+    """
+    # These take long to load, and no other command needs them.
+    from p4reduce_controller.doctor import Finding, Patient, Status, examine, view
+
+    options: Options = ctx.obj
+    patient = Patient(
+        address=options.address,
+        tls=options.tls,
+        switch=switch,
+        switch_tls=switch_tls_files(switch_tls_cert, switch_tls_key, switch_tls_ca),
+        interface=interface,
+        state=state_dir or default_state_directory(),
+        timeout=timeout,
+    )
+    findings: list[Finding] = []
+    report, terminal = view.Report(), console()
+    for finding in examine(patient):  # some take seconds: what is known is shown
+        findings.append(finding)
+        if not options.json:
+            report.add(terminal, finding)
+    sick = any(finding.status is Status.FAILURE for finding in findings)
+    if options.json:
+        plain = [finding.plain() for finding in findings]
+        click.echo(json.dumps({"ok": not sick, "findings": plain}, indent=2))
+    else:
+        terminal.print(Text("\n"), view.verdict(findings), sep="")
+    ctx.exit(Exit.SICK if sick else Exit.OK)

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce-controller job`: making, showing and ending jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+import grpc
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import TOKEN_ENVIRONMENT, ControlClient, ControlError
+from p4reduce.control.controller_address import is_local
+
+from p4reduce_controller.cli.common import Options, put, state_dir_option, with_json
+from p4reduce_controller.jobs import tokens
+from p4reduce_controller.jobs.job import DEFAULT_SLOTS, MAX_WORLD_SIZE, SLOTS
+from p4reduce_controller.storage.incarnation import default_state_directory
+from p4reduce_controller.terminal import render
+from p4reduce_controller.terminal.json_output import plain
+
+
+@click.group()
+def job() -> None:
+    """Jobs: groups of workers that reduce together."""
+
+
+@job.command("create")
+@click.argument("name")
+@click.option(
+    "--world-size",
+    "-n",
+    type=int,
+    required=True,
+    help=f"How many ranks it has, at most {MAX_WORLD_SIZE}.",
+)
+@click.option(
+    "--slots",
+    type=click.IntRange(1, SLOTS),
+    help=f"How many of the switch's {SLOTS} slots it gets.  [default: {DEFAULT_SLOTS}]",
+)
+@click.option(
+    "--token",
+    envvar=TOKEN_ENVIRONMENT,
+    show_envvar=True,
+    help="Joining and deleting it take this: 16 to 200 characters.",
+)
+@click.option("--new-token", is_flag=True, help="Make a token, and print it.")
+@with_json
+@click.pass_obj
+def job_create(
+    options: Options,
+    name: str,
+    world_size: int,
+    slots: int | None,
+    token: str | None,
+    new_token: bool,
+) -> None:
+    """Make a job ahead of its ranks (the first rank to join would make it as well).
+
+    Workers find the job's token in P4REDUCE_TOKEN.
+    """
+    if world_size < 0:  # does not fit the message; all else the controller judges
+        raise click.UsageError(f"world size {world_size} is negative")
+    token = tokens.new_token() if new_token else token or ""
+    with options.connect() as client:
+        request = pb.CreateJobRequest(
+            name=name, world_size=world_size, slots=slots or 0, token=token
+        )
+        made = client.call(client.stub.CreateJob, request)
+    if new_token and options.json:
+        click.echo(json.dumps({**plain(made), "token": token}, indent=2))
+        return
+    put(options, made, render.job_details(made, {}))
+    if new_token:
+        click.echo(f"\ntoken  {token}\nIt is not kept, and cannot be shown again.")
+
+
+@job.command("list")
+@click.option("--all", "-a", "everything", is_flag=True, help="Also those that are over.")
+@with_json
+@click.pass_obj
+def job_list(options: Options, everything: bool) -> None:
+    """List the jobs."""
+    with options.connect() as client:
+        jobs = list(client.call(client.stub.ListJobs, pb.ListJobsRequest()).jobs)
+    if not everything:
+        jobs = [each for each in jobs if each.state in (pb.FORMING, pb.RUNNING)]
+    put(options, {"jobs": [plain(each) for each in jobs]}, render.jobs_table(jobs))
+
+
+@job.command("show")
+@click.argument("name")
+@with_json
+@click.pass_obj
+def job_show(options: Options, name: str) -> None:
+    """Show a job (the latest of that name), its ranks and what the switch counted for them."""
+    with options.connect() as client:
+        statistics = client.call(client.stub.GetStatistics, pb.GetStatisticsRequest(job=name))
+    ranks = {each.rank: each for each in statistics.ranks}
+    put(options, statistics, render.job_details(statistics.job, ranks))
+
+
+@job.command("delete")
+@click.argument("name")
+@click.option(
+    "--token",
+    help=f"The job's, where it has one.  [default: ${TOKEN_ENVIRONMENT}, or the operator's, if the "
+    "controller is on this machine and its state directory is ours to read]",
+)
+@state_dir_option
+@with_json
+@click.pass_obj
+def job_delete(options: Options, name: str, token: str | None, state_dir: Path | None) -> None:
+    """End a job whatever it is doing; its workers are told with their next heartbeat."""
+    candidates = [token] if token is not None else _tokens_at_hand(options.address, state_dir)
+    with options.connect() as client:
+        gone = _delete(client, name, candidates)
+    put(options, gone, render.jobs_table([gone]))
+
+
+def _tokens_at_hand(address: str, state_dir: Path | None) -> list[str]:
+    """Return what may open a job that nobody gave a token for; an empty one if nothing does."""
+    at_hand = [os.environ.get(TOKEN_ENVIRONMENT)]
+    if is_local(address):  # no other machine's controller is to learn of it
+        at_hand.append(tokens.read_operator_token(state_dir or default_state_directory()))
+    return [token for token in at_hand if token] or [""]
+
+
+def _delete(client: ControlClient, name: str, candidates: list[str]) -> pb.Job:
+    token, *others = candidates
+    try:
+        return client.call(client.stub.DeleteJob, pb.DeleteJobRequest(name=name, token=token))
+    except ControlError as error:
+        if not others or error.code is not grpc.StatusCode.PERMISSION_DENIED:
+            raise
+    return _delete(client, name, others)

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce-controller serve`: what it is told."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from p4reduce.control.tls import TlsFiles
+
+from p4reduce_controller.cli.common import (
+    Options,
+    read_address,
+    state_dir_option,
+    switch_tls_files,
+    tls_options,
+)
+from p4reduce_controller.fabric.layout import CPU_PORT, LAST_PORT, HelloLimit
+from p4reduce_controller.jobs.job import DEFAULT_SLOTS, SLOTS
+from p4reduce_controller.values.mac_ip import is_host, is_station, parse_ip, parse_mac
+
+
+def _read_ports(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+    """Read `1-4,7`."""
+    ports: set[int] = set()
+    for part in value.split(","):
+        first, _, last = part.partition("-")
+        last = last or first
+        if not (first.strip().isdecimal() and last.strip().isdecimal()):
+            raise click.BadParameter(f"{part!r} is no port or range of ports, like 1-4,7")
+        if int(first) > int(last) or int(last) > LAST_PORT:
+            raise click.BadParameter(f"{part!r} is no range of ports within 0 and {LAST_PORT}")
+        ports.update(range(int(first), int(last) + 1))
+    if CPU_PORT in ports:
+        raise click.BadParameter(f"port {CPU_PORT} is the controller's own")
+    return tuple(sorted(ports))
+
+
+def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
+    def check(ctx: click.Context, param: click.Parameter, value: str) -> str:
+        try:
+            number = parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+        if not fits(number):
+            raise click.BadParameter(f"{value} is no address that a switch can have")
+        return value
+
+    return check
+
+
+@click.command()
+@click.option(
+    "--switch",
+    required=True,
+    metavar="ADDR",
+    callback=read_address,
+    help="The switch's P4Runtime server: its gRPC address.",
+)
+@tls_options("switch-", "the switch")
+@tls_options("", "workers and operators")
+@click.option("--device-id", type=click.IntRange(min=0), default=1, show_default=True)
+@click.option(
+    "--election-id",
+    type=click.IntRange(min=1, max=(1 << 128) - 1),
+    default=1,
+    show_default=True,
+    help="The controller with the highest one is primary; a lower one refuses to serve.",
+)
+@click.option(
+    "--listen",
+    metavar="ADDR",
+    callback=read_address,
+    help="Where to serve workers and operators: unix:PATH, or HOST:PORT, which takes TLS unless "
+    "it is on loopback.  [default: as --controller]",
+)
+@click.option(
+    "--ports",
+    callback=_read_ports,
+    required=True,
+    metavar="LIST",
+    help="The switch's ports with workers or other stations, like 1-4,7.",
+)
+@click.option(
+    "--switch-ip",
+    default="10.77.255.254",
+    show_default=True,
+    callback=_checked(parse_ip, is_host),
+    help="The switch's own address, which workers send to.",
+)
+@click.option(
+    "--switch-mac",
+    default="02:70:34:72:65:64",
+    show_default=True,
+    callback=_checked(parse_mac, is_station),
+)
+@click.option(
+    "--lease",
+    type=click.FloatRange(min=0.1, max=86400.0),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="So long after its last heartbeat at most, the others know that a rank is lost.",
+)
+@click.option(
+    "--default-slots",
+    type=click.IntRange(1, SLOTS),
+    default=DEFAULT_SLOTS,
+    show_default=True,
+    help="Of a job that does not say how many it wants. More keep a fast switch busier; BMv2 "
+    "queues 64 frames a port and drops the rest.",
+)
+@click.option(
+    "--hello-rate",
+    type=click.IntRange(1, 1_000_000),
+    default=HelloLimit.rate,
+    show_default=True,
+    help="How many HELLOs a second the switch takes from one port; it drops the rest.",
+)
+@click.option(
+    "--hello-burst",
+    type=click.IntRange(1, 1_000_000),
+    default=HelloLimit.burst,
+    show_default=True,
+    help="How many HELLOs it takes from one port at once.",
+)
+@state_dir_option
+@click.option(
+    "--connect-timeout",
+    type=click.FloatRange(min=0.1, max=3600.0),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the switch.",
+)
+@click.option(
+    "--keep-jobs",
+    is_flag=True,
+    help="When told to stop, leave the jobs on the switch, where they go on reducing, for the next "
+    "controller with this --state-dir to take up. Otherwise they end.",
+)
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write FILE when ready: JSON with pid and address.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+)
+@click.pass_obj
+def serve(
+    options: Options,
+    switch: str,
+    switch_tls_cert: Path | None,
+    switch_tls_key: Path | None,
+    switch_tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_ca: Path | None,
+    device_id: int,
+    election_id: int,
+    listen: str | None,
+    ports: tuple[int, ...],
+    switch_ip: str,
+    switch_mac: str,
+    lease: float,
+    default_slots: int,
+    hello_rate: int,
+    hello_burst: int,
+    state_dir: Path | None,
+    connect_timeout: float,
+    keep_jobs: bool,
+    ready_file: Path | None,
+    log_level: str,
+) -> None:
+    """Take a switch, put the program on it, and serve jobs until SIGINT or SIGTERM.
+
+    All that was on the switch is replaced; but where an earlier controller with this --state-dir
+    was killed, or left its jobs, these are taken up. Prints one line when ready, and logs to
+    stderr. A switch that goes away is waited for.
+    """
+    # These take long to load, and no other command needs them.
+    from p4reduce_controller import serving
+    from p4reduce_controller.settings import Settings
+    from p4reduce_controller.storage.incarnation import default_state_directory
+
+    logging.basicConfig(
+        level=log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    serving.serve(
+        Settings(
+            switch=switch,
+            device_id=device_id,
+            election_id=election_id,
+            listen=listen or options.address,
+            ports=ports,
+            switch_ip=switch_ip,
+            switch_mac=switch_mac.lower(),
+            lease=lease,
+            default_slots=default_slots,
+            hello_limit=HelloLimit(hello_rate, hello_burst),
+            state_directory=state_dir or default_state_directory(),
+            connect_timeout=connect_timeout,
+            keep_jobs=keep_jobs,
+            tls=TlsFiles.given(tls_cert, tls_key, tls_ca) or options.tls,
+            switch_tls=switch_tls_files(switch_tls_cert, switch_tls_key, switch_tls_ca),
+        ),
+        ready_file,
+    )

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce-controller watch`: jobs, rates and events, live in a terminal."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlClient, ControlError
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.text import Text
+
+from p4reduce_controller.jobs.request_checks import printable
+from p4reduce_controller.terminal import render
+
+EVENTS_SHOWN = 12
+PAST_JOBS_SHOWN = 3
+
+
+@dataclass
+class Snapshot:
+    """What the controller said at one moment."""
+
+    time: float  # monotonic seconds
+    switch: pb.Switch
+    jobs: list[pb.Job]
+    outcomes: dict[str, pb.Count] = field(default_factory=dict)
+    ranks: dict[int, list[pb.RankStatistics]] = field(default_factory=dict)  # by incarnation
+
+
+def is_there(client: ControlClient, job: str) -> bool:
+    """Whether there is a job of that name, or has been lately. Raises ControlError."""
+    jobs = client.call(client.stub.ListJobs, pb.ListJobsRequest()).jobs
+    return any(each.name == job for each in jobs)
+
+
+def not_there(job: str) -> str:
+    """Return what is said of a job that there is none of."""
+    return f"no such job yet: {printable(job)}; waiting"
+
+
+def take_snapshot(client: ControlClient) -> Snapshot:
+    """Ask for everything that the view shows. Raises ControlError."""
+    stub = client.stub
+    snapshot = Snapshot(
+        time.monotonic(),
+        client.call(stub.GetSwitch, pb.GetSwitchRequest()),
+        list(client.call(stub.ListJobs, pb.ListJobsRequest()).jobs),
+    )
+    if snapshot.switch.connected:
+        counters = client.call(stub.GetCounters, pb.GetCountersRequest())
+        snapshot.outcomes = {count.name: count for count in counters.counts}
+        for job in snapshot.jobs:
+            if job.state == pb.RUNNING:
+                reply = client.call(stub.GetStatistics, pb.GetStatisticsRequest(job=job.name))
+                snapshot.ranks[job.incarnation] = list(reply.ranks)
+    return snapshot
+
+
+def show(
+    now: Snapshot, before: Snapshot | None, events: list[pb.Event], job: str
+) -> RenderableType:
+    """Draw the view; rates are those between the two snapshots."""
+    jobs = [each for each in now.jobs if job in ("", each.name)]
+    alive = [each for each in jobs if each.state in (pb.FORMING, pb.RUNNING)]
+    past = [each for each in jobs if each.state not in (pb.FORMING, pb.RUNNING)]
+    table = render.jobs_table(past[-PAST_JOBS_SHOWN:] + alive)
+    missing = Text(not_there(job)) if job and not jobs else None
+    parts: list[RenderableType] = [_headline(now), Text(), missing or table]
+    parts += [_rank_rates(each, now, before) for each in alive if each.incarnation in now.ranks]
+    parts += [Text(), _outcome_rates(now, before)]
+    lines = [render.event_line(event) for event in events] or [Text("none yet", style="dim")]
+    for line in lines:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    parts += [Text(), Panel(Group(*lines), title="events", title_align="left", border_style="dim")]
+    return Group(*parts)
+
+
+def _headline(now: Snapshot) -> Text:
+    switch = now.switch
+    line = Text(f"switch {switch.address}", style="bold")
+    if not switch.connected:
+        return line.append(f"  lost: {switch.reason}", style="bold red")
+    used = switch.slots - switch.slots_free
+    return line.append(f"  {used} of {switch.slots} slots in use", style="not bold")
+
+
+def _rank_rates(job: pb.Job, now: Snapshot, before: Snapshot | None) -> RenderableType:
+    earlier = {each.rank: each for each in before.ranks.get(job.incarnation, [])} if before else {}
+    seconds = now.time - before.time if before else math.inf
+    numbers = ["up/s", "payload", "up", "down", "density", "repeated"]
+    table = render.columns(job.name, *numbers, right=numbers)
+    for each in now.ranks[job.incarnation]:
+        was = earlier.get(each.rank, each)
+        own = each.worker
+        up = each.frames_up - was.frames_up
+        table.add_row(
+            f"rank {each.rank}",
+            render.quantity(up / seconds),
+            f"{100 * (each.payload_up - was.payload_up) / up:.0f} %" if up > 0 else "",
+            render.quantity((each.bytes_up - was.bytes_up) * 8 / seconds, "bit/s"),
+            render.quantity((each.bytes_down - was.bytes_down) * 8 / seconds, "bit/s"),
+            render.density(own),
+            render.quantity(own.retransmissions),
+        )
+    return Group(Text(), table)
+
+
+def _outcome_rates(now: Snapshot, before: Snapshot | None) -> RenderableType:
+    line = Text()
+    for name, count in now.outcomes.items():
+        if not count.frames:
+            continue
+        text = f"{name} {render.quantity(count.frames)}"
+        if before and name in before.outcomes:
+            rate = (count.frames - before.outcomes[name].frames) / (now.time - before.time)
+            if rate:
+                text += f" ({render.quantity(rate)}/s)"
+        line.append(text + "   ")
+    return line or Text("no frames so far", style="dim")
+
+
+class Follower:
+    """Collects events on a thread of its own. `error` is set when the stream broke."""
+
+    def __init__(self, client: ControlClient, job: str) -> None:
+        self.error: ControlError | None = None
+        self.ended = threading.Event()
+        self._latest: deque[pb.Event] = deque(maxlen=EVENTS_SHOWN)
+        self._client = client
+        self._job = job
+        threading.Thread(target=self._follow, name="events", daemon=True).start()
+
+    @property
+    def latest(self) -> list[pb.Event]:
+        """The latest events, oldest first."""
+        return list(self._latest)
+
+    def _follow(self) -> None:
+        try:
+            for event in self._client.watch(self._job, recent=EVENTS_SHOWN):
+                self._latest.append(event)
+        except ControlError as error:
+            self.error = error
+        self.ended.set()
+
+
+def watch_live(client: ControlClient, console: Console, job: str, interval: float) -> None:
+    """Redraw every `interval` seconds until the controller stops. Raises ControlError."""
+    before: Snapshot | None = None
+    now = take_snapshot(client)
+    follower = Follower(client, job)
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        while True:
+            live.update(show(now, before, follower.latest, job), refresh=True)
+            if follower.ended.wait(interval):
+                break
+            before, now = now, take_snapshot(client)
+    if follower.error is not None:
+        raise follower.error

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is on the switch: puts jobs there, takes them off, and reads what it counted.
+
+Blocking, and meant for one thread: so a job's removal always comes after its installation.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from p4reduce.wire.format import EMPTY_FRAME_BYTES, HALF_FRAME_BYTES, PAYLOAD_BYTES
+
+from p4reduce_controller.fabric.compiled_program import Program
+from p4reduce_controller.fabric.layout import DELIVERIES, Ground, Layout, station
+from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.p4client import (
+    SwitchClient,
+    SwitchError,
+    SwitchUnreachableError,
+    WriteRefusedError,
+)
+from p4reduce_controller.fabric.schema import Counts, Entity, Op, Row, Update
+from p4reduce_controller.fabric.take_up import difference, named, read_all
+
+HALVES = DELIVERIES[1:]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RankCounts:
+    """What a rank sent that was admitted, and what was multicast to it."""
+
+    up: Counts
+    down: Counts
+
+    @property
+    def payload_up(self) -> int:
+        """How many frames came up with lanes; the counter knows only their lengths together."""
+        return (self.up.bytes - self.up.frames * EMPTY_FRAME_BYTES) // PAYLOAD_BYTES
+
+
+class PipelineLostError(SwitchError):
+    """The switch no longer has the program that it was given."""
+
+
+class Fabric:
+    """The one that writes to the switch. Without a session its calls raise SwitchUnreachableError.
+
+    Args:
+        program: to put there.
+        ground: what is there whatever the jobs.
+    """
+
+    def __init__(self, program: Program, ground: Ground) -> None:
+        self.program = program
+        self.ground = ground
+        self.cookie: int | None = None  # of the pipeline that holds what is remembered here
+        self._session: SwitchClient | None = None
+        self._layouts: dict[int, Layout] = {}  # by incarnation; what is installed
+        self._stations: Counter[tuple[int, int]] = Counter()  # how many jobs need each
+
+    @property
+    def _client(self) -> SwitchClient:
+        if self._session is None:
+            raise SwitchUnreachableError("there is no session with the switch")
+        return self._session
+
+    def remember(self, cookie: int | None, layouts: Mapping[int, Layout]) -> None:
+        """Believe, until `take_up` looks, that the switch has these jobs."""
+        self.cookie = cookie
+        for incarnation, layout in layouts.items():
+            self._note(incarnation, layout)
+
+    def take_up(self, client: SwitchClient) -> bool:
+        """Make a switch what it should be, and use that session from now on.
+
+        Returns whether it has kept all that was there before: then only what differs was changed,
+        and no frame of a job was lost. Otherwise it begins anew, without jobs. Raises SwitchError.
+        """
+        kept = self.cookie is not None and client.has_pipeline(self.program, self.cookie)
+        if kept:
+            try:
+                self._reconcile(client)
+            except WriteRefusedError as error:
+                log.warning("the switch cannot be taken up as it is: %s", error)
+                kept = False
+        if not kept:
+            self._layouts.clear()
+            self._stations.clear()
+            self._prepare(client)
+        limit = self.ground.hello_limit
+        client.set_meter("hello_rate", limit.rate, limit.burst)
+        self._session = client
+        return kept
+
+    def _reconcile(self, client: SwitchClient) -> None:
+        jobs = self._layouts.values()
+        wanted: list[Entity] = list(self.ground.entities)
+        wanted += [entity for layout in jobs for stage in layout.stages for entity in stage]
+        wanted += [station(*key) for key in self._stations]
+        stages = difference(read_all(client), wanted).stages
+        for stage in stages:
+            client.write(stage)
+        changed = [update for stage in stages for update in stage]
+        if changed:
+            shown = "; ".join(map(str, changed[:5])) + (" …" if len(changed) > 5 else "")
+            log.warning("%d entries were not as they should be: %s", len(changed), shown)
+
+    def _prepare(self, client: SwitchClient) -> None:
+        """Nothing of what an earlier controller installed is left."""
+        self.cookie = None  # until all is done: half of it is not to be taken up
+        cookie = client.set_pipeline(self.program)
+        leftovers = client.read_groups()
+        client.write([Update(Op.DELETE, named(group)) for group in leftovers])
+        client.write([Update(Op.INSERT, entity) for entity in self.ground.entities])
+        self.cookie = cookie
+
+    def hang_up(self) -> None:
+        """End the session, if there is one."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def check(self) -> None:
+        """Raise SwitchError unless the switch is there and has the program still."""
+        if self._client.pipeline_cookie() != self.cookie:
+            raise PipelineLostError(f"the switch at {self._client.address} has lost its program")
+
+    def _note(self, incarnation: int, layout: Layout) -> None:
+        self._layouts[incarnation] = layout
+        self._stations.update(layout.stations)
+
+    def install(self, incarnation: int, layout: Layout) -> None:
+        """Put a job on the switch: all of it or, raising WriteRefusedError, nothing.
+
+        Where the session breaks instead, `take_up` removes what came of it.
+        """
+        if self._layouts.get(incarnation) == layout:
+            return  # it was asked for again, as nobody knew how far the first time came
+        done: list[Sequence[Update]] = []
+        new = [key for key in layout.stations if not self._stations[key]]
+        stages: list[Sequence[Entity]] = [*layout.stages, [station(*key) for key in new]]
+        try:
+            for stage in stages:
+                updates = [Update(Op.INSERT, entity) for entity in stage]
+                self._client.write(updates)
+                done.append(updates)
+        except WriteRefusedError as error:
+            for part in (error.done, *reversed(done)):
+                self._undo([update.entity for update in part])
+            self.check()  # raises what is worse than a refusal
+            raise
+        self._note(incarnation, layout)
+
+    def remove(self, incarnation: int) -> None:
+        """Take a job off the switch, as far as it is there."""
+        layout = self._layouts.pop(incarnation, None)
+        if layout is None:
+            return
+        self._stations.subtract(layout.stations)
+        gone = [key for key in layout.stations if not self._stations[key]]
+        self._stations += Counter()  # drops those at zero
+        if self._session is None:
+            return  # there is nothing to take it off
+        for stage in reversed(layout.stages):
+            self._undo(stage)
+        self._undo([station(*key) for key in gone])
+
+    def _undo(self, entities: Sequence[Entity]) -> None:
+        if not entities:
+            return
+        try:
+            self._client.write([Update(Op.DELETE, named(entity)) for entity in entities])
+        except SwitchError as error:
+            # What cannot be deleted was not there, or the switch is gone: no more can be done.
+            log.warning("while removing entries: %s", error)
+
+    def statistics(self, incarnation: int) -> dict[int, RankCounts]:
+        """Return what was counted for each rank of a job that is installed. Raises SwitchError."""
+        layout = self._layouts.get(incarnation)
+        if layout is None:
+            return {}
+        up = {row.match["rank"]: _counts(row) for row in self._read("admission", layout.admissions)}
+        down: dict[int, Counts] = {}
+        for row in self._read("delivery", layout.deliveries):
+            rank, more = row.params["rank"], _sent_down(row)
+            so_far = down.get(rank, Counts(0, 0))
+            down[rank] = Counts(so_far.frames + more.frames, so_far.bytes + more.bytes)
+        nothing = Counts(0, 0)
+        return {
+            rank: RankCounts(up.get(rank, nothing), down.get(rank, nothing)) for rank in sorted(up)
+        }
+
+    def _read(self, table: str, rows: Sequence[Row]) -> list[Row]:
+        wanted = {frozenset(row.match.items()) for row in rows}
+        read = self._client.read_table(table)
+        return [row for row in read if frozenset(row.match.items()) in wanted]
+
+    def outcomes(self) -> dict[Outcome, Counts]:
+        """Return what became of every frame so far. Raises SwitchError."""
+        cells = self._client.read_counter("outcomes")
+        return {outcome: cells[outcome] for outcome in Outcome}
+
+    def tables(self) -> list[str]:
+        """Return the tables' names."""
+        return self._client.schema.tables
+
+    def table(self, name: str) -> list[Row]:
+        """Return a table's entries. Raises SchemaError for a name that there is not."""
+        return self._client.read_table(name)
+
+
+def _sent_down(row: Row) -> Counts:
+    """Return what left by a row of the delivery table.
+
+    A switch counts a copy with the length of the frame that it was made of. For the halves of a
+    result that is a contribution without lanes: they are there because of it.
+    """
+    counts = _counts(row)
+    if row.action in HALVES:
+        return Counts(counts.frames, counts.frames * HALF_FRAME_BYTES)
+    return counts
+
+
+def _counts(row: Row) -> Counts:
+    return row.counts or Counts(0, 0)

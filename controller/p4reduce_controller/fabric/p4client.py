@@ -1,0 +1,511 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A P4Runtime client for one switch: p4runtime-shell's session, with deadlines and typed errors.
+
+What p4runtime-shell 0.0.6 does that had to be worked around stands where it is.
+Section numbers are those of the P4Runtime specification 1.4.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+from google.rpc import code_pb2, status_pb2
+from p4.v1 import p4runtime_pb2
+from p4reduce.control import tls
+from p4runtime_sh.p4runtime import P4RuntimeClient, SSLOptions
+
+from p4reduce_controller.fabric.compiled_program import Program
+from p4reduce_controller.fabric.schema import Counts, Group, MeterRate, Op, Row, Schema, Update
+
+_T = TypeVar("_T")
+
+CALL_TIMEOUT = 5.0  # seconds; below that of the CLI, so that its users see why
+READ_TIMEOUT = 30.0  # a full table has thousands of entries; a dead switch is noticed elsewhere
+PIPELINE_TIMEOUT = 30.0  # BMv2 takes its time over a program of this size
+PACKETS_QUEUED = 4096  # of those to the controller; more are dropped, as a network would
+UPDATES_A_WRITE = 256  # keeps a request well below gRPC's 4 MiB
+
+
+class SwitchError(Exception):
+    """Something about the switch; the message is for people."""
+
+
+class SwitchUnreachableError(SwitchError):
+    """Nothing answers at the address, or no longer."""
+
+
+class NotPrimaryError(SwitchError):
+    """Another controller owns the switch."""
+
+
+class PipelineRefusedError(SwitchError):
+    """The switch does not take the program."""
+
+
+class RequestRefusedError(SwitchError):
+    """The switch does not do what was asked, as a whole."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An update that the switch refused."""
+
+    update: Update
+    code: str  # google.rpc.Code's name
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.update}: {self.code}" + (f" ({self.message})" if self.message else "")
+
+
+class WriteRefusedError(SwitchError):
+    """Some updates of a Write were refused; all the others were done."""
+
+    def __init__(self, failures: Sequence[Failure], done: Sequence[Update]) -> None:
+        self.failures = list(failures)
+        self.done = list(done)
+        more = f", and {len(failures) - 3} more" if len(failures) > 3 else ""
+        super().__init__("; ".join(str(failure) for failure in failures[:3]) + more)
+
+    @property
+    def full(self) -> bool:
+        """Whether the switch ran out of room."""
+        return any(failure.code == "RESOURCE_EXHAUSTED" for failure in self.failures)
+
+
+@dataclass(frozen=True)
+class PacketIn:
+    """A frame that the switch handed to the controller."""
+
+    port: int
+    frame: bytes
+
+
+@dataclass(frozen=True)
+class StreamEnded:
+    """The session is over, and why."""
+
+    reason: str
+
+
+class _StreamQueue(queue.Queue[Any]):
+    """Never blocks the thread that reads the stream: what finds no room is dropped."""
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        with contextlib.suppress(queue.Full):
+            super().put(item, block=False)
+
+
+class _Session(P4RuntimeClient):  # type: ignore[misc]  # the package has no types
+    """p4runtime-shell's client without its sys.exit and print, and with a deadline of our own."""
+
+    def __init__(
+        self,
+        address: str,
+        device_id: int,
+        election_id: tuple[int, int],
+        timeout: float,
+        files: tls.TlsFiles | None,
+    ) -> None:
+        self.handshake_timeout = timeout
+        self.arbitration: Any = None
+        self.incoming = _StreamQueue(PACKETS_QUEUED)
+        options = files and SSLOptions(False, str(files.ca), str(files.cert), str(files.key))
+        super().__init__(device_id, address, election_id, ssl_options=options)
+
+    def handshake(self) -> None:
+        # One bounded queue instead of one without bound for each kind of message. Nothing has
+        # come yet: a server speaks first when it answers arbitration.
+        for kind in self.stream_in_q:
+            self.stream_in_q[kind] = self.incoming
+        request = p4runtime_pb2.StreamMessageRequest()
+        request.arbitration.device_id = self.device_id
+        request.arbitration.election_id.high, request.arbitration.election_id.low = self.election_id
+        self.stream_out_q.put(request)
+        try:
+            reply = self.incoming.get(timeout=self.handshake_timeout)
+        except queue.Empty:
+            reply = None
+        except BaseException:  # Ctrl-C: nobody else knows of the thread that reads the stream
+            self.hang_up()
+            raise
+        if reply is not None:
+            self.arbitration = reply.arbitration
+
+    def hang_up(self) -> None:
+        """End the session. p4runtime-shell's tear_down waits for the server, and may for ever."""
+        self.stream.cancel()
+        self.stream_out_q.put(None)
+        self.stream_recv_thread.join(timeout=2.0)
+        self.channel.close()
+
+
+def wait_for_server(
+    address: str, timeout: float, files: tls.TlsFiles | None = None, *, patient: bool = True
+) -> None:
+    """Wait until a gRPC server answers at `address`. Raises SwitchUnreachableError, TlsError.
+
+    Unless `patient`, a refused connection is an answer as well. p4runtime-shell exits the process
+    if nothing listens there, so this comes first.
+    """
+    options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500)]
+    if files is None:
+        channel = grpc.insecure_channel(address, options=options)
+    else:
+        channel = grpc.secure_channel(address, files.channel_credentials(), options=options)
+    states: queue.SimpleQueue[grpc.ChannelConnectivity] = queue.SimpleQueue()
+    end = time.monotonic() + timeout
+    with channel:
+        channel.subscribe(states.put, try_to_connect=True)
+        while True:
+            try:
+                state = states.get(timeout=max(0.0, end - time.monotonic()))
+            except queue.Empty:
+                why = tls.diagnose(address, files)
+                raise SwitchUnreachableError(
+                    f"no P4Runtime server answers at {address} (waited {timeout:g} s)"
+                    + (f": {why}" if why else "")
+                ) from None
+            if state is grpc.ChannelConnectivity.READY:
+                return
+            if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not patient:
+                raise SwitchUnreachableError(f"nobody listens at {address}")
+
+
+class SwitchClient:
+    """The primary controller's session with one switch. Thread-safe, all calls block."""
+
+    def __init__(self, session: _Session, address: str) -> None:
+        self.address = address
+        self.device_id = int(session.device_id)
+        self.election_id = _number(session.election_id)
+        self._session = session
+        self._schema: Schema | None = None
+        self._ended = threading.Event()
+
+    @classmethod
+    def connect(
+        cls,
+        address: str,
+        device_id: int,
+        election_id: int,
+        *,
+        timeout: float = 10.0,
+        files: tls.TlsFiles | None = None,
+        patient: bool = True,
+    ) -> SwitchClient:
+        """Become the primary controller of the switch at `address`, by TLS if there are `files`.
+
+        `timeout` is in seconds. Raises SwitchUnreachableError if nothing answers, NotPrimaryError
+        if another controller has the switch, which then keeps it, and TlsError if the files cannot
+        be used. Unless `patient`, a refused connection is not tried again.
+        """
+        wait_for_server(address, timeout, files, patient=patient)
+        halves = (election_id >> 64, election_id & 0xFFFFFFFFFFFFFFFF)
+        session = _Session(address, device_id, halves, timeout, files)
+        try:
+            _check_primary(session, address, timeout)
+        except BaseException:
+            session.hang_up()
+            raise
+        return cls(session, address)
+
+    def close(self) -> None:
+        """End the session; calls under way fail."""
+        self._ended.set()
+        self._session.hang_up()
+
+    @property
+    def schema(self) -> Schema:
+        """The names of the program on the switch."""
+        if self._schema is None:
+            raise SwitchError("no pipeline was set yet")
+        return self._schema
+
+    # -- Pipeline ----------------------------------------------------------------------
+
+    def set_pipeline(self, program: Program) -> int:
+        """Put `program` on the switch, which forgets all entries with that (section 7.2).
+
+        Returns the cookie by which to know this very act again. Raises PipelineRefusedError,
+        SwitchUnreachableError.
+        """
+        cookie = program.cookie()
+        request = p4runtime_pb2.SetForwardingPipelineConfigRequest(
+            device_id=self.device_id,
+            action=p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+        )
+        self._sign(request)
+        request.config.p4info.CopyFrom(program.p4info)
+        request.config.p4_device_config = program.device_config
+        request.config.cookie.cookie = cookie
+        try:
+            self._call(self._session.stub.SetForwardingPipelineConfig, request, PIPELINE_TIMEOUT)
+        except grpc.RpcError as error:
+            raise PipelineRefusedError(
+                f"the switch at {self.address} refuses the program: "
+                f"{error.code().name} {error.details()}"
+            ) from None
+        self._schema = Schema(program.p4info)
+        return cookie
+
+    def has_pipeline(self, program: Program, cookie: int) -> bool:
+        """Whether the switch has had `program` since `set_pipeline` returned that cookie.
+
+        If so, its tables can be read and written. Raises SwitchError.
+        """
+        kind = p4runtime_pb2.GetForwardingPipelineConfigRequest
+        config = self._pipeline(kind.P4INFO_AND_COOKIE)
+        if config is None or config.cookie.cookie != cookie or config.p4info != program.p4info:
+            return False
+        self._schema = Schema(program.p4info)
+        return True
+
+    def pipeline_cookie(self) -> int | None:
+        """Return the cookie of the pipeline on the switch; None if there is no pipeline.
+
+        Raises SwitchError.
+        """
+        kind = p4runtime_pb2.GetForwardingPipelineConfigRequest
+        config = self._pipeline(kind.COOKIE_ONLY)
+        return None if config is None else int(config.cookie.cookie)
+
+    def _pipeline(self, kind: int) -> Any:
+        request = p4runtime_pb2.GetForwardingPipelineConfigRequest(
+            device_id=self.device_id, response_type=kind
+        )
+        try:
+            reply = self._call(self._session.stub.GetForwardingPipelineConfig, request)
+        except grpc.RpcError as error:
+            # Section 7.3 leaves open whether that is an error or an empty answer.
+            if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
+                return None
+            raise RequestRefusedError(
+                f"the switch does not tell its pipeline: {error.code().name} {error.details()}"
+            ) from None
+        return reply.config if reply.HasField("config") else None
+
+    # -- Write -------------------------------------------------------------------------
+
+    def write(self, updates: Sequence[Update]) -> None:
+        """Do `updates`, in no particular order (section 12.1), in as few Writes as fit.
+
+        Raises WriteRefusedError naming each refused one; the others are done then.
+        """
+        done: list[Update] = []
+        failures: list[Failure] = []
+        for start in range(0, len(updates), UPDATES_A_WRITE):
+            batch = updates[start : start + UPDATES_A_WRITE]
+            request = p4runtime_pb2.WriteRequest(device_id=self.device_id)
+            self._sign(request)
+            request.updates.extend(self.schema.update(update) for update in batch)
+            try:
+                self._call(self._session.stub.Write, request)
+                refused = []
+            except grpc.RpcError as error:
+                refused = write_failures(error, batch)
+            failures += refused
+            failed = {id(failure.update) for failure in refused}
+            done += [update for update in batch if id(update) not in failed]
+        if failures:
+            raise WriteRefusedError(failures, done)
+
+    def insert(
+        self, table: str, match: dict[str, int], action: str, params: dict[str, int]
+    ) -> None:
+        """Insert one entry. Raises WriteRefusedError."""
+        self.write([Update(Op.INSERT, Row(table, match, action, params))])
+
+    def set_meter(self, meter: str, rate: int, burst: int) -> None:
+        """Give all cells of an indirect meter the same rate. Raises WriteRefusedError."""
+        cells = range(self.schema.meter(meter).size)
+        self.write([Update(Op.MODIFY, MeterRate(meter, index, rate, burst)) for index in cells])
+
+    # -- Read --------------------------------------------------------------------------
+
+    def read_table(self, table: str) -> list[Row]:
+        """Return a table's entries, with their counts where it has a direct counter."""
+        entity = p4runtime_pb2.Entity()
+        entity.table_entry.table_id = self.schema.table(table).preamble.id
+        if self.schema.direct_counter(table):
+            entity.table_entry.counter_data.SetInParent()  # ask for it (section 9.1.4)
+        return [self.schema.row(read.table_entry) for read in self._read(entity)]
+
+    def read_counter(self, counter: str) -> list[Counts]:
+        """Return the cells of an indirect counter, in order."""
+        info = self.schema.counter(counter)
+        entity = p4runtime_pb2.Entity()
+        entity.counter_entry.counter_id = info.preamble.id
+        cells = [Counts(0, 0)] * info.size
+        for read in self._read(entity, timeout=None):
+            data = read.counter_entry.data
+            cells[read.counter_entry.index.index] = Counts(data.packet_count, data.byte_count)
+        return cells
+
+    def read_groups(self) -> list[Group]:
+        """Return all multicast groups."""
+        entity = p4runtime_pb2.Entity()
+        entity.packet_replication_engine_entry.multicast_group_entry.SetInParent()
+        groups = []
+        for read in self._read(entity):
+            entry = read.packet_replication_engine_entry.multicast_group_entry
+            replicas = tuple((copy.egress_port, copy.instance) for copy in entry.replicas)
+            groups.append(Group(entry.multicast_group_id, replicas))
+        return groups
+
+    def _read(self, entity: Any, timeout: float | None = READ_TIMEOUT) -> Iterator[Any]:
+        request = p4runtime_pb2.ReadRequest(device_id=self.device_id, entities=[entity])
+
+        def read(request: Any, timeout: float) -> list[Any]:
+            replies = self._session.stub.Read(request, timeout=timeout)
+            return [entity for reply in replies for entity in reply.entities]
+
+        try:
+            yield from self._call(read, request, timeout)
+        except grpc.RpcError as error:
+            raise RequestRefusedError(
+                f"the switch refuses to read: {error.code().name} {error.details()}"
+            ) from None
+
+    # -- Packets -----------------------------------------------------------------------
+
+    def packet_out(self, port: int, frame: bytes) -> None:
+        """Send `frame` out of a port of the switch."""
+        request = p4runtime_pb2.StreamMessageRequest()
+        request.packet.CopyFrom(self.schema.packet_out(frame, {"egress_port": port}))
+        self._session.stream_out_q.put(request)
+
+    def receive(self, timeout: float) -> PacketIn | StreamEnded | None:
+        """Return the next frame for the controller, or None after `timeout` seconds.
+
+        StreamEnded, once and for all, when the session ended or another controller took over.
+        """
+        try:
+            message = self._session.incoming.get(timeout=timeout)
+        except queue.Empty:
+            # A stream that the server closed in order ends without a word to any queue.
+            if self._session.stream_recv_thread.is_alive():
+                return None
+            return StreamEnded(self._why_ended())
+        if message is None:
+            return StreamEnded(self._why_ended())
+        if message.HasField("packet"):
+            port = self.schema.packet_in_metadata(message.packet).get("ingress_port", 0)
+            return PacketIn(port, message.packet.payload)
+        if message.HasField("arbitration") and message.arbitration.status.code != code_pb2.OK:
+            return StreamEnded(
+                f"another controller took over with election id "
+                f"{_election_id(message.arbitration)}; ours is {self.election_id}"
+            )
+        return None
+
+    def _why_ended(self) -> str:
+        if self._ended.is_set():
+            return "the session was closed"
+        return f"the P4Runtime session with {self.address} ended ({_status(self._session.stream)})"
+
+    # -- Calls -------------------------------------------------------------------------
+
+    def _sign(self, request: Any) -> None:
+        request.election_id.high, request.election_id.low = self._session.election_id
+
+    def _call(self, method: Callable[..., _T], request: Any, timeout: float | None = None) -> _T:
+        """Call with a deadline. RpcError is left to the caller unless nobody answered."""
+        try:
+            return method(request, timeout=timeout or CALL_TIMEOUT)
+        except ValueError as error:  # gRPC's for a closed channel
+            raise SwitchUnreachableError(f"the session with {self.address} is closed") from error
+        except grpc.RpcError as error:
+            if error.code() in (
+                grpc.StatusCode.UNAVAILABLE,
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+                grpc.StatusCode.CANCELLED,
+            ):
+                raise SwitchUnreachableError(
+                    f"the switch at {self.address} does not answer: "
+                    f"{error.code().name} {error.details()}"
+                ) from None
+            if error.code() == grpc.StatusCode.PERMISSION_DENIED:
+                raise NotPrimaryError(
+                    f"the switch at {self.address} says that we are not its primary controller: "
+                    f"{error.details()}"
+                ) from None
+            raise
+
+
+def _check_primary(session: _Session, address: str, timeout: float) -> None:
+    ours = _number(session.election_id)
+    arbitration = session.arbitration
+    if arbitration is None:
+        if not session.stream_recv_thread.is_alive() or session.stream.done():
+            code, details = session.stream.code(), session.stream.details()
+            if code == grpc.StatusCode.INVALID_ARGUMENT and "lection" in details:
+                raise NotPrimaryError(
+                    f"a backup: another controller of {address} has the same election id {ours}"
+                )
+            raise SwitchError(
+                f"the switch at {address} refuses device id {session.device_id}: "
+                f"{code.name} {details}"
+            )
+        raise SwitchUnreachableError(
+            f"{address} did not answer the arbitration request within {timeout:g} s"
+        )
+    if arbitration.device_id != session.device_id:
+        raise SwitchError(
+            f"the switch at {address} has device id {arbitration.device_id}, "
+            f"not {session.device_id}"
+        )
+    if arbitration.status.code == code_pb2.OK:
+        return
+    primary = _election_id(arbitration)
+    if arbitration.status.code == code_pb2.NOT_FOUND:
+        raise NotPrimaryError(
+            f"a backup: there is no primary now, but one with election id {primary} was there "
+            f"before, and the switch takes none lower; ours is {ours}"
+        )
+    raise NotPrimaryError(f"a backup: the primary has election id {primary}, ours is {ours}")
+
+
+def write_failures(error: grpc.RpcError, updates: Sequence[Update]) -> list[Failure]:
+    """Decode what a failed Write says about each of its updates (section 12.3).
+
+    p4runtime-shell's own iterator never ends when an update that was done comes before one that
+    was not. Where a server gives no details, all the updates have failed for the same reason.
+    """
+    metadata: Any = error.trailing_metadata()  # grpc-stubs has its type wrong
+    for key, value in metadata or ():
+        if key != "grpc-status-details-bin":
+            continue
+        status = status_pb2.Status.FromString(value)
+        if len(status.details) != len(updates):
+            break
+        failures = []
+        for update, detail in zip(updates, status.details, strict=True):
+            verdict = p4runtime_pb2.Error()
+            detail.Unpack(verdict)
+            if verdict.canonical_code != code_pb2.OK:
+                name = code_pb2.Code.Name(verdict.canonical_code)
+                failures.append(Failure(update, name, verdict.message))
+        return failures
+    return [Failure(update, error.code().name, error.details() or "") for update in updates]
+
+
+def _number(halves: tuple[int, int]) -> int:
+    return int(halves[0]) << 64 | int(halves[1])
+
+
+def _election_id(arbitration: Any) -> int:
+    return _number((arbitration.election_id.high, arbitration.election_id.low))
+
+
+def _status(stream: Any) -> str:
+    if not stream.done():
+        return "no reason given"
+    return " ".join(part for part in (stream.code().name, stream.details()) if part)

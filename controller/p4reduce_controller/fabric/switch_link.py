@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller's session with its switch, and how it comes back when it broke.
+
+P4Runtime calls block, so they are made on one thread of their own, in the order in which they are
+asked for; a thread a session waits for the switch's messages. All else is in the event loop.
+
+A session that broke says nothing of the switch: it is looked for once, and if it is as it was, no
+job has noticed anything. Otherwise the jobs are told, and it is looked for until it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import ParamSpec, Protocol, TypeVar
+
+from p4reduce_controller.fabric.fabric import Fabric, PipelineLostError
+from p4reduce_controller.fabric.p4client import (
+    NotPrimaryError,
+    PacketIn,
+    StreamEnded,
+    SwitchClient,
+    SwitchError,
+    SwitchUnreachableError,
+)
+
+log = logging.getLogger(__name__)
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+PACKETS_IN_FLIGHT = 256  # between two threads; more wait in the stream's queue, and are dropped
+PULSE = 5.0  # seconds between two looks at a switch that says nothing by itself
+BACKOFF = (0.05, 1.0)  # seconds between two attempts to reconnect: the first, doubled, the longest
+PATIENCE = (1.0, 5.0)  # seconds for an attempt: the first, doubled, the longest
+
+# What ends a session.
+BREAKS = (SwitchUnreachableError, NotPrimaryError, PipelineLostError)
+
+
+class User(Protocol):
+    """Whose switch it is. Called in the event loop."""
+
+    def packet_in(self, packet: PacketIn) -> None:
+        """The switch handed over a frame."""
+
+    def switch_lost(self, reason: str) -> None:
+        """The switch is not there, or was there but has forgotten everything."""
+
+    def switch_back(self) -> None:
+        """It is there, and configured. It may never have been told lost."""
+
+
+@dataclass(frozen=True)
+class LinkStatus:
+    """How it is about the session."""
+
+    lost: str  # why there is none; empty while there is
+    primary: bool
+    connected_since: float  # seconds since the epoch
+
+
+class Link:
+    """Made in the event loop, with a session that `fabric` uses already.
+
+    `connect` makes another one: it is called with the seconds that it has, on the switch's thread,
+    and raises SwitchError.
+    """
+
+    def __init__(
+        self,
+        user: User,
+        fabric: Fabric,
+        client: SwitchClient,
+        connect: Callable[[float], SwitchClient],
+    ) -> None:
+        self._user = user
+        self._fabric = fabric
+        self._client = client
+        self._connect = connect
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="p4runtime")
+        self._broken: asyncio.Future[str] = self._loop.create_future()
+        self._stopping = threading.Event()
+        self._since = time.time()
+        self._lost = ""
+        self._primary = True
+        self.sessions = 1  # so far; to know one from another
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def status(self) -> LinkStatus:
+        """How it is."""
+        return LinkStatus(self._lost, self._primary, self._since)
+
+    # -- Life --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to listen to the switch, and to look after it."""
+        self._listen()
+        self._tasks = [
+            self._loop.create_task(self._keep(), name="link"),
+            self._loop.create_task(self._watch(), name="pulse"),
+        ]
+
+    async def stop(self) -> None:
+        """End the session. What was asked for before is done first, where the switch answers."""
+        self.abandon()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.to_thread(self._client.close)
+
+    def abandon(self) -> None:
+        """Do nothing more with it."""
+        self._stopping.set()
+        for task in self._tasks:
+            task.cancel()
+        self._thread.shutdown(wait=False)
+
+    # -- Calls -------------------------------------------------------------------------
+
+    async def call(self, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Call `function` on the switch's thread. Raises what it raises, and SwitchError."""
+        if self._lost:
+            raise SwitchUnreachableError(f"the switch was lost: {self._lost}")
+        return await self.submit(functools.partial(function, *args, **kwargs))
+
+    def submit(self, function: Callable[[], _T]) -> asyncio.Future[_T]:
+        """Have `function` called on the switch's thread, after all that was submitted before.
+
+        Without a switch it is called as well, and has to see to that itself.
+        """
+        return self._loop.run_in_executor(self._thread, self._guarded, self.sessions, function)
+
+    def _guarded(self, session: int, function: Callable[[], _T]) -> _T:
+        """Runs on the switch's thread."""
+        try:
+            return function()
+        except BREAKS as error:
+            self._to_loop(functools.partial(self._break, session, str(error)))
+            raise
+
+    # -- The session that there is -------------------------------------------------------
+
+    def _listen(self) -> None:
+        target = functools.partial(self._receive, self.sessions, self._client)
+        threading.Thread(target=target, name="packet-in", daemon=True).start()
+
+    def _receive(self, session: int, client: SwitchClient) -> None:
+        """Hand the switch's messages to the event loop, on a thread of its own."""
+        room = threading.BoundedSemaphore(PACKETS_IN_FLIGHT)
+
+        def deliver(packet: PacketIn) -> None:
+            room.release()
+            self._user.packet_in(packet)
+
+        while not self._stopping.is_set():
+            message = client.receive(timeout=0.5)
+            if isinstance(message, PacketIn):
+                while not room.acquire(timeout=0.5):
+                    if self._stopping.is_set():
+                        return
+                self._to_loop(functools.partial(deliver, message))
+            elif isinstance(message, StreamEnded):
+                self._to_loop(functools.partial(self._break, session, message.reason))
+                return
+
+    async def _watch(self) -> None:
+        """Notice a switch that hangs, or has lost its program, where nothing else would."""
+        while True:
+            await asyncio.sleep(PULSE)
+            if not self._lost:
+                # What breaks the session is told by `_guarded`.
+                with contextlib.suppress(SwitchError):
+                    await self.call(self._fabric.check)
+
+    def _break(self, session: int, reason: str) -> None:
+        if session == self.sessions and not self._broken.done() and not self._stopping.is_set():
+            self._broken.set_result(reason)
+
+    # -- The next one --------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        """Replace each session that breaks."""
+        while True:
+            reason = await self._broken
+            log.warning("%s", reason)
+            await self._replace(reason)
+
+    async def _replace(self, reason: str) -> None:
+        delay, patience = BACKOFF[0], PATIENCE[0]
+        while True:
+            try:
+                kept = await self._loop.run_in_executor(self._thread, self._attempt, patience)
+                break
+            except Exception as error:
+                if not isinstance(error, SwitchError):
+                    log.error("while reconnecting", exc_info=error)
+                self._note(reason, error)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, BACKOFF[1])
+            patience = min(2 * patience, PATIENCE[1])
+        if not kept and not self._lost:
+            self._user.switch_lost(f"{reason}; it has begun anew")
+        self._lost, self._primary, self._since = "", True, time.time()
+        self.sessions += 1
+        self._broken = self._loop.create_future()
+        self._listen()
+        self._user.switch_back()
+
+    def _attempt(self, patience: float) -> bool:
+        """Runs on the switch's thread. Returns whether the switch is as it was."""
+        self._fabric.hang_up()
+        client = self._connect(patience)
+        try:
+            if self._stopping.is_set():
+                raise SwitchError("the controller is stopping")
+            kept = self._fabric.take_up(client)
+        except BaseException:
+            client.close()
+            raise
+        self._client = client
+        return kept
+
+    def _note(self, reason: str, error: Exception) -> None:
+        told = bool(self._lost)
+        lost = reason if str(error) in reason else f"{reason}; now {error}"
+        if told and lost != self._lost:
+            log.warning("%s", error)
+        self._lost, self._primary = lost, False
+        if not told:
+            self._user.switch_lost(lost)
+
+    # -- Plumbing ----------------------------------------------------------------------
+
+    def _to_loop(self, function: Callable[[], None]) -> None:
+        """Call `function` in the event loop, from another thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody cares any more
+            self._loop.call_soon_threadsafe(function)

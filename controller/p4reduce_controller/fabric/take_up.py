@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taking up a switch as it is: nothing is changed but what differs from what should be there.
+
+A frame can be anywhere in the switch meanwhile, so things come and go in the order of
+`layout.Layout`: what leads somewhere goes before and comes after what it leads to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+from p4reduce_controller.fabric.p4client import SwitchClient
+from p4reduce_controller.fabric.schema import Entity, Group, MeterRate, Op, Row, Update
+
+# Kinds of entities, in the order in which they are installed.
+ORDER = (
+    "delivery",
+    "group",
+    "admission",
+    "own_source",
+    "own_sender_ip",
+    "own_sender_mac",
+    "own_address",
+    "bridge",
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What has to be done, in this order: all deletions before the rest, in stages."""
+
+    stages: tuple[tuple[Update, ...], ...]
+
+    @property
+    def updates(self) -> list[Update]:
+        """All of them."""
+        return [update for stage in self.stages for update in stage]
+
+
+def difference(there: Iterable[Entity], wanted: Iterable[Entity]) -> Difference:
+    """Return what makes of what is there what is wanted."""
+    have = {_key(entity): entity for entity in there}
+    want = {_key(entity): entity for entity in wanted}
+    gone = [Update(Op.DELETE, named(entity)) for key, entity in have.items() if key not in want]
+    new = []
+    for key, entity in want.items():
+        if key not in have:
+            new.append(Update(Op.INSERT, entity))
+        elif _content(have[key]) != _content(entity):
+            new.append(Update(Op.MODIFY, entity))
+    stages = [_of_kind(gone, kind) for kind in reversed(ORDER)]
+    stages += [_of_kind(new, kind) for kind in ORDER]
+    return Difference(tuple(stage for stage in stages if stage))
+
+
+def read_all(client: SwitchClient) -> list[Entity]:
+    """Return all entries and groups on the switch. Raises SwitchError."""
+    entities: list[Entity] = list(client.read_groups())
+    for table in ORDER:
+        if table != "group":
+            entities += client.read_table(table)
+    return entities
+
+
+def named(entity: Entity) -> Entity:
+    """Return only what names an entity, which is all that deleting it takes."""
+    if isinstance(entity, Row):
+        return Row(entity.table, entity.match)
+    if isinstance(entity, Group):
+        return Group(entity.group)
+    return entity
+
+
+def _kind(entity: Entity) -> str:
+    return entity.table if isinstance(entity, Row) else "group"
+
+
+def _of_kind(updates: Iterable[Update], kind: str) -> tuple[Update, ...]:
+    return tuple(update for update in updates if _kind(update.entity) == kind)
+
+
+def _key(entity: Entity) -> Hashable:
+    if isinstance(entity, Row):
+        return entity.table, frozenset(entity.match.items())
+    if isinstance(entity, MeterRate):
+        raise TypeError("meters are set, not compared")
+    return entity.group
+
+
+def _content(entity: Entity) -> Hashable:
+    if isinstance(entity, Row):
+        return entity.action, frozenset(entity.params.items())
+    assert isinstance(entity, Group)
+    return tuple(sorted(entity.replicas))  # a switch may tell them in another order

@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs and ranks, as decisions without a switch, a disk or a network.
+
+Imports `values` only. Time comes in as an argument, so that tests need no clock.
+"""

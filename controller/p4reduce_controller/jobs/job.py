@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job is: one life of a name, its ranks, and what it has on the switch."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from p4reduce_controller.values.dataclass_json import TRANSIENT
+from p4reduce_controller.values.mac_ip import format_ip, format_mac
+from p4reduce_controller.values.token_hash import TokenHash
+
+MAX_WORLD_SIZE = 64
+SLOTS = 1024
+DEFAULT_SLOTS = 32
+
+# Replicas of the flood group have id 0, and group 1 is the flood group itself. BMv2 keeps the
+# groups from 2^15 on to itself.
+REPLICA_IDS = (1, 0xFFFF)
+GROUP_IDS = (2, 0x7FFF)
+REPLICAS_A_RANK = 3  # one of the whole result, two of its halves
+
+
+class JobState(enum.Enum):
+    """Where a job is in its life; the values are those of control.proto."""
+
+    FORMING = 1
+    RUNNING = 2
+    FAILED = 3
+    ENDED = 4
+
+
+class MemberState(enum.Enum):
+    """Where a rank is in its life."""
+
+    JOINED = "joined"  # has a nonce
+    ATTACHED = "attached"  # its HELLO came through the switch
+    LEFT = "left"
+    LOST = "lost"  # its lease ran out
+
+
+class Cause(enum.Enum):
+    """Why a request was refused, or why a job is over."""
+
+    INVALID = enum.auto()
+    TAKEN = enum.auto()
+    EXHAUSTED = enum.auto()
+    UNKNOWN = enum.auto()
+    WRONG_NONCE = enum.auto()
+    WRONG_TOKEN = enum.auto()
+    WRONG_STATE = enum.auto()
+    OUT = enum.auto()  # the rank is out of the job, for good
+    SWITCH_REFUSED = enum.auto()
+    SWITCH_LOST = enum.auto()
+    RANK_LOST = enum.auto()
+    DELETED = enum.auto()
+    SHUTDOWN = enum.auto()
+    NO_INCARNATION = enum.auto()
+    NOT_KEPT = enum.auto()  # the job table cannot be written
+
+
+class RefusedError(Exception):
+    """A request that cannot be granted."""
+
+    def __init__(self, cause: Cause, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """Where a rank's HELLO came from. All its frames must come from there, and results go there."""
+
+    port: int
+    mac: int
+    ip: int
+    udp_port: int
+
+    def __str__(self) -> str:
+        mac, ip = format_mac(self.mac), format_ip(self.ip)
+        return f"port {self.port}, {mac}, {ip}:{self.udp_port}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a rank says of the switch's answers, at a moment of the controller's clock."""
+
+    silent_since: float | None = None  # it has asked since then, and got no answer
+    answered: float | None = None  # when it got the latest one
+
+
+@dataclass(eq=False)
+class Member:
+    """One rank of a job."""
+
+    rank: int
+    nonce: int
+    host: str
+    pid: int
+    host_number: int  # unique among the living; makes the suggested addresses
+    heard: float = field(default=0.0, metadata=TRANSIENT)  # when it last was
+    lease_ends: float = field(default=0.0, metadata=TRANSIENT)
+    state: MemberState = MemberState.JOINED
+    attachment: Attachment | None = None
+    ring_address: str = ""  # "host:port" where the other ranks reach it, if they can
+    # How many calls wait for the job; the lease rests meanwhile.
+    waiting: int = field(default=0, metadata=TRANSIENT)
+    refusal: str = field(default="", metadata=TRANSIENT)  # why its last HELLO was refused
+    # It has the result of all collectives before this one; it says so with each heartbeat.
+    completed: int = field(default=0, metadata=TRANSIENT)
+    report: Report = field(default=Report(), metadata=TRANSIENT)
+
+    @property
+    def active(self) -> bool:
+        """Whether it still takes part."""
+        return self.state in (MemberState.JOINED, MemberState.ATTACHED)
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (host {self.host or 'unknown'}, pid {self.pid})"
+
+
+@dataclass(frozen=True)
+class NewPlace:
+    """What a rank of a failed job got in the new one."""
+
+    rank: int
+    nonce: int
+
+
+@dataclass(frozen=True)
+class Succession:
+    """What became of a failed job whose ranks went on in a new one."""
+
+    incarnation: int  # the new job's
+    places: dict[int, NewPlace]  # by the rank in the old job
+    resume_from: int  # the first collective that some rank has no result of
+
+
+@dataclass(eq=False)
+class Job:
+    """One life of a job name."""
+
+    name: str
+    incarnation: int
+    world_size: int
+    slots: range
+    created: float  # seconds since the epoch
+    by_operator: bool  # then it stays, even without a rank
+    secret: bytes  # its ranks know each other by it
+    state: JobState = JobState.FORMING
+    configuring: bool = False  # all attached, the switch is being written to
+    members: dict[int, Member] = field(default_factory=dict)
+    departed: dict[int, str] = field(default_factory=dict)  # ranks that went while it formed
+    groups: list[int] = field(default_factory=list)  # full, halves
+    replica_ids: list[int] = field(default_factory=list)  # REPLICAS_A_RANK for each rank in turn
+    cause: Cause | None = None
+    reason: str = ""
+    token: TokenHash | None = None  # joining and deleting it take this one
+    over: bool = False  # what it had on the switch is being removed, or was
+    # It was, and its slots and ids are free.
+    released: bool = field(default=False, metadata=TRANSIENT)
+    elastic: bool = False  # re-formed of those who were there: it fails rather than wait for others
+    successor: Succession | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the name is taken by it."""
+        return self.state in (JobState.FORMING, JobState.RUNNING)
+
+    @property
+    def reformable(self) -> bool:
+        """Whether its ranks may go on in a new job; the name is kept for that."""
+        return self.state is JobState.FAILED and self.successor is None and bool(self.active)
+
+    @property
+    def deserted(self) -> bool:
+        """Whether it failed and has nobody left, and nobody goes on for it."""
+        return self.state is JobState.FAILED and self.successor is None and not self.active
+
+    @property
+    def active(self) -> list[Member]:
+        """The members that still take part, in order of rank."""
+        return [member for _, member in sorted(self.members.items()) if member.active]
+
+    @property
+    def completed_by_all(self) -> int:
+        """All collectives before this one have their result on all ranks that take part."""
+        return min((member.completed for member in self.active), default=0)
+
+    @property
+    def vacant(self) -> list[int]:
+        """The ranks that nobody has who takes part."""
+        taken = {member.rank for member in self.active}
+        return [rank for rank in range(self.world_size) if rank not in taken]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank is attached."""
+        attached = [m for m in self.members.values() if m.state is MemberState.ATTACHED]
+        return len(attached) == self.world_size
+
+    def ranks(self, state: MemberState) -> list[int]:
+        """The ranks in a state, in order."""
+        return sorted(member.rank for member in self.members.values() if member.state is state)
+
+    def missing(self) -> str:
+        """Say what the job waits for, rank by rank."""
+        gone = self.departed.keys() | self.members.keys()
+        absent = [rank for rank in range(self.world_size) if rank not in gone]
+        lacks = []
+        if absent:
+            lacks.append(f"{ranks_text(absent)} {'has' if len(absent) == 1 else 'have'} not joined")
+        lacks += [reason for _, reason in sorted(self.departed.items())]
+        for _, member in sorted(self.members.items()):
+            if member.state is not MemberState.JOINED:
+                continue
+            if member.refusal:
+                lacks.append(f"{member} joined but its HELLO was refused: {member.refusal}")
+            else:
+                lacks.append(
+                    f"{member} joined but its HELLO has not come through the switch: "
+                    "is its interface connected to a port of the switch?"
+                )
+        if not lacks:
+            lacks.append("all ranks are attached, but the switch is still being configured")
+        return "; ".join(lacks)
+
+
+def count_text(world_size: int) -> str:
+    """Say how many ranks."""
+    return "1 rank" if world_size == 1 else f"{world_size} ranks"
+
+
+def ranks_text(ranks: list[int]) -> str:
+    """Say a list of ranks, consecutive ones as from-to."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and runs[-1][1] == rank - 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    text = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
+    return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"

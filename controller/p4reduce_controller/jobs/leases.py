@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a rank is lost, told from who is heard and who is not.
+
+Each rank sends a heartbeat eight times a lease (session.py). Those who are left know of a lost one
+within the lease after its last heartbeat: it is lost after three quarters, which is seen a fortieth
+later, and the others' next heartbeats, whose answers say so, come within an eighth.
+
+A silence of all ranks says nothing of any of them. Its likelier causes are the control network,
+and a controller that stood still. So while nobody of a job is heard, nobody is lost; when the first
+one is heard again, the others have time to follow. Only after a long time is nobody there.
+"""
+
+from __future__ import annotations
+
+from p4reduce_controller.jobs.job import Job, JobState, Member
+
+# In leases:
+LOST_AFTER = 3 / 4
+LOOK = 1 / 40  # from one look at the leases to the next
+LATE = 1 / 4  # a look that comes so much later tells of a controller that stood still
+QUIET = 1 / 4  # without anybody for so long, it is not about one rank: two heartbeats of each
+DESERTED = 6  # without anybody for so long, all are lost
+
+
+def heard(job: Job, member: Member, now: float, lease: float) -> None:
+    """A rank is there; and the others may follow, if nobody was heard before it."""
+    quiet = _quiet(job, now)
+    if quiet > QUIET * lease:
+        # Connections that were cut are tried again after up to as long as they were cut.
+        extend(job, now + max(lease, quiet))
+    member.heard = now
+    member.lease_ends = now + LOST_AFTER * lease
+
+
+def begin(member: Member, now: float, lease: float) -> None:
+    """A rank is there, and may need a moment before its first heartbeat."""
+    member.heard = now
+    member.lease_ends = max(member.lease_ends, now + lease)
+
+
+def extend(job: Job, end: float) -> None:
+    """Nobody of a job is lost before that moment."""
+    for member in job.active:
+        member.lease_ends = max(member.lease_ends, end)
+
+
+def run_out(job: Job, now: float, lease: float) -> dict[Member, str]:
+    """Return who is lost, and why."""
+    late = [each for each in job.active if not each.waiting and each.lease_ends <= now]
+    quiet = _quiet(job, now)
+    if quiet > QUIET * lease:
+        if quiet < DESERTED * lease:
+            return {}
+        if len(job.active) > 1:
+            why = f"was lost: nobody of the job was heard for {quiet:.3g} s"
+            return {member: f"{member} {why}" for member in late}
+    return {
+        member: f"{member} was lost: no heartbeat for {now - member.heard:.3g} s" for member in late
+    }
+
+
+def _quiet(job: Job, now: float) -> float:
+    """For how long nobody was heard, where that counts."""
+    if job.state is JobState.FORMING:
+        return 0.0  # there is nothing to be lost but a place, and another one may want that
+    if any(member.waiting for member in job.active):
+        return 0.0  # a connection stands in for heartbeats
+    return now - max((member.heard for member in job.active), default=now)

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a job that failed goes on: its ranks ask for it, and find themselves in a new one.
+
+Each rank that is still alive asks. When all have, what the old job had is taken off the switch,
+and a new job is made of the same name and number of slots with all of them in it. As the old
+job's slots were freed just before, there is always room for the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from p4reduce_controller.jobs.job import (
+    MAX_WORLD_SIZE,
+    Cause,
+    Job,
+    JobState,
+    Member,
+    MemberState,
+    NewPlace,
+    RefusedError,
+    Succession,
+    count_text,
+    ranks_text,
+)
+from p4reduce_controller.jobs.lifecycle import Jobs
+from p4reduce_controller.jobs.request_checks import MAX_ADDRESS, check_number, printable
+from p4reduce_controller.jobs.roster import Listener
+
+
+@dataclass
+class _Asked:
+    """What one rank asked for."""
+
+    world_size: int  # 0: as many as there are
+    completed: int
+    ring_address: str
+    intact: bool  # only with all ranks
+    calls: int = 0  # more than one while its client tries again
+
+
+@dataclass(eq=False)
+class Reformation:
+    """A failed job whose ranks are asking."""
+
+    job: Job
+    asked: dict[int, _Asked] = field(default_factory=dict)  # by rank
+    settled: bool = False
+    refusal: RefusedError | None = None  # why it came to nothing
+
+    def awaited(self) -> list[Member]:
+        """Who is alive and has not asked."""
+        return [member for member in self.job.active if member.rank not in self.asked]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank goes on."""
+
+    job: Job
+    member: Member
+    resume_from: int
+
+
+class Reforming:
+    """All the reformations under way.
+
+    `settled` is called for each that is over, with or without a new job; it must not call back.
+    """
+
+    def __init__(
+        self, jobs: Jobs, listener: Listener, settled: Callable[[Reformation], None]
+    ) -> None:
+        self._jobs = jobs
+        self._listener = listener
+        self._settled = settled
+        self._under_way: dict[Job, Reformation] = {}
+
+    def ask(
+        self,
+        job: Job,
+        member: Member,
+        world_size: int,
+        completed: int,
+        ring_address: str,
+        *,
+        intact: bool = False,
+    ) -> Reformation:
+        """Take down what a rank wants; its lease rests until `withdraw`. Raises RefusedError.
+
+        With `intact` it wants a job of all the ranks that there were, or none.
+        """
+        if job.successor is not None and member.rank in job.successor.places:
+            return Reformation(job, settled=True)  # asked before, and did not get the answer
+        left = job.ranks(MemberState.LEFT)
+        if job.state is JobState.RUNNING and left and not intact:
+            # It can reduce nothing any more, and here is one who does not wait for it to end.
+            verb = "has" if len(left) == 1 else "have"
+            reason = f"{ranks_text(left)} {verb} left, and {member} wants to go on without"
+            self._jobs.fail(job, Cause.RANK_LOST, reason)
+        if member.state is MemberState.LOST:
+            self._jobs.revive(job)
+        _check(job, member)
+        check_number("world size", world_size, 0, MAX_WORLD_SIZE)
+        if intact:
+            _check_intact(job)
+        reformation = self._under_way.setdefault(job, Reformation(job))
+        for rank, other in reformation.asked.items():
+            if other.world_size != world_size and rank != member.rank:
+                raise RefusedError(
+                    Cause.INVALID,
+                    f"world size {world_size} does not fit what {job.members[rank]} asked for, "
+                    f"which is {other.world_size}",
+                )
+        calls = reformation.asked[member.rank].calls if member.rank in reformation.asked else 0
+        reformation.asked[member.rank] = _Asked(
+            world_size, completed, ring_address, intact, calls + 1
+        )
+        self._jobs.begin_waiting(member)
+        return reformation
+
+    def withdraw(self, reformation: Reformation, member: Member) -> None:
+        """The rank's call is over, one way or another: its lease counts again."""
+        asked = reformation.asked.get(member.rank)
+        if asked is None:
+            return
+        self._jobs.end_waiting(member)
+        asked.calls -= 1
+        if not asked.calls and not reformation.settled:
+            del reformation.asked[member.rank]
+            if not reformation.asked:
+                del self._under_way[reformation.job]
+
+    def place(self, reformation: Reformation, member: Member) -> Place:
+        """Return where a rank goes on once it is settled. Raises RefusedError."""
+        if reformation.refusal is not None:
+            raise reformation.refusal
+        old = reformation.job
+        succession = old.successor
+        if succession is None or member.rank not in succession.places:
+            # It left while it asked: all who were there then have a place.
+            raise RefusedError(Cause.OUT, f"{member} has left job {old.name!r}")
+        job, new = self._new_member(old, succession, member)
+        return Place(job, new, succession.resume_from)
+
+    def _new_member(self, old: Job, succession: Succession, member: Member) -> tuple[Job, Member]:
+        """Return what became of a rank. It may have lost its place before it heard of it."""
+        what = f"job {old.name!r} was formed again as incarnation {succession.incarnation}"
+        job, place = self._jobs.of(succession.incarnation), succession.places[member.rank]
+        if job is None:
+            raise RefusedError(Cause.UNKNOWN, f"{what}, which is long over")
+        new = job.members.get(place.rank)
+        if new is not None and new.nonce == place.nonce:
+            return job, new
+        if new is not None or job.state is not JobState.FORMING:
+            raise RefusedError(
+                Cause.WRONG_STATE,
+                f"{what}, where rank {place.rank} has lost its place: "
+                f"{job.departed.get(place.rank) or job.reason or 'another has it now'}",
+            )
+        [host_number] = self._jobs.holdings.host_numbers(1)
+        address = member.ring_address
+        new = self._jobs.admit(job, place.rank, member.host, member.pid, host_number, address)
+        succession.places[member.rank] = NewPlace(place.rank, new.nonce)
+        self._listener.changed(old, job)
+        return job, new
+
+    def waits_for(self, reformation: Reformation) -> str:
+        """Say what is missing."""
+        awaited = reformation.awaited()
+        if awaited:
+            verb = "has" if len(awaited) == 1 else "have"
+            return f"{', '.join(map(str, awaited))} {verb} not asked for it"
+        if not self._jobs.open:
+            return self._jobs.why_closed
+        return "the switch is still letting the failed one go"
+
+    def advance(self) -> None:
+        """Do what can be done now; to be called whenever something about the jobs has changed."""
+        for reformation in list(self._under_way.values()):
+            try:
+                self._advance(reformation)
+            except RefusedError as error:
+                reformation.refusal = error
+            if reformation.refusal is not None or reformation.job.successor is not None:
+                reformation.settled = True
+                del self._under_way[reformation.job]
+                self._settled(reformation)
+
+    def _advance(self, reformation: Reformation) -> None:
+        job = reformation.job
+        if not job.reformable:
+            raise RefusedError(
+                job.cause or Cause.WRONG_STATE,
+                f"job {job.name!r} will not be formed again: {job.reason}",
+            )
+        if any(asked.intact for asked in reformation.asked.values()):
+            _check_intact(job)
+        if reformation.awaited():
+            return
+        if not job.released:
+            self._jobs.let_go(job)
+        elif self._jobs.open:
+            self._found(reformation)
+
+    def _found(self, reformation: Reformation) -> None:
+        old = reformation.job
+        survivors = [member.rank for member in old.active]
+        asked = [reformation.asked[rank] for rank in survivors]
+        world_size = asked[0].world_size or len(survivors)
+        if world_size < len(survivors):
+            raise RefusedError(
+                Cause.INVALID,
+                f"world size {world_size} has no room for all of {ranks_text(survivors)}",
+            )
+        # Who keeps his rank can keep his share of the data; the ranks that are missing then are
+        # for replacements. In a smaller job they could not all.
+        keep = world_size >= old.world_size
+        places = {rank: rank if keep else index for index, rank in enumerate(survivors)}
+        host_numbers = self._jobs.holdings.host_numbers(len(survivors))
+        try:
+            job = self._jobs.make(old.name, world_size, len(old.slots), by_operator=old.by_operator)
+        except BaseException:
+            self._jobs.holdings.free_host_numbers(host_numbers)
+            raise
+        job.elastic = not asked[0].world_size
+        job.token = old.token
+        new_places = {}
+        for member, host_number in zip(old.active, host_numbers, strict=True):
+            address = printable(reformation.asked[member.rank].ring_address, MAX_ADDRESS)
+            rank = places[member.rank]
+            new = self._jobs.admit(job, rank, member.host, member.pid, host_number, address)
+            new_places[member.rank] = NewPlace(rank, new.nonce)
+            member.state = MemberState.LEFT
+        resume_from = min(each.completed for each in asked)
+        old.successor = Succession(job.incarnation, new_places, resume_from)
+        self._listener.event(
+            "job-reformed",
+            old,
+            f"as incarnation {job.incarnation}, {count_text(world_size)}, "
+            f"from collective {resume_from} on",
+        )
+        self._listener.changed(old, job)
+
+
+def _check_intact(job: Job) -> None:
+    gone = job.vacant
+    if gone:
+        verb = "is" if len(gone) == 1 else "are"
+        raise RefusedError(
+            Cause.RANK_LOST,
+            f"job {job.name!r} cannot go on as it was, as {ranks_text(gone)} {verb} gone",
+        )
+
+
+def _check(job: Job, member: Member) -> None:
+    """Refuse those who cannot go on."""
+    if job.state is not JobState.FAILED:
+        if job.cause is not None:
+            raise RefusedError(job.cause, f"job {job.name!r} is over: {job.reason}")
+        raise RefusedError(
+            Cause.WRONG_STATE,
+            f"job {job.name!r} is {job.state.name.lower()}; only one that failed is formed again",
+        )
+    if member.state is MemberState.LOST:
+        raise RefusedError(
+            Cause.OUT,
+            f"{member} was declared lost, as no heartbeat of it came in time; the others go on "
+            "without it, and it may join their new job where that has room",
+        )
+    if not member.active:
+        raise RefusedError(Cause.OUT, f"{member} has left job {job.name!r}")

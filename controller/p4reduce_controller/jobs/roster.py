@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All jobs that are known: the living and, for a while, those that are over."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from p4reduce_controller.jobs import leases
+from p4reduce_controller.jobs.holdings import Holdings
+from p4reduce_controller.jobs.job import Cause, Job, Member, RefusedError, count_text
+
+SECRET_BYTES = 32
+PAST_JOBS = 200  # ended ones that are remembered, for late heartbeats and for people
+
+
+class Listener(Protocol):
+    """What the jobs ask of the world around them. Must not call back into them."""
+
+    def event(self, kind: str, job: Job | None, text: str) -> None:
+        """Tell people."""
+
+    def configure(self, job: Job) -> None:
+        """Put the job on the switch, then call `Jobs.configured` or `Jobs.fail`.
+
+        Where the switch is lost over it, `Jobs.switch_lost` or `Jobs.switch_back` is all.
+        """
+
+    def settled(self, job: Job) -> None:
+        """The job is no longer forming: wake those who wait for it."""
+
+    def remove(self, job: Job) -> None:
+        """Take the job off the switch, then call `Jobs.release`."""
+
+    def changed(self, *jobs: Job) -> None:
+        """Something about these jobs, or about all, is no longer as it was."""
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Where time comes from, and the ids that it makes unique."""
+
+    monotonic: Callable[[], float]  # seconds, for leases
+    wall: Callable[[], float]  # seconds since the epoch, for people
+    next_incarnation: Callable[[], int]  # an id that was never used
+
+
+class Roster:
+    """Makes jobs and members, and finds them."""
+
+    def __init__(
+        self, listener: Listener, holdings: Holdings, clocks: Clocks, *, lease: float
+    ) -> None:
+        self.holdings = holdings
+        self._listener = listener
+        self._clocks = clocks
+        self._lease = lease
+        self._by_incarnation: dict[int, Job] = {}
+        self._by_name: dict[str, Job] = {}  # the latest life of each name
+
+    # -- Looking -----------------------------------------------------------------------
+
+    @property
+    def all(self) -> list[Job]:
+        """The living and the remembered, oldest first."""
+        return list(self._by_incarnation.values())
+
+    def latest(self, name: str) -> Job | None:
+        """Return the latest life of a name, if it is remembered."""
+        return self._by_name.get(name)
+
+    def of(self, incarnation: int) -> Job | None:
+        """Return the job of an incarnation id, if it is remembered."""
+        return self._by_incarnation.get(incarnation)
+
+    def named(self, name: str) -> Job:
+        """Return the latest life of a name. Raises RefusedError."""
+        job = self._by_name.get(name)
+        if job is None:
+            raise RefusedError(Cause.UNKNOWN, f"there is no job {name!r}")
+        return job
+
+    def living(self, name: str) -> Job | None:
+        """Return the job that has the name now."""
+        job = self._by_name.get(name)
+        return job if job is not None and job.alive else None
+
+    def member(self, incarnation: int, rank: int, nonce: int) -> tuple[Job, Member]:
+        """Return who proves by `nonce` to be a rank. Raises RefusedError."""
+        job = self._by_incarnation.get(incarnation)
+        if job is None:
+            raise RefusedError(Cause.UNKNOWN, f"there is no job with incarnation id {incarnation}")
+        member = job.members.get(rank)
+        if member is None:
+            raise RefusedError(
+                Cause.UNKNOWN,
+                f"rank {rank} is not in job {job.name!r} "
+                "(it never joined, left while the job was forming, or its lease ran out)",
+            )
+        if member.nonce != nonce:
+            raise RefusedError(
+                Cause.WRONG_NONCE, f"that is not the nonce of rank {rank} of job {job.name!r}"
+            )
+        return job, member
+
+    # -- Making ------------------------------------------------------------------------
+
+    def make(self, name: str, world_size: int, slots: int, *, by_operator: bool) -> Job:
+        """Make a job of a name that is free. Raises RefusedError; nothing has happened then."""
+        range_ = self.holdings.slots(slots, name)
+        try:
+            incarnation = self._clocks.next_incarnation()
+        except (OSError, ValueError, OverflowError) as error:
+            self.holdings.free_slots(range_)
+            raise RefusedError(
+                Cause.NO_INCARNATION, f"no incarnation id for job {name!r}: {error}"
+            ) from error
+        secret = secrets.token_bytes(SECRET_BYTES)
+        job = Job(name, incarnation, world_size, range_, self._clocks.wall(), by_operator, secret)
+        self._add(job)
+        self._forget_past()
+        slots_text = f"slots {range_.start}-{range_.stop - 1}"
+        self._listener.event("job-created", job, f"{count_text(world_size)}, {slots_text}")
+        return job
+
+    def admit(
+        self, job: Job, rank: int, host: str, pid: int, host_number: int, ring_address: str
+    ) -> Member:
+        """Put a rank into a job that has room for it."""
+        member = Member(
+            rank,
+            secrets.randbits(64),
+            host,
+            pid,
+            host_number,
+            ring_address=ring_address,
+        )
+        leases.begin(member, self._clocks.monotonic(), self._lease)
+        job.members[rank] = member
+        job.departed.pop(rank, None)
+        self._listener.event("rank-joined", job, f"{member}")
+        return member
+
+    def _add(self, job: Job) -> None:
+        self._by_incarnation[job.incarnation] = job
+        self._by_name[job.name] = job
+
+    def _forget_past(self) -> None:
+        past = [job for job in self._by_incarnation.values() if job.over and not job.reformable]
+        for job in past[: max(0, len(past) - PAST_JOBS)]:
+            del self._by_incarnation[job.incarnation]
+            if self._by_name.get(job.name) is job:
+                del self._by_name[job.name]
+
+    # -- Over a restart of the controller -----------------------------------------------
+
+    def worth_keeping(self) -> list[Job]:
+        """Return the jobs that somebody may still need, oldest first."""
+        needed = {job for job in self.all if not job.over or job.reformable}
+        for job in reversed(self.all):  # a successor is younger
+            # Its ranks may not have heard yet where they go on.
+            if job.successor is not None and self.of(job.successor.incarnation) in needed:
+                needed.add(job)
+        return [job for job in self.all if job in needed]
+
+    def restore(self, jobs: list[Job]) -> None:
+        """Take up the jobs of a former life of this controller, all with a full lease.
+
+        Raises ValueError where two of them hold the same.
+        """
+        for job in jobs:
+            if job.incarnation in self._by_incarnation:
+                raise ValueError(f"incarnation {job.incarnation} is there twice")
+            if job.configuring:
+                # Nobody knows how far that came, so it is done again.
+                job.configuring = False
+                job.replica_ids, job.groups = [], []
+            if not job.over:
+                self.holdings.claim(job)
+            else:
+                job.released = True
+            for member in job.members.values():
+                leases.begin(member, self._clocks.monotonic(), self._lease)
+            self._add(job)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens: what it takes to join or delete a job that has one, and the operator's, for any job.
+
+They are long random strings, or people would have to be kept from guessing them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from p4reduce_controller.jobs.job import Cause, Job, RefusedError
+from p4reduce_controller.values.token_hash import TokenHash
+
+SHORTEST, LONGEST = 16, 200  # characters
+OPERATOR_FILE = "operator.token"
+
+
+def new_token() -> str:
+    """Return a token that nobody can guess."""
+    return secrets.token_urlsafe(24)
+
+
+def hash_given(token: str) -> TokenHash | None:
+    """Return the hash of a new job's token; None where none was given. Raises RefusedError."""
+    if not token:
+        return None
+    if not (SHORTEST <= len(token) <= LONGEST and token.isascii() and token.isprintable()):
+        # Without the token itself: errors end up in logs.
+        raise RefusedError(
+            Cause.INVALID,
+            f"a token has {SHORTEST} to {LONGEST} printable ASCII characters; that one has "
+            f"{len(token)}, or others",
+        )
+    return TokenHash.of(token)
+
+
+def check_join(job: Job, token: str) -> None:
+    """Raise RefusedError unless `token` admits to `job`."""
+    if job.token is None:
+        if token:
+            # Somebody else may have made it, and would share the sums.
+            raise RefusedError(
+                Cause.WRONG_TOKEN,
+                f"job {job.name!r} was made without a token; a rank with one does not join it",
+            )
+    elif not job.token.matches(token):
+        raise _refusal(job, token, "joining")
+
+
+def check_delete(job: Job, token: str, operator: TokenHash) -> None:
+    """Raise RefusedError unless `token`, or its lack, allows to end `job`."""
+    if job.token is None or job.token.matches(token) or operator.matches(token):
+        return
+    raise _refusal(job, token, "deleting")
+
+
+def _refusal(job: Job, token: str, what: str) -> RefusedError:
+    why = "that is not the right one" if token else "none was given"
+    return RefusedError(Cause.WRONG_TOKEN, f"{what} job {job.name!r} takes a token, and {why}")
+
+
+def operator_token(directory: Path) -> TokenHash:
+    """Return the hash of the operator's token, making it in `directory` if there is none.
+
+    Controllers that share the directory share the token. Raises OSError, and ValueError if others
+    could have read it.
+    """
+    path = directory / OPERATOR_FILE
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = directory / f".{OPERATOR_FILE}.{os.getpid()}"
+    descriptor = os.open(beside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(new_token() + "\n")
+        with contextlib.suppress(FileExistsError):
+            os.link(beside, path)  # whole or not at all, and never over an older one
+    finally:
+        beside.unlink()
+    token = read_operator_token(directory)
+    if token is None:
+        raise ValueError(f"{path} is not readable by its owner alone, or empty; remove it")
+    return TokenHash.of(token)
+
+
+def read_operator_token(directory: Path) -> str | None:
+    """Return the operator's token, if it is there, ours to read and nobody else's."""
+    try:
+        with (directory / OPERATOR_FILE).open(encoding="ascii") as file:
+            status = os.fstat(file.fileno())
+            token = file.read(LONGEST + 1).strip()
+    except (OSError, ValueError):
+        return None
+    private = not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    return token if private and len(token) >= SHORTEST else None

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The control API (control.proto) on top of `Controller`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ANSWERED
+from p4reduce.control.control_pb2_grpc import ControlServicer
+
+from p4reduce_controller.controller import Controller, NotReadyInTimeError
+from p4reduce_controller.events import Event, TooManyError, TooSlowError
+from p4reduce_controller.fabric.fabric import RankCounts
+from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchError, SwitchUnreachableError
+from p4reduce_controller.fabric.schema import Row, SchemaError
+from p4reduce_controller.jobs import tokens
+from p4reduce_controller.jobs.job import SLOTS, Cause, Job, Member, MemberState, RefusedError
+from p4reduce_controller.service import limits
+from p4reduce_controller.values.mac_ip import format_ip, format_mac
+
+_Request = TypeVar("_Request")
+_Reply = TypeVar("_Reply")
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+_CODES = {
+    Cause.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
+    Cause.TAKEN: grpc.StatusCode.ALREADY_EXISTS,
+    Cause.EXHAUSTED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Cause.UNKNOWN: grpc.StatusCode.NOT_FOUND,
+    Cause.WRONG_NONCE: grpc.StatusCode.PERMISSION_DENIED,
+    Cause.WRONG_TOKEN: grpc.StatusCode.PERMISSION_DENIED,
+    Cause.WRONG_STATE: grpc.StatusCode.FAILED_PRECONDITION,
+    Cause.OUT: grpc.StatusCode.PERMISSION_DENIED,
+    Cause.SWITCH_REFUSED: grpc.StatusCode.ABORTED,
+    Cause.SWITCH_LOST: grpc.StatusCode.UNAVAILABLE,
+    Cause.RANK_LOST: grpc.StatusCode.ABORTED,
+    Cause.DELETED: grpc.StatusCode.ABORTED,
+    Cause.SHUTDOWN: grpc.StatusCode.UNAVAILABLE,
+    Cause.NO_INCARNATION: grpc.StatusCode.INTERNAL,
+    Cause.NOT_KEPT: grpc.StatusCode.INTERNAL,
+}
+
+_CAUSES = {
+    Cause.RANK_LOST: pb.CAUSE_RANK_LOST,
+    Cause.SWITCH_LOST: pb.CAUSE_SWITCH_LOST,
+    Cause.DELETED: pb.CAUSE_DELETED,
+    Cause.SHUTDOWN: pb.CAUSE_SHUTDOWN,
+    Cause.SWITCH_REFUSED: pb.CAUSE_REFUSED,
+    Cause.EXHAUSTED: pb.CAUSE_REFUSED,
+}
+
+
+def status_of(error: Exception) -> grpc.StatusCode | None:
+    """Return the status that an error is answered with; None for what is our own fault."""
+    if isinstance(error, RefusedError):
+        return _CODES[error.cause]
+    if isinstance(error, NotReadyInTimeError):
+        return grpc.StatusCode.DEADLINE_EXCEEDED
+    if isinstance(error, SchemaError):
+        return grpc.StatusCode.NOT_FOUND
+    if isinstance(error, TooSlowError | TooManyError):
+        return grpc.StatusCode.RESOURCE_EXHAUSTED
+    if isinstance(error, SwitchUnreachableError | NotPrimaryError):
+        return grpc.StatusCode.UNAVAILABLE
+    if isinstance(error, SwitchError):
+        return grpc.StatusCode.INTERNAL
+    return None
+
+
+def _answers(
+    method: Callable[[Service, _Request, _Context], Awaitable[_Reply]],
+) -> Callable[[Service, _Request, _Context], Awaitable[_Reply]]:
+    """Turn the errors that callers are to see into gRPC statuses."""
+
+    @functools.wraps(method)
+    async def answer(self: Service, request: _Request, context: _Context) -> _Reply:
+        try:
+            return await method(self, request, context)
+        except Exception as error:
+            code = status_of(error)
+            if code is None:
+                raise
+            await context.abort(code, str(error), ANSWERED)
+
+    return answer
+
+
+class Service(ControlServicer):
+    """Answers workers and operators."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._jobs = controller.jobs
+        self._peers = limits.PeerLimits()
+
+    # -- For workers -------------------------------------------------------------------
+
+    @_answers
+    async def Join(self, request: pb.JoinRequest, context: _Context) -> pb.JoinReply:  # noqa: N802
+        there = self._jobs.living(request.job)
+        token = None
+        if there is not None:
+            tokens.check_join(there, request.token)
+        else:
+            token = tokens.hash_given(request.token)
+        peer = limits.peer_host(context.peer())
+        self._peers.check(peer, new_job=there is None)
+        job, member = self._jobs.join(
+            request.job,
+            request.rank,
+            request.world_size,
+            request.slots,
+            request.host,
+            request.pid,
+            request.ring_address,
+            token,
+        )
+        self._peers.joined(peer, job, member)
+        try:
+            await self._controller.keep()
+        except RefusedError as error:
+            self._jobs.give_up(job, member, f"could not be told: {error}")
+            raise
+        return self._joined(job, member)
+
+    def _joined(self, job: Job, member: Member) -> pb.JoinReply:
+        mac, ip = self._jobs.holdings.suggested_addresses(job, member)
+        return pb.JoinReply(
+            incarnation=job.incarnation,
+            nonce=member.nonce,
+            switch_mac=self._controller.settings.switch_mac,
+            switch_ip=self._controller.settings.switch_ip,
+            suggested_mac=format_mac(mac),
+            suggested_ip=format_ip(ip),
+        )
+
+    @_answers
+    async def AwaitReady(  # noqa: N802
+        self, request: pb.AwaitReadyRequest, context: _Context
+    ) -> pb.Ready:
+        job, member = self._jobs.member(request.incarnation, request.rank, request.nonce)
+        limits.check_waits(member)
+        await self._controller.ready(job, member, request.timeout)
+        await self._controller.keep()
+        return pb.Ready(
+            world_size=job.world_size,
+            slot_count=len(job.slots),
+            lease=self._jobs.lease,
+            secret=job.secret,
+            ring_addresses=[job.members[rank].ring_address for rank in range(job.world_size)],
+        )
+
+    @_answers
+    async def Heartbeat(  # noqa: N802
+        self, request: pb.HeartbeatRequest, context: _Context
+    ) -> pb.HeartbeatReply:
+        job = self._jobs.heartbeat(
+            request.incarnation,
+            request.rank,
+            request.nonce,
+            completed=request.completed,
+            unanswered=request.unanswered,
+            heard=request.heard,
+        )
+        self._keep_statistics(job, request)
+        await self._controller.keep_if_possible()
+        return pb.HeartbeatReply(
+            state=_state(job),
+            left=job.ranks(MemberState.LEFT),
+            lost=job.ranks(MemberState.LOST),
+            reason=job.reason,
+            cause=_CAUSES[job.cause] if job.cause else pb.CAUSE_UNSPECIFIED,
+            completed_by_all=job.completed_by_all,
+        )
+
+    @_answers
+    async def Leave(self, request: pb.LeaveRequest, context: _Context) -> pb.LeaveReply:  # noqa: N802
+        job, _ = self._jobs.member(request.incarnation, request.rank, request.nonce)
+        self._keep_statistics(job, request)
+        self._jobs.leave(request.incarnation, request.rank, request.nonce)
+        await self._controller.keep_if_possible()
+        return pb.LeaveReply()
+
+    def _keep_statistics(self, job: Job, request: pb.HeartbeatRequest | pb.LeaveRequest) -> None:
+        if request.HasField("statistics"):
+            member = job.members[request.rank]
+            self._controller.worker_statistics[member] = request.statistics
+
+    @_answers
+    async def Reform(self, request: pb.ReformRequest, context: _Context) -> pb.ReformReply:  # noqa: N802
+        job, member = self._jobs.member(request.incarnation, request.rank, request.nonce)
+        limits.check_waits(member)
+        place = await self._controller.reform(
+            job,
+            member,
+            request.world_size,
+            request.completed,
+            request.ring_address,
+            request.intact,
+            request.timeout,
+        )
+        await self._controller.keep()
+        return pb.ReformReply(
+            joined=self._joined(place.job, place.member),
+            rank=place.member.rank,
+            world_size=place.job.world_size,
+            resume_from=place.resume_from,
+        )
+
+    # -- For operators: jobs -----------------------------------------------------------
+
+    @_answers
+    async def CreateJob(self, request: pb.CreateJobRequest, context: _Context) -> pb.Job:  # noqa: N802
+        token = tokens.hash_given(request.token)
+        job = self._jobs.create(request.name, request.world_size, request.slots, token)
+        await self._controller.keep()
+        return _job(job)
+
+    @_answers
+    async def GetJob(self, request: pb.GetJobRequest, context: _Context) -> pb.Job:  # noqa: N802
+        return _job(self._jobs.named(request.name))
+
+    @_answers
+    async def ListJobs(  # noqa: N802
+        self, request: pb.ListJobsRequest, context: _Context
+    ) -> pb.ListJobsReply:
+        return pb.ListJobsReply(jobs=[_job(job) for job in self._jobs.all])
+
+    @_answers
+    async def DeleteJob(self, request: pb.DeleteJobRequest, context: _Context) -> pb.Job:  # noqa: N802
+        tokens.check_delete(
+            self._jobs.named(request.name), request.token, self._controller.operator_token
+        )
+        job = self._jobs.delete(request.name)
+        await self._controller.keep_if_possible()
+        return _job(job)
+
+    @_answers
+    async def GetStatistics(  # noqa: N802
+        self, request: pb.GetStatisticsRequest, context: _Context
+    ) -> pb.Statistics:
+        job = self._jobs.named(request.job)
+        counts = await self._controller.statistics(job)
+        own = {
+            rank: self._controller.worker_statistics[member]
+            for rank, member in job.members.items()
+            if member in self._controller.worker_statistics
+        }
+        ranks = sorted(counts.keys() | own.keys())
+        return pb.Statistics(
+            job=_job(job), ranks=[_rank(rank, counts.get(rank), own.get(rank)) for rank in ranks]
+        )
+
+    async def WatchEvents(  # noqa: N802
+        self, request: pb.WatchEventsRequest, context: _Context
+    ) -> AsyncIterator[pb.Event]:
+        try:
+            with self._controller.events.watch(request.job, request.recent) as events:
+                async for event in events:
+                    yield _event(event)
+        except (TooSlowError, TooManyError) as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), ANSWERED)
+
+    # -- For operators: the switch -----------------------------------------------------
+
+    @_answers
+    async def GetSwitch(self, request: pb.GetSwitchRequest, context: _Context) -> pb.Switch:  # noqa: N802
+        status = self._controller.link
+        settings = self._controller.settings
+        return pb.Switch(
+            address=settings.switch,
+            device_id=settings.device_id,
+            election_id=str(settings.election_id),
+            primary=status.primary,
+            program=self._controller.program,
+            slots=SLOTS,
+            slots_free=self._jobs.slots_free,
+            mac=settings.switch_mac,
+            ip=settings.switch_ip,
+            ports=settings.ports,
+            connected_since=status.connected_since,
+            connected=not status.lost,
+            reason=status.lost,
+            hellos_refused=self._jobs.hellos_refused,
+            lease=settings.lease,
+        )
+
+    @_answers
+    async def GetCounters(  # noqa: N802
+        self, request: pb.GetCountersRequest, context: _Context
+    ) -> pb.Counters:
+        outcomes = await self._controller.outcomes()
+        return pb.Counters(
+            counts=[
+                pb.Count(name=outcome.label, frames=counts.frames, bytes=counts.bytes)
+                for outcome, counts in outcomes.items()
+            ]
+        )
+
+    @_answers
+    async def GetTable(self, request: pb.GetTableRequest, context: _Context) -> pb.Table:  # noqa: N802
+        names = await self._controller.tables()
+        if not request.name:
+            return pb.Table(names=names)
+        rows = await self._controller.table(request.name)
+        return pb.Table(names=names, entries=[_table_entry(row) for row in rows])
+
+
+# -- Messages --------------------------------------------------------------------------
+
+
+def _state(job: Job) -> pb.JobState.ValueType:
+    return pb.JobState.Value(job.state.name)
+
+
+def _job(job: Job) -> pb.Job:
+    return pb.Job(
+        name=job.name,
+        incarnation=job.incarnation,
+        state=_state(job),
+        world_size=job.world_size,
+        slot_base=job.slots.start,
+        slot_count=len(job.slots),
+        members=[_member(member) for _, member in sorted(job.members.items())],
+        created=job.created,
+        has_token=job.token is not None,
+        reason=job.reason,
+    )
+
+
+def _member(member: Member) -> pb.Member:
+    at = member.attachment
+    message = pb.Member(
+        rank=member.rank, state=member.state.value, host=member.host, pid=member.pid
+    )
+    if at is not None:
+        message.port, message.udp_port = at.port, at.udp_port
+        message.mac, message.ip = format_mac(at.mac), format_ip(at.ip)
+    return message
+
+
+def _rank(
+    rank: int, counts: RankCounts | None, own: pb.WorkerStatistics | None
+) -> pb.RankStatistics:
+    message = pb.RankStatistics(rank=rank, worker=own)
+    if counts is not None:
+        message.frames_up, message.bytes_up = counts.up.frames, counts.up.bytes
+        message.payload_up = counts.payload_up
+        message.empty_up = counts.up.frames - counts.payload_up
+        message.frames_down, message.bytes_down = counts.down.frames, counts.down.bytes
+    return message
+
+
+def _event(event: Event) -> pb.Event:
+    return pb.Event(
+        time=event.time,
+        job=event.job,
+        incarnation=event.incarnation,
+        kind=event.kind,
+        text=event.text,
+    )
+
+
+# How people write the values of a table; all others are plain numbers.
+_FORMATS: dict[str, Callable[[int], str]] = {
+    "mac": format_mac,
+    "dst_mac": format_mac,
+    "ip": format_ip,
+    "src_ip": format_ip,
+    "worker_bit": hex,
+    "all_workers": hex,
+}
+
+
+def _table_entry(row: Row) -> pb.TableEntry:
+    counts = row.counts
+    return pb.TableEntry(
+        match={name: _FORMATS.get(name, str)(value) for name, value in row.match.items()},
+        action=row.action,
+        params={name: _FORMATS.get(name, str)(value) for name, value in row.params.items()},
+        priority=row.priority,
+        counted=counts is not None,
+        frames=counts.frames if counts else 0,
+        bytes=counts.bytes if counts else 0,
+    )

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the control API takes from its clients at most.
+
+None of these is met by workers and operators of one switch; they keep a client that is broken or
+hostile from taking the controller's memory or all of its attention.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import defaultdict
+
+from p4reduce_controller.jobs.job import Cause, Job, JobState, Member, RefusedError
+
+MAX_REQUEST_BYTES = 64 << 10  # the largest real request has some hundred bytes
+MAX_CALLS = 4096  # at once; 64 jobs of 64 ranks may all wait
+MAX_CALLS_A_CONNECTION = 2048  # the ranks of one process share a connection
+MAX_WAITS_A_RANK = 8  # AwaitReady and Reform; a repeated one may overlap with its forerunner
+MAX_FORMING_JOBS_A_PEER = 64
+MAX_FORMING_RANKS_A_PEER = 2048
+
+SERVER_OPTIONS = (
+    # Two servers on one TCP port would share the calls between them; off, the second is refused.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+    ("grpc.max_concurrent_streams", MAX_CALLS_A_CONNECTION),
+    # Who connects and says nothing, and who is gone without having said so.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # gRPC's own is a minute, whatever keepalive_timeout
+    ("grpc.max_connection_idle_ms", 600_000),
+)
+
+
+class PeerLimits:
+    """How much each peer may have in the making. Jobs that run count no longer."""
+
+    def __init__(self) -> None:
+        self._joined: defaultdict[str, weakref.WeakKeyDictionary[Member, Job]] = defaultdict(
+            weakref.WeakKeyDictionary
+        )
+
+    def check(self, peer: str, *, new_job: bool) -> None:
+        """Raise RefusedError if the peer has as much in the making as one may."""
+        mine = self._joined.get(peer)
+        if mine is None:
+            return
+        for member, job in list(mine.items()):
+            if job.state is not JobState.FORMING or job.members.get(member.rank) is not member:
+                del mine[member]
+        if not mine:
+            del self._joined[peer]
+        if len(mine) >= MAX_FORMING_RANKS_A_PEER:
+            raise RefusedError(
+                Cause.EXHAUSTED,
+                f"{MAX_FORMING_RANKS_A_PEER} ranks of jobs that are still forming have joined "
+                "from there already; wait until a job runs, or delete one",
+            )
+        if new_job and len(set(mine.values())) >= MAX_FORMING_JOBS_A_PEER:
+            raise RefusedError(
+                Cause.EXHAUSTED,
+                f"{MAX_FORMING_JOBS_A_PEER} jobs with ranks from there are still forming; "
+                "wait until one runs, or delete one",
+            )
+
+    def joined(self, peer: str, job: Job, member: Member) -> None:
+        """Remember who joined from where."""
+        self._joined[peer][member] = job
+
+
+def peer_host(peer: str) -> str:
+    """Return what gRPC calls a peer without its port: all of a host's connections are one peer."""
+    kind, _, rest = peer.partition(":")
+    return f"{kind}:{rest.rpartition(':')[0]}" if kind in ("ipv4", "ipv6") else kind
+
+
+def check_waits(member: Member) -> None:
+    """Raise RefusedError if the rank waits often enough already."""
+    if member.waiting >= MAX_WAITS_A_RANK:
+        raise RefusedError(
+            Cause.EXHAUSTED, f"{MAX_WAITS_A_RANK} calls of {member} wait already; one is enough"
+        )

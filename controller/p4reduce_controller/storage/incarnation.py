@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Job incarnation ids: 32 bits on the wire, never handed out twice.
+
+A frame of an earlier life of a job must never pass for one of this life, so ids outlive the
+controller: the last one is in a file. Should that file be lost, the clock steps in: no id is
+below the eighths of a second since 2025, so that a new life starts above all ids of an earlier one
+unless that one had made more than eight jobs a second on average. The 32 bits last until 2042.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from p4reduce_controller.storage.durable import write_durably
+
+EPOCH = 1735689600  # 2025-01-01 00:00 UTC
+TICKS = 8  # a second
+LAST = 0xFFFFFFFF
+
+
+class Incarnations:
+    """Hands out ids, and writes each to `directory`/incarnation before it is used.
+
+    Several controllers on a host may share the directory. Raises OSError if it cannot be written,
+    and ValueError if something else is in the file.
+    """
+
+    def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory = directory
+        self._file = directory / "incarnation"
+        self._clock = clock
+        self._last()  # a broken file shows at start, not at the first job
+
+    def next(self) -> int:
+        """Return an id above all earlier ones. Blocks for a flush of the disk."""
+        with (self._directory / "incarnation.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            floor = max(1, int((self._clock() - EPOCH) * TICKS))
+            incarnation = max(self._last() + 1, floor)
+            if incarnation > LAST:
+                raise OverflowError(
+                    f"job incarnation ids are used up, or the clock is wrong: "
+                    f"the next would be {incarnation}"
+                )
+            write_durably(self._file, f"{incarnation}\n".encode())
+        return incarnation
+
+    def _last(self) -> int:
+        try:
+            text = self._file.read_text("ascii")
+        except FileNotFoundError:
+            return 0
+        if not text.strip().isdecimal():
+            raise ValueError(f"{self._file} should hold a number, not {text[:40]!r}")
+        return int(text)
+
+
+def default_state_directory() -> Path:
+    """`$XDG_STATE_HOME/p4reduce`, else ~/.local/state/p4reduce."""
+    state = os.environ.get("XDG_STATE_HOME")
+    return Path(state or Path.home() / ".local" / "state") / "p4reduce"

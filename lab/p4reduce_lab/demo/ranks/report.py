@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker of the demo tells the launcher, by files in the run's directory.
+
+Files, because they work the same in one network namespace or in many. Progress is one JSON object
+a line, appended; the report is written when the rank is through.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from p4reduce_lab.demo.training.sgd import Progress
+
+INTERVAL = 0.1  # seconds between two lines of progress
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A line of progress: where the rank's training is, and what it has sent so far."""
+
+    step: int
+    loss: float
+    accuracy: float | None
+    contributions: int
+    seconds: float
+
+
+class ProgressWriter:
+    """Appends a :class:`Sample` every INTERVAL seconds, and at the last step."""
+
+    def __init__(self, directory: Path, rank: int, steps: int) -> None:
+        self._file = progress_path(directory, rank).open("w", buffering=1)
+        self._steps = steps
+        self._start = time.monotonic()
+        self._next = 0.0
+
+    def due(self, progress: Progress) -> bool:
+        """Whether it is time for a line."""
+        return progress.step == self._steps or time.monotonic() >= self._next
+
+    def write(self, progress: Progress, contributions: int) -> None:
+        """Appends a line."""
+        now = time.monotonic()
+        self._next = now + INTERVAL
+        sample = Sample(
+            progress.step, progress.loss, progress.accuracy, contributions, now - self._start
+        )
+        self._file.write(json.dumps(asdict(sample)) + "\n")
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+class ProgressReader:
+    """Follows a rank's progress."""
+
+    def __init__(self, directory: Path, rank: int) -> None:
+        self._path = progress_path(directory, rank)
+        self._offset = 0
+        self.latest: Sample | None = None
+
+    def poll(self) -> Sample | None:
+        """The latest sample, None while there is none."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                new = file.read()
+        except FileNotFoundError:
+            return None
+        whole = new[: new.rfind(b"\n") + 1]  # the last line may be half written
+        self._offset += len(whole)
+        if whole:
+            self.latest = Sample(**json.loads(whole.splitlines()[-1]))
+        return self.latest
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a rank says of the training before, that its own is compared with.
+
+    Attributes:
+        weights: SHA-256 of its final weights.
+        accuracy: Test accuracy of those.
+        seconds: From its first step to the last.
+    """
+
+    weights: str
+    accuracy: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Link:
+    """What CAT's levels were weighed against, as measured.
+
+    Attributes:
+        bandwidth: Bits a second in each direction.
+        round_trip: Seconds.
+        frame_seconds: What a frame costs, full or not; 0 where bytes cost more than frames.
+    """
+
+    bandwidth: float
+    round_trip: float
+    frame_seconds: float
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something that the library warned of: when, on the monotonic clock, and the text."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """What a rank says at its end.
+
+    Attributes:
+        weights: SHA-256 of its final weights.
+        results: SHA-256 of all its all-reduces' results.
+        accuracy: Test accuracy of its final weights.
+        sent, retransmissions: Contribution frames sent, with repeated ones; repeated ones alone.
+        round_trip_us: Median round trip, microseconds.
+        seconds: From the first step to the last.
+        connected_seconds: With all that was all-reduced besides.
+        compared: None where there was one training only.
+        link: None where gradients were sent whole.
+        step_ends: Of each step, on the monotonic clock; empty without a fault.
+        notices: What was warned of.
+        recoveries: How often the switch was found again.
+        repeated: All-reduces run again for that.
+        resumed: The step at which fewer ranks went on, from 0; None if all stayed.
+    """
+
+    weights: str
+    results: str
+    accuracy: float
+    sent: int
+    retransmissions: int
+    round_trip_us: float
+    seconds: float
+    connected_seconds: float
+    compared: Compared | None = None
+    link: Link | None = None
+    step_ends: Sequence[float] = ()
+    notices: Sequence[Notice] = ()
+    recoveries: int = 0
+    repeated: int = 0
+    resumed: int | None = None
+
+    @property
+    def all_weights(self) -> tuple[str, ...]:
+        """Of all trainings: what must be the same on all ranks."""
+        return (self.weights, *([self.compared.weights] if self.compared else []))
+
+    def save(self, directory: Path, rank: int) -> None:
+        """Writes it as JSON."""
+        report_path(directory, rank).write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def load(cls, directory: Path, rank: int) -> RankReport:
+        """Reads what :meth:`save` wrote."""
+        values = json.loads(report_path(directory, rank).read_text())
+        for name, kind in (("compared", Compared), ("link", Link)):
+            if values[name] is not None:
+                values[name] = kind(**values[name])
+        values["notices"] = [Notice(**notice) for notice in values["notices"]]
+        return cls(**values)
+
+
+def progress_path(directory: Path, rank: int) -> Path:
+    """The file that a rank appends its progress to."""
+    return directory / f"progress-{rank}.jsonl"
+
+
+def report_path(directory: Path, rank: int) -> Path:
+    """The file of a rank's report."""
+    return directory / f"report-{rank}.json"

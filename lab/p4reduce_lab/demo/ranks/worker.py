@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of the demo: trains on its shards, gradients all-reduced through the switch."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import p4reduce
+from p4reduce.compression import CompressedAllreduce, compressor_by_name, measure_link
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlClient
+
+from p4reduce_lab.demo.config import (
+    COMPARED_STAGE,
+    CONFIG_FILE,
+    CURVE_FILE,
+    DATA_FILE,
+    KILL_WORKER,
+    TrainingConfig,
+)
+from p4reduce_lab.demo.ranks.compressed import CompressedAggregator, Course
+from p4reduce_lab.demo.ranks.record import Recorder
+from p4reduce_lab.demo.ranks.report import Compared, Link, Notice, ProgressWriter, RankReport
+from p4reduce_lab.demo.training.curve import Curve
+from p4reduce_lab.demo.training.data import Digits
+from p4reduce_lab.demo.training.model import Floats, Perceptron, tensor_sizes
+from p4reduce_lab.demo.training.sgd import Aggregator, FewerRanksError, Progress, Step, train
+
+ROUNDS = 4  # of measuring the link: how often each slot is used
+CONTROLLER_TIMEOUT = 30.0  # seconds
+
+
+class SwitchAggregator:
+    """Stands for one rank; the switch adds the others' parts.
+
+    Each layer's gradient is sent as soon as it is computed, so that the switch adds up the last
+    layer's while this rank computes the one before.
+
+    Args:
+        comm: At first.
+        recorder: Of this rank.
+        reform: What to do when a rank is lost: gives the communicator of those that are left.
+            None: that is an error.
+    """
+
+    def __init__(
+        self,
+        comm: p4reduce.Communicator,
+        recorder: Recorder,
+        reform: Callable[[p4reduce.WorkerLostError], p4reduce.Communicator] | None = None,
+    ) -> None:
+        self._comm = comm
+        self._recorder = recorder
+        self._reform = reform
+        self.resumed: int | None = None
+
+    def aggregate(self, step: Step, gradient: Floats) -> float:
+        """See :class:`~p4reduce_lab.demo.training.sgd.Aggregator`."""
+        try:
+            return self._sum(step, gradient)
+        except p4reduce.WorkerLostError as error:
+            if self._reform is None:
+                raise
+            self._comm = self._reform(error)
+            raise FewerRanksError(self._adopt) from error
+
+    def _adopt(self, done: int, state: Sequence[Floats]) -> int:
+        told = self._comm.broadcast(np.array([done], np.int32), root=0, name="steps done")
+        for index, array in enumerate(state):
+            self._comm.broadcast(array, root=0, name=f"state {index}", out=array)
+        self.resumed = int(told[0])
+        return self.resumed
+
+    def _sum(self, step: Step, gradient: Floats) -> float:
+        flying = []
+        start = 0
+        for name, tensor in step.backward(self._comm.rank, self._comm.size, gradient):
+            self._recorder.contribution(step.number, start, tensor)
+            handle = self._comm.allreduce_async(tensor, op=p4reduce.SUM, name=name, out=tensor)
+            flying.append((start, tensor, handle))
+            start += len(tensor)
+        for start, tensor, handle in flying:
+            handle.wait()
+            self._recorder.result(step.number, start, tensor)
+        return float(flying[0][1][0])
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """What came of one training.
+
+    Attributes:
+        model, curve: see :func:`~p4reduce_lab.demo.training.sgd.train`.
+        moved: Bytes of frames sent and received up to each step's end, where it is compared.
+        ends: When each step ended, on the monotonic clock.
+        seconds: From the first step to the last.
+    """
+
+    model: Perceptron
+    curve: Curve
+    moved: list[float]
+    ends: list[float]
+    seconds: float
+
+    @property
+    def weights(self) -> str:
+        """SHA-256 of the final weights."""
+        return hashlib.sha256(np.ascontiguousarray(self.model.parameters).data).hexdigest()
+
+    def compared(self) -> Compared:
+        """What is told of it if it is not the one that the run is about."""
+        return Compared(self.weights, self.curve.accuracies[-1], self.seconds)
+
+
+class _Notices(logging.Handler):
+    """Keeps what the library warns of, and leaves it in the log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.kept: list[Notice] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See :class:`logging.Handler`."""
+        self.add(record.getMessage())
+
+    def add(self, text: str) -> None:
+        """Keeps a text."""
+        self.kept.append(Notice(time.monotonic(), text))
+        print(text, file=sys.stderr)
+
+
+class _Rank:
+    """One rank's training, or its two: uncompressed and compressed over one communicator."""
+
+    def __init__(
+        self, config: TrainingConfig, directory: Path, digits: Digits, comm: p4reduce.Communicator
+    ) -> None:
+        self._config = config
+        self._directory = directory
+        self._digits = digits
+        self._comm = comm
+        self._rank = comm.rank  # for the names of files: it is another one when ranks are lost
+        self._sent_before = 0
+        self._notices = _Notices()
+        logging.getLogger("p4reduce").addHandler(self._notices)
+
+    def run(self) -> None:
+        """Trains, and leaves report, records and curves in the directory."""
+        start = time.monotonic()
+        recorder = self._recorder(self._directory)
+        whole: _Trained | None = None
+        link: Link | None = None
+        if self._config.compares:
+            apart = self._directory / COMPARED_STAGE
+            whole = self._train(apart, SwitchAggregator(self._comm, self._recorder(apart)))
+        if whole is not None and self._config.compresses:
+            trained, link = self._compress(recorder, whole)
+            resumed = None
+        else:
+            reform = self._reform if self._config.fault == KILL_WORKER else None
+            aggregator = SwitchAggregator(self._comm, recorder, reform)
+            trained = self._train(self._directory, aggregator)
+            resumed = aggregator.resumed
+        seconds = time.monotonic() - start
+        if self._rank == 0:
+            trained.curve.save(self._directory / CURVE_FILE)
+        stats = self._comm.stats
+        RankReport(
+            weights=trained.weights,
+            results=recorder.digest(since=resumed or 0),
+            accuracy=trained.curve.accuracies[-1],
+            sent=stats.frames_sent,
+            retransmissions=stats.retransmissions,
+            round_trip_us=1e6 * stats.round_trip_p50,
+            seconds=trained.seconds,
+            connected_seconds=seconds,
+            compared=None if whole is None else whole.compared(),
+            link=link,
+            step_ends=trained.ends if self._config.faulty else (),
+            notices=self._notices.kept,
+            recoveries=stats.recoveries,
+            repeated=stats.repeated,
+            resumed=resumed,
+        ).save(self._directory, self._rank)
+        self._comm.close()
+
+    def _reform(self, error: p4reduce.WorkerLostError) -> p4reduce.Communicator:
+        who = f"rank {self._rank} of job {self._comm.job!r}"
+        self._notices.add(f"{who}: {type(error).__name__}: {error}")
+        self._sent_before = self.sent  # the next communicator counts from nothing
+        self._comm = self._comm.reform()
+        self._notices.add(f"{who}: is rank {self._comm.rank} of {self._comm.size} now")
+        return self._comm
+
+    def _compress(self, recorder: Recorder, whole: _Trained) -> tuple[_Trained, Link]:
+        link = measure_link(self._comm, blocks=ROUNDS * self._comm.slots)
+        compressor = compressor_by_name(self._config.compression, self._comm.size, link)
+        course = Course()
+        reduce = CompressedAllreduce(self._comm, compressor)
+        trained = self._train(
+            self._directory, CompressedAggregator(self._comm, reduce, recorder, course)
+        )
+        course.moved, course.uncompressed_moved = trained.moved, whole.moved
+        course.save(self._directory, self._comm.rank)
+        return trained, Link(link.bandwidth, link.rtt, link.frame_seconds)
+
+    def _recorder(self, directory: Path) -> Recorder:
+        sizes = tensor_sizes(self._digits.train_images.shape[1], self._config.hidden)
+        return Recorder(directory, self._rank, self._config.steps, sum(sizes.values()))
+
+    def _train(self, directory: Path, aggregator: Aggregator) -> _Trained:
+        writer = ProgressWriter(directory, self._rank, self._config.steps)
+        before = self._moved()
+        moved: list[float] = []
+        ends: list[float] = []
+
+        def on_step(progress: Progress) -> None:
+            ends.append(time.monotonic())
+            if self._config.compresses:
+                moved.append(self._moved() - before)
+            if writer.due(progress):
+                writer.write(progress, self.sent)
+
+        start = time.monotonic()
+        model, curve = train(self._config, self._digits, aggregator, on_step)
+        seconds = time.monotonic() - start
+        writer.close()
+        return _Trained(model, curve, moved, ends, seconds)
+
+    @property
+    def sent(self) -> int:
+        """Contributions, with those of communicators before this one."""
+        return self._sent_before + self._comm.stats.frames_sent
+
+    def _moved(self) -> int:
+        stats = self._comm.stats
+        return stats.bytes_sent + stats.bytes_received
+
+
+def run_worker(directory: Path, rank: int | None = None, controller: str | None = None) -> None:
+    """Trains as one rank, and leaves its report and records in ``directory``.
+
+    Args:
+        directory: Holds the configuration and the data, written by the launcher.
+        rank: None: from the environment, as for :func:`p4reduce.init`.
+        controller: The controller's address; None: from the environment.
+    """
+    config = TrainingConfig.load(directory / CONFIG_FILE)
+    digits = Digits.load(directory / DATA_FILE)
+    # The launcher starts all processes at once, and on a busy machine any of them may be the first.
+    with ControlClient(controller) as control:
+        control.call(
+            control.stub.GetSwitch, pb.GetSwitchRequest(), timeout=CONTROLLER_TIMEOUT, wait=True
+        )
+    with p4reduce.init(rank=rank, world_size=config.workers, controller=controller) as comm:
+        _Rank(config, directory, digits, comm).run()

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The picture of a training: loss and test accuracy over the steps, beside the reference; with
+compression also what was sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from p4reduce_lab.demo.ranks.compressed import Course
+from p4reduce_lab.demo.training.curve import Curve
+
+INK = "#1f2933"
+FAINT = "#9aa5b1"
+GRID = "#e4e7eb"
+SWITCH_COLOUR = "#d1495b"
+REFERENCE_COLOUR = "#8fb8de"
+REFERENCE_LABEL = "reference: summed by numpy in one process"
+SWITCH_LABEL = "summed by the switch"
+
+
+COMPRESSED_LABEL = "compressed, summed by the switch"
+
+
+def plot(
+    path: Path,
+    switch: Curve,
+    reference: Curve,
+    course: Course | None = None,
+    *,
+    title: str,
+    caption: str,
+) -> None:
+    """Writes ``path`` (PNG). The reference lies under the switch's curve, broad and pale, so that
+    both can be seen where they are the same. With a course, what was sent is shown below."""
+    # Imported here: it takes a second, which only the launcher's end has.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    height, rows = (4.4, 1) if course is None else (7.6, 2)
+    figure = Figure(figsize=(10, height), dpi=144, layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(rows, 2, squeeze=False)
+    left, right = grid[0]
+    label = SWITCH_LABEL if course is None else COMPRESSED_LABEL
+
+    steps = range(1, len(switch.losses) + 1)
+    _curve(left, range(1, len(reference.losses) + 1), reference.losses, REFERENCE_LABEL, True)
+    _curve(left, steps, switch.losses, label, False)
+    left.set_yscale("log")
+    _style(left, "Training loss (cross-entropy)")
+
+    _curve(right, reference.accuracy_steps, _percent(reference), REFERENCE_LABEL, True)
+    _curve(right, switch.accuracy_steps, _percent(switch), label, False)
+    right.set_ylim(max(0, min(_percent(switch) + _percent(reference)) - 3), 101)
+    right.yaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
+    _style(right, "Accuracy on the test images")
+    # Drawn in this order for the sake of the overlap, but the switch is what it is about.
+    handles, labels = right.get_legend_handles_labels()
+    right.legend(
+        handles[::-1], labels[::-1], loc="lower right", frameon=False, labelcolor=INK, fontsize=9
+    )
+    right.annotate(
+        f"{100 * switch.accuracies[-1]:.1f} %",
+        (switch.accuracy_steps[-1], 100 * switch.accuracies[-1]),
+        xytext=(-2, -14),
+        textcoords="offset points",
+        ha="right",
+        color=SWITCH_COLOUR,
+        fontsize=10,
+        fontweight="bold",
+    )
+    if course is not None:
+        _levels(grid[1][0], course)
+        _bytes(grid[1][1], course)
+
+    figure.suptitle(title, x=0.012, ha="left", color=INK, fontsize=13, fontweight="bold")
+    figure.supxlabel(caption, x=0.012, ha="left", color=INK, fontsize=8.5)
+    figure.savefig(path)
+
+
+def _levels(axes: Any, course: Course) -> None:
+    """Blocks over the steps, against all there are."""
+    steps = range(1, len(course.blocks) + 1)
+    axes.axhline(course.total_blocks, color=REFERENCE_COLOUR, linewidth=6, alpha=0.8)
+    axes.plot(list(steps), course.blocks, color=SWITCH_COLOUR, linewidth=1.3)
+    axes.set_ylim(0, 1.15 * course.total_blocks)
+    axes.annotate(
+        f"all {course.total_blocks} blocks",
+        (len(course.blocks), course.total_blocks),
+        xytext=(-2, 6),
+        textcoords="offset points",
+        ha="right",
+        color=INK,
+        fontsize=9,
+    )
+    _style(axes, "Level: blocks that a rank sends in a step (mean of the ranks)")
+
+
+def _bytes(axes: Any, course: Course) -> None:
+    """Bytes so far, with and without compression."""
+    for counted, reference in ((course.uncompressed_moved, True), (course.moved, False)):
+        megabytes = [count / 1e6 for count in counted]
+        label = f"{'uncompressed' if reference else 'compressed'}: {megabytes[-1]:.1f} MB"
+        _curve(axes, range(1, len(megabytes) + 1), megabytes, label, reference)
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper left", frameon=False, labelcolor=INK, fontsize=9)
+    _style(axes, "Bytes moved so far by a rank, up and down (MB)")
+
+
+def _curve(axes: Any, x: Any, y: list[float], label: str, reference: bool) -> None:
+    style: dict[str, Any] = (
+        {"color": REFERENCE_COLOUR, "linewidth": 6, "alpha": 0.8}
+        if reference
+        else {"color": SWITCH_COLOUR, "linewidth": 1.3}
+    )
+    axes.plot(list(x), y, label=label, solid_capstyle="round", solid_joinstyle="round", **style)
+
+
+def _percent(curve: Curve) -> list[float]:
+    return [100 * accuracy for accuracy in curve.accuracies]
+
+
+def _style(axes: Any, title: str) -> None:
+    axes.set_title(title, loc="left", color=INK, fontsize=10.5)
+    axes.set_xlabel("optimiser step", color=INK, fontsize=9)
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=INK, labelsize=9, length=0)
+    axes.margins(x=0.01)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(FAINT)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads what the ranks of a run have left, and puts it together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from p4reduce.compression import compressor_by_name
+from p4reduce_controller.fabric.outcome import Outcome
+
+from p4reduce_lab.demo.config import (
+    COMPARED_STAGE,
+    CURVE_FILE,
+    REFERENCE_FILE,
+    TrainingConfig,
+)
+from p4reduce_lab.demo.faults import Incident
+from p4reduce_lab.demo.ranks.compressed import TENSOR, Course
+from p4reduce_lab.demo.ranks.record import Accuracy, measure, recorded_every
+from p4reduce_lab.demo.ranks.report import Compared, RankReport
+from p4reduce_lab.demo.training.curve import Curve
+from p4reduce_lab.demo.training.model import tensor_sizes
+from p4reduce_lab.demo.verdict.summary import Compression, Fault, Summary
+
+ADDED = (
+    Outcome.ROUND_OPENED,
+    Outcome.ROUND_JOINED,
+    Outcome.ROUND_COMPLETED,
+    Outcome.ROUND_COMPLETED_HALVES,
+)
+COMPLETED = (Outcome.ROUND_COMPLETED, Outcome.ROUND_COMPLETED_HALVES)
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a run has left.
+
+    Attributes:
+        config: Of the run.
+        parameters: Of the model.
+        reports: Of the ranks.
+        accuracy: Of all sums, in both trainings if there were two.
+        curve: Of the training that the run is about.
+        reference: Of the one summed by numpy.
+        course: What was sent in each step, the mean of the ranks; None without compression.
+        incident: What was killed; None without a fault.
+    """
+
+    config: TrainingConfig
+    parameters: int
+    reports: Sequence[RankReport]
+    accuracy: Accuracy
+    curve: Curve
+    reference: Curve
+    course: Course | None
+    incident: Incident | None
+
+    @classmethod
+    def load(
+        cls,
+        config: TrainingConfig,
+        directory: Path,
+        inputs: int,
+        incident: Incident | None = None,
+    ) -> Results:
+        """Reads it from the run's directory; the model has so many inputs."""
+        victim = None if incident is None else incident.victim
+        ranks = [rank for rank in range(config.workers) if rank != victim]
+        reports = [RankReport.load(directory, rank) for rank in ranks]
+        until = {}
+        if victim is not None and reports[0].resumed is not None:
+            until[victim] = -(-reports[0].resumed // recorded_every(config.steps))
+        sizes = tensor_sizes(inputs, config.hidden)
+        parameters = sum(sizes.values()) - sizes["loss"]
+        course, narrow = None, {}
+        before = Accuracy(0.0, 0.0, 0)
+        if config.compares:
+            before = measure(directory / COMPARED_STAGE, config.workers, list(sizes.values()))
+        if config.compresses:
+            course = Course.mean([Course.load(directory, rank) for rank in ranks])
+            sizes = {"loss": 1, TENSOR: parameters}
+            lane_bits = compressor_by_name(config.compression, config.workers).lane_bits
+            narrow = {1: f"int{lane_bits}"}
+        accuracy = measure(directory, config.workers, list(sizes.values()), narrow, until)
+        return cls(
+            config,
+            parameters,
+            reports,
+            before.joined(accuracy),
+            Curve.load(directory / CURVE_FILE),
+            Curve.load(directory / REFERENCE_FILE),
+            course,
+            incident,
+        )
+
+    def summary(self, switch: str, network: str, outcomes: Mapping[str, int]) -> Summary:
+        """The figures.
+
+        Args:
+            switch, network: As `Summary` has them.
+            outcomes: The switch's counters, by label, where not 0.
+        """
+        first, *_ = reports = self.reports
+        contributions = sum(outcomes.get(outcome.label, 0) for outcome in ADDED)
+        return Summary(
+            switch=switch,
+            network=network,
+            workers=self.config.workers,
+            steps=self.config.steps,
+            batch=self.config.batch,
+            parameters=self.parameters,
+            test_accuracy=first.accuracy,
+            reference_accuracy=self.reference.accuracies[-1],
+            final_loss=self.curve.losses[-1],
+            weights_sha256=first.weights,
+            identical_on_all_ranks=len({report.all_weights for report in reports}) == 1,
+            identical_results_on_all_ranks=len({report.results for report in reports}) == 1,
+            max_relative_error=self.accuracy.maximum,
+            error_of_bound=self.accuracy.of_bound,
+            compared_elements=self.accuracy.elements,
+            contributions=contributions,
+            results=sum(outcomes.get(outcome.label, 0) for outcome in COMPLETED),
+            retransmissions=sum(report.retransmissions for report in reports),
+            round_trip_us=sum(report.round_trip_us for report in reports) / len(reports),
+            contributions_per_second=contributions
+            / max(report.connected_seconds for report in reports),
+            training_seconds=max(report.seconds for report in reports),
+            seconds=0.0,  # known when all is done
+            outcomes=dict(outcomes),
+            compression=self._compression(),
+            fault=self._fault(),
+        )
+
+    @property
+    def compared(self) -> Compared | None:
+        """The training before, as rank 0 tells of it."""
+        return self.reports[0].compared
+
+    def _compression(self) -> Compression | None:
+        compared = self.compared
+        link = self.reports[0].link
+        if self.course is None or compared is None or link is None:
+            return None
+        course = self.course
+        levels = np.array(course.blocks)
+        alphas = [alpha for alpha in course.alphas if alpha is not None]
+        return Compression(
+            name=self.config.compression,
+            bandwidth=link.bandwidth,
+            round_trip=link.round_trip,
+            frame_seconds=link.frame_seconds,
+            bytes=round(course.moved[-1]),
+            uncompressed_bytes=round(course.uncompressed_moved[-1]),
+            level_minimum=float(levels.min()),
+            level_median=float(np.median(levels)),
+            level_maximum=float(levels.max()),
+            total_blocks=course.total_blocks,
+            alpha_mean=float(np.mean(alphas)) if alphas else None,
+            uncompressed_accuracy=compared.accuracy,
+            uncompressed_weights_sha256=compared.weights,
+            uncompressed_seconds=compared.seconds,
+        )
+
+    def _fault(self) -> Fault | None:
+        compared, incident = self.compared, self.incident
+        if incident is None or compared is None:
+            return None
+        # Until when a step has to have begun for the fault to have held it up.
+        until = incident.killed if incident.back is None else incident.back
+        pauses, usual = [], []
+        notices: dict[str, float] = {}
+        for report in self.reports:
+            ends = np.array(report.step_ends)
+            taken = np.diff(ends)
+            usual.append(float(np.median(taken)))
+            held_up = (ends[1:] > incident.killed) & (ends[:-1] <= until)
+            pauses.append(float(taken[held_up].max(initial=0.0)))
+            for notice in report.notices:
+                if notice.at >= incident.killed:
+                    notices.setdefault(notice.text, notice.at - incident.killed)
+        return Fault(
+            name=self.config.fault,
+            text=incident.text(),
+            step=incident.step,
+            away_seconds=None if incident.back is None else incident.back - incident.killed,
+            pause_seconds=max(pauses),
+            usual_seconds=float(np.median(usual)),
+            notices=dict(sorted(notices.items(), key=lambda item: item[1])),
+            recoveries=max(report.recoveries for report in self.reports),
+            repeated=max(report.repeated for report in self.reports),
+            undisturbed_weights_sha256=compared.weights,
+            undisturbed_accuracy=compared.accuracy,
+            survivors=len(self.reports),
+            resumed=self.reports[0].resumed,
+        )

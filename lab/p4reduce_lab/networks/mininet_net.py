@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A star of Mininet hosts around one switch, with plain veth pairs and no Open vSwitch.
+
+The switch's process runs beside this one, on the pairs' near ends (:attr:`MininetNetwork.ports`);
+each host is a network namespace with the far end as its ``eth0``. Workers are started inside by
+prefixing their command (:meth:`MininetNetwork.prefix`).
+
+Mininet comes from Debian's or Ubuntu's package, for the system's Python; being pure Python it
+works from a virtual environment too, once its folder is at the end of the path.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from ipaddress import IPv4Interface
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from p4reduce_lab.errors import LabError, UnavailableError
+from p4reduce_lab.networks.veth import VethError, prepare
+
+SYSTEM_PACKAGES = Path("/usr/lib/python3/dist-packages")
+SUBNET = "10.0.0"
+PREFIX_LENGTH = 24
+SWITCH_IP = f"{SUBNET}.254"
+HOST_INTERFACE = "eth0"
+MAX_HOSTS = 64
+MAX_BANDWIDTH = 1000.0  # Mbit/s; what Mininet's TCLink takes
+TOOLS = {"mnexec": "mininet", "ip": "iproute2", "ethtool": "ethtool"}
+
+
+def check_bandwidth(bandwidth: float | None) -> None:
+    """Refuse what no link can be limited to. Raises LabError."""
+    if bandwidth is not None and not 0 < bandwidth <= MAX_BANDWIDTH:
+        raise LabError(
+            f"a bandwidth of {bandwidth:g} Mbit/s; it must be above 0 and at most {MAX_BANDWIDTH:g}"
+        )
+
+
+def unavailable() -> str | None:
+    """Why there can be no Mininet network here, with what to do about it; None if there can."""
+    if os.geteuid() != 0:
+        return "Mininet needs root: run it with sudo"
+    missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
+    if missing:
+        return f"not installed: {', '.join(missing)} (apt-get install {' '.join(missing)})"
+    try:
+        _modules()
+    except ImportError as error:
+        return f"{error}: apt-get install mininet"
+    return None
+
+
+def _modules() -> dict[str, ModuleType]:
+    """Import what we use of Mininet, from where Debian's package puts it."""
+    if str(SYSTEM_PACKAGES) not in sys.path:
+        sys.path.append(str(SYSTEM_PACKAGES))
+    logger_class = logging.getLoggerClass()
+    import mininet.cli
+    import mininet.link
+    import mininet.log
+    import mininet.net
+    import mininet.node
+
+    # Mininet makes every logger of the process one of its own, with its own level.
+    logging.setLoggerClass(logger_class)
+    return {
+        "cli": mininet.cli,
+        "link": mininet.link,
+        "log": mininet.log,
+        "net": mininet.net,
+        "node": mininet.node,
+    }
+
+
+class MininetNetwork:
+    """``hosts`` hosts named h1, h2, … with the addresses 10.0.0.1, 10.0.0.2, …
+
+    Args:
+        hosts: How many, 1 to 64.
+        bandwidth: Of each link and in each direction, in Mbit/s; None for as fast as it goes.
+
+    Raises:
+        UnavailableError: Mininet cannot run here.
+        LabError: an argument is out of range, or the network cannot be made as asked.
+    """
+
+    def __init__(self, hosts: int, bandwidth: float | None = None) -> None:
+        if (reason := unavailable()) is not None:
+            raise UnavailableError(f"no Mininet network: {reason}")
+        if not 1 <= hosts <= MAX_HOSTS:
+            raise LabError(f"{hosts} hosts; Mininet networks here have 1 to {MAX_HOSTS}")
+        check_bandwidth(bandwidth)
+        self._hosts = hosts
+        self._bandwidth = bandwidth
+        self._mininet = _modules()
+        self._net: Any = None
+        self.ports: dict[int, str] = {}
+        """The switch's ports: number, from 1, and name of the interface in this namespace."""
+
+    def start(self) -> None:
+        """Make hosts and links."""
+        # Not its errors: tc's warnings are among them. What matters is looked at below.
+        self._mininet["log"].setLogLevel("critical")
+        link, node = self._mininet["link"], self._mininet["node"]
+        self._net = self._mininet["net"].Mininet(controller=None, build=False, autoSetMacs=True)
+        try:
+            # A Switch is what Mininet's own commands expect in the middle; what makes it one is
+            # the process that whoever uses this network starts on `ports`.
+            switch = self._net.addSwitch("s1", cls=_process_switch(node.Switch))
+            kind: dict[str, Any] = {"cls": link.Link}
+            if self._bandwidth is not None:
+                kind = {"cls": link.TCLink, "bw": self._bandwidth}
+            for number in range(1, self._hosts + 1):
+                host = self._net.addHost(
+                    f"h{number}",
+                    ip=f"{SUBNET}.{number}/{PREFIX_LENGTH}",
+                    mac=f"02:00:00:00:01:{number:02x}",
+                )
+                # Named by this process, so that several networks can be up at once.
+                near_end = f"p4r{os.getpid()}-{number}"
+                self._net.addLink(
+                    host, switch, intfName1=HOST_INTERFACE, intfName2=near_end, **kind
+                )
+                self.ports[number] = near_end
+            self._net.build()
+            for number, near_end in self.ports.items():
+                host = self._net.get(f"h{number}")
+                prepare(near_end)
+                prepare(HOST_INTERFACE, prefix=self._prefix_of(host))
+            self._check_bandwidth()
+        except VethError as error:
+            self.stop()
+            raise LabError(f"the network cannot be made: {error}") from error
+        except BaseException:
+            self.stop()
+            raise
+
+    def prefix(self, rank: int) -> list[str]:
+        """What to put before a command so that it runs on the host of this rank, h(rank+1)."""
+        return self._prefix_of(self._net.get(f"h{rank + 1}"))
+
+    def address(self, rank: int) -> IPv4Interface:
+        """The address of the host of this rank."""
+        return IPv4Interface(f"{SUBNET}.{rank + 1}/{PREFIX_LENGTH}")
+
+    def prompt(self) -> None:
+        """Mininet's own prompt, until the user leaves it."""
+        self._mininet["log"].setLogLevel("info")  # what the prompt prints, it logs
+        self._mininet["cli"].CLI(self._net)
+
+    def stop(self) -> None:
+        """Take the network down. What still runs on the hosts ends with their namespaces."""
+        if self._net is None:
+            return
+        net, self._net = self._net, None
+        self.ports = {}
+        net.stop()
+
+    def __enter__(self) -> MininetNetwork:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @staticmethod
+    def _prefix_of(host: Any) -> list[str]:
+        return ["mnexec", "-a", str(host.pid)]
+
+    def _check_bandwidth(self) -> None:
+        """See that the limit is there: where the kernel lacks htb, Mininet carries on without."""
+        if self._bandwidth is None:
+            return
+        for near_end in self.ports.values():
+            shown = _run(["tc", "qdisc", "show", "dev", near_end])
+            if "htb" not in shown:
+                raise LabError(
+                    f"the bandwidth of {near_end} could not be limited to {self._bandwidth:g} "
+                    f"Mbit/s (this kernel may lack the htb scheduler); tc says: {shown.strip()}"
+                )
+
+
+def _process_switch(base: type[Any]) -> type[Any]:
+    """Mininet's Switch, whose process somebody else starts and ends."""
+
+    class ProcessSwitch(base):  # type: ignore[misc]
+        def start(self, _controllers: object) -> None:
+            """Nothing: see `MininetNetwork.ports`."""
+
+    return ProcessSwitch
+
+
+def _run(command: list[str]) -> str:
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise LabError(f"`{' '.join(command)}` failed: {answer.stderr.strip()}")
+    return answer.stdout

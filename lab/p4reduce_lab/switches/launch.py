@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the two switches have in common for whoever starts one.
+
+    with EmbeddedSwitch(directory, ports=4) as switch:
+        ...  # switch.grpc_address for a controller, switch.interface for workers
+
+or, where several processes are watched together::
+
+    switch = EmbeddedSwitch(directory, ports=4)
+    switch.start(processes, log)
+    ...
+    switch.wait_ready()
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.processes.children import GRACE, POLL, Child, ChildFailedError, Processes
+
+CPU_PORT = 255  # p4src/include/constants.p4
+DEVICE_ID = 1
+READY_TIMEOUT = 20.0  # seconds
+
+_MAX_SOCKET_PATH_BYTES = 107  # sun_path, less the final zero
+
+
+class SwitchLauncher(ABC):
+    """A switch process with its own directory. It has no pipeline yet: that is the controller's.
+
+    Args:
+        directory: for the sockets, the log and the captures; must exist, must be the switch's
+            alone, and its path must be short (a Unix socket's has at most 107 bytes).
+        pcap: write each port's frames to the directory as well.
+    """
+
+    name: str
+    """As `make run SWITCH=…` has it."""
+
+    slots: int
+    """How many a job should have in flight, if nobody says otherwise."""
+
+    def __init__(self, directory: Path, *, pcap: bool = False) -> None:
+        self.directory = directory
+        self.log = directory / "switch.log"
+        self._pcap = pcap
+        self._socket = directory / "switch.sock"
+        if len(str(self._socket).encode()) > _MAX_SOCKET_PATH_BYTES:
+            raise LabError(
+                f"{self._socket} is too long for a socket: at most {_MAX_SOCKET_PATH_BYTES} bytes"
+            )
+        self._child: Child | None = None
+        self._processes: Processes | None = None
+
+    @property
+    @abstractmethod
+    def ports(self) -> Mapping[int, str]:
+        """The port numbers, and what each is on the switch's side: an interface, or unix:PATH."""
+
+    @property
+    @abstractmethod
+    def interface(self) -> str:
+        """What P4REDUCE_INTERFACE has to be for workers on this machine, with {port} in it;
+        empty where the caller made the ports."""
+
+    @property
+    def grpc_address(self) -> str:
+        """Where P4Runtime is served. A socket in the file system, so that every network
+        namespace reaches it and no port number has to be found that is still free later."""
+        return f"unix:{self._socket}"
+
+    @property
+    def address(self) -> str:
+        """The same as `grpc_address`."""
+        return self.grpc_address
+
+    @property
+    def pid(self) -> int | None:
+        """The switch's process, where it was started."""
+        return None if self._child is None else self._child.process.pid
+
+    def start(self, processes: Processes, log: Path | None = None) -> None:
+        """Start the process, watched over by `processes`, without waiting for it.
+
+        The process dies with this one, however this one ends (see p4reduce_lab.processes.tether).
+
+        Raises:
+            UnavailableError: something that it needs is not installed.
+        """
+        if log is not None:
+            self.log = log
+        self._processes = processes
+        self._child = processes.start(f"switch ({self.name})", self._command(), log=self.log)
+
+    def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
+        """Wait until P4Runtime is served.
+
+        Raises:
+            ChildFailedError: the process ended; has the end of its log.
+            LabError: the time (in seconds) is up.
+        """
+        deadline = time.monotonic() + timeout
+        while not self._is_ready():
+            self.check()
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"the {self.name} switch did not serve {self.grpc_address} within "
+                    f"{timeout:g} s; its log is {self.log}"
+                )
+            time.sleep(POLL)
+        self.check()
+
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._child is not None and self._child.returncode is None
+
+    def check(self) -> None:
+        """Raise ChildFailedError, with the end of the log, if the process does not run."""
+        if self._child is None:
+            raise LabError(f"the {self.name} switch was not started")
+        if not self.alive():
+            raise ChildFailedError([self._child])
+
+    def stop(self) -> None:
+        """End the process, by SIGTERM and if that does not do by SIGKILL, and no other one."""
+        if self._child is None or self._processes is None:
+            return
+        self._child.end(GRACE)
+        if self._child in self._processes.children:
+            self._processes.children.remove(self._child)
+        self._child = None
+        self._socket.unlink(missing_ok=True)
+
+    def kill(self) -> None:
+        """End the process by SIGKILL, as a crash would; its ports stay for the next `start`."""
+        self.check()
+        assert self._child is not None
+        assert self._processes is not None
+        self._processes.kill(self._child)
+        self._child = None
+        self._socket.unlink(missing_ok=True)
+
+    @abstractmethod
+    def _command(self) -> list[str]: ...
+
+    @abstractmethod
+    def _is_ready(self) -> bool: ...
+
+    def __enter__(self) -> SwitchLauncher:
+        try:
+            self.start(Processes())
+            self.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "loop/loop.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "loop/loop_impl.h"
+#include "loop/packet_in.h"
+
+enum {
+    PORTS = 512, /* 9 bits in v1model */
+    EVENTS = 64, /* of one turn */
+    NS_PER_MS = 1000000,
+};
+
+/* What an epoll event belongs to, in the upper half of its data; the lower half says which. */
+enum { OF_WAKE_FD, OF_PORT, OF_PYTHON };
+
+struct p4r_loop {
+    int epoll_fd, wake_fd;
+    uint32_t cpu_port;
+    uint32_t reasons; /* to come back to Python, of this turn */
+    p4r_process process;
+    p4r_events events;
+    struct p4r_program *program;
+    p4r_frames_callback callback;
+    uint64_t now_ns; /* of this batch */
+    struct p4r_port *dirty;
+    struct p4r_packet_ins packet_ins;
+    struct p4r_loop_stats stats;
+    int ready_count;
+    struct epoll_event ready[EVENTS]; /* for Python */
+    struct p4r_port *ports[PORTS];
+    struct p4r_messages messages;
+};
+
+/* -- A frame's way -------------------------------------------------------------------------------*/
+
+static void emit(void *context, uint32_t port_number, const uint8_t *frame, uint32_t length)
+{
+    struct p4r_loop *loop = context;
+    struct p4r_port *port = port_number < PORTS ? loop->ports[port_number] : NULL;
+    if (port != NULL) {
+        p4r_port_enqueue(port, frame, length);
+    } else if (port_number == loop->cpu_port) {
+        if (p4r_packet_in_push(&loop->packet_ins, frame, length) != 0)
+            loop->stats.packet_ins_lost++;
+        loop->reasons |= P4R_LOOP_PACKET_IN;
+    } else {
+        loop->stats.no_such_port++;
+    }
+}
+
+static void process(struct p4r_loop *loop, uint32_t port, const struct p4r_frame *frames, int count)
+{
+    if (loop->process != NULL) {
+        loop->now_ns = p4r_now_ns();
+        for (int i = 0; i < count; i++)
+            loop->process(loop->program, port, frames[i].bytes, frames[i].length, loop->now_ns,
+                          emit, loop);
+    } else if (loop->callback != NULL) {
+        loop->callback(port, frames, count);
+    } else {
+        loop->stats.no_pipeline += (uint64_t)count;
+    }
+}
+
+/* First what waits to leave, then what came: so no wake-up of a link is lost. */
+static void serve(struct p4r_loop *loop, struct p4r_port *port)
+{
+    struct p4r_frame frames[P4R_BATCH];
+    if (port->blocked)
+        p4r_port_flush(port);
+    if (port->fd < 0)
+        return;
+    const int count = p4r_port_receive(port, &loop->messages, frames);
+    if (count > 0)
+        process(loop, port->number, frames, count);
+    p4r_port_watch(port);
+}
+
+void p4r_loop_hear_out(struct p4r_loop *loop, struct p4r_port *port)
+{
+    while (p4r_port_has_hung_up(port))
+        serve(loop, port);
+    p4r_loop_flush(loop);
+}
+
+/* -- The loop ------------------------------------------------------------------------------------*/
+
+void p4r_loop_flush(struct p4r_loop *loop)
+{
+    while (loop->dirty != NULL) {
+        struct p4r_port *port = loop->dirty;
+        loop->dirty = port->next_dirty;
+        port->is_dirty = 0;
+        if (!port->blocked)
+            p4r_port_flush(port);
+        p4r_port_watch(port);
+    }
+}
+
+static int wait_ms(uint64_t deadline_ns)
+{
+    const uint64_t now = p4r_now_ns();
+    const uint64_t ms = now < deadline_ns ? (deadline_ns - now + NS_PER_MS - 1) / NS_PER_MS : 0;
+    return ms < 3600000 ? (int)ms : 3600000;
+}
+
+/* One batch of every port that has frames; so nobody starves. */
+static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
+{
+    struct epoll_event events[EVENTS];
+    const int count = epoll_wait(loop->epoll_fd, events, EVENTS, wait_ms(deadline_ns));
+    for (int i = 0; i < count; i++) {
+        const uint32_t which = (uint32_t)events[i].data.u64;
+        uint64_t wakes;
+        switch (events[i].data.u64 >> 32) {
+        case OF_WAKE_FD:
+            if (read(loop->wake_fd, &wakes, sizeof wakes) == sizeof wakes)
+                loop->reasons |= P4R_LOOP_WOKEN;
+            break;
+        case OF_PORT:
+            serve(loop, loop->ports[which]);
+            break;
+        default:
+            loop->ready[loop->ready_count++] = events[i];
+            loop->reasons |= P4R_LOOP_DESCRIPTOR;
+        }
+    }
+    p4r_loop_flush(loop);
+    return count;
+}
+
+uint32_t p4r_loop_run(struct p4r_loop *loop, uint64_t deadline_ns)
+{
+    uint32_t reasons = loop->reasons; /* left by what Python called in between */
+    loop->ready_count = 0;
+    while (reasons == 0) {
+        const int count = turn(loop, deadline_ns);
+        if (count < 0 && errno != EINTR)
+            loop->reasons |= P4R_LOOP_ERROR;
+        if (loop->program != NULL && loop->events(loop->program) != 0)
+            loop->reasons |= P4R_LOOP_PROGRAM;
+        if (p4r_now_ns() >= deadline_ns)
+            loop->reasons |= P4R_LOOP_DEADLINE;
+        reasons = loop->reasons;
+    }
+    loop->reasons = 0;
+    return reasons;
+}
+
+/* -- What Python asks for ------------------------------------------------------------------------*/
+
+void p4r_loop_inject(struct p4r_loop *loop, uint32_t port, const uint8_t *bytes, uint32_t length)
+{
+    const struct p4r_frame frame = {.bytes = bytes, .length = length};
+    process(loop, port, &frame, 1);
+}
+
+void p4r_loop_emit(struct p4r_loop *loop, uint32_t port, const uint8_t *frame, uint32_t length)
+{
+    emit(loop, port, frame, length);
+}
+
+void p4r_loop_flush_captures(struct p4r_loop *loop)
+{
+    for (int i = 0; i < PORTS; i++)
+        if (loop->ports[i] != NULL && loop->ports[i]->capture != NULL)
+            p4r_capture_flush(loop->ports[i]->capture);
+}
+
+void p4r_loop_set_program(struct p4r_loop *loop, p4r_process process, p4r_events events,
+                          struct p4r_program *program)
+{
+    loop->process = process;
+    loop->events = events;
+    loop->program = program;
+    loop->callback = NULL;
+}
+
+void p4r_loop_set_callback(struct p4r_loop *loop, p4r_frames_callback callback)
+{
+    loop->process = NULL;
+    loop->program = NULL;
+    loop->callback = callback;
+}
+
+int p4r_loop_next_ready(struct p4r_loop *loop, int *fd, uint32_t *events)
+{
+    if (loop->ready_count == 0)
+        return 0;
+    const struct epoll_event *ready = &loop->ready[--loop->ready_count];
+    *fd = (int)(uint32_t)ready->data.u64;
+    *events = ready->events;
+    return 1;
+}
+
+int64_t p4r_loop_next_packet_in(struct p4r_loop *loop, const uint8_t **bytes)
+{
+    return p4r_packet_in_next(&loop->packet_ins, bytes);
+}
+
+int p4r_port_take_news(struct p4r_port *port, int *error)
+{
+    const enum p4r_port_news news = port->news;
+    *error = port->news_errno;
+    port->news = P4R_NEWS_NONE;
+    return (int)news;
+}
+
+struct p4r_port_stats *p4r_port_stats(struct p4r_port *port)
+{
+    return &port->stats;
+}
+
+struct p4r_loop_stats *p4r_loop_stats(struct p4r_loop *loop)
+{
+    return &loop->stats;
+}
+
+/* -- What ports ask for --------------------------------------------------------------------------*/
+
+static int watch(struct p4r_loop *loop, int operation, int fd, uint32_t events, uint32_t of,
+                 uint32_t which)
+{
+    struct epoll_event event = {.events = events, .data.u64 = (uint64_t)of << 32 | which};
+    return epoll_ctl(loop->epoll_fd, operation, fd, &event) == 0 ? 0 : -errno;
+}
+
+int p4r_loop_watch(struct p4r_loop *loop, int operation, int fd, uint32_t events)
+{
+    return watch(loop, operation, fd, events, OF_PYTHON, (uint32_t)fd);
+}
+
+int p4r_loop_watch_port(struct p4r_loop *loop, struct p4r_port *port, int operation,
+                        uint32_t events)
+{
+    return watch(loop, operation, port->fd, events, OF_PORT, port->number);
+}
+
+void p4r_loop_mark_dirty(struct p4r_loop *loop, struct p4r_port *port)
+{
+    port->is_dirty = 1;
+    port->next_dirty = loop->dirty;
+    loop->dirty = port;
+}
+
+void p4r_loop_has_news(struct p4r_loop *loop)
+{
+    loop->reasons |= P4R_LOOP_NEWS;
+}
+
+/* -- Its life ------------------------------------------------------------------------------------*/
+
+struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port)
+{
+    struct p4r_loop *loop = calloc(1, sizeof *loop);
+    if (loop == NULL)
+        return NULL;
+    loop->wake_fd = wake_fd;
+    loop->cpu_port = cpu_port;
+    loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (loop->epoll_fd < 0 || p4r_messages_init(&loop->messages) != 0 ||
+        watch(loop, EPOLL_CTL_ADD, wake_fd, EPOLLIN, OF_WAKE_FD, 0) != 0) {
+        p4r_loop_free(loop);
+        return NULL;
+    }
+    return loop;
+}
+
+void p4r_loop_free(struct p4r_loop *loop)
+{
+    for (int i = 0; i < PORTS; i++)
+        if (loop->ports[i] != NULL)
+            p4r_port_free(loop->ports[i]);
+    p4r_messages_free(&loop->messages);
+    p4r_packet_ins_free(&loop->packet_ins);
+    if (loop->epoll_fd >= 0)
+        close(loop->epoll_fd);
+    free(loop);
+}
+
+static struct p4r_port *add(struct p4r_loop *loop, struct p4r_port *port, int capture_fd)
+{
+    struct p4r_capture *capture =
+        capture_fd >= 0 ? p4r_capture_new(capture_fd, P4R_MAX_FRAME_BYTES) : NULL;
+    if (port == NULL || (capture_fd >= 0 && capture == NULL)) {
+        p4r_capture_free(capture);
+        if (port != NULL)
+            p4r_port_free(port);
+        return NULL;
+    }
+    port->capture = capture;
+    loop->ports[port->number] = port;
+    return port;
+}
+
+struct p4r_port *p4r_loop_add_unix_port(struct p4r_loop *loop, uint32_t number, int capture_fd)
+{
+    return add(loop, p4r_port_new(loop, &p4r_unix_port, number, P4R_MAX_FRAME_BYTES), capture_fd);
+}
+
+struct p4r_port *p4r_loop_add_packet_port(struct p4r_loop *loop, uint32_t number,
+                                          uint32_t max_bytes, int capture_fd)
+{
+    return add(loop, p4r_port_new(loop, &p4r_packet_port, number, max_bytes), capture_fd);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "loop/port.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+#include "loop/loop_impl.h"
+
+struct p4r_port *p4r_port_new(struct p4r_loop *loop, const struct p4r_port_kind *kind,
+                              uint32_t number, uint32_t max_bytes)
+{
+    struct p4r_port *port = calloc(1, sizeof *port);
+    if (port == NULL || p4r_queue_init(&port->queue) != 0) {
+        free(port);
+        return NULL;
+    }
+    port->loop = loop;
+    port->kind = kind;
+    port->number = number;
+    port->max_bytes = max_bytes < P4R_MAX_FRAME_BYTES ? max_bytes : P4R_MAX_FRAME_BYTES;
+    port->fd = -1;
+    return port;
+}
+
+void p4r_port_free(struct p4r_port *port)
+{
+    p4r_queue_free(&port->queue);
+    p4r_capture_free(port->capture);
+    free(port);
+}
+
+int p4r_port_attach(struct p4r_port *port, int fd)
+{
+    int error = port->kind->attach(port, fd);
+    if (error != 0)
+        return error;
+    port->watched = port->kind->events(port, 0);
+    port->blocked = 0;
+    error = p4r_loop_watch_port(port->loop, port, EPOLL_CTL_ADD, port->watched);
+    if (error != 0) {
+        port->kind->detach(port);
+        port->fd = -1;
+    }
+    return error;
+}
+
+static void drop_queue(struct p4r_port *port)
+{
+    port->stats.tx_down += port->queue.count;
+    p4r_queue_pop(&port->queue, port->queue.count);
+}
+
+void p4r_port_detach(struct p4r_port *port)
+{
+    if (port->fd < 0)
+        return;
+    drop_queue(port);
+    p4r_loop_watch_port(port->loop, port, EPOLL_CTL_DEL, 0);
+    port->kind->detach(port);
+    port->fd = -1;
+}
+
+void p4r_port_watch(struct p4r_port *port)
+{
+    if (port->fd < 0)
+        return;
+    const uint32_t events = port->kind->events(port, port->blocked);
+    if (events != port->watched)
+        p4r_loop_watch_port(port->loop, port, EPOLL_CTL_MOD, events);
+    port->watched = events;
+}
+
+int p4r_port_has_hung_up(const struct p4r_port *port)
+{
+    struct pollfd now = {.fd = port->fd, .events = POLLRDHUP};
+    return port->fd >= 0 && poll(&now, 1, 0) == 1 &&
+           (now.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
+}
+
+static void tell(struct p4r_port *port, enum p4r_port_news news, int error)
+{
+    port->news = news;
+    port->news_errno = error;
+    p4r_loop_has_news(port->loop);
+}
+
+static void fail(struct p4r_port *port, int error)
+{
+    if (port->kind->ends_by_error) {
+        p4r_port_detach(port);
+        tell(port, P4R_NEWS_DOWN, error);
+    } else {
+        drop_queue(port);
+        port->blocked = 0;
+    }
+}
+
+/* Keeps the frames of allowed length, in place. */
+static int sort_out(struct p4r_port *port, struct p4r_frame *frames, int count)
+{
+    struct p4r_port_stats *stats = &port->stats;
+    int kept = 0;
+    for (int i = 0; i < count; i++) {
+        const struct p4r_frame frame = frames[i];
+        if (frame.length < P4R_MIN_FRAME_BYTES) {
+            stats->rx_too_short++;
+        } else if (frame.length > P4R_MAX_FRAME_BYTES) {
+            stats->rx_too_long++;
+        } else {
+            stats->rx_frames++;
+            stats->rx_bytes += frame.length;
+            frames[kept++] = frame;
+        }
+    }
+    return kept;
+}
+
+int p4r_port_receive(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames)
+{
+    int count = port->kind->receive(port, messages, frames);
+    if (count < 0) {
+        if (port->kind->ends_by_error)
+            fail(port, -count);
+        else
+            tell(port, P4R_NEWS_ERROR, -count);
+        return 0;
+    }
+    count = sort_out(port, frames, count);
+    if (port->capture != NULL)
+        for (int i = 0; i < count; i++)
+            p4r_capture_write(port->capture, frames[i].bytes, frames[i].length);
+    return count;
+}
+
+void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t length)
+{
+    if (port->capture != NULL)
+        p4r_capture_write(port->capture, bytes, length);
+    if (port->fd < 0) {
+        port->stats.tx_down++;
+        return;
+    }
+    if (length > port->max_bytes) {
+        port->stats.tx_too_long++;
+        return;
+    }
+    if (p4r_queue_push(&port->queue, bytes, length) != 0) {
+        port->stats.tx_queue_full++;
+        return;
+    }
+    if (port->blocked)
+        return; /* epoll will tell */
+    if (port->queue.count >= P4R_BATCH)
+        p4r_port_flush(port);
+    else if (!port->is_dirty)
+        p4r_loop_mark_dirty(port->loop, port);
+}
+
+static int is_full(int error)
+{
+    return error == 0 || error == EAGAIN || error == ENOBUFS || error == ENOMEM;
+}
+
+void p4r_port_flush(struct p4r_port *port)
+{
+    struct p4r_frame frames[P4R_BATCH];
+    while (port->fd >= 0 && port->queue.count > 0) {
+        const int count = p4r_queue_peek(&port->queue, frames, P4R_BATCH);
+        const int sent = port->kind->send(port, frames, count);
+        if (sent > 0) {
+            port->stats.tx_frames += (uint64_t)sent;
+            port->stats.tx_bytes += p4r_queue_pop(&port->queue, (uint32_t)sent);
+        } else if (is_full(-sent)) {
+            port->blocked = 1;
+            return;
+        } else if (sent == -EMSGSIZE || sent == -EINVAL) {
+            port->stats.tx_too_long++;
+            p4r_queue_pop(&port->queue, 1);
+        } else if (sent == -EINTR) {
+            continue;
+        } else {
+            fail(port, -sent); /* an interface's trouble is told when a receive hears of it */
+        }
+    }
+    port->blocked = 0;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A port of the switch: what all kinds share, and what each kind does in its own way.
+ *
+ * Python opens and closes sockets and hands their descriptors over; here frames go through them. A
+ * port that has news for Python (its peer has left, a read has failed) keeps it until it is asked.
+ */
+#ifndef P4R_LOOP_PORT_H
+#define P4R_LOOP_PORT_H
+
+#include <stdint.h>
+
+#include "loop/messages.h"
+#include "loop/capture.h"
+#include "loop/queue.h"
+#include "loop/stats.h"
+
+struct p4r_port;
+
+struct p4r_port_kind {
+    /* Begins to use a descriptor, or ends it. attach returns 0 or minus an errno. */
+    int (*attach)(struct p4r_port *port, int fd);
+    void (*detach)(struct p4r_port *port);
+    /* Up to P4R_BATCH frames, which stay until the next receive of any port. Returns how many, or
+     * minus an errno; -EPIPE: the peer has left, and nothing else will come. */
+    int (*receive)(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames);
+    /* Sends the first frames. Returns how many; 0 or minus an errno: what became of the first. */
+    int (*send)(struct p4r_port *port, const struct p4r_frame *frames, int count);
+    /* What epoll has to wait for, if frames wait to be sent. */
+    uint32_t (*events)(const struct p4r_port *port, int frames_wait);
+    /* Whether an error ends the use of the descriptor: a Unix peer does not come back by itself, an
+     * interface does. */
+    int ends_by_error;
+};
+
+extern const struct p4r_port_kind p4r_unix_port;
+extern const struct p4r_port_kind p4r_packet_port;
+
+enum p4r_port_news {
+    P4R_NEWS_NONE,
+    P4R_NEWS_DOWN,  /* the peer has left; the descriptor is not used any more */
+    P4R_NEWS_ERROR, /* reading has failed; the port goes on */
+};
+
+struct p4r_port {
+    const struct p4r_port_kind *kind;
+    struct p4r_loop *loop;
+    uint32_t number;
+    uint32_t max_bytes; /* longer frames are not sent */
+    int fd;             /* -1: nobody is there */
+    struct p4r_link *link; /* of a Unix port with a peer */
+    uint32_t watched;   /* the events that epoll waits for */
+    int blocked;        /* the socket is full: epoll tells when it has room */
+    int is_dirty;       /* in the loop's list of ports that have frames to send */
+    struct p4r_port *next_dirty;
+    enum p4r_port_news news;
+    int news_errno;
+    struct p4r_capture *capture; /* or NULL */
+    struct p4r_port_stats stats;
+    struct p4r_queue queue;
+};
+
+/* A port without a descriptor; NULL: no memory. */
+struct p4r_port *p4r_port_new(struct p4r_loop *loop, const struct p4r_port_kind *kind,
+                              uint32_t number, uint32_t max_bytes);
+void p4r_port_free(struct p4r_port *port);
+
+/* Start and stop using a descriptor: that of a Unix peer is the port's from now on, that of an
+ * interface stays the caller's. What waits to be sent when it is detached is counted as `tx_down`.
+ * attach returns 0 or minus an errno. */
+int p4r_port_attach(struct p4r_port *port, int fd);
+void p4r_port_detach(struct p4r_port *port);
+
+/* Takes in up to one batch, drops what has no allowed length, and counts. Returns how many. */
+int p4r_port_receive(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames);
+
+/* Copies a frame, to be sent by the next flush at the latest; or drops and counts it. */
+void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t length);
+
+/* Sends what waits, as far as there is room. */
+void p4r_port_flush(struct p4r_port *port);
+
+/* Tells epoll what to wait for, if that has changed; after each turn of the port. */
+void p4r_port_watch(struct p4r_port *port);
+
+/* Whether the peer has hung up, be it since epoll was asked. */
+int p4r_port_has_hung_up(const struct p4r_port *port);
+
+#endif

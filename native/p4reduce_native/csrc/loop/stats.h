@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is counted; Python reads these in place. */
+#ifndef P4R_LOOP_STATS_H
+#define P4R_LOOP_STATS_H
+
+#include <stdint.h>
+
+/* As `PortStats` of ports.py, in its order. */
+struct p4r_port_stats {
+    uint64_t rx_frames;
+    uint64_t rx_bytes;
+    uint64_t rx_too_short;
+    uint64_t rx_too_long;
+    uint64_t rx_overrun;
+    uint64_t tx_frames;
+    uint64_t tx_bytes;
+    uint64_t tx_too_long;
+    uint64_t tx_queue_full;
+    uint64_t tx_down;
+};
+
+struct p4r_loop_stats {
+    uint64_t no_pipeline;
+    uint64_t no_such_port;
+    uint64_t packet_ins_lost; /* Python did not take them fast enough */
+};
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What Python calls, by ctypes, between two frames. Nothing is checked here: Python has done so. */
+#ifndef P4R_P4_CONTROL_H
+#define P4R_P4_CONTROL_H
+
+#include "state.h"
+
+/* -- What a program consists of, by number in the order of its list ------------------------------- */
+
+enum p4r_kind { P4R_COMMON, P4R_TABLE, P4R_VALUE_SET, P4R_PACKETS, P4R_OCTETS, P4R_CELLS,
+                P4R_METERS, P4R_DIGEST_WANTED };
+
+/* Generated. The address of a table, an array's first cell, …; NULL if there is none. */
+void *p4r_program_object(struct p4r_program *program, uint32_t kind, uint32_t number);
+
+/* -- Tables --------------------------------------------------------------------------------------- */
+
+/* `mask` has the key's words; `words` the masked key and then low and high of each range. */
+struct p4r_entry *p4r_table_add(struct p4r_table *table, const uint64_t *mask,
+                                const uint64_t *words, int64_t priority);
+void p4r_table_remove(struct p4r_table *table, struct p4r_entry *entry);
+/* What runs on a hit: `count` actions with `lengths[i]` words of arguments each. */
+bool p4r_entry_set(struct p4r_entry *entry, uint32_t count, bool chooses, const uint32_t *actions,
+                   const uint32_t *lengths, const uint64_t *arguments);
+bool p4r_table_set_miss(struct p4r_table *table, uint32_t action, uint32_t length,
+                        const uint64_t *arguments);
+struct p4r_entry *p4r_table_lookup(const struct p4r_table *table, const uint64_t *key);
+/* Forget all entries. */
+void p4r_table_clear(struct p4r_table *table);
+/* The counts and the meter of an entry are at these places of it. */
+uint32_t p4r_entry_offset(uint32_t which);
+
+/* -- Copies --------------------------------------------------------------------------------------- */
+
+/* `copies` has ports and instances in turn; count 0 with `exists` false forgets it. */
+bool p4r_set_group(struct p4r_common *common, uint32_t group, uint32_t count,
+                   const uint32_t *copies, bool exists);
+bool p4r_set_session(struct p4r_common *common, uint32_t session, uint32_t count,
+                     const uint32_t *copies, uint64_t most, bool exists);
+
+/* -- Everything else ------------------------------------------------------------------------------ */
+
+/* The colour that a meter gives a packet of `size` bytes. */
+uint64_t p4r_meter_color(struct p4r_meter *meter, uint32_t size, uint64_t now_ns);
+void p4r_seed(struct p4r_common *common, const uint64_t *seed);
+void p4r_set_start(struct p4r_common *common, uint64_t start_ns);
+/* The words of the events that wait; they are gone with the next call or the next frame. */
+const uint64_t *p4r_take_events(struct p4r_common *common, uint32_t *words, uint64_t *lost);
+
+/* Run a frame and keep its copies: for each, two words of 32 bits (port, length) and the bytes. */
+const uint8_t *p4r_run(struct p4r_program *program, uint32_t port, const uint8_t *frame,
+                       uint32_t length, uint64_t now_ns, uint64_t *used);
+/* Run `count` frames of `length` bytes each, one after the other in `frames`; how many copies. */
+uint64_t p4r_run_many(struct p4r_program *program, uint32_t count, const uint32_t *ports,
+                      const uint8_t *frames, uint32_t length, uint64_t now_ns);
+
+#endif

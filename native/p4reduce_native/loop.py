@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data plane's loop in C (csrc/loop), as Python sees it.
+
+Everything here is called by one thread, the data plane's. Only `Loop.run` lets go of the
+interpreter lock: the other calls take less time than getting it back would.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import Any
+
+from .errors import NativeUnavailableError
+from .library import runtime
+
+__all__ = ["FramesHandler", "Loop", "LoopPort", "NativeEntry", "News", "Reason"]
+
+_NO_PORT = 0xFFFFFFFF
+_EPOLL_CTL_ADD, _EPOLL_CTL_DEL, _EPOLL_CTL_MOD = 1, 2, 3
+
+
+class Reason(IntFlag):
+    """Why `Loop.run` came back; `enum p4r_loop_reason` of loop.h."""
+
+    WOKEN = 1
+    DEADLINE = 2
+    DESCRIPTOR = 4
+    NEWS = 8
+    PACKET_IN = 16
+    PROGRAM = 32
+    ERROR = 64
+
+
+class News(IntEnum):
+    """What a port has to tell; `enum p4r_port_news` of port.h."""
+
+    NONE = 0
+    DOWN = 1
+    ERROR = 2
+
+
+@dataclass(frozen=True)
+class NativeEntry:
+    """Where the loop enters a compiled program: addresses, as pipeline_abi.h describes them.
+
+    Attributes:
+        process: `p4r_program_process`.
+        events: `p4r_program_events`.
+        state: the `struct p4r_program`, which has to live as long as it is installed.
+    """
+
+    process: int
+    events: int
+    state: int
+
+
+class _Frame(ctypes.Structure):
+    _fields_ = (("bytes", ctypes.c_void_p), ("length", ctypes.c_uint32))
+
+
+FramesHandler = Callable[[int, list[bytes]], None]
+"""Called with a port's number and the frames that came in there; must not raise."""
+
+_FRAMES_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.POINTER(_Frame), ctypes.c_int)
+_PORT_COUNTS = 10
+_PORT_STATS = ctypes.c_uint64 * _PORT_COUNTS
+_LOOP_STATS = ctypes.c_uint64 * 3
+
+_pointer, _u32, _int = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int
+_SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
+    "p4r_loop_new": (_pointer, _int, _u32),
+    "p4r_loop_free": (None, _pointer),
+    "p4r_loop_add_unix_port": (_pointer, _pointer, _u32, _int),
+    "p4r_loop_add_packet_port": (_pointer, _pointer, _u32, _u32, _int),
+    "p4r_loop_set_program": (None, _pointer, _pointer, _pointer, _pointer),
+    "p4r_loop_set_callback": (None, _pointer, _FRAMES_CALLBACK),
+    "p4r_loop_hear_out": (None, _pointer, _pointer),
+    "p4r_loop_inject": (None, _pointer, _u32, ctypes.c_char_p, _u32),
+    "p4r_loop_emit": (None, _pointer, _u32, ctypes.c_char_p, _u32),
+    "p4r_loop_flush": (None, _pointer),
+    "p4r_loop_flush_captures": (None, _pointer),
+    "p4r_loop_watch": (_int, _pointer, _int, _int, _u32),
+    "p4r_loop_next_ready": (
+        *(_int, _pointer),
+        *(ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_uint32)),
+    ),
+    "p4r_loop_next_packet_in": (ctypes.c_int64, _pointer, ctypes.POINTER(ctypes.c_void_p)),
+    "p4r_port_take_news": (_int, _pointer, ctypes.POINTER(ctypes.c_int)),
+    "p4r_port_attach": (_int, _pointer, _int),
+    "p4r_port_detach": (None, _pointer),
+    "p4r_port_stats": (ctypes.POINTER(_PORT_STATS), _pointer),
+    "p4r_loop_stats": (ctypes.POINTER(_LOOP_STATS), _pointer),
+}
+
+
+def _bind(library: ctypes.CDLL) -> ctypes.PyDLL:
+    """The same library, whose calls keep the interpreter lock; with the types of the loop."""
+    library.p4r_loop_run.restype = _u32
+    library.p4r_loop_run.argtypes = (_pointer, ctypes.c_uint64)
+    keeping = ctypes.PyDLL(library._name, handle=library._handle)
+    for name, (result, *arguments) in _SIGNATURES.items():
+        function = getattr(keeping, name)
+        function.restype = result
+        function.argtypes = arguments
+    return keeping
+
+
+class LoopPort:
+    """A port of a `Loop`; without a descriptor at first. Made by the loop's methods."""
+
+    def __init__(self, library: Any, handle: int) -> None:
+        self._library = library
+        self._handle: int | None = handle
+        self._counts = library.p4r_port_stats(handle).contents
+        self._last: tuple[int, ...] | None = None
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """`struct p4r_port_stats`, field by field; as they were at the end, once it is closed."""
+        return self._last if self._last is not None else tuple(self._counts)
+
+    @property
+    def handle(self) -> int | None:
+        return self._handle
+
+    def attach(self, fd: int) -> None:
+        """Let frames through `fd`: a Unix peer's is the port's from now on, also if this fails;
+        an interface's stays the caller's.
+
+        Raises:
+            OSError: it cannot be watched.
+        """
+        _checked(self._library.p4r_port_attach(self._handle, fd))
+
+    def detach(self) -> None:
+        """Stop using the descriptor, if there is one; what waits to be sent is dropped."""
+        if self._handle is not None:
+            self._library.p4r_port_detach(self._handle)
+
+    def take_news(self) -> tuple[News, int]:
+        """What there is to tell since the last call, and an errno (0: none)."""
+        error = ctypes.c_int()
+        return News(self._library.p4r_port_take_news(self._handle, ctypes.byref(error))), (
+            error.value
+        )
+
+    def forget(self) -> None:
+        """The loop is about to be freed, and this port with it."""
+        self._last = self.counts
+        self._handle = None
+
+
+class Loop:
+    """The loop. `close` frees it.
+
+    Args:
+        wake_fd: an eventfd; `run` comes back when it is written to.
+        cpu_port: the number of the port whose frames go to Python, or None.
+
+    Raises:
+        NativeUnavailableError: there is no compiled library here.
+    """
+
+    def __init__(self, wake_fd: int, cpu_port: int | None) -> None:
+        library = runtime()
+        self._library: Any = _bind(library)
+        self._run = library.p4r_loop_run
+        handle = self._library.p4r_loop_new(wake_fd, _NO_PORT if cpu_port is None else cpu_port)
+        if handle is None:
+            raise NativeUnavailableError("no memory for the native loop")
+        self._handle: int | None = handle
+        self._ports: list[LoopPort] = []
+        self._callback = _FRAMES_CALLBACK(0)  # kept alive while it may be called
+        self._last_counts: tuple[int, ...] | None = None
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._last_counts = self.counts
+            for port in self._ports:
+                port.forget()
+            self._library.p4r_loop_free(self._handle)
+            self._handle = None
+
+    def add_unix_port(self, number: int, capture_fd: int = -1) -> LoopPort:
+        """A port for connected sockets of type SEQPACKET. The loop closes `capture_fd`."""
+        return self._added(
+            self._library.p4r_loop_add_unix_port(self._handle, number, capture_fd), number
+        )
+
+    def add_packet_port(self, number: int, max_bytes: int, capture_fd: int = -1) -> LoopPort:
+        """A port for a bound packet socket with PACKET_AUXDATA; longer frames are not sent."""
+        return self._added(
+            self._library.p4r_loop_add_packet_port(self._handle, number, max_bytes, capture_fd),
+            number,
+        )
+
+    def _added(self, handle: int | None, number: int) -> LoopPort:
+        if handle is None:
+            raise MemoryError(f"no memory for port {number}")
+        port = LoopPort(self._library, handle)
+        self._ports.append(port)
+        return port
+
+    def set_program(self, entry: NativeEntry) -> None:
+        """Send frames through a compiled program from now on."""
+        self._library.p4r_loop_set_program(self._handle, entry.process, entry.events, entry.state)
+
+    def set_handler(self, handler: FramesHandler) -> None:
+        """Hand frames to Python from now on; it gives copies to `emit`."""
+
+        def called(port: int, frames: Any, count: int) -> None:
+            string_at = ctypes.string_at
+            handler(port, [string_at(frames[i].bytes, frames[i].length) for i in range(count)])
+
+        callback = _FRAMES_CALLBACK(called)
+        self._library.p4r_loop_set_callback(self._handle, callback)
+        self._callback = callback
+
+    def run(self, deadline_ns: int) -> Reason:
+        """Serve ports, without the interpreter lock, until there is something for Python, or until
+        `deadline_ns` of CLOCK_MONOTONIC.
+
+        Raises:
+            OSError: epoll failed.
+        """
+        reasons = Reason(self._run(self._handle, deadline_ns))
+        if reasons & Reason.ERROR:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        return reasons
+
+    def hear_out(self, port: LoopPort) -> None:
+        """If the peer has hung up, take in what it has sent, and let it go."""
+        self._library.p4r_loop_hear_out(self._handle, port.handle)
+
+    def inject(self, port: int, frame: bytes) -> None:
+        """Run a frame as if it had come in at `port`."""
+        self._library.p4r_loop_inject(self._handle, port, frame, len(frame))
+
+    def emit(self, port: int, frame: bytes) -> None:
+        """Send a frame out of `port`."""
+        self._library.p4r_loop_emit(self._handle, port, frame, len(frame))
+
+    def flush(self) -> None:
+        """Send what `inject` and `emit` have queued; `run` does so by itself."""
+        self._library.p4r_loop_flush(self._handle)
+
+    def flush_captures(self) -> None:
+        self._library.p4r_loop_flush_captures(self._handle)
+
+    def watch(self, fd: int, events: int) -> None:
+        """Have `ready` tell when a descriptor of Python's is ready."""
+        _checked(self._library.p4r_loop_watch(self._handle, _EPOLL_CTL_ADD, fd, events))
+
+    def change(self, fd: int, events: int) -> None:
+        _checked(self._library.p4r_loop_watch(self._handle, _EPOLL_CTL_MOD, fd, events))
+
+    def unwatch(self, fd: int) -> None:
+        _checked(self._library.p4r_loop_watch(self._handle, _EPOLL_CTL_DEL, fd, 0))
+
+    def ready(self) -> Iterator[tuple[int, int]]:
+        """The watched descriptors that are ready, with their events."""
+        fd, events = ctypes.c_int(), ctypes.c_uint32()
+        while self._library.p4r_loop_next_ready(
+            self._handle, ctypes.byref(fd), ctypes.byref(events)
+        ):
+            yield fd.value, events.value
+
+    def packet_ins(self) -> Iterator[bytes]:
+        """The frames that left by the CPU port since the last call."""
+        address = ctypes.c_void_p()
+        while True:
+            length = self._library.p4r_loop_next_packet_in(self._handle, ctypes.byref(address))
+            if length < 0:
+                return
+            yield ctypes.string_at(address.value or 0, length)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Frames that came before there was a program, that left by no port, and packet-ins that
+        were lost because too many came at once; as they were at the end, once it is closed."""
+        if self._last_counts is not None:
+            return self._last_counts
+        return tuple(self._library.p4r_loop_stats(self._handle).contents)
+
+
+def _checked(result: int) -> None:
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))

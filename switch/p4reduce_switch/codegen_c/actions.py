@@ -1,0 +1,542 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Actions as C source: one emitter for each primitive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+from p4reduce_switch.codegen_c.checksums import write_hash
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width, limbs_of, make
+from p4reduce_switch.codegen_python.context import Stage
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import FieldRef
+from p4reduce_switch.program.usage import ASSIGNING
+from p4reduce_switch.state.clone_sessions import MAX_SESSION_ID
+
+__all__ = ["ActionWriter"]
+
+
+class ActionWriter:
+    """Writes the bodies of actions, in one stage of the pipeline.
+
+    `leave`: where `exit` goes on, and where a failed assertion does.
+    """
+
+    def __init__(
+        self, context: Context, expressions: Expressions, stage: Stage, exits: list[object]
+    ) -> None:
+        self._context = context
+        self._stage = stage
+        self._expressions = expressions
+        self._exits = exits
+        """Takes the state of `Flow` at each `exit`."""
+
+    def action(self, action: ir.Action, arguments: Sequence[Value]) -> None:
+        """The body of an action with its parameters in place."""
+        self._expressions.params = dict(enumerate(arguments))
+        self.statements(action.body)
+        self._expressions.params = {}
+
+    def statements(self, body: Iterable[ir.Statement]) -> None:
+        for statement in body:
+            if isinstance(statement, ir.If):
+                self._if(statement)
+                continue
+            if self._is_dead(statement):
+                continue
+            self._context.writer.say(statement.source)
+            if statement.op in ("assert", "assume"):
+                (condition,) = statement.args
+                self._assert(condition, statement.op, statement.source)  # type: ignore[arg-type]
+            else:
+                _WRITERS[statement.op](self, *statement.args)
+
+    def _if(self, statement: ir.If) -> None:
+        """A chain of conditions; statements that compute one go into the branch before it."""
+        context, flow = self._context, self._context.function.flow
+        writer = context.writer
+        ends = []
+        opened = 0
+        keyword = "if"
+        while True:
+            mark = writer.mark()
+            condition = self._expressions.condition(statement.condition)
+            beforehand = writer.take(mark) if keyword != "if" else []
+            if beforehand:
+                writer.line("else {")
+                writer.depth += 1
+                opened += 1
+                writer.put(beforehand, deeper=1)
+                keyword = "if"
+            otherwise = flow.fork()
+            with writer.block(f"{keyword} ({condition})"):
+                self.statements(statement.then)
+            ends.append(flow.resume(otherwise))
+            match statement.otherwise:
+                case (ir.If() as following,):
+                    statement, keyword = following, "else if"
+                case _:
+                    break
+        if statement.otherwise:
+            with writer.block("else"):
+                self.statements(statement.otherwise)
+        for end in ends:
+            flow.join(end)
+        for _ in range(opened):
+            writer.depth -= 1
+            writer.line("}")
+
+    def _is_dead(self, primitive: ir.Primitive) -> bool:
+        return (
+            primitive.op in ASSIGNING
+            and isinstance(primitive.args[0], FieldRef)
+            and not self._context.is_live(primitive.args[0])
+        )
+
+    def set(self, field: FieldRef, value: Value) -> None:
+        """Assign a value, cut to the field's width."""
+        value = self._expressions.fit(value, field.width, field.signed)
+        name = self._context.field(field)
+        kind = kind_of_width(field.width, field.signed)
+        writer = self._context.writer
+        if kind != "wide":
+            writer.line(f"{name} = {self._expressions.scalar(value, kind)};")
+            return
+        limbs = limbs_of(field.width)
+        text = self._expressions.wide.text(value, limbs, bare=True).replace("§", "i")
+        writer.limbs(limbs, f"{name}[i] = {text};")
+        self._context.function.flow.write(field)
+
+    def assign(self, field: FieldRef, expr: ir.Expr) -> None:
+        self.set(field, self._expressions.data(expr, field.width))
+
+    @property
+    def _tracks_length(self) -> bool:
+        """Whether it matters that headers are added or removed: egress sees it, later."""
+        later = self._stage != "egress" or "clone" in self._context.usage.egress.kept
+        return self._context.tracks_length and later
+
+    def _branch(self, head: str) -> AbstractContextManager[None]:
+        return self._context.writer.block(head)
+
+    # -- Headers -----------------------------------------------------------------------------------
+
+    def _assign_header(self, target: ir.HeaderValue, origin: ir.HeaderValue) -> None:
+        context, flow = self._context, self._context.function.flow
+        headers = context.program.headers
+        skipped = flow.fork()
+        with self._branch(f"if ({context.valid(origin.header)})"):
+            context.writer.line(f"{context.valid(target.header)} = true;")
+            pairs = zip(headers[target.header].fields, headers[origin.header].fields, strict=True)
+            for to, from_ in pairs:
+                if context.is_live(to):
+                    self.set(to, self._expressions.field(from_))
+        flow.join(skipped)
+        with self._branch("else"):
+            context.writer.line(f"{context.valid(target.header)} = false;")
+
+    def _swap_headers(self, one: ir.HeaderValue, other: ir.HeaderValue) -> None:
+        context, writer = self._context, self._context.writer
+        headers = context.program.headers
+        left, right = context.valid(one.header), context.valid(other.header)
+        kept = context.function.temporary("kept")
+        writer.line(f"const bool {kept} = {left};")
+        writer.line(f"{left} = {right};")
+        writer.line(f"{right} = {kept};")
+        for a, b in zip(headers[one.header].fields, headers[other.header].fields, strict=True):
+            before = self._expressions.field(a)
+            if before.kind != "wide":
+                before = self._expressions.named(before, "kept")
+                self.set(a, self._expressions.field(b))
+                self.set(b, before)
+                continue
+            limbs = before.limbs
+            name, other_name = context.field(a), context.field(b)
+            self._expressions.field(b)  # which is read here
+            kept = context.function.temporary("kept")
+            writer.limbs(limbs, f"const uint64_t {kept} = {name}[i];")
+            writer.limbs(limbs, f"{name}[i] = {other_name}[i];")
+            writer.limbs(limbs, f"{other_name}[i] = {kept};")
+
+    def _add_header(self, target: ir.HeaderValue) -> None:
+        context, writer = self._context, self._context.writer
+        header = context.program.headers[target.header]
+        valid = context.valid(header.name)
+        skipped = context.function.flow.fork()
+        with writer.block(f"if (!{valid})"):
+            writer.line(f"{valid} = true;")
+            for field in header.fields:
+                if context.is_live(field):
+                    self.set(field, constant(0))
+            if header.tail is not None:
+                writer.line(f"{context.tail(header.tail)}_size = 0;")
+            if self._tracks_length:
+                writer.line(f"length += {header.size};")
+        context.function.flow.join(skipped)
+
+    def _remove_header(self, target: ir.HeaderValue) -> None:
+        context = self._context
+        header = context.program.headers[target.header]
+        if self._tracks_length:
+            with context.writer.block(f"if ({context.valid(header.name)})"):
+                tail = header.tail
+                more = f" + {context.tail(tail)}_size" if tail is not None else ""
+                context.writer.line(f"length -= {header.size}{more};")
+        self._invalidate(target)
+
+    def _invalidate(self, target: ir.HeaderValue) -> None:
+        context = self._context
+        header = context.program.headers[target.header]
+        context.writer.line(f"{context.valid(header.name)} = false;")
+        packed_before = not context.packed_in_egress(header.name)
+        if self._stage == "egress" and header.name in context.wire and packed_before:
+            context.writer.line(f"{context.names.of('size', header.name)} = 0;")
+
+    # -- Where packets go --------------------------------------------------------------------------
+
+    def _mark_to_drop(self, *_: ir.HeaderValue) -> None:
+        context = self._context
+        spec = context.intrinsic("egress_spec")
+        assert spec is not None
+        self.set(spec, make("u64", "common->drop_port", 0, (1 << 64) - 1, atom=True))
+        group = context.program.intrinsic.get("mcast_grp")
+        if group is not None:
+            reads = context.usage.egress.reads
+            if self._stage != "egress" or group in reads:
+                self.set(group, constant(0))
+
+    def _exit(self) -> None:
+        self._exits.append(self._context.function.flow.fork())
+        self._context.writer.line(f"goto leave_{self._stage};")
+
+    def _no_op(self) -> None:
+        pass
+
+    def _clone(self, session: ir.Expr, kept: ir.FieldList) -> None:
+        value = self._expressions.fit(self._expressions.data(session, 15), 15)
+        assert (1 << 15) - 1 == MAX_SESSION_ID
+        self._context.writer.line(f"clone_session = (int32_t){_paren(self._u64(value))};")
+        self._keep("clone", kept)
+
+    def _resubmit(self, kept: ir.FieldList) -> None:
+        self._context.writer.line("resubmit = true;")
+        self._keep("resubmit", kept)
+
+    def _recirculate(self, kept: ir.FieldList) -> None:
+        self._context.writer.line("recirculate = true;")
+        self._keep("recirculate", kept)
+
+    def _keep(self, what: str, kept: ir.FieldList) -> None:
+        """Note which of several field lists counts."""
+        usage = self._context.usage.egress
+        if self._stage != "egress":
+            usage = self._context.usage.ingress
+        lists = usage.kept[what]
+        if len(lists) > 1:
+            self._context.writer.line(f"{what}_list = {lists.index(kept)};")
+
+    def _truncate(self, length: ir.Expr) -> None:
+        text = self._u64(self._expressions.assigned(length, 32))
+        self._context.writer.line(f"most = p4r_clamp_u64(most, {text});")
+
+    def _u64(self, value: Value) -> str:
+        return self._expressions.scalar(value, "u64")
+
+    # -- State -------------------------------------------------------------------------------------
+
+    def _count(self, counter: ir.ObjectRef, index: ir.Expr) -> None:
+        array = self._context.program.counters[counter.name]
+        if array.table is not None:
+            return  # a direct counter counts with the table's hits
+        at, guard = self._index(index, array.size)
+        name = self._context.names.of("counter", array.name)
+        with guard:
+            self._context.writer.line(f"program->{name}.packets[{at}]++;")
+            self._context.writer.line(f"program->{name}.bytes[{at}] += size;")
+
+    def _index(self, index: ir.Expr, size: int) -> tuple[str, AbstractContextManager[None]]:
+        """A cell of an array; a cell that is not there is neither read nor written."""
+        at, test = self._cell(index, size)
+        if not test:
+            return at, nullcontext()
+        return at, self._context.writer.block(f"if ({test})")
+
+    def _cell(self, index: ir.Expr, size: int) -> tuple[str, str]:
+        """Text of an index, and the condition that the cell is there (empty: it always is)."""
+        value = self._expressions.data(index)
+        if value.is_constant:
+            return str(value.low), "" if 0 <= value.low < size else "false"
+        if not value.atom:
+            value = self._expressions.named(value, "index")
+        if value.low >= 0 and value.high < size:
+            return self._u64(value), ""
+        tests = []
+        if value.low < 0:
+            tests.append(self._expressions.compare(">=", value, constant(0)))
+        tests.append(self._expressions.compare("<", value, constant(size)))
+        return self._expressions.scalar(value, "u64"), " && ".join(tests)
+
+    def _register_read(self, field: FieldRef, register: ir.ObjectRef, index: ir.Expr) -> None:
+        array = self._context.program.registers[register.name]
+        name = self._context.names.of("register", array.name)
+        full = (1 << array.width) - 1
+        kind = kind_of_width(array.width)
+        if kind == "wide":
+            self._read_wide(field, array, index)
+            return
+        at, guard = self._index(index, array.size)
+        text = f"(uint64_t)program->{name}[{at}]" if kind == "u64" else f"program->{name}[{at}]"
+        skipped = self._context.function.flow.fork()
+        with guard:
+            self.set(field, make(kind, text, 0, full))
+        self._context.function.flow.join(skipped)
+
+    def _read_wide(self, field: FieldRef, array: ir.RegisterArray, index: ir.Expr) -> None:
+        """A cell that is not there is taken to be what the field is already."""
+        context, flow = self._context, self._context.function.flow
+        limbs = limbs_of(array.width)
+        full = (1 << array.width) - 1
+        same = kind_of_width(field.width, field.signed) == "wide" and not field.signed
+        same = same and field.width == array.width
+        at, test = self._cell(index, array.size)
+        cells = f"program->{context.names.of('register', array.name)}[{at}]"
+        if not test or not same:
+            skipped = flow.fork()
+            with context.writer.block(f"if ({test})") if test else nullcontext():
+                cell = self._pointer("const uint64_t", cells, limbs, at)
+                self.set(field, self._cell_value(cell, full, limbs))
+            flow.join(skipped)
+            return
+        name = context.field(field)
+        fallback = name
+        if flow.is_untouched(field):
+            fallback = "no_limbs"  # zeros
+        else:
+            flow.read(field)
+            context.writer.end_limbs()  # what may be read here, the loop before may write
+        cell = self._pointer("const uint64_t", f"{test} ? {cells} : {fallback}", limbs, at)
+        self.set(field, self._cell_value(cell, full, limbs))
+
+    def _cell_value(self, cell: str, full: int, limbs: int) -> Value:
+        return make("wide", f"{cell}[§]", 0, full, limbs=limbs, atom=True, name=cell)
+
+    def _pointer(self, type_: str, text: str, limbs: int, at: str) -> str:
+        """A pointer to a cell, also if the loop in which it is used has begun already."""
+        name = self._context.function.temporary("cell")
+        line = f"{type_} *const {name} = {text};"
+        if at.isidentifier() and at.startswith(("f_", "arg_")):
+            self._context.writer.before_limbs(limbs, line)
+        else:
+            self._context.writer.line(line)
+        return name
+
+    def _register_write(self, register: ir.ObjectRef, index: ir.Expr, value: ir.Expr) -> None:
+        array = self._context.program.registers[register.name]
+        name = self._context.names.of("register", array.name)
+        kind = kind_of_width(array.width)
+        what = self._expressions.assigned(value, array.width)
+        at, test = self._cell(index, array.size)
+        writer = self._context.writer
+        if kind != "wide":
+            cast = {8: "(uint8_t)", 16: "(uint16_t)", 32: "(uint32_t)"}.get(_cell_bits(array), "")
+            text = self._expressions.scalar(what, kind)
+            with writer.block(f"if ({test})") if test else nullcontext():
+                writer.line(f"program->{name}[{at}] = {cast}{_paren(text) if cast else text};")
+            return
+        limbs = limbs_of(array.width)
+        cells = f"program->{name}[{at}]"
+        place = f"{test} ? {cells} : program->nowhere" if test else cells
+        cell = self._pointer("uint64_t", place, limbs, at)
+        text = self._expressions.wide.text(what, limbs).replace("§", "i")
+        writer.limbs(limbs, f"{cell}[i] = {text};")
+
+    def _execute_meter(self, field: FieldRef, meter: ir.ObjectRef, index: ir.Expr) -> None:
+        array = self._context.program.meters[meter.name]
+        name = self._context.names.of("meter", array.name)
+        at, guard = self._index(index, array.size)
+        skipped = self._context.function.flow.fork()
+        with guard:
+            text = f"p4r_meter_execute(&program->{name}[{at}], size, common->now_ns)"
+            self.set(field, make("u64", text, 0, 2, atom=True))
+        self._context.function.flow.join(skipped)
+
+    def execute_direct_meter(self, meter: ir.MeterArray, entry: str) -> None:
+        """Set the target of the direct meter of an entry."""
+        assert meter.target is not None
+        text = f"p4r_meter_execute({entry}->meter, size, common->now_ns)"
+        self.set(meter.target, make("u64", text, 0, 2, atom=True))
+
+    # -- Everything else ---------------------------------------------------------------------------
+
+    def _generate_digest(self, _: ir.Expr, digest: ir.ObjectRef) -> None:
+        # As in BMv2 it is sent after ingress, and only the last of a packet.
+        number = sorted(self._context.program.digests).index(digest.name) + 1
+        self._context.writer.line(f"digest = {number}; /* which */")
+
+    def _hash(
+        self, field: FieldRef, base: ir.Expr, calculation: ir.ObjectRef, size: ir.Expr
+    ) -> None:
+        expressions = self._expressions
+        what = self._context.program.calculations[calculation.name]
+        payload = ("payload", "payload_size")
+        if self._stage != "egress":
+            payload = ("frame + at", "size - at")
+        hashed = write_hash(self._context, what, payload)
+        base_value, size_value = expressions.data(base), expressions.data(size)
+        if size_value.is_constant:
+            modulus = constant(size_value.low or 1)
+        else:
+            # As in BMv2: an empty range counts as one of a single value.
+            size_value = expressions.named(size_value, "range")
+            empty = expressions.compare("==", size_value, constant(0))
+            name = self._context.function.temporary("range")
+            if size_value.kind != "u64":
+                raise_wide(field)
+            self._context.writer.line(
+                f"const uint64_t {name} = ({empty}) ? 1 : {self._u64(size_value)};"
+            )
+            modulus = make("u64", name, 1, max(size_value.high, 1), atom=True)
+        chosen = expressions._divide("%", hashed, modulus)  # noqa: SLF001 - the same package
+        if base_value.is_constant and base_value.low == 0:
+            self.set(field, chosen)
+            return
+        bounds = (chosen.low + base_value.low, chosen.high + base_value.high)
+        total = expressions._operation("+", chosen, base_value, bounds, field.width)  # noqa: SLF001
+        self.set(field, total)
+
+    def _random(self, field: FieldRef, low: ir.Expr, high: ir.Expr) -> None:
+        context, expressions = self._context, self._expressions
+        low_value, high_value = expressions.data(low), expressions.data(high)
+        least, most = min(low_value.low, 0), max(high_value.high, 0)
+        limbs = limbs_of(
+            max(least.bit_length(), most.bit_length(), low_value.high.bit_length()) + 1
+        )
+        test = expressions.compare("<=", low_value, high_value)
+        skipped = context.function.flow.fork()
+        with context.writer.block(f"if ({test})"):
+            first = expressions.wide.array(low_value, limbs)
+            last = expressions.wide.array(high_value, limbs)
+            name, span = (context.function.temporary("random") for _ in range(2))
+            context.function.take_stack(2 * limbs)
+            context.writer.line(f"uint64_t {name}[{limbs}], {span}[{limbs}];")
+            context.writer.line(
+                f"p4r_random_between(&common->random, {name}, {first.name}, {last.name}, "
+                f"{span}, {limbs});"
+            )
+            full = (1 << 64 * limbs) - 1
+            if limbs <= 2:
+                text = f"{name}[0]"
+                if limbs == 2 and field.width > 64:
+                    text = f"((p4r_u128){name}[1] << 64 | {name}[0])"
+                    self.set(field, make("u128", text, 0, full))
+                else:
+                    self.set(field, make("u64", text, 0, (1 << 64) - 1, atom=True))
+            else:
+                value = make("wide", f"{name}[§]", 0, full, limbs=limbs, atom=True, name=name)
+                self.set(field, value)
+        context.function.flow.join(skipped)
+
+    def _assert(self, condition: ir.Expr, kind: str, source: ir.Source) -> None:
+        context = self._context
+        text = self._expressions.condition(condition)
+        with context.writer.block(f"if (!({text}))"):
+            number = context.event(kind, str(source), ())
+            context.writer.line(f"p4r_event(&common->events, {number}, 0);")
+            context.writer.line("common->stats.dropped_assertion++;")
+            context.writer.line("return;")
+
+    def _log_msg(self, text: ir.Text, values: ir.Values) -> None:
+        write_event(
+            self._context,
+            self._expressions,
+            "log",
+            text.value,
+            [self._expressions.data(item) for item in values.items],
+        )
+
+
+def raise_wide(field: FieldRef) -> None:
+    from p4reduce_switch.codegen_c.errors import NotNativeError
+
+    raise NotNativeError(f"the range of the hash in {field} is more than 64 bits")
+
+
+def write_event(
+    context: Context, expressions: Expressions, kind: str, text: str, values: Sequence[Value]
+) -> None:
+    """Leave something for Python, with values."""
+    writer = context.writer
+    shapes = [
+        (
+            max(value.limbs, 1) if value.kind == "wide" else 2 if "128" in value.kind else 1,
+            value.low < 0,
+        )
+        for value in values
+    ]
+    number = context.event(kind, text, shapes)
+    words = sum(size for size, _ in shapes)
+    arrays = [
+        expressions.wide.array(value, size) if value.kind == "wide" else value
+        for value, (size, _) in zip(values, shapes, strict=True)
+    ]
+    name = context.function.temporary("event")
+    writer.line(f"uint64_t *const {name} = p4r_event(&common->events, {number}, {words});")
+    if not values:
+        return
+    with writer.block(f"if ({name})"):
+        at = 0
+        for value, (size, signed) in zip(arrays, shapes, strict=True):
+            if value.kind == "wide":
+                writer.line(f"p4r_wide_copy({name} + {at}, {value.name}, {size});")
+            elif size == 1:
+                writer.line(f"{name}[{at}] = (uint64_t){_paren(_raw(expressions, value))};")
+            else:
+                type_ = "i128" if signed else "u128"
+                writer.line(
+                    f"p4r_wide_from_{type_}({name} + {at}, {size}, {_raw(expressions, value)});"
+                )
+            at += size
+
+
+def _raw(expressions: Expressions, value: Value) -> str:
+    return expressions.scalar(value, value.kind)
+
+
+def _paren(text: str) -> str:
+    return text if text.isidentifier() else f"({text})"
+
+
+def _cell_bits(array: ir.RegisterArray) -> int:
+    """How many bits a cell of a register takes in memory, up to 64."""
+    return next((bits for bits in (8, 16, 32) if array.width <= bits), 64)
+
+
+# The arguments were checked against `program.PRIMITIVES` when the program was loaded.
+_WRITERS: Mapping[str, Callable[..., None]] = {
+    "assign": ActionWriter.assign,
+    "assign_header": ActionWriter._assign_header,
+    "swap_headers": ActionWriter._swap_headers,
+    "add_header": ActionWriter._add_header,
+    "remove_header": ActionWriter._remove_header,
+    "invalidate": ActionWriter._invalidate,
+    "mark_to_drop": ActionWriter._mark_to_drop,
+    "drop": ActionWriter._mark_to_drop,
+    "exit": ActionWriter._exit,
+    "no_op": ActionWriter._no_op,
+    "count": ActionWriter._count,
+    "register_read": ActionWriter._register_read,
+    "register_write": ActionWriter._register_write,
+    "execute_meter": ActionWriter._execute_meter,
+    "generate_digest": ActionWriter._generate_digest,
+    "modify_field_with_hash_based_offset": ActionWriter._hash,
+    "modify_field_rng_uniform": ActionWriter._random,
+    "clone_ingress_pkt_to_egress": ActionWriter._clone,
+    "clone_egress_pkt_to_egress": ActionWriter._clone,
+    "resubmit": ActionWriter._resubmit,
+    "recirculate": ActionWriter._recirculate,
+    "truncate": ActionWriter._truncate,
+    "log_msg": ActionWriter._log_msg,
+}

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the parts of the C generator share: the program, and the function that is being written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from p4reduce_switch.codegen_c.errors import NotNativeError
+from p4reduce_switch.codegen_c.flow import Flow
+from p4reduce_switch.codegen_c.known import known_ones
+from p4reduce_switch.codegen_c.text import Names, Writer
+from p4reduce_switch.codegen_c.values import C_TYPES, kind_of_width, limbs_of, literal
+from p4reduce_switch.program.ir import VARBITS, FieldRef, Header, Program, Source
+from p4reduce_switch.program.usage import Usage
+
+__all__ = ["Context", "Event", "Function", "Prologue"]
+
+_MOST_STACK_WORDS = 1 << 15  # of all that a function has: 256 KiB
+_MOST_CONSTANT_WORDS = 1 << 18
+
+Prologue = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that waits for Python, by its number.
+
+    kind: "digest" (name is its name), "log" (text), "assert" or "assume" (where). values: for each,
+    how many words it takes and whether it is two's complement.
+    """
+
+    kind: str
+    text: str
+    values: tuple[tuple[int, bool], ...]
+
+
+class Function:
+    """One C function: its lines, and the variables that they mention."""
+
+    def __init__(self, zeroed: set[FieldRef]) -> None:
+        self.writer = Writer()
+        self.flow = Flow(zeroed)
+        self.fields: dict[FieldRef, None] = {}
+        self.valids: dict[str, None] = {}
+        self.offsets: dict[str, None] = {}
+        self.tails: dict[FieldRef, None] = {}
+        self.given: set[str] = set()
+        """Identifiers that are parameters, or declared elsewhere."""
+        self._number = 0
+        self._stack_words = 0
+
+    def temporary(self, stem: str) -> str:
+        """A new identifier."""
+        self._number += 1
+        return f"{stem}_{self._number}"
+
+    def take_stack(self, words: int) -> None:
+        self._stack_words += words
+        if self._stack_words > _MOST_STACK_WORDS:
+            raise NotNativeError(
+                f"fields and values of more than {_MOST_STACK_WORDS >> 7} KiB in one function"
+            )
+
+
+class Context:
+    """One program on its way to becoming C."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.usage = Usage(program)
+        self.names = Names()
+        self.known_ones = known_ones(program)
+        self.constants: dict[tuple[int, int], str] = {}
+        self.events: list[Event] = []
+        self.function = Function(set())
+        self._zeroed: dict[str, set[FieldRef]] = {}
+        self._constant_words = 0
+        usage = self.usage
+        self.wire = {name: program.headers[name] for name in program.deparser}
+        length = program.intrinsic.get("packet_length")
+        self.tracks_length = length in usage.egress.reads
+        ingress_kept, egress_kept = usage.ingress.kept, usage.egress.kept
+        self.replays = bool(ingress_kept or egress_kept)
+        self.limits = (
+            usage.ingress.truncates
+            or usage.egress.truncates
+            or "clone" in ingress_kept
+            or "clone" in egress_kept
+        )
+
+    # -- Functions ---------------------------------------------------------------------------------
+
+    def write(self, head: str, body: Callable[[], None]) -> str:
+        """A function of the generated code; `body` writes it."""
+        zeroed: set[FieldRef] = set()
+        while True:
+            self.function = Function(zeroed)
+            before = len(self.events)
+            with self.function.writer.block(head):
+                start = self.function.writer.mark()
+                body()
+                lines = self.function.writer.take(start)
+                self._declare()
+                self.function.writer.put(lines)
+            if self.function.flow.missed <= zeroed:
+                return self.function.writer.text()
+            zeroed = zeroed | self.function.flow.missed
+            del self.events[before:]
+
+    def _declare(self) -> None:
+        """The variables of the function, all zero but for wide ones that need not be."""
+        function, writer, names = self.function, self.function.writer, self.names
+        for field in function.fields:
+            name = names.field(field)
+            if name in function.given:
+                continue
+            kind = kind_of_width(field.width, field.signed)
+            function.take_stack(limbs_of(field.width))
+            if kind != "wide":
+                writer.line(f"{C_TYPES[kind]} {name} = 0;")
+            else:
+                writer.line(f"uint64_t {name}[{limbs_of(field.width)}];")
+                if field in function.flow.zeroed:
+                    writer.line(f"p4r_wide_zero({name}, {limbs_of(field.width)});")
+        for header in function.valids:
+            name = names.of("valid", header)
+            if name not in function.given:
+                writer.line(f"bool {name} = false;")
+        for header in function.offsets:
+            name = names.of("at", header)
+            if name not in function.given:
+                writer.line(f"uint32_t {name} = 0;")
+        for tail in function.tails:
+            name = names.of("tail", tail.name)
+            if name not in function.given:
+                writer.line(f"uint32_t {name} = 0, {name}_size = 0;")
+
+    @property
+    def writer(self) -> Writer:
+        return self.function.writer
+
+    # -- Variables ---------------------------------------------------------------------------------
+
+    def field(self, field: FieldRef) -> str:
+        if field.header == VARBITS:
+            raise NotNativeError(f"the varbit field {field.name} as a value")
+        self.function.fields.setdefault(field)
+        return self.names.field(field)
+
+    def valid(self, header: str) -> str:
+        self.function.valids.setdefault(header)
+        return self.names.of("valid", header)
+
+    def offset(self, header: str) -> str:
+        """Where in the frame the header was found."""
+        self.function.offsets.setdefault(header)
+        return self.names.of("at", header)
+
+    def tail(self, tail: FieldRef) -> str:
+        """Where in the frame a varbit field was found; with `_size` its bytes."""
+        self.function.tails.setdefault(tail)
+        return self.names.of("tail", tail.name)
+
+    def wide_constant(self, value: int, limbs: int) -> str:
+        """Text with § for a limb of a constant (modulo 2^(64 * limbs))."""
+        value %= 1 << 64 * limbs
+        words = [value >> 64 * i & (1 << 64) - 1 for i in range(limbs)]
+        if len(set(words)) == 1:
+            return literal(words[0], "u64")
+        key = (value, limbs)
+        if key not in self.constants:
+            self._constant_words += limbs
+            if self._constant_words > _MOST_CONSTANT_WORDS:
+                raise NotNativeError(f"constants of more than {_MOST_CONSTANT_WORDS >> 7} KiB")
+            self.constants[key] = f"constant_{len(self.constants)}"
+        return f"{self.constants[key]}[§]"
+
+    def event(self, kind: str, text: str, values: Sequence[tuple[int, bool]]) -> int:
+        self.events.append(Event(kind, text, tuple(values)))
+        return len(self.events) - 1
+
+    # -- The target's own fields -------------------------------------------------------------------
+
+    def intrinsic(self, name: str) -> FieldRef | None:
+        """One of the target's own fields, None if nobody looks at it."""
+        field = self.program.intrinsic.get(name)
+        return field if field is not None and field in self.usage.live else None
+
+    def written_intrinsic(self, name: str) -> FieldRef | None:
+        """One of the target's own fields, None if the program never sets it."""
+        field = self.program.intrinsic.get(name)
+        return field if field in self.usage.writes else None
+
+    def is_live(self, field: FieldRef) -> bool:
+        return field in self.usage.live
+
+    # -- How headers go out ------------------------------------------------------------------------
+
+    def is_raw(self, header: str) -> bool:
+        """The header goes out as the bytes that came in."""
+        return not self.usage.touched(header)
+
+    def is_rebuilt(self, header: str) -> bool:
+        return header in self.wire and not self.is_raw(header)
+
+    def packed_in_egress(self, header: str) -> bool:
+        """The header differs from copy to copy, so egress puts it together."""
+        egress = self.usage.egress
+        return header in egress.added or any(f.header == header for f in egress.writes)
+
+    def needs_offset(self, header: str) -> bool:
+        """Something looks at the bytes of the header in the frame."""
+        return (header in self.wire and self.is_raw(header)) or any(
+            checksum.target.header == header and self.usage.is_raw_verified(checksum)
+            for checksum in self.program.verify
+        )
+
+    def variables(self, header: Header) -> tuple[FieldRef, ...]:
+        """The fields of a header that are taken out of a frame."""
+        usage = self.usage
+        if self.is_rebuilt(header.name):
+            return header.fields
+        return tuple(f for f in header.fields if f in usage.reads or f in usage.writes)
+
+    def tails(self, headers: Iterable[str]) -> list[FieldRef]:
+        tails = (self.program.headers[name].tail for name in headers)
+        return [tail for tail in tails if tail is not None]
+
+
+def refusal(what: str, source: Source) -> NotNativeError:
+    return NotNativeError(f"{source}: {what}")

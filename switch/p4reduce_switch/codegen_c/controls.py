@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ingress and egress as C source.
+
+As in the Python generator, each node's immediate post-dominator is where the branches of an `if`
+join. Where ways join that do not (p4c's `return` can do that), the nodes in between are written
+more than once; if that becomes too much, each node gets a label instead, and the ways are `goto`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from p4reduce_switch.codegen_c.actions import ActionWriter
+from p4reduce_switch.codegen_c.checksums import write_hash
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.flow import State
+from p4reduce_switch.codegen_c.keys import write_key
+from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width, limbs_of, make
+from p4reduce_switch.codegen_python.controls import post_dominators, topological_order
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import FieldRef
+
+__all__ = ["write_control"]
+
+_DEEPEST = 60
+
+_Proceed = Callable[["str | None"], None]
+"""Writes how to go on to a node (None: the end)."""
+
+
+class _TooLargeError(Exception):
+    """The control cannot be written as nested blocks."""
+
+
+def write_control(context: Context, expressions: Expressions, control: ir.Control) -> None:
+    """Write a control; `exit` goes to the label at its end."""
+    is_ingress = control is context.program.ingress
+    stage = "ingress" if is_ingress else "egress"
+    exits: list[State] = []
+    if control.start is not None:
+        _Writer(context, expressions, control, exits).write()
+    usage = context.usage.ingress if is_ingress else context.usage.egress
+    if usage.exits:
+        context.writer.line(f"leave_{stage}:;")
+        for state in exits:
+            context.function.flow.join(state)
+
+
+class _Writer:
+    def __init__(
+        self,
+        context: Context,
+        expressions: Expressions,
+        control: ir.Control,
+        exits: list[State],
+    ) -> None:
+        self._context = context
+        self._control = control
+        self._expressions = expressions
+        is_ingress = control is context.program.ingress
+        self._stage = "ingress" if is_ingress else "egress"
+        self._actions = ActionWriter(
+            context, expressions, "ingress" if is_ingress else "egress", exits
+        )
+        self._order = topological_order(control)
+        self._join = post_dominators(control, self._order)
+        self._budget = 0
+
+    def write(self) -> None:
+        assert self._control.start is not None
+        writer = self._context.writer
+        mark = writer.mark()
+        flow = self._context.function.flow
+        before = flow.fork()
+        self._budget = 4 * len(self._order) + 16
+        try:
+            self._region(self._control.start, None)
+        except _TooLargeError:
+            writer.rewind(mark)
+            flow.resume(before)
+            self._sequence()
+
+    # -- Nested blocks -----------------------------------------------------------------------------
+
+    def _region(self, name: str | None, stop: str | None) -> None:
+        """The nodes from `name` until `stop`, which comes after them."""
+        while name != stop:
+            assert name is not None
+            self._budget -= 1
+            if self._budget < 0 or self._context.writer.depth > _DEEPEST:
+                raise _TooLargeError
+            node = self._control.nodes[name]
+            join = self._join[name]
+            if isinstance(node, ir.Branch):
+                self._branch(node, join)
+            elif isinstance(node, ir.Call):
+                self._actions.action(self._context.program.actions[node.action], ())
+            else:
+                self._table(node, partial(self._region, stop=join))
+            name = join
+
+    def _branch(self, node: ir.Branch, join: str | None) -> None:
+        writer, flow = self._context.writer, self._context.function.flow
+        writer.say(node.source)
+        condition = self._expressions.condition(node.condition)
+        otherwise = flow.fork()
+        if node.if_true == join:
+            with writer.block(f"if (!({condition}))"):
+                self._region(node.if_false, join)
+            flow.join(otherwise)
+            return
+        with writer.block(f"if ({condition})"):
+            self._region(node.if_true, join)
+        if node.if_false == join:
+            flow.join(otherwise)
+            return
+        then = flow.resume(otherwise)
+        mark = writer.mark()
+        with writer.block("else"):
+            self._region(node.if_false, join)
+        self._flatten(mark)
+        flow.join(then)
+
+    def _flatten(self, mark: tuple[int, int]) -> None:
+        """else { if … } as else if …, if there is nothing else in it."""
+        writer = self._context.writer
+        lines = writer.take(mark)
+        inner = lines[1:-1]
+        depth = writer.depth
+        said = [line for line in inner if line[0] == depth + 1 and line[1].startswith("/* ")]
+        body = [line for line in inner if line not in said[:1]] if said[:1] == inner[:1] else inner
+        heads = [text for level, text in body if level == depth + 1]
+        chain = (
+            bool(body)
+            and body[0][1].startswith("if (")
+            and all(text == "}" or text.startswith("else") for text in heads[1:])
+        )
+        if not chain:
+            writer.put(lines)
+            return
+        writer.put([(depth, f"else {body[0][1]}")])
+        if body is not inner:
+            writer.put([(depth + 1, inner[0][1])])
+        writer.put([(level - 1, text) for level, text in body[1:]])
+
+    # -- A sequence of nodes -----------------------------------------------------------------------
+
+    def _sequence(self) -> None:
+        writer, flow = self._context.writer, self._context.function.flow
+        numbers = {name: number for number, name in enumerate(self._order)}
+
+        def goto(successor: str | None) -> None:
+            label = "end" if successor is None else str(numbers[successor])
+            writer.line(f"goto {self._stage}_{label};")
+
+        goto(self._control.start)
+        for name in self._order:
+            node = self._control.nodes[name]
+            flow.forget()
+            writer.line(f"{self._stage}_{numbers[name]}:;")
+            with writer.block(""):
+                if isinstance(node, ir.Branch):
+                    condition = self._expressions.condition(node.condition)
+                    with writer.block(f"if ({condition})"):
+                        goto(node.if_true)
+                    goto(node.if_false)
+                elif isinstance(node, ir.Call):
+                    self._actions.action(self._context.program.actions[node.action], ())
+                    goto(node.next)
+                else:
+                    self._table(node, goto)
+        flow.forget()
+        writer.line(f"{self._stage}_end:;")
+
+    # -- Tables ------------------------------------------------------------------------------------
+
+    def _table(self, table: ir.ApplyTable, proceed: _Proceed) -> None:
+        """Look up, run the action, and go on by hit or miss or by action."""
+        writer, flow = self._context.writer, self._context.function.flow
+        writer.say(table.source)
+        writer.comment(f"table {table.name}")
+        if table.const_default_action:
+            if not table.key:
+                self._const_default(table)
+                self._after(table, proceed, table.default_action, hit=False)
+                return
+            entry = self._lookup(table)
+            misses_matter = (
+                len(table.successors) > 1
+                or self._context.program.actions[table.default_action].body != ()
+            )
+            before = flow.fork()
+            missed = before
+            if misses_matter:
+                with writer.block(f"if (!{entry})"):
+                    self._const_default(table)
+                    self._go_inside(table, proceed, table.default_action, hit=False)
+                missed = flow.resume(before)
+            with writer.block("else" if misses_matter else f"if ({entry})"):
+                self._touch(table, entry)
+                self._run(table, proceed, f"{entry}->slots", entry)
+                if table.next_by_action is None:
+                    self._go_inside(table, proceed, None, hit=True)
+            flow.join(missed)
+        elif not table.key:
+            name = self._context.names.of("table", table.name)
+            self._run(table, proceed, f"program->{name}.miss", "")
+            if table.next_by_action is None:
+                self._go_inside(table, proceed, None, hit=False)
+        else:
+            self._fallible(table, proceed)
+        if len(table.successors) == 1:
+            proceed(table.successors[0])
+
+    def _fallible(self, table: ir.ApplyTable, proceed: _Proceed) -> None:
+        """A table with a key, whose default entry the control plane may change."""
+        writer, flow = self._context.writer, self._context.function.flow
+        needs_hit = table.next_by_action is None and len(table.successors) > 1
+        entry = self._lookup(table)
+        if table.has_direct_counter or table.meter is not None or table.has_idle_timeout:
+            before = flow.fork()
+            with writer.block(f"if ({entry})"):
+                self._touch(table, entry)
+                if table.has_direct_counter:
+                    writer.line(f"p4r_entry_count({entry}, size);")
+            flow.join(before)
+        name = self._context.names.of("table", table.name)
+        self._run(table, proceed, f"{entry} ? {entry}->slots : program->{name}.miss", "")
+        if needs_hit:
+            before = flow.fork()
+            with writer.block(f"if ({entry})"):
+                proceed(table.next_hit)
+            hit = flow.resume(before)
+            with writer.block("else"):
+                proceed(table.next_miss)
+            flow.join(hit)
+
+    def _go_inside(
+        self, table: ir.ApplyTable, proceed: _Proceed, action: int | None, *, hit: bool
+    ) -> None:
+        """Go on within a branch, unless all branches go on to the same node."""
+        if len(table.successors) > 1:
+            self._after(table, proceed, action, hit=hit)
+
+    def _after(
+        self, table: ir.ApplyTable, proceed: _Proceed, action: int | None, *, hit: bool
+    ) -> None:
+        if table.next_by_action is None:
+            proceed(table.next_hit if hit else table.next_miss)
+        elif action is not None:
+            proceed(table.next_by_action[action])
+
+    def _lookup(self, table: ir.ApplyTable) -> str:
+        """Statements that look a key up; the variable that has the entry, or NULL."""
+        context, writer = self._context, self._context.writer
+        key, words = write_key(
+            context,
+            self._expressions,
+            [(self._key_field(field), field.width) for field in table.key],
+        )
+        entry = context.function.temporary("entry")
+        name = context.names.of("table", table.name)
+        writer.line(
+            f"struct p4r_entry *const {entry} = p4r_table_find(&program->{name}, {key}, {words});"
+        )
+        return entry
+
+    def _key_field(self, key: ir.KeyField) -> Value:
+        expressions, context = self._expressions, self._context
+        value = expressions.fit(expressions.data(key.field), key.width)
+        if key.mask is not None and key.mask != (1 << key.width) - 1:
+            value = expressions._mask(value, key.mask)  # noqa: SLF001 - the same package
+        if isinstance(key.field, FieldRef):
+            # BMv2 takes the fields of an invalid header for zero in keys (and only there).
+            header = key.field.header
+            is_header = not context.program.headers[header].is_metadata
+            if is_header and context.usage.goes_stale(header):
+                valid = context.valid(header)
+                kind = kind_of_width(key.width)
+                if value.is_constant and value.low == 0:
+                    return value
+                if kind == "wide" or value.kind == "wide":
+                    return expressions.wide.choice(
+                        valid,
+                        value,
+                        constant(0),
+                        limbs_of(key.width),
+                        (0, value.high),
+                        value.ones,
+                    )
+                text = f"{valid} ? {expressions.scalar(value, kind)} : 0"
+                return make(kind, text, 0, value.high, value.ones)
+        return value
+
+    def _const_default(self, table: ir.ApplyTable) -> None:
+        action = self._context.program.actions[table.default_action]
+        self._actions.action(action, [constant(value) for value in table.default_args])
+
+    def _run(self, table: ir.ApplyTable, proceed: _Proceed, slots: str, counted: str) -> None:
+        """Run the action of the slots; `counted` is the entry whose hit is counted here."""
+        context, writer, flow = self._context, self._context.writer, self._context.function.flow
+        actions = [context.program.actions[action] for action in table.actions]
+        counts = bool(counted) and table.has_direct_counter
+        wanted = any(action.params for action in actions)
+        by_action = table.next_by_action is not None and len(table.successors) > 1
+        only_one = len(actions) == 1
+        if not counts and not wanted and only_one and not actions[0].body and not by_action:
+            return
+        if counts:
+            writer.line(f"p4r_entry_count({counted}, size);")
+        slot = context.function.temporary("slot")
+        if table.profile is not None and table.profile.selector is not None:
+            slot = self._choose(table.profile.selector, slots, slot)
+        else:
+            text = f"({slots})" if "?" in slots else slots
+            writer.line(f"const struct p4r_slot *const {slot} = &{text}->slot[0];")
+        if only_one:
+            self._inline(table, actions[0], proceed, by_action, slot)
+            return
+        before = flow.fork()
+        ends = []
+        with writer.block(f"switch ({slot}->action)"):
+            for index, action in enumerate(actions):
+                last = index == len(actions) - 1
+                flow.resume(before)
+                with writer.block("default:" if last else f"case {index}:"):
+                    writer.comment(action.name)
+                    self._inline(table, action, proceed, by_action, slot)
+                    writer.line("break;")
+                ends.append(flow.fork())
+        for end in ends[:-1]:
+            flow.join(end)
+
+    def _touch(self, table: ir.ApplyTable, entry: str) -> None:
+        """What a hit does to the entry before its action runs."""
+        if table.has_idle_timeout:
+            self._context.writer.line(f"{entry}->last_hit_ns = common->now_ns;")
+        if table.meter is not None:
+            self._actions.execute_direct_meter(table.meter, entry)
+
+    def _choose(self, selector: ir.Calculation, slots: str, slot: str) -> str:
+        """If the entry leads to a group, take the choice that the hash of the selector key says."""
+        context, writer = self._context, self._context.writer
+        chosen = context.function.temporary("choice")
+        all_slots = context.function.temporary("slots")
+        writer.line(f"const struct p4r_slots *const {all_slots} = {slots};")
+        writer.line(f"uint64_t {chosen} = 0;")
+        with writer.block(f"if ({all_slots}->chooses)"):
+            value = write_hash(context, selector, None)
+            writer.line(f"{chosen} = {value.text};")
+        writer.line(f"const struct p4r_slot *const {slot} = p4r_choose({all_slots}, {chosen});")
+        return slot
+
+    def _inline(
+        self,
+        table: ir.ApplyTable,
+        action: ir.Action,
+        proceed: _Proceed,
+        by_action: bool,
+        slot: str,
+    ) -> None:
+        writer = self._context.writer
+        arguments: list[Value] = []
+        at = 0
+        for param in action.params:
+            name = self._context.names.of("arg", f"{action.name}_{param.name}")
+            name = self._context.function.temporary(name)
+            kind = kind_of_width(param.width)
+            full = (1 << param.width) - 1
+            limbs = limbs_of(param.width)
+            words = f"{slot}->arguments"
+            if kind == "u64":
+                writer.line(f"const uint64_t {name} = {words}[{at}];")
+            elif kind == "u128":
+                text = f"(p4r_u128){words}[{at + 1}] << 64 | {words}[{at}]"
+                writer.line(f"const p4r_u128 {name} = {text};")
+            else:
+                writer.line(f"const uint64_t *const {name} = {words} + {at};")
+            if kind == "wide":
+                arguments.append(
+                    make(kind, f"{name}[§]", 0, full, limbs=limbs, atom=True, name=name)
+                )
+            else:
+                arguments.append(make(kind, name, 0, full, atom=True))
+            at += limbs
+        self._actions.action(action, arguments)
+        if by_action and table.next_by_action is not None:
+            proceed(table.next_by_action[action.id])

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the end of ingress to the bytes of each copy: egress, checksum update, deparser."""
+
+from __future__ import annotations
+
+from p4reduce_switch.codegen_c.actions import ActionWriter
+from p4reduce_switch.codegen_c.checksums import write_update
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.controls import write_control
+from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.layout import store_header
+from p4reduce_switch.codegen_c.packet import ENTRY_FIELDS, Packet
+from p4reduce_switch.codegen_c.replay import (
+    RECIRCULATED,
+    carried_fields,
+    kept_value,
+    store_member,
+    write_flags,
+)
+from p4reduce_switch.codegen_c.values import Value, make
+from p4reduce_switch.program.ir import FieldRef
+
+__all__ = ["write_egress", "write_wait"]
+
+HEAD = (
+    "static void egress(struct p4r_program *program, const struct packet *packet, "
+    "uint32_t port, uint32_t instance, uint64_t most)"
+)
+
+
+def write_egress(context: Context, packet: Packet) -> None:
+    """The body of the function for one copy, which sends it unless it is dropped."""
+    expressions = Expressions(context)
+    actions = ActionWriter(context, expressions, "egress", [])
+    writer = context.writer
+    writer.line("struct p4r_common *const common = &program->common;")
+    packet.unfold(actions)
+    _write_entry(context, actions)
+    write_flags(context, "egress")
+    write_control(context, expressions, context.program.egress)
+    if "clone" in context.usage.egress.kept:
+        _write_clone(context, expressions, packet)
+    spec = context.program.intrinsic["egress_spec"]
+    if spec in context.usage.egress.writes:
+        port = make("u64", "common->drop_port", 0, (1 << 64) - 1, atom=True)
+        with writer.block(f"if ({expressions.compare('==', expressions.field(spec), port)})"):
+            writer.line("common->stats.dropped_egress++;")
+            writer.line("return;")
+    write_update(context, expressions)
+    _write_deparser(context, expressions)
+
+
+def _write_entry(context: Context, actions: ActionWriter) -> None:
+    """What the target sets at the start of egress."""
+    spec = context.program.intrinsic["egress_spec"]
+    values = {
+        "egress_port": "port",
+        "egress_rid": "instance",
+        # simple_switch starts egress with any value but the drop port.
+        "egress_spec": f"((common->drop_port + 1) & {(1 << min(spec.width, 64)) - 1:#x})",
+        "packet_length": "length" if context.tracks_length else "size",
+        "egress_global_timestamp": "p4r_now(common)",
+        "deq_timedelta": "0",
+        "deq_qdepth": "0",
+        "enq_qdepth": "0",
+    }
+    wanted = context.usage.egress.reads | ({spec} if spec in context.usage.egress.writes else set())
+    for name in ENTRY_FIELDS:
+        field = context.program.intrinsic.get(name)
+        if field is not None and field in wanted:
+            text = f"(uint64_t){values[name]}"
+            actions.set(field, make("u64", text, 0, (1 << 64) - 1))
+
+
+def _write_clone(context: Context, expressions: Expressions, packet: Packet) -> None:
+    """Copies of the packet as it is now; they run through egress later."""
+    writer = context.writer
+    lists = context.usage.egress.kept["clone"]
+    writer.line(
+        "const struct p4r_copies *const session = "
+        "clone_session < 0 ? NULL : common->sessions[clone_session];"
+    )
+    with writer.block("for (uint32_t copy = 0; session && copy < session->count; copy++)"):
+        writer.line("struct waiting *const item = wait_for_turn(program);")
+        writer.line("if (!item)")
+        writer.line("    continue;")
+        writer.line("item->in_egress = true;")
+        writer.line("item->port = session->copy[copy].port;")
+        writer.line("item->instance = session->copy[copy].instance;")
+        writer.line("item->most = session->most;")
+        packet.copy(expressions, lists)
+
+
+def _write_deparser(context: Context, expressions: Expressions) -> None:
+    writer, names = context.writer, context.names
+    writer.line("uint64_t total = payload_size;")
+    for name, header in context.wire.items():
+        if context.packed_in_egress(name):
+            size = str(header.size)
+            if header.tail is not None:
+                size = f"{header.size} + {context.tail(header.tail)}_size"
+            writer.line(f"if ({context.valid(name)})")
+            writer.line(f"    total += {size};")
+            continue
+        piece = names.of("size", name)
+        writer.line(f"total += {piece};")
+        if header.tail is not None:
+            writer.line(f"if ({piece})")
+            writer.line(f"    total += {context.tail(header.tail)}_size;")
+    with writer.block("if (total > (uint64_t)size + P4R_MAX_GROWTH || total > sizeof common->out)"):
+        writer.line("common->stats.dropped_growth++;")
+        writer.line("return;")
+    writer.line("uint8_t *out = common->out;")
+    for name, header in context.wire.items():
+        if context.packed_in_egress(name):
+            with writer.block(f"if ({context.valid(name)})"):
+                store_header(context, header, "out")
+                writer.line(f"out += {header.size};")
+                _write_tail(context, header.tail)
+            continue
+        piece = names.of("size", name)
+        where = f"packet->{names.of('bytes', name)}"
+        if context.is_raw(name):
+            where = f"frame + packet->{names.of('at', name)}"
+        with writer.block(f"if ({piece})"):
+            writer.line(f"memcpy(out, {where}, {header.size});")
+            writer.line(f"out += {header.size};")
+            _write_tail(context, header.tail)
+    writer.line("memcpy(out, payload, payload_size);")
+    if "recirculate" in context.usage.egress.kept:
+        with writer.block("if (recirculate)"):
+            # It is not cut: simple_switch forgets `truncate` here.
+            lists = context.usage.egress.kept["recirculate"]
+            write_wait(
+                context, expressions, "common->out", "(uint32_t)total", RECIRCULATED, "recirculate"
+            )
+            assert lists
+            writer.line("return;")
+    most = "most" if context.limits else "P4R_UNLIMITED"
+    writer.line(f"p4r_send(common, port, (uint32_t)total, {most});")
+
+
+def _write_tail(context: Context, tail: FieldRef | None) -> None:
+    if tail is not None:
+        variable = context.tail(tail)
+        context.writer.line(f"memcpy(out, frame + {variable}, {variable}_size);")
+        context.writer.line(f"out += {variable}_size;")
+
+
+def write_wait(
+    context: Context,
+    expressions: Expressions,
+    frame: str,
+    size: str,
+    instance_type: int,
+    what: str,
+) -> None:
+    """A frame comes in once more. All metadata starts from zero, the ingress port as well."""
+    writer = context.writer
+    stage = context.usage.egress if what == "recirculate" else context.usage.ingress
+    lists = stage.kept[what]
+    if what == "recirculate":
+        with writer.block(f"if ({size} > P4R_MAX_FRAME)"):
+            writer.line("common->stats.dropped_growth++;")
+            writer.line("return;")
+    writer.line("struct waiting *const item = wait_for_turn(program);")
+    with writer.block("if (item)"):
+        writer.line("item->in_egress = false;")
+        writer.line(f"item->type = {instance_type};")
+        writer.line(f"item->size = {size};")
+        writer.line(f"memcpy(item->frame, {frame}, {size});")
+        for number, field in enumerate(carried_fields(context)):
+            member = f"item->kept.carried_{number}"
+
+            def store(value: Value, member: str = member, field: FieldRef = field) -> None:
+                store_member(context, expressions, member, field, value)
+
+            kept_value(context, expressions, field, lists, what, store)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bits of fields that are known to be zero, whatever the packet.
+
+If bit 63 of each limb is zero in both operands, an addition carries nothing from limb to limb. So
+masks of lanes, which a program keeps in variables, are worth knowing: of a field to which only
+constants are assigned, all bits but those of the constants are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import FieldRef, Program
+
+__all__ = ["known_ones"]
+
+
+def known_ones(program: Program) -> Mapping[FieldRef, int]:
+    """The bits that may be set in fields of metadata that only ever get constants."""
+    found: dict[FieldRef, int] = {}
+    unknown: set[FieldRef] = set(program.intrinsic.values())
+    for header in program.headers.values():
+        if not header.is_metadata:
+            unknown.update(header.fields)
+    for meter in program.meters.values():
+        if meter.target is not None:
+            unknown.add(meter.target)
+    for state in program.parser.states.values():
+        for op in state.ops:
+            if isinstance(op, ir.Peek):
+                unknown.add(op.target)
+            elif isinstance(op, ir.ExtractNext):
+                unknown.add(op.next)
+    for checksum in (*program.verify, *program.update):
+        unknown.add(checksum.target)
+    for primitive in _primitives(program):
+        for number, argument in enumerate(primitive.args):
+            if not isinstance(argument, FieldRef) or number > 0:
+                continue
+            value = primitive.args[1] if primitive.op == "assign" else None
+            if isinstance(value, ir.Const) and value.value >= 0 and not argument.signed:
+                cut = value.value & (1 << argument.width) - 1
+                found[argument] = found.get(argument, 0) | cut
+            else:
+                unknown.add(argument)
+    return {field: ones for field, ones in found.items() if field not in unknown}
+
+
+def _primitives(program: Program) -> Iterator[ir.Primitive]:
+    bodies = [action.body for action in program.actions.values()]
+    bodies += [
+        (op.statement,)
+        for state in program.parser.states.values()
+        for op in state.ops
+        if isinstance(op, ir.Execute)
+    ]
+    for body in bodies:
+        for statement in ir.statements(body):
+            if isinstance(statement, ir.Primitive):
+                yield statement

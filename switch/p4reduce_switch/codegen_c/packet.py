@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What egress gets of a packet: `struct packet` of the generated code.
+
+Egress runs once for each copy of the packet. It starts from the same struct each time and has its
+own variables, so none sees another's changes. A header that egress does not change is put together
+once, before.
+"""
+
+from __future__ import annotations
+
+from p4reduce_switch.codegen_c.actions import ActionWriter
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.layout import store_header
+from p4reduce_switch.codegen_c.replay import (
+    EGRESS_CLONE,
+    OF_HEADERS,
+    declare_member,
+    kept_value,
+    set_kept,
+    store_member,
+)
+from p4reduce_switch.codegen_c.values import constant, kind_of_width
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import FieldRef
+
+__all__ = ["ENTRY_FIELDS", "Packet"]
+
+ENTRY_FIELDS = (
+    "egress_port",
+    "egress_spec",
+    "egress_rid",
+    "packet_length",
+    "egress_global_timestamp",
+    "deq_timedelta",
+    "deq_qdepth",
+    "enq_qdepth",
+)
+"""Fields that the target sets when a copy enters egress."""
+
+
+class Packet:
+    """The members of the struct, and how they are set and used.
+
+    Attributes:
+        fields: fields of headers and metadata, by value.
+        valids: headers whose validity egress may ask for.
+        tails: varbit fields; where they are in the frame.
+        pieces: headers that go out as bytes: in the frame, or put together before egress.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        usage = context.usage
+        at_entry = {context.program.intrinsic.get(name) for name in ENTRY_FIELDS}
+        self.fields: list[FieldRef] = []
+        self.valids: list[str] = []
+        self.pieces: list[str] = []
+        for name, header in context.wire.items():
+            if context.packed_in_egress(name):
+                self.fields += context.variables(header)
+                self.valids.append(name)
+            else:
+                self.pieces.append(name)
+                if name in usage.egress.tests:
+                    self.valids.append(name)
+        for name, header in context.program.headers.items():
+            seen = name in usage.egress.tests or name in usage.egress.added
+            if not header.is_metadata and name not in context.wire and seen:
+                self.valids.append(name)
+        self.tails = context.tails(context.program.headers)
+        before = (
+            usage.parser.reads | usage.ingress.reads | usage.parser.writes | usage.ingress.writes
+        )
+        given = set(context.program.intrinsic.values())
+        kept = {field for kept in usage.egress.kept.get("clone", ()) for field in kept.fields}
+        taken = set(self.fields)
+        self.metadata: set[FieldRef] = set()
+        for header in context.program.headers.values():
+            if header.name == ir.VARBITS:
+                continue
+            for field in header.fields:
+                if field not in usage.egress.reads or field in taken or field in at_entry:
+                    continue
+                if header.is_metadata and field not in before | kept and field not in given:
+                    continue  # nothing before egress has touched it: zero
+                self.fields.append(field)
+                if header.is_metadata:
+                    self.metadata.add(field)
+
+    def declare(self) -> list[str]:
+        """The struct."""
+        context = self._context
+        names = context.names
+        lines = ["struct packet {", "    const uint8_t *frame;"]
+        lines.append("    uint32_t size, at; /* bytes of the frame, and those that were parsed */")
+        if context.tracks_length:
+            lines.append("    uint64_t length; /* with the headers that ingress added */")
+        lines += [f"    {declare_member(names.field(field), field)}" for field in self.fields]
+        lines += [f"    bool {names.of('valid', name)};" for name in self.valids]
+        for name in self.pieces:
+            lines.append(f"    uint32_t {names.of('size', name)};")
+            if context.is_raw(name):
+                lines.append(f"    uint32_t {names.of('at', name)};")
+            else:
+                size = max(context.wire[name].size, 1)
+                lines.append(f"    uint8_t {names.of('bytes', name)}[{size}];")
+        for tail in self.tails:
+            name = names.of("tail", tail.name)
+            lines.append(f"    uint32_t {name}, {name}_size;")
+        return [*lines, "};"]
+
+    # -- Into the struct ---------------------------------------------------------------------------
+
+    def fill(self, expressions: Expressions) -> None:
+        """At the end of ingress: a struct `packet` from the variables."""
+        context, writer = self._context, self._context.writer
+        names = context.names
+        writer.line("struct packet packet;")
+        for member in ("frame", "size", "at", *(["length"] if context.tracks_length else [])):
+            writer.line(f"packet.{member} = {member};")
+        for field in self.fields:
+            value = expressions.field(field)
+            store_member(context, expressions, f"packet.{names.field(field)}", field, value)
+        for name in self.valids:
+            writer.line(f"packet.{names.of('valid', name)} = {context.valid(name)};")
+        for tail in self.tails:
+            variable = context.tail(tail)
+            writer.line(f"packet.{variable} = {variable};")
+            writer.line(f"packet.{variable}_size = {variable}_size;")
+        for name in self.pieces:
+            size = context.wire[name].size
+            valid, member = context.valid(name), f"packet.{names.of('size', name)}"
+            writer.line(f"{member} = {valid} ? {size} : 0;")
+            if context.is_raw(name):
+                offset = context.offset(name)
+                writer.line(f"packet.{offset} = {offset};")
+                continue
+            with writer.block(f"if ({valid})"):
+                store_header(context, context.wire[name], f"packet.{names.of('bytes', name)}")
+
+    def copy(self, expressions: Expressions, lists: list[ir.FieldList]) -> None:
+        """In egress: the struct `item->packet` of a clone of the packet as it is now."""
+        context, writer = self._context, self._context.writer
+        names = context.names
+        writer.line("item->packet.frame = item->frame;")
+        writer.line("item->packet.size = size;")
+        writer.line("item->packet.at = packet->at;")
+        writer.line("memcpy(item->frame, frame, size);")
+        if context.tracks_length:
+            writer.line("item->packet.length = length;")
+        instance_type = context.program.intrinsic.get("instance_type")
+        for field in self.fields:
+            member = f"item->packet.{names.field(field)}"
+
+            def store(value, member=member, field=field):  # type: ignore[no-untyped-def]
+                store_member(context, expressions, member, field, value)
+
+            if field == instance_type:
+                store(constant(EGRESS_CLONE))
+            elif field in self.metadata and field.header not in OF_HEADERS:
+                kept_value(context, expressions, field, lists, "clone", store)
+            else:
+                store(expressions.field(field))
+        for name in self.valids:
+            writer.line(f"item->packet.{names.of('valid', name)} = {context.valid(name)};")
+        for tail in self.tails:
+            variable = context.tail(tail)
+            writer.line(f"item->packet.{variable} = {variable};")
+            writer.line(f"item->packet.{variable}_size = {variable}_size;")
+        for name in self.pieces:
+            size = names.of("size", name)
+            writer.line(f"item->packet.{size} = {size};")
+            if context.is_raw(name):
+                offset = names.of("at", name)
+                writer.line(f"item->packet.{offset} = packet->{offset};")
+            else:
+                bytes_ = names.of("bytes", name)
+                writer.line(f"memcpy(item->packet.{bytes_}, packet->{bytes_}, {size});")
+
+    # -- Out of the struct -------------------------------------------------------------------------
+
+    def unfold(self, actions: ActionWriter) -> None:
+        """At the start of egress: its variables from the struct."""
+        context, writer = self._context, self._context.writer
+        names = context.names
+        writer.line("const uint8_t *const frame = packet->frame;")
+        writer.line("const uint32_t size = packet->size;")
+        writer.line("const uint8_t *const payload = frame + packet->at;")
+        writer.line("const uint32_t payload_size = size - packet->at;")
+        if context.tracks_length:
+            writer.line("uint64_t length = packet->length;")
+        for field in self.fields:
+            member = f"packet->{names.field(field)}"
+            if kind_of_width(field.width) == "wide":
+                set_kept(context, actions, field, member)
+            else:
+                writer.line(f"{context.field(field)} = {member};")
+        for name in self.valids:
+            writer.line(f"{context.valid(name)} = packet->{names.of('valid', name)};")
+        for tail in self.tails:
+            variable = context.tail(tail)
+            writer.line(f"{variable} = packet->{variable};")
+            writer.line(f"{variable}_size = packet->{variable}_size;")
+        for name in self.pieces:
+            size = names.of("size", name)
+            writer.line(f"uint32_t {size} = packet->{size};")

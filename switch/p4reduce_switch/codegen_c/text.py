@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""C source text: indented lines, loops over limbs, identifiers, comments.
+
+The generated code is compiled and run, and strings in a program may be anything. So none gets into
+it but by this module: as a part of an identifier (`Names`), or as a comment (`comment`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from p4reduce_switch.codegen_c.errors import NotNativeError
+from p4reduce_switch.program.ir import FieldRef, Source
+
+__all__ = ["Names", "Writer", "comment", "plain"]
+
+_MAX_LINES = 200_000
+_DEEPEST = 120  # blocks within each other; clang bears 256 brackets
+_LONGEST_NAME = 60
+_LONGEST_COMMENT = 90
+
+
+def plain(name: str) -> str:
+    """A part of an identifier."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", name)[:_LONGEST_NAME]
+
+
+def comment(text: str) -> str:
+    """A comment; without anything that could end it, or that C reads in a way of its own."""
+    kept = re.sub(r"[^A-Za-z0-9_ .,:;()<>=+&|^!~\[\]{}/-]", "", " ".join(text.split()))
+    return f"/* {kept[:_LONGEST_COMMENT].rstrip()} */"
+
+
+class Writer:
+    """Lines of C with their indentation."""
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[int, str]] = []
+        self.depth = 0
+        self._loop: tuple[int, int, int, int] | None = None  # (first line, end, limbs, depth)
+        self._said: Source | None = None
+
+    def line(self, text: str) -> None:
+        self._lines.append((self.depth, text))
+        if len(self._lines) > _MAX_LINES:
+            raise NotNativeError(f"it becomes more than {_MAX_LINES} lines of C")
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """`head` and, in braces, what is written meanwhile."""
+        self.line(f"{head} {{".lstrip())
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise NotNativeError(f"more than {_DEEPEST} blocks of C within each other")
+        yield
+        self.depth -= 1
+        self.line("}")
+
+    def comment(self, text: str) -> None:
+        self.line(comment(text))
+
+    def say(self, source: Source) -> None:
+        """Where what follows comes from in P4; once."""
+        if source.line and source != self._said:
+            self._said = source
+            text = f"{source.filename.rsplit('/', 1)[-1]}:{source.line}: {source.fragment}"
+            if self._open_loop() is None:
+                self.comment(text)
+            else:
+                self._into_loop(comment(text))
+
+    # -- Loops over the limbs of wide fields -------------------------------------------------------
+
+    def limbs(self, count: int, statement: str) -> None:
+        """Do `statement` for each limb `i`; in the same loop as the statement before, if it can."""
+        loop = self._open_loop()
+        if loop is not None and loop[2] == count:
+            self._into_loop(statement)
+            return
+        first = len(self._lines)
+        if loop is not None:
+            pass  # another number of limbs: a loop of its own
+        self.line("P4R_LIMBS")
+        self.line(f"for (unsigned i = 0; i < {count}; i++) {{")
+        self._lines.append((self.depth + 1, statement))
+        self.line("}")
+        self._loop = (first, len(self._lines), count, self.depth)
+
+    def before_limbs(self, count: int, text: str) -> None:
+        """A line before the loop that the next `limbs(count, …)` is part of.
+
+        It must not depend on what that loop does."""
+        loop = self._open_loop()
+        if loop is None or loop[2] != count:
+            self.line(text)
+            return
+        first, end, limbs, depth = loop
+        self._lines.insert(first, (depth, text))
+        self._loop = (first + 1, end + 1, limbs, depth)
+
+    def end_limbs(self) -> None:
+        """The next statement for limbs begins a loop of its own."""
+        self._loop = None
+
+    def _into_loop(self, statement: str) -> None:
+        assert self._loop is not None
+        first, end, limbs, depth = self._loop
+        self._lines.insert(end - 1, (depth + 1, statement))
+        self._loop = (first, end + 1, limbs, depth)
+
+    def _open_loop(self) -> tuple[int, int, int, int] | None:
+        loop = self._loop
+        if loop is not None and loop[1] == len(self._lines) and loop[3] == self.depth:
+            return loop
+        return None
+
+    # -- Going back --------------------------------------------------------------------------------
+
+    def mark(self) -> tuple[int, int]:
+        """A position to go back to."""
+        self._loop = None
+        return len(self._lines), self.depth
+
+    def rewind(self, mark: tuple[int, int]) -> None:
+        """Drop what was written since the mark."""
+        length, self.depth = mark
+        del self._lines[length:]
+        self._loop = None
+
+    def take(self, mark: tuple[int, int]) -> list[tuple[int, str]]:
+        """Take away what was written since the mark, for `put`."""
+        lines = self._lines[mark[0] :]
+        self.rewind(mark)
+        return lines
+
+    def put(self, lines: list[tuple[int, str]], deeper: int = 0) -> None:
+        self._lines += [(depth + deeper, text) for depth, text in lines]
+
+    def text(self) -> str:
+        out: list[str] = []
+        for depth, text in self._lines:
+            if text.startswith("else") and out and out[-1] == "    " * depth + "}":
+                out[-1] += f" {text}"
+            else:
+                out.append("    " * depth + text if text else "")
+        return "\n".join(out) + "\n"
+
+
+class Names:
+    """Identifiers for what a program names; each has a prefix that says what it is.
+
+    `f_` is a field, `arg_` an action's argument, `valid_` a header's validity; names of the
+    run-time begin with `p4r_` and `P4R_`, and no other names are there to be mistaken for.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[object, str] = {}
+        self._taken: set[str] = set()
+
+    def of(self, kind: str, name: str) -> str:
+        """The identifier of a thing of the program, always the same."""
+        return self._name((kind, name), f"{kind}_{plain(name)}")
+
+    def field(self, field: FieldRef) -> str:
+        wanted = f"f_{plain(f'{field.header}_{field.name}')}"
+        return self._name(("field", field.header, field.name), wanted)
+
+    def _name(self, key: object, wanted: str) -> str:
+        if key not in self._names:
+            name = wanted
+            number = 1
+            while name in self._taken:
+                number += 1
+                name = f"{wanted}__{number}"
+            self._taken.add(name)
+            self._names[key] = name
+        return self._names[key]

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ingress and egress as Python source.
+
+A control is a graph of tables and conditions, which p4c made from structured source. To get the
+structure back, each node's immediate post-dominator is found: the first node that all ways from it
+lead to. There the branches of an `if` join. Where ways join that do not (p4c's `return` can do
+that), the nodes in between are written more than once; if that becomes too much, the control is
+written as a sequence of `if _next == …` in topological order instead.
+"""
+
+from __future__ import annotations
+
+import graphlib
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from p4reduce_switch.codegen_python.actions import ActionEmitter
+from p4reduce_switch.codegen_python.checksums import emit_hash
+from p4reduce_switch.codegen_python.context import Context
+from p4reduce_switch.codegen_python.expressions import ATOM, Code
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import FieldRef
+from p4reduce_switch.state.profiles import CHOOSE
+
+__all__ = ["emit_control", "post_dominators", "topological_order"]
+
+_DEEPEST = 60  # blocks; Python's limit is 100
+
+_Proceed = Callable[["str | None"], None]
+"""Writes how to go on to a node (None: the end)."""
+
+
+class _TooLargeError(Exception):
+    """The control cannot be written as nested blocks."""
+
+
+def emit_control(context: Context, control: ir.Control) -> None:
+    """Write a control; it can be left early with `break` if its usage says that it exits."""
+    if control.start is None:
+        return
+    is_ingress = control is context.program.ingress
+    usage = context.usage.ingress if is_ingress else context.usage.egress
+    writer = context.writer
+    emitter = _Emitter(context, control)
+    if usage.exits:
+        with writer.block("while True:"):
+            emitter.emit()
+            writer.line("break")
+    else:
+        emitter.emit()
+
+
+class _Emitter:
+    def __init__(self, context: Context, control: ir.Control) -> None:
+        self._context = context
+        self._control = control
+        self._writer = context.writer
+        self._names = context.names
+        self._expressions = context.expressions
+        is_ingress = control is context.program.ingress
+        self._actions = ActionEmitter(context, "ingress" if is_ingress else "egress")
+        self._order = topological_order(control)
+        self._join = post_dominators(control, self._order)
+        self._budget = 0
+
+    def emit(self) -> None:
+        assert self._control.start is not None
+        mark = self._writer.mark()
+        self._budget = 4 * len(self._order) + 16
+        try:
+            self._region(self._control.start, None)
+        except _TooLargeError:
+            self._writer.rewind(mark)
+            self._sequence()
+
+    # -- Nested blocks -----------------------------------------------------------------------------
+
+    def _region(self, name: str | None, stop: str | None) -> None:
+        """The nodes from `name` until `stop`, which comes after them."""
+        while name != stop:
+            assert name is not None
+            self._budget -= 1
+            if self._budget < 0 or self._writer.depth > _DEEPEST:
+                raise _TooLargeError
+            node = self._control.nodes[name]
+            join = self._join[name]
+            if isinstance(node, ir.Branch):
+                self._branch(node, join)
+            elif isinstance(node, ir.Call):
+                self._actions.action(self._context.program.actions[node.action], ())
+            else:
+                self._table(node, partial(self._region, stop=join))
+            name = join
+
+    def _branch(self, node: ir.Branch, join: str | None, keyword: str = "if") -> None:
+        condition, _ = self._expressions.condition(node.condition)
+        if node.if_true == join:
+            with self._writer.block(f"{keyword} not ({condition}):"):
+                self._region(node.if_false, join)
+            return
+        with self._writer.block(f"{keyword} {condition}:"):
+            self._region(node.if_true, join)
+        if node.if_false == join:
+            return
+        following = self._control.nodes[node.if_false] if node.if_false else None
+        if isinstance(following, ir.Branch) and self._join[following.name] == join:
+            self._budget -= 1
+            self._branch(following, join, "elif")
+            return
+        with self._writer.block("else:"):
+            self._region(node.if_false, join)
+
+    # -- A sequence of nodes -----------------------------------------------------------------------
+
+    def _sequence(self) -> None:
+        numbers = {name: number for number, name in enumerate(self._order)}
+
+        def goto(successor: str | None) -> None:
+            number = -1 if successor is None else numbers[successor]
+            self._writer.line(f"_next = {number}")
+
+        goto(self._control.start)
+        for name in self._order:
+            node = self._control.nodes[name]
+            with self._writer.block(f"if _next == {numbers[name]}:"):
+                if isinstance(node, ir.Branch):
+                    condition, _ = self._expressions.condition(node.condition)
+                    with self._writer.block(f"if {condition}:"):
+                        goto(node.if_true)
+                    with self._writer.block("else:"):
+                        goto(node.if_false)
+                elif isinstance(node, ir.Call):
+                    self._actions.action(self._context.program.actions[node.action], ())
+                    goto(node.next)
+                else:
+                    self._table(node, goto)
+
+    # -- Tables ------------------------------------------------------------------------------------
+
+    def _table(self, table: ir.ApplyTable, proceed: _Proceed) -> None:
+        """Look up, run the action, and go on by hit or miss or by action."""
+        if table.const_default_action:
+            if not table.key:
+                self._const_default(table)
+                self._after(table, proceed, table.default_action, hit=False)
+                return
+            self._writer.line(f"_slot = {self._lookup(table)}")
+            misses_matter = (
+                len(table.successors) > 1
+                or self._context.program.actions[table.default_action].body != ()
+            )
+            if misses_matter:
+                with self._writer.block("if _slot is None:"):
+                    self._const_default(table)
+                    self._go_inside(table, proceed, table.default_action, hit=False)
+            with self._writer.block("else:" if misses_matter else "if _slot is not None:"):
+                self._touch(table)
+                self._run_slot(table, proceed)
+                if table.next_by_action is None:
+                    self._go_inside(table, proceed, None, hit=True)
+        elif not table.key:
+            self._writer.line(f"_slot = {self._context.bind('default', table.name)}[0]")
+            self._run_slot(table, proceed, counts=False)
+            if table.next_by_action is None:
+                self._go_inside(table, proceed, None, hit=False)
+        else:
+            self._fallible(table, proceed)
+        if len(table.successors) == 1:
+            proceed(table.successors[0])
+
+    def _fallible(self, table: ir.ApplyTable, proceed: _Proceed) -> None:
+        """A table with a key, whose default entry the control plane may change."""
+        needs_hit = table.next_by_action is None and len(table.successors) > 1
+        default = self._context.bind("default", table.name)
+        self._writer.line(f"_slot = {self._lookup(table)}")
+        hit = f"_hit_{self._order.index(table.name)}"
+        if needs_hit:
+            self._writer.line(f"{hit} = _slot is not None")
+        with self._writer.block("if _slot is None:"):
+            self._writer.line(f"_slot = {default}[0]")
+        if table.has_direct_counter or table.meter is not None or table.has_idle_timeout:
+            with self._writer.block("else:"):
+                self._touch(table)
+                if table.has_direct_counter:
+                    self._count("_slot[2]")
+        self._run_slot(table, proceed, counts=False)
+        if needs_hit:
+            with self._writer.block(f"if {hit}:"):
+                proceed(table.next_hit)
+            with self._writer.block("else:"):
+                proceed(table.next_miss)
+
+    def _go_inside(
+        self, table: ir.ApplyTable, proceed: _Proceed, action: int | None, *, hit: bool
+    ) -> None:
+        """Go on within a branch, unless all branches go on to the same node."""
+        if len(table.successors) > 1:
+            self._after(table, proceed, action, hit=hit)
+
+    def _after(
+        self, table: ir.ApplyTable, proceed: _Proceed, action: int | None, *, hit: bool
+    ) -> None:
+        if table.next_by_action is None:
+            proceed(table.next_hit if hit else table.next_miss)
+        elif action is not None:
+            proceed(table.next_by_action[action])
+
+    def _lookup(self, table: ir.ApplyTable) -> str:
+        key = ", ".join(self._key_field(field) for field in table.key)
+        lookup = self._context.bind("lookup", table.name)
+        return f"{lookup}(({key}))" if len(table.key) > 1 else f"{lookup}({key})"
+
+    def _key_field(self, key: ir.KeyField) -> str:
+        text = self._expressions.data(key.field).at(ATOM)
+        if key.mask is not None and key.mask != (1 << key.width) - 1:
+            text = f"{text} & {self._names.constant(key.mask)}"
+        if isinstance(key.field, FieldRef):
+            # BMv2 takes the fields of an invalid header for zero in keys (and only there).
+            header = key.field.header
+            is_header = not self._context.program.headers[header].is_metadata
+            if is_header and self._context.usage.goes_stale(header):
+                text = f"{text} if {self._names.valid(header)} else 0"
+        return text
+
+    def _const_default(self, table: ir.ApplyTable) -> None:
+        action = self._context.program.actions[table.default_action]
+        arguments = [
+            Code(self._names.constant(value), ATOM, value, value, value)
+            for value in table.default_args
+        ]
+        self._actions.action(action, arguments)
+
+    def _count(self, entry: str) -> None:
+        self._writer.line(f"_entry = {entry}")
+        self._writer.line("_entry.packets += 1")
+        self._writer.line("_entry.bytes += _size")
+
+    def _run_slot(self, table: ir.ApplyTable, proceed: _Proceed, counts: bool = True) -> None:
+        """Run the action of `_slot`."""
+        actions = [self._context.program.actions[action] for action in table.actions]
+        counts = counts and table.has_direct_counter
+        wanted = any(action.params for action in actions)
+        by_action = table.next_by_action is not None and len(table.successors) > 1
+        only_one = len(actions) == 1
+        if not counts and not wanted and only_one and not actions[0].body and not by_action:
+            return
+        if table.profile is not None and table.profile.selector is not None:
+            self._choose(table.profile.selector)
+        self._writer.line(f"_action, _args, {'_entry' if counts else '_'} = _slot")
+        if counts:
+            self._writer.line("_entry.packets += 1")
+            self._writer.line("_entry.bytes += _size")
+        for index, action in enumerate(actions):
+            if only_one:
+                self._inline(table, action, proceed, by_action)
+                return
+            last = index == len(actions) - 1
+            head = "if" if index == 0 else "elif"
+            with self._writer.block("else:" if last else f"{head} _action == {index}:"):
+                self._inline(table, action, proceed, by_action)
+
+    def _touch(self, table: ir.ApplyTable) -> None:
+        """What a hit does to the entry before its action runs."""
+        if table.has_idle_timeout:
+            self._writer.line(f"_slot[2].last_hit_ns = {self._context.bind('clock')}()")
+        if table.meter is not None:
+            self._actions.execute_direct_meter(table.meter)
+
+    def _choose(self, selector: ir.Calculation) -> None:
+        """If the entry leads to a group, take the choice that the hash of the selector key says."""
+        with self._writer.block(f"if _slot[0] == {CHOOSE}:"):
+            value = emit_hash(self._context, selector, "b''")
+            self._writer.line("_choices = _slot[1]")
+            chosen = f"_choices[({value} & 0xFFFFFFFF) % len(_choices)]"
+            self._writer.line(f"_slot = (*{chosen}, _slot[2])")
+
+    def _inline(
+        self, table: ir.ApplyTable, action: ir.Action, proceed: _Proceed, by_action: bool
+    ) -> None:
+        arguments = []
+        if action.params:
+            names = [self._names.argument(param.index, param.name) for param in action.params]
+            self._writer.line(f"{', '.join(names)}{',' * (len(names) == 1)} = _args")
+            for name, param in zip(names, action.params, strict=True):
+                full = (1 << param.width) - 1
+                arguments.append(Code(name, ATOM, 0, full, full))
+        self._actions.action(action, arguments)
+        if by_action and table.next_by_action is not None:
+            proceed(table.next_by_action[action.id])
+
+
+def topological_order(control: ir.Control) -> list[str]:
+    """The nodes that can be reached, each before those that come after it."""
+    reached: dict[str, ir.Node] = {}
+    pending = [control.start]
+    while pending:
+        name = pending.pop()
+        if name is not None and name not in reached:
+            reached[name] = control.nodes[name]
+            pending += reached[name].successors
+    graph = {name: [s for s in node.successors if s is not None] for name, node in reached.items()}
+    return list(graphlib.TopologicalSorter(graph).static_order())[::-1]
+
+
+def post_dominators(control: ir.Control, order: list[str]) -> Mapping[str, str | None]:
+    """Each node's immediate post-dominator; None is the end (Cooper, Harvey, Kennedy 2001)."""
+    position: dict[str | None, int] = {name: index for index, name in enumerate(order)}
+    position[None] = len(order)
+    join: dict[str, str | None] = {}
+
+    def common(left: str | None, right: str | None) -> str | None:
+        while left != right:
+            if position[left] < position[right]:
+                assert left is not None
+                left = join[left]
+            else:
+                assert right is not None
+                right = join[right]
+        return left
+
+    for name in reversed(order):
+        first, *others = control.nodes[name].successors
+        for other in others:
+            first = common(first, other)
+        join[name] = first
+    return join

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the end of ingress to the bytes of each copy: egress, checksum update, deparser.
+
+Egress is a function of its own that is called once for each copy of the packet. What it needs of
+the packet's state comes as arguments, so every copy starts from the same state and none sees
+another's changes. A header that egress does not change is turned into bytes once, before.
+"""
+
+from __future__ import annotations
+
+from p4reduce_switch.codegen_python.checksums import emit_update
+from p4reduce_switch.codegen_python.context import Context
+from p4reduce_switch.codegen_python.controls import emit_control
+from p4reduce_switch.codegen_python.egress_state import ENTRY_FIELDS, EgressState
+from p4reduce_switch.codegen_python.replay import emit_clone_at_egress, emit_flags, emit_recirculate
+
+__all__ = [
+    "MAX_HEADER_GROWTH",
+    "egress_arguments",
+    "emit_egress",
+    "emit_serialisation",
+]
+
+# BMv2 keeps this much room in front of a packet and dies if more headers are added.
+MAX_HEADER_GROWTH = 512
+
+
+def egress_arguments(context: Context, state: EgressState) -> str:
+    """The parameters of `egress`, and the arguments of its call at the end of ingress."""
+    limit = ["_most"] if context.limits else []
+    return ", ".join(["_port", "_instance", *limit, *state.arguments])
+
+
+def emit_serialisation(context: Context) -> None:
+    """At the end of ingress: the bytes of the headers that egress does not change."""
+    writer, names = context.writer, context.names
+    writer.line("_payload = _frame[_at:]")
+    for name, header in context.wire.items():
+        if context.packed_in_egress(name):
+            continue
+        if context.is_raw(name):
+            offset = names.offset(name)
+            packed = f"_frame[{offset}:{offset} + {header.size}]"
+        else:
+            packed = context.layouts[name].pack()
+        packed += _tail(context, name)
+        writer.line(f'{names.serialised(name)} = {packed} if {names.valid(name)} else b""')
+
+
+def _tail(context: Context, header: str) -> str:
+    """The varbit field, to be added to the bytes of its header."""
+    tail = context.program.headers[header].tail
+    return "" if tail is None else f" + {context.names.field(tail)}"
+
+
+def emit_egress(context: Context, state: EgressState) -> None:
+    """The function for one copy; it returns the frame, or None if the copy is dropped."""
+    writer = context.writer
+    with writer.block(f"def egress({egress_arguments(context, state)}):"):
+        _emit_entry(context, state)
+        emit_flags(context, "egress")
+        emit_control(context, context.program.egress)
+        if "clone" in context.usage.egress.kept:
+            emit_clone_at_egress(context, state)
+        spec = context.program.intrinsic["egress_spec"]
+        if spec in context.usage.egress.writes:
+            with writer.block(f"if {context.names.field(spec)} == {context.drop_port}:"):
+                writer.line(f"{context.bind('stats')}.dropped_egress += 1")
+                writer.line("return None")
+        emit_update(context)
+        _emit_deparser(context)
+
+
+def _emit_entry(context: Context, state: EgressState) -> None:
+    """What the target sets at the start of egress."""
+    writer = context.writer
+    clock = f"{context.bind('now')}()"
+    spec = context.program.intrinsic["egress_spec"]
+    values = {
+        "egress_port": "_port",
+        "egress_rid": "_instance",
+        # simple_switch starts egress with any value but the drop port.
+        "egress_spec": str((context.drop_port + 1) % (1 << spec.width)),
+        "packet_length": "_length" if context.tracks_length else "_size",
+        "egress_global_timestamp": clock,
+        "deq_timedelta": "0",
+        "deq_qdepth": "0",
+        "enq_qdepth": "0",
+    }
+    wanted = context.usage.egress.reads | ({spec} if spec in context.usage.egress.writes else set())
+    for name in ENTRY_FIELDS:
+        field = context.program.intrinsic.get(name)
+        if field in wanted:
+            writer.line(f"{context.names.field(field)} = {values[name]}")
+    if state.zeros:
+        writer.line(f"{' = '.join(state.zeros)} = 0")
+
+
+def _emit_deparser(context: Context) -> None:
+    writer, names = context.writer, context.names
+    parts = []
+    for name in context.wire:
+        if context.packed_in_egress(name):
+            packed = context.layouts[name].pack() + _tail(context, name)
+            parts.append(f'{packed} if {names.valid(name)} else b""')
+        else:
+            parts.append(names.serialised(name))
+    parts.append("_payload")
+    most = sum(header.size for header in context.wire.values())
+    with writer.block('_out = b"".join(('):
+        for part in parts:
+            writer.line(f"{part},")
+    writer.line("))")
+    if most > MAX_HEADER_GROWTH:
+        with writer.block(f"if len(_out) > _size + {MAX_HEADER_GROWTH}:"):
+            writer.line(f"{context.bind('stats')}.dropped_growth += 1")
+            writer.line("return None")
+    if "recirculate" in context.usage.egress.kept:
+        emit_recirculate(context)
+    writer.line("return _out[:_most]" if context.limits else "return _out")

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a program to Python source.
+
+The source has two functions. `process(port, frame)` runs the parser, checksum verification and
+ingress, then calls `egress(...)` for each copy of the packet. In a program that clones, resubmits
+or recirculates, `process` calls `ingress(...)`, which does that, and runs what comes back. Fields
+are local variables, actions and controls are inlined. simple_switch's documentation and source say
+what happens in which order.
+
+The source refers to tables, counters and registers by global names; `Generated.bindings` says
+what each has to be. It knows no Python objects, so it can be generated before they exist, read,
+and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from p4reduce_switch.codegen_python.checksums import emit_verify
+from p4reduce_switch.codegen_python.context import Binding, Context
+from p4reduce_switch.codegen_python.controls import emit_control
+from p4reduce_switch.codegen_python.egress import egress_arguments, emit_egress, emit_serialisation
+from p4reduce_switch.codegen_python.egress_state import EgressState
+from p4reduce_switch.codegen_python.parser import emit_parser
+from p4reduce_switch.codegen_python.replay import (
+    carried_fields,
+    clone_fields,
+    emit_clone_at_ingress,
+    emit_flags,
+    emit_process,
+    emit_reset,
+    emit_resubmit,
+    kept_parameters,
+)
+from p4reduce_switch.program.ir import Program
+from p4reduce_switch.state.clone_sessions import UNLIMITED
+
+__all__ = ["Binding", "Generated", "generate"]
+
+# PktInstanceType of simple_switch.
+_NORMAL, _REPLICATION = 0, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """Python source, and the globals it needs by name."""
+
+    source: str
+    bindings: Mapping[str, Binding]
+
+
+def generate(program: Program, drop_port: int) -> Generated:
+    """Generate the source of `process` and `egress`."""
+    context = Context(program, drop_port)
+    state = EgressState(context)
+    _emit_ingress(context, state)
+    _emit_gap(context)
+    if "clone" in context.usage.ingress.kept:
+        _emit_clone(context, state)
+        _emit_gap(context)
+    if context.replays:
+        emit_process(context)
+        _emit_gap(context)
+    emit_egress(context, state)
+    header = [
+        "# Generated from BMv2 JSON. The switch's own variables start with an underscore.",
+        "from struct import Struct",
+        "",
+        "from_bytes = int.from_bytes",
+    ]
+    for layout in context.layouts.values():
+        header += layout.definitions
+    header += [f"{name} = {value:#x}" for value, name in context.names.constants.items()]
+    source = "\n".join([*header, "", "", context.writer.text()])
+    return Generated(source, context.bindings)
+
+
+def _emit_ingress(context: Context, state: EgressState) -> None:
+    carried = carried_fields(context)
+    function, extra = "process", ""
+    if context.replays:
+        function = "ingress"
+        extra = "".join(f", {name}" for name in ("_type", *kept_parameters(carried)))
+    with context.writer.block(f"def {function}(_ingress_port, _frame{extra}):"):
+        if not context.replays:
+            context.writer.line(f"{context.bind('stats')}.frames_in += 1")
+        _emit_start(context, again="_type" if context.replays else "")
+        instance_type = context.intrinsic("instance_type")
+        if context.replays and instance_type is not None:
+            context.writer.line(f"{instance_type} = _type")
+        for field, value in zip(carried, kept_parameters(carried), strict=True):
+            context.writer.line(f"{context.names.field(field)} = {value}")
+        emit_flags(context, "ingress")
+        if context.usage.ingress.digests:
+            context.writer.line("_digest = 0")
+        emit_parser(context)
+        emit_verify(context)
+        emit_control(context, context.program.ingress)
+        _emit_learning(context)
+        _emit_forwarding(context, state)
+
+
+def _emit_clone(context: Context, state: EgressState) -> None:
+    """The function for the clones made at the end of ingress."""
+    writer = context.writer
+    kept = "".join(f", {name}" for name in kept_parameters(clone_fields(context)))
+    with writer.block(f"def clone(_ingress_port, _frame, _session{kept}):"):
+        _emit_start(context)
+        emit_parser(context)
+        emit_reset(context)
+        writer.line("_copies, _most = _session")
+        emit_serialisation(context)
+        writer.line("_frames = []")
+        _emit_copies(context, state)
+        writer.line("return _frames")
+
+
+def _emit_gap(context: Context) -> None:
+    context.writer.line("")
+    context.writer.line("")
+
+
+def _emit_start(context: Context, again: str = "") -> None:
+    """The state of a fresh packet: no header is valid, everything is zero.
+
+    `again`: the variable that is not zero if the packet is not from a port; its time is zero then.
+    """
+    writer, names, usage = context.writer, context.names, context.usage
+    writer.line("_size = len(_frame)")
+    if context.tracks_length:
+        writer.line("_length = _size")
+    given = {"ingress_port": "_ingress_port", "packet_length": "_size"}
+    for name in ("ingress_global_timestamp", "enq_timestamp"):
+        given[name] = f"{context.bind('now')}()"
+    if again:
+        given["ingress_global_timestamp"] += f" if not {again} else 0"
+    set_here = {context.program.intrinsic.get(name) for name in given}
+    touched = usage.reads | usage.writes
+    touched.update(field for layout in context.layouts.values() for field in layout.ints)
+    zeros = [
+        names.field(field)
+        for header in context.program.headers.values()
+        for field in header.fields
+        if field in touched and context.is_live(field) and field not in set_here
+    ]
+    invalid = [names.valid(h.name) for h in context.program.headers.values() if not h.is_metadata]
+    empty = [chunk for layout in context.layouts.values() for chunk in layout.chunks]
+    offsets = [names.offset(name) for name in context.layouts if context.needs_offset(name)]
+    for variables, value in ((zeros + offsets, "0"), (invalid, "False"), (empty, 'b""')):
+        if variables:
+            writer.line(f"{' = '.join(variables)} = {value}")
+    for name, value in given.items():
+        variable = context.intrinsic(name)
+        if variable is not None:
+            writer.line(f"{variable} = {value}")
+
+
+def _emit_learning(context: Context) -> None:
+    """Send the digest that ingress asked for last; also of packets that are dropped."""
+    for name in sorted(context.usage.ingress.digests):
+        digest = context.program.digests[name]
+        with context.writer.block(f"if _digest == {digest.id}:"):
+            values = ", ".join(context.names.field(field) for field in digest.fields)
+            context.writer.line(f"{context.bind('learn', name)}({values})")
+
+
+def _emit_forwarding(context: Context, state: EgressState) -> None:
+    """After ingress: multicast goes before unicast, unicast to the drop port is a drop."""
+    writer = context.writer
+    stats = context.bind("stats")
+    spec = context.written_intrinsic("egress_spec") or "0"
+    group = context.written_intrinsic("mcast_grp")
+    instance_type = context.intrinsic("instance_type")
+    usage = context.usage
+    nothing = "return []"
+    if context.replays:
+        nothing = "return _frames"
+        writer.line("_frames = []")
+        if "clone" in usage.ingress.kept:
+            emit_clone_at_ingress(context)
+        if "resubmit" in usage.ingress.kept:
+            emit_resubmit(context)
+
+    def unicast() -> None:
+        with writer.block(f"if {spec} == {context.drop_port}:"):
+            writer.line(f"{stats}.dropped_ingress += 1")
+            writer.line(nothing)
+        writer.line(f"_copies = (({spec}, 0),)")
+        comes_again = carried_fields(context) or "resubmit" in usage.ingress.kept
+        if instance_type is not None and (comes_again or "recirculate" in usage.egress.kept):
+            writer.line(f"{instance_type} = {_NORMAL}")
+
+    if group is None:
+        unicast()
+    else:
+        with writer.block(f"if {group}:"):
+            writer.line(f"_copies = {context.bind('groups')}({group}, ())")
+            with writer.block("if not _copies:"):
+                writer.line(f"{stats}.dropped_no_replica += 1")
+                writer.line(nothing)
+            if instance_type is not None:
+                writer.line(f"{instance_type} = {_REPLICATION}")
+            if usage.ingress.truncates:
+                # simple_switch forgets `truncate` when it makes copies.
+                writer.line(f"_most = {UNLIMITED:#x}")
+        with writer.block("else:"):
+            unicast()
+    emit_serialisation(context)
+    if not context.replays:
+        writer.line("_frames = []")
+    _emit_copies(context, state)
+    if not context.replays:
+        writer.line(f"{stats}.frames_out += len(_frames)")
+    writer.line("return _frames")
+
+
+def _emit_copies(context: Context, state: EgressState) -> None:
+    writer = context.writer
+    with writer.block("for _port, _instance in _copies:"):
+        writer.line(f"_out = egress({egress_arguments(context, state)})")
+        with writer.block("if _out is not None:"):
+            writer.line("_frames.append((_port, _out))")

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clone, resubmit and recirculate as Python source, as simple_switch does them.
+
+Metadata of a packet that goes round again is zero, but for the fields of the field list: they have
+the values from the end of the control, not from when the primitive was called. A clone made at the
+end of ingress is the frame as it came in, parsed once more; one made at the end of egress has the
+headers as egress left them, before checksums are updated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.header_stacks import STACKS
+from p4reduce_switch.state.clone_sessions import UNLIMITED
+
+if TYPE_CHECKING:
+    from p4reduce_switch.codegen_python.context import Context
+    from p4reduce_switch.codegen_python.egress_state import EgressState
+    from p4reduce_switch.program.ir import FieldRef
+
+__all__ = [
+    "carried_fields",
+    "clone_fields",
+    "emit_clone_at_egress",
+    "emit_clone_at_ingress",
+    "emit_flags",
+    "emit_process",
+    "emit_recirculate",
+    "emit_reset",
+    "emit_resubmit",
+    "kept_parameters",
+]
+
+# Hidden metadata that belongs to headers, and stays with them.
+_OF_HEADERS = (STACKS, ir.VARBITS)
+# PktInstanceType of simple_switch.
+_INGRESS_CLONE, _EGRESS_CLONE, _RECIRCULATED, _RESUBMITTED = 1, 2, 4, 6
+
+
+def carried_fields(context: Context) -> tuple[FieldRef, ...]:
+    """What packets that come to ingress again may bring along."""
+    usage = context.usage
+    return _union(
+        *usage.ingress.kept.get("resubmit", ()), *usage.egress.kept.get("recirculate", ())
+    )
+
+
+def clone_fields(context: Context) -> tuple[FieldRef, ...]:
+    """What clones made at the end of ingress may bring along."""
+    return _union(*context.usage.ingress.kept.get("clone", ()))
+
+
+def kept_parameters(fields: Sequence[FieldRef]) -> list[str]:
+    """Names of the parameters for carried fields."""
+    return [f"_kept_{index}" for index in range(len(fields))]
+
+
+def emit_process(context: Context) -> None:
+    """The function for a frame from a port; what comes of it waits and is run until all is done."""
+    writer = context.writer
+    fresh = ["_ingress_port", "_frame", "0", *("0" for _ in carried_fields(context))]
+    with writer.block("def process(_ingress_port, _frame):"):
+        writer.line(f"{context.bind('stats')}.frames_in += 1")
+        writer.line(f"{context.bind('waiting')}.clear()")
+        writer.line(f"_frames = ingress({', '.join(fresh)})")
+        with writer.block(f"if {context.bind('waiting')}:"):
+            writer.line(f"{context.bind('replay')}(_frames)")
+        writer.line(f"{context.bind('stats')}.frames_out += len(_frames)")
+        writer.line("return _frames")
+
+
+def emit_flags(context: Context, stage: str) -> None:
+    """At the start of a control: nothing is asked for yet."""
+    usage = context.usage.egress if stage == "egress" else context.usage.ingress
+    for what in usage.kept:
+        context.writer.line("_clone = -1" if what == "clone" else f"_{what} = False")
+    if context.limits and stage == "ingress":
+        context.writer.line(f"_most = {UNLIMITED:#x}")
+
+
+def emit_reset(context: Context) -> None:
+    """In a clone from ingress, after the parser: no metadata but what the field list keeps."""
+    writer, names = context.writer, context.names
+    fields = clone_fields(context)
+    usage = context.usage
+    metadata = [
+        names.field(field)
+        for header in context.program.headers.values()
+        if header.is_metadata and header.name not in _OF_HEADERS
+        for field in header.fields
+        if field in usage.live and field in usage.reads | usage.writes and field not in fields
+    ]
+    if metadata:
+        writer.line(f"{' = '.join(metadata)} = 0")
+    for field, value in zip(fields, kept_parameters(fields), strict=True):
+        writer.line(f"{names.field(field)} = {value}")
+    instance_type = context.intrinsic("instance_type")
+    if instance_type is not None:
+        writer.line(f"{instance_type} = {_INGRESS_CLONE}")
+
+
+def emit_clone_at_ingress(context: Context) -> None:
+    """The call of `clone`, if there is a session."""
+    writer = context.writer
+    lists = context.usage.ingress.kept["clone"]
+    kept = [_kept(context, field, lists, "clone") for field in clone_fields(context)]
+    with writer.block("if _clone >= 0:"):
+        writer.line(f"_session = {context.bind('sessions')}(_clone)")
+        with writer.block("if _session is not None:"):
+            arguments = ", ".join(["_ingress_port", "_frame", "_session", *kept])
+            writer.line(f"_frames += clone({arguments})")
+
+
+def emit_resubmit(context: Context) -> None:
+    """Instead of anything else that ingress asked for, but for clones."""
+    writer = context.writer
+    lists = context.usage.ingress.kept["resubmit"]
+    with writer.block("if _resubmit:"):
+        _wait_for_ingress(context, "_frame", _RESUBMITTED, lists, "resubmit")
+        writer.line("return _frames")
+
+
+def emit_recirculate(context: Context) -> None:
+    """The frame `_out` comes in once more. It is not cut: simple_switch forgets `truncate` here."""
+    writer = context.writer
+    lists = context.usage.egress.kept["recirculate"]
+    with writer.block("if _recirculate:"):
+        _wait_for_ingress(context, "_out", _RECIRCULATED, lists, "recirculate")
+        writer.line("return None")
+
+
+def emit_clone_at_egress(context: Context, state: EgressState) -> None:
+    """Copies of the packet as it is now; they run through egress later."""
+    writer = context.writer
+    lists = context.usage.egress.kept["clone"]
+    arguments = ["_to", "_as", "_limit"]
+    for argument in state.arguments:
+        field = state.metadata.get(argument)
+        if field is None or field.header in _OF_HEADERS:
+            arguments.append(argument)
+        else:
+            arguments.append(_kept(context, field, lists, "clone"))
+        if field is not None and field == context.program.intrinsic["instance_type"]:
+            arguments[-1] = str(_EGRESS_CLONE)
+    with writer.block("if _clone >= 0:"):
+        writer.line(f"_session = {context.bind('sessions')}(_clone)")
+        with writer.block("if _session is not None:"):
+            writer.line("_copies, _limit = _session")
+            with writer.block("for _to, _as in _copies:"):
+                waiting = context.bind("waiting")
+                writer.line(f"{waiting}.append((_to, egress, ({', '.join(arguments)})))")
+
+
+def _wait_for_ingress(
+    context: Context, frame: str, instance_type: int, lists: Sequence[ir.FieldList], what: str
+) -> None:
+    kept = [_kept(context, field, lists, what) for field in carried_fields(context)]
+    # All metadata starts from zero, the ingress port as well.
+    arguments = ", ".join(["0", frame, str(instance_type), *kept])
+    context.writer.line(f"{context.bind('waiting')}.append((None, ingress, ({arguments})))")
+
+
+def _kept(context: Context, field: FieldRef, lists: Sequence[ir.FieldList], what: str) -> str:
+    """A field's value in the packet to come: its own if it is on the list, else 0."""
+    numbers = [str(number) for number, kept in enumerate(lists) if field in kept.fields]
+    if not numbers:
+        return "0"
+    name = context.names.field(field)
+    if len(numbers) == len(lists):
+        return name
+    return f"{name} if _{what}_list in ({', '.join(numbers)},) else 0"
+
+
+def _union(*lists: ir.FieldList) -> tuple[FieldRef, ...]:
+    return tuple(dict.fromkeys(field for kept in lists for field in kept.fields))

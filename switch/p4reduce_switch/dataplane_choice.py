@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opens the ports and the data plane that serves them: in C where that can be, else in Python."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from p4reduce_native.errors import NativeUnavailableError
+from p4reduce_native.library import runtime
+
+from p4reduce_switch.dataplane import DataPlane
+from p4reduce_switch.dataplane_thread import DataPlaneThread
+from p4reduce_switch.native_dataplane import NativeDataPlane
+from p4reduce_switch.ports.batch import FrameBatches
+from p4reduce_switch.ports.native import NativePacketPort, NativePort, NativeUnixPort
+from p4reduce_switch.ports.packet import PacketPort
+from p4reduce_switch.ports.pcap import CapturedPort
+from p4reduce_switch.ports.port import OpenPort, Port, PortSpec
+from p4reduce_switch.ports.unix import UnixPort
+
+__all__ = ["Engine", "open_data_plane"]
+
+log = logging.getLogger(__name__)
+
+Engine = Literal["auto", "native", "python"]
+
+_PortT = TypeVar("_PortT", bound=OpenPort)
+
+
+def open_data_plane(
+    specs: Sequence[PortSpec],
+    *,
+    engine: Engine = "auto",
+    cpu_port: int | None = None,
+    capture_dir: Path | None = None,
+) -> DataPlaneThread:
+    """Open the ports of a data plane, which its `stop` closes.
+
+    Args:
+        engine: "auto" takes Python where there is no compiled library, and logs why.
+        capture_dir: where each port's frames are written, or None.
+
+    Raises:
+        PortError: a port cannot be opened; the others are closed again.
+        NativeUnavailableError: the engine is "native", and there is no compiled library.
+    """
+    if engine != "python":
+        try:
+            runtime()
+        except NativeUnavailableError as error:
+            if engine == "native":
+                raise
+            log.warning("the data plane runs in Python, many times slower: %s", error)
+        else:
+            ports = _open(specs, partial(_native_port, capture_dir))
+            return NativeDataPlane(ports, cpu_port=cpu_port)
+    return DataPlane(
+        _open(specs, partial(_python_port, FrameBatches(), capture_dir)), cpu_port=cpu_port
+    )
+
+
+def _open(specs: Sequence[PortSpec], make: Callable[[PortSpec], _PortT]) -> list[_PortT]:
+    with ExitStack() as undo:
+        ports = []
+        for spec in specs:
+            ports.append(make(spec))
+            undo.callback(ports[-1].close)
+        undo.pop_all()
+        return ports
+
+
+def _native_port(capture_dir: Path | None, spec: PortSpec) -> NativePort:
+    kind = NativePacketPort if spec.interface is not None else NativeUnixPort
+    return kind(spec, capture_dir)
+
+
+def _python_port(batches: FrameBatches, capture_dir: Path | None, spec: PortSpec) -> Port:
+    kind = PacketPort if spec.interface is not None else UnixPort
+    port: Port = kind(spec, batches)
+    return port if capture_dir is None else CapturedPort(port, capture_dir)

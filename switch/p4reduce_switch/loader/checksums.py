@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calculations, which are hashes over fields, and the checksums that are made by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from p4reduce_switch.loader.context import Context
+from p4reduce_switch.loader.json_values import (
+    Json,
+    as_hex,
+    as_width,
+    find,
+    located,
+    refusal,
+    source_of,
+)
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.hashes import ALGORITHMS
+from p4reduce_switch.program.ir import FieldRef, Source
+from p4reduce_switch.program.load_error import LoadError
+
+__all__ = ["check_algorithm", "load_calculation", "load_checksums", "usable_calculation"]
+
+
+def load_calculation(context: Context, item: Json, source: Source) -> ir.Calculation:
+    """Load a calculation that is used, or written, at `source`."""
+    inputs: list[FieldRef | ir.ConstBits] = []
+    with_payload = False
+    if not isinstance(item["input"], list) or not item["input"]:
+        raise LoadError(f"{source}: calculation {item['name']!r} is of nothing")
+    for part in item["input"]:
+        kind = part["type"]
+        if kind == "payload":
+            with_payload = True
+        elif kind == "hexstr":
+            width = as_width(part["bitwidth"], "a constant in a calculation")
+            inputs.append(ir.ConstBits(as_hex(part["value"], "a constant"), width))
+        elif kind == "header":
+            header = context.headers.header(part["value"], source)
+            context.headers.check_fixed("calculation", (header,), source)
+            inputs.extend(context.headers.by_name[header].fields)
+        else:
+            otherwise = f"input of '{item['name']}' that is neither a field nor a constant"
+            inputs.append(context.expressions.field(part, source, otherwise))
+    return ir.Calculation(item["name"], item["algo"], tuple(inputs), with_payload, source)
+
+
+def check_algorithm(calculation: ir.Calculation, source: Source) -> None:
+    """Refuse what cannot be computed; asked only where a calculation is used."""
+    if calculation.algorithm not in ALGORITHMS:
+        raise refusal(f"hash algorithm '{calculation.algorithm}'", source)
+
+
+def usable_calculation(context: Context, name: str, source: Source) -> ir.Calculation:
+    calculation = find(context.calculations, name, "calculation", source)
+    check_algorithm(calculation, source)
+    return calculation
+
+
+def load_checksums(
+    context: Context, items: Iterable[Json]
+) -> tuple[tuple[ir.Checksum, ...], tuple[ir.Checksum, ...]]:
+    """The checksums to verify, and those to update."""
+    verify, update = [], []
+    for item in items:
+        source = source_of(item)
+        if item["type"] != "generic":
+            raise refusal(f"checksum of type '{item['type']}'", source)
+        condition = item.get("if_cond")
+        with located(source):
+            checksum = ir.Checksum(
+                context.headers.field(item["target"][0], item["target"][1], source),
+                usable_calculation(context, item["calculation"], source),
+                None if condition is None else context.expressions.condition(condition, source),
+            )
+        if item.get("verify", True):
+            verify.append(checksum)
+        if item.get("update", True):
+            update.append(checksum)
+    return tuple(verify), tuple(update)

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the parts of the loader share: all that has been loaded of a program until now."""
+
+from __future__ import annotations
+
+from p4reduce_switch.loader.expressions import Expressions
+from p4reduce_switch.loader.headers import Headers
+from p4reduce_switch.loader.mentions import Mentions
+from p4reduce_switch.program import ir
+
+__all__ = ["Context"]
+
+
+class Context:
+    """One program on its way from JSON; each part adds what it loads, for those after it."""
+
+    def __init__(self, headers: Headers, mentions: Mentions) -> None:
+        self.headers = headers
+        self.mentions = mentions
+        self.expressions = Expressions(headers)
+        self.value_sets: dict[str, ir.ValueSet] = {}
+        self.counters: dict[str, ir.CounterArray] = {}
+        self.meters: dict[str, ir.MeterArray] = {}
+        self.registers: dict[str, ir.RegisterArray] = {}
+        self.digests: dict[str, ir.Digest] = {}
+        self.field_lists: dict[int, ir.FieldList] = {}
+        self.calculations: dict[str, ir.Calculation] = {}
+        self.actions: dict[int, ir.Action] = {}
+        self.profiles: dict[str, ir.ActionProfile] = {}

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Expressions, with the types of their operands checked.
+
+`last`, `lastIndex` and elements of a header stack by an index known only at run time become what
+`header_stacks.py` makes of them: expressions of plain fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from p4reduce_switch.loader.headers import Headers
+from p4reduce_switch.loader.json_values import Json, as_hex, as_number, as_text, as_width, refusal
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.header_stacks import HeaderStack, at_index
+from p4reduce_switch.program.ir import FieldRef, Source
+from p4reduce_switch.program.limits import MAX_DEPTH, MAX_PARTS
+from p4reduce_switch.program.load_error import LoadError
+
+__all__ = ["RUN_TIME_ELEMENT", "UNSUPPORTED_VALUES", "Expressions", "Params", "unwrapped"]
+
+Params = Sequence[ir.Param]
+
+# Types of values that are not supported, and how the language calls them.
+UNSUPPORTED_VALUES = {
+    "lookahead": "lookahead",
+    "union_stack_field": "field of a stack of header unions",
+    "header_union": "header union",
+    "header_union_stack": "stack of header unions",
+    "register": "register as an expression",
+    "meter_array": "meter",
+    "extern": "extern instance",
+}
+
+RUN_TIME_ELEMENT = "an element of a header stack at a run-time index"
+
+
+def unwrapped(item: Any) -> Any:
+    """p4c wraps an expression into another object of the same type now and then."""
+    while isinstance(item, dict) and item.get("type") == "expression":
+        item = item["value"]
+    return item
+
+
+class Expressions:
+    """Makes expressions of JSON; `params` are those of the action that it is in."""
+
+    def __init__(self, headers: Headers) -> None:
+        self._headers = headers
+        self._depth = 0
+
+    # -- By what they are for ----------------------------------------------------------------------
+
+    def data(self, item: Json, source: Source, params: Params = ()) -> ir.Expr:
+        """An integer."""
+        expr = self.value(item, source, params)
+        if isinstance(expr, ir.BoolConst):
+            return ir.Const(int(expr.value))
+        return _typed("data", expr, "assign", source)
+
+    def condition(self, item: Json, source: Source, params: Params = ()) -> ir.Expr:
+        expr = self.value(item, source, params)
+        if ir.type_of(expr) == "data":
+            return ir.Unary("d2b", expr)
+        return _typed("bool", expr, "condition", source)
+
+    def field(self, item: Json, source: Source, otherwise: str, params: Params = ()) -> FieldRef:
+        """A field; `otherwise` is how something else in its place is called."""
+        field = self.value(item, source, params)
+        if not isinstance(field, FieldRef):
+            raise refusal(otherwise, source)
+        return field
+
+    def target(self, item: Json, source: Source, params: Params = ()) -> FieldRef:
+        """What is assigned to."""
+        return self.field(item, source, "assignment to something else than a field", params)
+
+    def element(
+        self, item: Any, source: Source, params: Params = ()
+    ) -> tuple[HeaderStack, ir.Expr] | None:
+        """An element of a header stack by an index known only at run time; else None."""
+        item = unwrapped(item)
+        if not isinstance(item, dict) or item.get("op") != "dereference_header_stack":
+            return None
+        stack = self._headers.stack(item["left"]["value"], source)
+        index = self.data(item["right"], source, params)
+        # Each element is compared with the index, and so each with that in it.
+        most = MAX_PARTS // len(stack.elements)
+        if sum(1 for _ in islice(ir.walk(index), most + 1)) > most:
+            raise refusal(f"index of '{stack.name}' of more than {most} parts", source)
+        return stack, index
+
+    def element_field(
+        self, item: Any, source: Source, params: Params = ()
+    ) -> tuple[HeaderStack, ir.Expr, int] | None:
+        """The same of a field of such an element, and the field's number; else None."""
+        operation = unwrapped(item)
+        if operation.get("op") != "access_field":
+            return None
+        element = self.element(operation["left"], source, params)
+        if element is None:
+            return None
+        return *element, as_number(operation["right"], "the number of a field")
+
+    # -- By what they are --------------------------------------------------------------------------
+
+    def value(self, item: Json, source: Source, params: Params = ()) -> ir.Expr:
+        """Anything that has a value."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise LoadError(f"{source}: more than {MAX_DEPTH} operations within each other")
+        expr = self._value(item, source, params)
+        self._depth -= 1
+        return expr
+
+    def _value(self, item: Json, source: Source, params: Params) -> ir.Expr:
+        kind = item["type"]
+        value = item["value"]
+        if kind == "field":
+            header, name = value
+            if element := self.element(header, source, params):
+                return at_index(
+                    *element,
+                    lambda taken: self.value({"type": kind, "value": [taken, name]}, source),
+                    ir.Const(0),
+                )
+            if name == "$valid$":
+                return ir.Valid(self._headers.header(header, source), is_bool=False)
+            return self._headers.field(header, name, source)
+        if kind == "expression":
+            # Either an operation or a wrapper, as in `unwrapped`.
+            return (
+                self._operation(value, source, params)
+                if "op" in value
+                else self.value(value, source, params)
+            )
+        if kind == "hexstr":
+            return ir.Const(as_hex(value, f"{source}: a constant"))
+        if kind == "bool":
+            return ir.BoolConst(bool(value))
+        if kind in ("runtime_data", "local"):
+            return params[as_number(value, "the index of an action parameter")]
+        if kind == "header":
+            return ir.HeaderValue(self._headers.header(value, source))
+        if kind == "stack_field":
+            name = as_text(value[1], "the name of a field")
+            stack = self._headers.stack(value[0], source)
+            return stack.last_field(lambda header: self._headers.field(header, name, source))
+        raise refusal(UNSUPPORTED_VALUES.get(kind, f"value of type '{kind}'"), source)
+
+    def _operation(self, item: Json, source: Source, params: Params) -> ir.Expr:
+        op = item["op"]
+        if op == "?":
+            choice = ir.Choice(
+                _typed("bool", self.value(item["cond"], source, params), op, source),
+                self.value(item["left"], source, params),
+                self.value(item["right"], source, params),
+            )
+            _typed(ir.type_of(choice.left), choice.right, op, source)
+            return choice
+        if op == "last_stack_index":
+            return self._headers.stack(item["right"]["value"], source).last_index()
+        if element_field := self.element_field(item, source, params):
+            stack, index, number = element_field
+            headers = self._headers.by_name
+            return at_index(stack, index, lambda name: headers[name].fields[number], ir.Const(0))
+        if op == "valid":
+            return self._valid(item["right"], source, params)
+        if op in ir.UNARY_OPERATORS:
+            right = self.value(item["right"], source, params)
+            return ir.Unary(op, _typed(ir.UNARY_OPERATORS[op][0], right, op, source))
+        if op in ir.BINARY_OPERATORS:
+            return self._binary(op, item, source, params)
+        if op == "dereference_header_stack":
+            raise refusal(f"this use of {RUN_TIME_ELEMENT}", source)
+        raise refusal(f"operator '{op}'", source)
+
+    def _valid(self, item: Json, source: Source, params: Params) -> ir.Expr:
+        if element := self.element(item, source, params):
+            return at_index(
+                *element, lambda header: ir.Valid(header, is_bool=True), ir.BoolConst(False)
+            )
+        return ir.Valid(self._headers.header(item["value"], source), is_bool=True)
+
+    def _binary(self, op: str, item: Json, source: Source, params: Params) -> ir.Expr:
+        right = self.value(item["right"], source, params)
+        left = self.value(item["left"], source, params)
+        if op in ("==", "!="):
+            op += {"data": "", "bool": "b", "header": "h"}[ir.type_of(left)]
+        for operand in (left, right):
+            if isinstance(operand, ir.HeaderValue):
+                self._headers.check_fixed(f"'{op[:2]}'", (operand.header,), source)
+            _typed(ir.BINARY_OPERATORS[op][0], operand, op, source)
+        if op in ("two_comp_mod", "sat_cast", "usat_cast"):
+            if not isinstance(right, ir.Const):
+                raise refusal(f"operator '{op}' with a width that is not constant", source)
+            as_width(right.value, f"operator '{op}'")
+        return ir.Binary(op, left, right)
+
+
+def _typed(wanted: ir.ExprType, expr: ir.Expr, op: str, source: Source) -> ir.Expr:
+    if ir.type_of(expr) != wanted:
+        raise LoadError(
+            f"{source}: an operand of '{op}' is of type {ir.type_of(expr)}, not {wanted}"
+        )
+    return expr

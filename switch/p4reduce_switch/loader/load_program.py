@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From p4c's BMv2 JSON to a checked `Program`.
+
+The format is behavioral-model's docs/JSON_format.md, version 2. Whatever is not supported is
+refused here, with its name and source line, so that a program that loads also runs as written.
+
+Each kind of construct has a module of its own (`loader_*.py`); here is only their order: what is
+loaded first can be referred to by what comes after it.
+"""
+
+from __future__ import annotations
+
+import json
+
+from p4reduce_switch.loader.actions import load_action
+from p4reduce_switch.loader.checksums import load_calculation, load_checksums
+from p4reduce_switch.loader.context import Context
+from p4reduce_switch.loader.controls import load_controls
+from p4reduce_switch.loader.externs import load_state
+from p4reduce_switch.loader.headers import Headers
+from p4reduce_switch.loader.json_values import (
+    DAMAGE,
+    Json,
+    as_number,
+    as_text,
+    damaged,
+    refusal,
+    source_of,
+)
+from p4reduce_switch.loader.mentions import Mentions
+from p4reduce_switch.loader.parser import load_deparser, load_parser
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.load_error import LoadError
+
+__all__ = ["load"]
+
+# Top-level lists of objects that are not supported, and how the language calls them.
+_UNSUPPORTED_LISTS = {
+    "header_union_stacks": "stack of header unions",
+    "extern_instances": "extern instance",
+}
+
+
+def load(config: bytes | str) -> ir.Program:
+    """Load a program.
+
+    Raises:
+        LoadError: `config` is not BMv2 JSON, or needs what this switch does not support.
+    """
+    try:
+        root = json.loads(config, parse_constant=_no_number)
+    except RecursionError:
+        raise LoadError("not the BMv2 JSON format: lists or objects nested too deeply") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise LoadError(f"not JSON: {error}") from None
+    if not isinstance(root, dict):
+        raise LoadError("the JSON is not an object; p4c's output for BMv2 is")
+    try:
+        return _load_program(root)
+    except RecursionError:
+        raise LoadError("a part of the program is nested too deeply") from None
+    except DAMAGE as error:
+        raise damaged(error) from error
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is not a number in JSON")
+
+
+def _load_program(root: Json) -> ir.Program:
+    version = root.get("__meta__", {}).get("version", [2, 0])
+    if version[0] != 2:
+        raise LoadError(f"BMv2 JSON version {version[0]}.{version[1]}; version 2 is needed")
+    mentions = Mentions(root)
+    for key, construct in _UNSUPPORTED_LISTS.items():
+        for item in root.get(key, ()):
+            name = item["name"]
+            raise refusal(f"{construct} '{name}'", source_of(item, mentions.of(name)))
+    context = Context(Headers(root, mentions), mentions)
+    load_state(context, root)
+    for item in root["calculations"]:
+        name = item["name"]
+        context.calculations[name] = load_calculation(
+            context, item, source_of(item, mentions.of(name))
+        )
+    for item in root["actions"]:
+        context.actions[item["id"]] = load_action(context, item)
+    verify, update = load_checksums(context, root["checksums"])
+    ingress, egress = load_controls(context, root["pipelines"])
+    errors = {
+        as_text(name, "the name of an error"): as_number(number, f"the number of error {name}")
+        for name, number in root.get("errors", ())
+    }
+    intrinsic = context.headers.intrinsic(root.get("field_aliases", ()))
+    parser = load_parser(context, root["parsers"])
+    deparser = load_deparser(context, root["deparsers"])
+    return ir.Program(
+        headers=context.headers.by_name,
+        errors=errors,
+        intrinsic=intrinsic,
+        parser=parser,
+        verify=verify,
+        ingress=ingress,
+        egress=egress,
+        update=update,
+        deparser=deparser,
+        actions=context.actions,
+        calculations=context.calculations,
+        counters=context.counters,
+        registers=context.registers,
+        meters=context.meters,
+        value_sets=context.value_sets,
+        digests=context.digests,
+    )

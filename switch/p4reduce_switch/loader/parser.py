@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parser's states, and the order of the deparser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from p4reduce_switch.loader.context import Context
+from p4reduce_switch.loader.elements import at_run_time, invalidations, with_siblings
+from p4reduce_switch.loader.expressions import RUN_TIME_ELEMENT
+from p4reduce_switch.loader.json_values import (
+    Json,
+    as_hex,
+    as_number,
+    as_text,
+    as_width,
+    find,
+    located,
+    refusal,
+    source_of,
+)
+from p4reduce_switch.loader.primitives import load_primitive
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import NOWHERE, FieldRef, Source
+from p4reduce_switch.program.limits import MAX_WIDTH
+from p4reduce_switch.program.load_error import LoadError
+
+__all__ = ["load_deparser", "load_parser"]
+
+# Hidden metadata for what parsers select on.
+_KEYS = "$keys"
+
+
+def load_parser(context: Context, parsers: Sequence[Json]) -> ir.Parser:
+    if len(parsers) != 1:
+        raise LoadError(f"there are {len(parsers)} parsers; v1model has one")
+    loader = _States(context)
+    states = {item["name"]: loader.state(item) for item in parsers[0]["parse_states"]}
+    for state in states.values():
+        for next_state in (*(case.next_state for case in state.cases), state.default):
+            if next_state is not None:
+                find(states, next_state, "parser state", NOWHERE)
+    start = parsers[0]["init_state"]
+    find(states, start, "parser state", NOWHERE)
+    return ir.Parser(start, states)
+
+
+def load_deparser(context: Context, deparsers: Sequence[Json]) -> tuple[str, ...]:
+    """The headers that go out, in their order."""
+    if len(deparsers) != 1:
+        raise LoadError(f"there are {len(deparsers)} deparsers; v1model has one")
+    for primitive in deparsers[0].get("primitives", ()):
+        raise refusal(f"'{primitive['op']}' in the deparser", source_of(primitive))
+    source = source_of(deparsers[0])
+    return tuple(context.headers.header(name, source) for name in deparsers[0]["order"])
+
+
+class _States:
+    """Loads states, and puts what they select on into hidden fields where it is no field."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._headers = context.headers
+        self._expressions = context.expressions
+        self._keys: list[FieldRef] = []
+
+    def state(self, item: Json) -> ir.ParserState:
+        name = as_text(item["name"], "the name of a parser state")
+        source = source_of(item, Source(f"parser state {name}"))
+        ops: list[ir.ParserOp] = []
+        for op in item["parser_ops"]:
+            where = _named(source_of(op, source), name)
+            with located(where):
+                ops += self._op(op, name, where)
+        with located(source):
+            key = [self._key(part, ops, source) for part in item["transition_key"]]
+        cases = []
+        default: str | None = None
+        for transition in item["transitions"]:
+            kind = transition["type"]
+            if kind == "default":
+                default = transition["next_state"]
+            elif kind == "hexstr":
+                cases.append(_case(transition, key))
+            else:
+                cases.append(self._value_set_case(transition, key, source))
+        return ir.ParserState(name, tuple(ops), tuple(key), tuple(cases), default)
+
+    # -- Operations --------------------------------------------------------------------------------
+
+    def _op(self, item: Json, state: str, source: Source) -> list[ir.ParserOp]:
+        """An operation, and what it does to other headers of a union."""
+        op, args = item["op"], item["parameters"]
+        if op in ("set", "primitive"):
+            primitive = {"op": "assign", "parameters": args} if op == "set" else args[0]
+            source = source_of(primitive, source)
+            statements = at_run_time(self._context, primitive, source)
+            if statements is None and op == "primitive":
+                loaded = load_primitive(self._context, primitive["op"], primitive, source)
+                statements = with_siblings(self._headers, loaded)
+            if statements is not None:
+                return [ir.Execute(statement) for statement in statements]
+        parsed = self._single(item, state, source)
+        if not isinstance(parsed, ir.Extract):
+            return [parsed]
+        return [parsed, *map(ir.Execute, invalidations(self._headers, parsed.header, source))]
+
+    def _single(self, item: Json, state: str, source: Source) -> ir.ParserOp:
+        op, args = item["op"], item["parameters"]
+        if op == "extract":
+            if args[0]["type"] == "stack":
+                stack = self._headers.stack(args[0]["value"], source)
+                return ir.ExtractNext(stack.elements, stack.next)
+            return ir.Extract(self._extracted(args[0], state, source))
+        if op == "set":
+            field = self._expressions.target(args[0], source)
+            if args[1]["type"] == "lookahead":
+                return ir.Peek(field, *_lookahead(args[1]["value"]))
+            value = self._expressions.data(args[1], source)
+            return ir.Execute(ir.Primitive("assign", (field, value), source))
+        if op == "verify":
+            condition = self._expressions.condition(args[0], source)
+            return ir.Verify(condition, self._expressions.data(args[1], source))
+        if op == "advance":
+            return ir.Advance(self._expressions.data(args[0], source))
+        if op == "shift":
+            return ir.Advance(ir.Const(8 * as_number(args[0], f"{source}: a shift", 0, MAX_WIDTH)))
+        if op == "extract_VL":
+            header = self._extracted(args[0], state, source)
+            bits = self._expressions.data(args[1], source)
+            return ir.ExtractVariable(header, bits, self._headers.most_bytes(header, source))
+        raise refusal(f"parser operation '{op}' in parser state '{state}'", source)
+
+    def _extracted(self, item: Json, state: str, source: Source) -> str:
+        if item["type"] != "regular":
+            raise refusal(f"extract into a {item['type']} in parser state '{state}'", source)
+        if not isinstance(item["value"], str):
+            raise refusal(f"extract into {RUN_TIME_ELEMENT}", source)
+        return self._headers.header(item["value"], source)
+
+    # -- Select ------------------------------------------------------------------------------------
+
+    def _key(self, item: Json, ops: list[ir.ParserOp], source: Source) -> FieldRef:
+        """The field to select on; what is none is first put into a hidden one."""
+        if item["type"] == "lookahead":
+            offset, width = _lookahead(item["value"])
+            hidden = self._hidden(width)
+            ops.append(ir.Peek(hidden, offset, width))
+            return hidden
+        value = self._expressions.value(item, source)
+        if isinstance(value, FieldRef):
+            return value
+        if item["type"] == "stack_field":
+            stack, name = item["value"]
+            first = self._headers.stack(stack, source).elements[0]
+            width = self._headers.field(first, name, source).width
+        elif element_field := self._expressions.element_field(item, source):
+            stack, _, number = element_field
+            width = self._headers.by_name[stack.elements[0]].fields[number].width
+        else:
+            raise refusal("select on something else than a field", source)
+        hidden = self._hidden(width)
+        ops.append(ir.Execute(ir.Primitive("assign", (hidden, value), source)))
+        return hidden
+
+    def _hidden(self, width: int) -> FieldRef:
+        hidden = FieldRef(_KEYS, f"key{len(self._keys)}", width)
+        self._keys.append(hidden)
+        self._headers.by_name[_KEYS] = ir.Header(_KEYS, tuple(self._keys), is_metadata=True)
+        return hidden
+
+    def _value_set_case(self, item: Json, key: Sequence[FieldRef], source: Source) -> ir.Case:
+        if item["mask"] is not None:
+            raise refusal("value set with a mask", source)
+        name = item["value"]
+        widths = tuple(field.width for field in key)
+        before = find(self._context.value_sets, name, "parser value set", source)
+        if before.widths and before.widths != widths:
+            raise refusal(f"value set '{name}' of keys of different widths", source)
+        self._context.value_sets[name] = ir.ValueSet(name, widths, before.size)
+        return ir.Case((), (), item["next_state"], name)
+
+
+def _case(item: Json, key: Sequence[FieldRef]) -> ir.Case:
+    widths = [field.width for field in key]
+    values = _unpack(as_hex(item["value"], "a value to select"), widths)
+    full = [(1 << width) - 1 for width in widths]
+    masks = _unpack(as_hex(item["mask"], "a mask"), widths) if item["mask"] is not None else full
+    return ir.Case(
+        tuple(value & mask for value, mask in zip(values, masks, strict=True)),
+        tuple(mask & all_ for mask, all_ in zip(masks, full, strict=True)),
+        item["next_state"],
+    )
+
+
+def _unpack(value: int, widths: Iterable[int]) -> list[int]:
+    """Split a concatenation of fields, each padded to whole bytes."""
+    parts = []
+    for width in reversed(list(widths)):
+        bits = (width + 7) // 8 * 8
+        parts.append(value & ((1 << bits) - 1))
+        value >>= bits
+    return parts[::-1]
+
+
+def _lookahead(value: Any) -> tuple[int, int]:
+    """The offset and the width, in bits, of a lookahead."""
+    if not isinstance(value, list) or len(value) != 2:
+        raise LoadError(f"a lookahead is {value!r}, not a pair of an offset and a width")
+    return (
+        as_number(value[0], "the offset of a lookahead", 0, MAX_WIDTH),
+        as_width(value[1], "a lookahead"),
+    )
+
+
+def _named(source: Source, state: str) -> Source:
+    """p4c gives parser states no source line: name the state instead."""
+    return source if source.line else Source(f"parser state {state}", 0)

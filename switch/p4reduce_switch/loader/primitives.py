@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single primitives, each with the arguments that `program.PRIMITIVES` says it takes."""
+
+from __future__ import annotations
+
+from p4reduce_switch.loader.checksums import usable_calculation
+from p4reduce_switch.loader.context import Context
+from p4reduce_switch.loader.expressions import UNSUPPORTED_VALUES, Params
+from p4reduce_switch.loader.json_values import Json, as_text, constant_of, find, refusal
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import Source
+from p4reduce_switch.program.load_error import LoadError
+
+__all__ = ["load_primitive"]
+
+
+def load_primitive(
+    context: Context, op: str, item: Json, source: Source, params: Params = ()
+) -> ir.Primitive:
+    """Load the primitive `item`, which does `op` and comes from `source`."""
+    signature = ir.PRIMITIVES.get(op)
+    if signature is None:
+        raise refusal(f"primitive '{op}'", source)
+    arguments = item["parameters"]
+    if len(arguments) != len(signature):
+        raise LoadError(
+            f"{source}: primitive '{op}' takes {len(signature)} arguments, not {len(arguments)}"
+        )
+    args = tuple(
+        _argument(context, op, kind, argument, source, params)
+        for kind, argument in zip(signature, arguments, strict=True)
+    )
+    if op == "execute_meter":
+        args = (args[2], args[0], args[1])  # as elsewhere, what is assigned to comes first
+    return ir.Primitive(op, args, source)
+
+
+def _argument(
+    context: Context, op: str, kind: ir.ArgumentKind, item: Json, source: Source, params: Params
+) -> ir.Argument:
+    expressions = context.expressions
+    if kind == "value":
+        return expressions.data(item, source, params)
+    if kind == "condition":
+        return expressions.condition(item, source, params)
+    if kind == "field":
+        return expressions.target(item, source, params)
+    if kind == "text":
+        return ir.Text(as_text(item["value"], f"the argument of '{op}'"))
+    if kind == "values":
+        return ir.Values(tuple(expressions.data(part, source, params) for part in item["value"]))
+    if kind == "field_list":
+        number = constant_of(item)
+        if number is None:
+            raise refusal(f"'{op}' with a field list that is not constant", source)
+        return find(context.field_lists, number, "field list", source)
+    if kind == "digest":
+        names = {digest.id: digest.name for digest in context.digests.values()}
+        number = constant_of(item)
+        return ir.ObjectRef(kind, find(names, -1 if number is None else number, "digest", source))
+    if item["type"] != kind:
+        what = UNSUPPORTED_VALUES.get(item["type"], f"{item['type']} as an argument of '{op}'")
+        raise refusal(what, source)
+    name = item["value"]
+    if kind == "header":
+        return _header(context, op, name, source)
+    if kind == "calculation":
+        usable_calculation(context, name, source)
+    elif kind == "meter_array":
+        find(context.meters, name, "meter", source)
+    elif kind == "counter_array":
+        find(context.counters, name, "counter", source)
+    else:
+        find(context.registers, name, "register", source)
+    return ir.ObjectRef(kind, name)
+
+
+def _header(context: Context, op: str, name: str, source: Source) -> ir.HeaderValue:
+    if op == "mark_to_drop":
+        return ir.HeaderValue(find(context.headers.by_name, name, "metadata", source).name)
+    header = context.headers.header(name, source)
+    if op not in ("add_header", "remove_header"):
+        context.headers.check_fixed(f"'{op}'", (header,), source)
+    return ir.HeaderValue(header)

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables: keys, default actions, const entries; and the action profiles of indirect ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from p4reduce_switch.loader.checksums import check_algorithm, load_calculation
+from p4reduce_switch.loader.context import Context
+from p4reduce_switch.loader.json_values import (
+    Json,
+    as_hex,
+    as_number,
+    as_size,
+    as_text,
+    find,
+    refusal,
+    source_of,
+)
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.header_stacks import at_index
+from p4reduce_switch.program.ir import NOWHERE, FieldRef, Source
+from p4reduce_switch.program.limits import MAX_ENTRIES
+from p4reduce_switch.program.load_error import LoadError
+
+__all__ = ["load_profile", "load_table"]
+
+_NOTHING = ir.Action(-1, "", (), (), NOWHERE)
+"""What an indirect table does on a miss, or with an empty group."""
+
+
+def load_profile(context: Context, item: Json) -> ir.ActionProfile:
+    name = as_text(item["name"], "the name of an action profile")
+    source = source_of(item)
+    size = as_size(item["max_size"], f"action profile {name}")
+    selector = None
+    if "selector" in item:
+        hashing = item["selector"]
+        selector = load_calculation(
+            context, {"name": name, "algo": hashing["algo"], "input": hashing["input"]}, source
+        )
+        check_algorithm(selector, source)
+    return ir.ActionProfile(name, size, selector, source)
+
+
+def load_table(context: Context, item: Json) -> ir.ApplyTable:
+    name = as_text(item["name"], "the name of a table")
+    source = source_of(item)
+    profile = None
+    if item["type"] != "simple":
+        profile = find(context.profiles, item["action_profile"], "action profile", source)
+        item = _with_no_default(context, item, name, source)
+    meter = item.get("direct_meters")
+    key = tuple(_key_field(context, field, name, source) for field in item["key"])
+    actions = tuple(
+        as_number(number, "the id of an action", _NOTHING.id) for number in item["action_ids"]
+    )
+    names = [find(context.actions, action, "action", source).name for action in actions]
+    if len(set(names)) < len(names):
+        raise LoadError(f"{source}: table '{name}' has two actions of the same name")
+    default = item.get("default_entry")
+    if default is None:
+        raise LoadError(f"{source}: table '{name}' has no default action")
+    entries = _const_entries(context, item.get("entries", ()), key, name, source)
+    if default["action_id"] not in actions:
+        raise LoadError(f"{source}: the default action of table '{name}' is none of its own")
+    next_tables = item["next_tables"]
+    by_action: dict[int, str | None] | None = None
+    if "__HIT__" not in next_tables and "__MISS__" not in next_tables:
+        base = item.get("base_default_next")
+        by_action = {
+            action: next_tables.get(action_name, base)
+            for action, action_name in zip(actions, names, strict=True)
+        }
+    return ir.ApplyTable(
+        name=name,
+        key=key,
+        size=max(item["max_size"], len(entries)),
+        actions=actions,
+        default_action=default["action_id"],
+        default_args=_action_args(default, name, source),
+        const_default_action=bool(default.get("action_const")),
+        has_direct_counter=bool(item["with_counters"]),
+        const_entries=entries,
+        next_hit=next_tables.get("__HIT__", item.get("base_default_next")),
+        next_miss=next_tables.get("__MISS__", item.get("base_default_next")),
+        next_by_action=by_action,
+        source=source,
+        profile=profile,
+        meter=find(context.meters, meter, "meter", source) if meter else None,
+        has_idle_timeout=bool(item.get("support_timeout")),
+    )
+
+
+def _with_no_default(context: Context, item: Json, table: str, source: Source) -> Json:
+    """An indirect table with an action that does nothing as its default: p4c writes none."""
+    if item.get("default_entry") is not None:
+        raise refusal(f"default action of indirect table '{table}'", source)
+    if item.get("entries"):
+        raise refusal(f"const entries of indirect table '{table}'", source)
+    context.actions[_NOTHING.id] = _NOTHING
+    default = {"action_id": _NOTHING.id, "action_const": True, "action_data": []}
+    return {**item, "action_ids": [*item["action_ids"], _NOTHING.id], "default_entry": default}
+
+
+def _action_args(entry: Json, table: str, source: Source) -> tuple[int, ...]:
+    values = tuple(as_hex(value, "an argument") for value in entry["action_data"])
+    if any(value < 0 for value in values):
+        # P4Runtime gives only bits: to an action it would be another number than the same bits.
+        raise refusal(f"negative argument of an action of table '{table}'", source)
+    return values
+
+
+# -- Keys ------------------------------------------------------------------------------------------
+
+
+def _key_field(context: Context, item: Json, table: str, source: Source) -> ir.KeyField:
+    kind = item["match_type"]
+    if kind == "valid":
+        valid = ir.Valid(context.headers.header(item["target"], source), is_bool=False)
+        return ir.KeyField(item.get("name", valid.header), "exact", valid, 1, None)
+    if kind not in ("exact", "lpm", "ternary", "range", "optional"):
+        raise refusal(f"match kind '{kind}' of table '{table}'", source)
+    value, width, signed = _key_value(context, item["target"], table, source)
+    if signed and kind == "range":
+        # BMv2 would compare without regard to the sign.
+        raise refusal(f"range of a signed key field of table '{table}'", source)
+    mask = as_hex(item["mask"], "a mask") if item.get("mask") is not None else None
+    name = item["name"] if "name" in item else ".".join(item["target"])
+    return ir.KeyField(name, kind, value, width, mask)
+
+
+def _key_value(
+    context: Context, target: Any, table: str, source: Source
+) -> tuple[ir.Expr, int, bool]:
+    """What a key field looks for: its value, width, and whether that was signed.
+
+    As in BMv2 it is the bits of a signed field. `target` is a header's name and a field's, with an
+    expression in their place for an element of a stack at a run-time index.
+    """
+    headers = context.headers
+    if isinstance(target, list):
+        place, name = target
+        element = context.expressions.element(place, source)
+        if element is None or name == "$valid$":
+            value = context.expressions.value({"type": "field", "value": target}, source)
+            if isinstance(value, FieldRef):
+                return _bits(context, value), value.width, value.signed
+            return value, 1, False
+        raise refusal(f"key of table '{table}'", source)
+    element_field = context.expressions.element_field(target, source)
+    if element_field is None:
+        raise refusal(f"key of table '{table}'", source)
+    stack, index, number = element_field
+
+    def field(header: str) -> ir.Expr:
+        value = headers.by_name[header].fields[number]
+        return _if_valid(header, _bits(context, value))
+
+    first = headers.by_name[stack.elements[0]].fields[number]
+    return at_index(stack, index, field, ir.Const(0)), first.width, first.signed
+
+
+def _bits(context: Context, field: FieldRef) -> ir.Expr:
+    if not field.signed:
+        return field
+    bits = ir.Binary("&", field, ir.Const((1 << field.width) - 1))
+    is_metadata = context.headers.by_name[field.header].is_metadata
+    return bits if is_metadata else _if_valid(field.header, bits)
+
+
+def _if_valid(header: str, value: ir.Expr) -> ir.Expr:
+    """The fields of an invalid header are zero in keys (and only there)."""
+    return ir.Choice(ir.Valid(header, is_bool=True), value, ir.Const(0))
+
+
+# -- Const entries ---------------------------------------------------------------------------------
+
+
+def _const_entries(
+    context: Context,
+    items: Sequence[Json],
+    key: Sequence[ir.KeyField],
+    table: str,
+    source: Source,
+) -> tuple[ir.ConstEntry, ...]:
+    # In BMv2 the smaller number wins, in P4Runtime the larger. p4c numbers 1..n by default;
+    # turned over that is n..1, which is also what its P4Info has.
+    priorities = [
+        as_number(item.get("priority", 0), f"a priority in table {table}", 0, MAX_ENTRIES)
+        for item in items
+    ]
+    highest = max(priorities, default=0)
+    entries = []
+    for item, priority in zip(items, priorities, strict=True):
+        where = source_of(item, source)
+        if len(item["match_key"]) != len(key):
+            raise LoadError(f"{where}: a const entry of table '{table}' has another key")
+        match = tuple(
+            _const_match(field, value) for field, value in zip(key, item["match_key"], strict=True)
+        )
+        action = find(context.actions, item["action_entry"]["action_id"], "action", where)
+        args = _action_args(item["action_entry"], table, where)
+        entries.append(ir.ConstEntry(match, highest + 1 - priority, action.id, args))
+    return tuple(entries)
+
+
+def _const_match(field: ir.KeyField, item: Json) -> int | tuple[int, int] | None:
+    def bits(text: str) -> int:
+        # p4c writes the numbers of signed fields with their sign.
+        value = as_hex(text, "a key")
+        return value if value >= 0 else value & (1 << field.width) - 1
+
+    if field.kind == "exact":
+        return int(item["key"]) if isinstance(item["key"], bool) else bits(item["key"])
+    if field.kind == "lpm":
+        return bits(item["key"]), as_number(item["prefix_length"], "the length of a prefix")
+    if field.kind == "range":
+        return as_hex(item["start"], "a key"), as_hex(item["end"], "a key")
+    return bits(item["key"]), as_hex(item["mask"], "a mask")

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a compiled program leaves for Python: digests, log messages, failed assertions."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from p4reduce_switch.codegen_c import Event
+from p4reduce_switch.state import messages
+from p4reduce_switch.state.digests import Digest, DigestConfig
+
+if TYPE_CHECKING:
+    from p4reduce_switch.native_program import NativeProgram
+    from p4reduce_switch.state.timers import Timers
+
+__all__ = ["NativeDigest", "serve_events"]
+
+log = logging.getLogger(__name__)
+
+
+class NativeDigest(Digest):
+    """A digest; machine code takes samples only while somebody wants them.
+
+    `wanted`: the address of the flag that says so.
+    """
+
+    def __init__(self, name: str, timers: Timers, program: NativeProgram, wanted: int) -> None:
+        super().__init__(name, timers)
+        self._wanted = ctypes.c_uint32.from_address(wanted)
+        self._program = program
+
+    def configure(self, config: DigestConfig | None) -> None:
+        super().configure(config)
+        self._wanted.value = config is not None
+
+
+def serve_events(
+    program: NativeProgram, events: Sequence[Event], digests: Mapping[str, Digest]
+) -> None:
+    """Take what waits, and do what it asks for."""
+    used, lost = ctypes.c_uint32(), ctypes.c_uint64()
+    address = program.library.p4r_take_events(
+        program.common, ctypes.byref(used), ctypes.byref(lost)
+    )
+    data = ctypes.string_at(address, 8 * used.value)
+    if lost.value:
+        log.warning("%d digests and messages of the program were lost", lost.value)
+    at = 0
+    while at < len(data):
+        event = events[int.from_bytes(data[at : at + 8], "little")]
+        at += 8
+        values = []
+        for words, signed in event.values:
+            values.append(int.from_bytes(data[at : at + 8 * words], "little", signed=signed))
+            at += 8 * words
+        if event.kind == "digest":
+            digests[event.text].learn(*values)
+        elif event.kind == "log":
+            messages.log_msg(event.text, values)
+        else:
+            messages.log.error("%s failed at %s", event.kind, event.text)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loaded P4 program that runs packets as machine code.
+
+The Python objects of `Pipeline` remain the authority for the control plane; each change of theirs
+is carried over into the program's memory. Counters, registers, meters and statistics are views of
+that. All of it is used by one thread at a time, the data plane's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+
+from p4reduce_native.loop import NativeEntry
+
+from p4reduce_switch.codegen_c import Generated, NotNativeError, generate
+from p4reduce_switch.native_copies import NativeCloneSessions, NativeMulticastGroups
+from p4reduce_switch.native_events import NativeDigest, serve_events
+from p4reduce_switch.native_meters import NativeMeterArray
+from p4reduce_switch.native_program import NativeProgram, ObjectKind
+from p4reduce_switch.native_state import NativeStats, counts_at, register_cells
+from p4reduce_switch.native_tables import NativeIndex, NativeValueSet
+from p4reduce_switch.pipeline import Pipeline, Process
+from p4reduce_switch.program.ir import Program
+from p4reduce_switch.state.tables import Table
+
+__all__ = ["NativePipeline", "NotNativeError"]
+
+_HEAD = struct.Struct("=II")
+
+
+class NativePipeline(Pipeline):
+    """A P4 program as machine code; otherwise like `Pipeline`.
+
+    Attributes:
+        native: where a loop in C enters it.
+        source: the generated C.
+
+    Raises:
+        LoadError: the program cannot be loaded, with construct and source line.
+        NotNativeError: it has a construct that is not made machine code, or that the compiler
+            does not bear.
+        NativeUnavailableError: there is no compiler, or machine code is turned off.
+    """
+
+    native: NativeEntry
+
+    def _make_process(self, program: Program) -> Process:
+        spec = program.intrinsic["egress_spec"]
+        if not 0 <= self.drop_port < 1 << min(spec.width, 32):
+            raise NotNativeError(f"the drop port {self.drop_port}, which egress_spec cannot hold")
+        generated = generate(program)
+        self.source = generated.source
+        native = NativeProgram(generated.source, self.drop_port)
+        native.library.p4r_set_start(native.common, max(self.timers.clock(), 0))
+        self._native = native
+        self._events = generated.events
+        self._move_state(native, program, generated)
+        self.native = NativeEntry(
+            process=native.address_of("p4r_program_process"),
+            events=native.address_of("p4r_program_events"),
+            state=native.state,
+        )
+        return self._run
+
+    def serve_events(self) -> None:
+        """Take in what the program has left for Python: digests, messages, failed assertions."""
+        serve_events(self._native, self._events, self.digests)
+
+    def run_many(self, ports: list[int], frames: list[bytes]) -> int:
+        """Run frames of one length, for measurements: returns how many copies there were."""
+        lengths = {len(frame) for frame in frames}
+        if len(lengths) != 1 or len(ports) != len(frames):
+            raise ValueError("the frames need one length, and a port each")
+        native = self._native
+        copies: int = native.library.p4r_run_many(
+            native.state,
+            len(frames),
+            struct.pack(f"={len(ports)}I", *ports),
+            b"".join(frames),
+            lengths.pop(),
+            self.timers.clock(),
+        )
+        self._serve_waiting()
+        return copies
+
+    def _run(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        native = self._native
+        used = ctypes.c_uint64()
+        frame = bytes(frame)
+        address = native.library.p4r_run(
+            native.state, port, frame, len(frame), self.timers.clock(), ctypes.byref(used)
+        )
+        copies = []
+        if used.value:
+            data = ctypes.string_at(address, used.value)
+            at = 0
+            while at < len(data):
+                egress_port, length = _HEAD.unpack_from(data, at)
+                at += _HEAD.size
+                copies.append((egress_port, data[at : at + length]))
+                at += length
+        self._serve_waiting()
+        return copies
+
+    def _serve_waiting(self) -> None:
+        if self._native.library.p4r_program_events(self._native.state):
+            self.serve_events()
+
+    # -- State -------------------------------------------------------------------------------------
+
+    def _move_state(self, native: NativeProgram, program: Program, generated: Generated) -> None:
+        """Replace everything that packets change or look at by what is in the program's memory."""
+        numbers = {
+            kind: {name: number for number, name in enumerate(names)}
+            for kind, names in generated.objects.items()
+        }
+        for name, table in self.tables.items():
+            self._move_table(
+                native, table, native.object(ObjectKind.TABLE, numbers["tables"][name])
+            )
+        for name, number in numbers["counters"].items():
+            counter = self.counters[name]
+            packets = native.object(ObjectKind.PACKETS, number)
+            counter.packets = counts_at(native, packets, counter.size)
+            octets = native.object(ObjectKind.OCTETS, number)
+            counter.bytes = counts_at(native, octets, counter.size)
+        for name, number in numbers["registers"].items():
+            register = self.registers[name]
+            cells = native.object(ObjectKind.CELLS, number)
+            register.cells = register_cells(native, cells, register.width, register.size)
+        arrays = numbers["meters"]
+        self.meters = {
+            name: NativeMeterArray(
+                array,
+                native,
+                self.timers.clock,
+                native.object(ObjectKind.METERS, arrays[name]) if name in arrays else 0,
+            )
+            for name, array in self.meters.items()
+        }
+        self.digests = {
+            name: NativeDigest(
+                name,
+                self.timers,
+                native,
+                native.object(ObjectKind.DIGEST_WANTED, numbers["digests"][name]),
+            )
+            for name in self.digests
+        }
+        self.value_sets = {
+            name: NativeValueSet(
+                value_set,
+                native,
+                native.object(ObjectKind.VALUE_SET, numbers["value_sets"][name]),
+            )
+            for name, value_set in self.value_sets.items()
+        }
+        self.multicast = NativeMulticastGroups(native)
+        self.clone_sessions = NativeCloneSessions(native)
+        self.stats = NativeStats(native)
+
+    def _move_table(self, native: NativeProgram, table: Table, address: int) -> None:
+        widths = [[width for _, width in info.params] for info in table.actions.values()]
+        try:
+            table.move_to(NativeIndex(native, address, table.key, widths))
+        except ValueError as error:
+            raise NotNativeError(f"table {table.name}: {error}") from None

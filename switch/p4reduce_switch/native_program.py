@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A P4 program as machine code: compiled, loaded, with its state.
+
+Everything here is addresses and calls; what they mean is in native/p4reduce_native/csrc/p4.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import weakref
+from enum import IntEnum
+
+from p4reduce_native.compile import compile_shared
+from p4reduce_native.errors import NativeUnavailableError
+from p4reduce_native.library import CSRC, load
+
+__all__ = ["NativeProgram", "ObjectKind", "sources_of"]
+
+_ABI = 1
+_PARTS = CSRC / "p4"
+_pointer, _u32, _u64, _bytes = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p
+_bool = ctypes.c_bool
+_SIGNATURES = {  # result, then arguments
+    "p4r_program_abi": (_u32,),
+    "p4r_program_new": (_pointer, _u32),
+    "p4r_program_free": (None, _pointer),
+    "p4r_program_events": (_u32, _pointer),
+    "p4r_program_object": (_pointer, _pointer, _u32, _u32),
+    "p4r_table_add": (_pointer, _pointer, _bytes, _bytes, ctypes.c_int64),
+    "p4r_table_remove": (None, _pointer, _pointer),
+    "p4r_table_clear": (None, _pointer),
+    "p4r_entry_set": (_bool, _pointer, _u32, _bool, _bytes, _bytes, _bytes),
+    "p4r_table_set_miss": (_bool, _pointer, _u32, _u32, _bytes),
+    "p4r_table_lookup": (_pointer, _pointer, _bytes),
+    "p4r_entry_offset": (_u32, _u32),
+    "p4r_set_group": (_bool, _pointer, _u32, _u32, _bytes, _bool),
+    "p4r_set_session": (_bool, _pointer, _u32, _u32, _bytes, _u64, _bool),
+    "p4r_seed": (None, _pointer, _bytes),
+    "p4r_set_start": (None, _pointer, _u64),
+    "p4r_take_events": (_pointer, _pointer, ctypes.POINTER(_u32), ctypes.POINTER(_u64)),
+    "p4r_meter_color": (_u64, _pointer, _u32, _u64),
+    "p4r_run": (_pointer, _pointer, _u32, _bytes, _u32, _u64, ctypes.POINTER(_u64)),
+    "p4r_run_many": (_u64, _pointer, _u32, _bytes, _bytes, _u32, _u64),
+}
+
+
+class ObjectKind(IntEnum):
+    """`enum p4r_kind` of control.h."""
+
+    COMMON = 0
+    TABLE = 1
+    VALUE_SET = 2
+    PACKETS = 3
+    OCTETS = 4
+    CELLS = 5
+    METERS = 6
+    DIGEST_WANTED = 7
+
+
+def sources_of(text: str) -> dict[str, str]:
+    """What is compiled together for a program whose generated C is `text`."""
+    return {"program.c": text} | {
+        path.name: path.read_text() for path in sorted(_PARTS.glob("*.c"))
+    }
+
+
+class NativeProgram:
+    """One program, loaded; it is freed when nothing refers to it any more.
+
+    Args:
+        text: the generated C.
+        drop_port: what `mark_to_drop` sends to.
+        stem: the beginning of the compiled file's name.
+
+    Attributes:
+        library: the compiled program. state: its `struct p4r_program`. common: what every program
+            has, at the start of that.
+
+    Raises:
+        NativeUnavailableError: there is no compiler, or it cannot be loaded.
+        CompileError: the compiler did not accept it.
+        MemoryError: there is no memory for the state.
+    """
+
+    def __init__(self, text: str, drop_port: int, stem: str = "program") -> None:
+        if sys.byteorder != "little":
+            raise NativeUnavailableError("compiled programs need a little-endian processor")
+        path = compile_shared(stem, sources_of(text), include=[CSRC, _PARTS])
+        self.library = load(path)
+        for name, (result, *arguments) in _SIGNATURES.items():
+            function = getattr(self.library, name)
+            function.restype, function.argtypes = result, arguments
+        if self.library.p4r_program_abi() != _ABI:
+            raise NativeUnavailableError(f"{path} is of another version of p4reduce")
+        state = self.library.p4r_program_new(drop_port)
+        if not state:
+            raise MemoryError("no memory for the state of the program")
+        self.state: int = state
+        self.common: int = self.object(ObjectKind.COMMON)
+        self.library.p4r_seed(self.common, os.urandom(32))
+        self.entry_offsets = [self.library.p4r_entry_offset(which) for which in range(4)]
+        """Where in an entry its packets, bytes, last hit and meter are."""
+        weakref.finalize(self, self.library.p4r_program_free, state)
+
+    def object(self, kind: ObjectKind, number: int = 0) -> int:
+        """The address of a part."""
+        address: int | None = self.library.p4r_program_object(self.state, kind, number)
+        if not address:
+            raise LookupError(f"the compiled program has no {kind.name} {number}")
+        return address
+
+    def address_of(self, function: str) -> int:
+        """Where a function is."""
+        address = ctypes.cast(getattr(self.library, function), ctypes.c_void_p).value
+        assert address is not None
+        return address

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables and value sets of a compiled program.
+
+`tables.Table` stays the authority: it checks a change and says what it means; here it is carried
+over into the memory that machine code looks at. Each change is made in place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from p4reduce_switch.state.profiles import CHOOSE
+from p4reduce_switch.state.tables import Entry, Lookup, MatchKey, Slot, field_mask
+from p4reduce_switch.state.value_sets import ValueSet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from p4reduce_switch.native_meters import NativeMeter
+    from p4reduce_switch.native_program import NativeProgram
+
+__all__ = ["NativeIndex", "NativeValueSet"]
+
+_PRIORITY_KINDS = frozenset({"ternary", "range", "optional"})
+_MOST_PRIORITY = (1 << 63) - 1
+
+
+def _words(width: int) -> int:
+    return (width + 63) // 64
+
+
+class _Cell:
+    """Where an entry's counts are. It keeps the memory alive, as an entry may outlive its table."""
+
+    __slots__ = ("address", "places", "program")
+
+    def __init__(self, program: NativeProgram, address: int) -> None:
+        self.program = program
+        self.address = address
+        self.places = program.entry_offsets
+
+
+def _count(which: int) -> Any:
+    """A property whose value is in the entry's cell."""
+
+    def read(entry: Entry) -> int:
+        cell = entry.cell
+        return ctypes.c_int64.from_address(cell.address + cell.places[which]).value
+
+    def write(entry: Entry, value: int) -> None:
+        cell = entry.cell
+        ctypes.c_int64.from_address(cell.address + cell.places[which]).value = value
+
+    return property(read, write)
+
+
+class _LiveEntry(Entry):
+    """An entry in a compiled program's table: packets change what is read of it."""
+
+    __slots__ = ()
+
+    packets = _count(0)
+    bytes = _count(1)
+    last_hit_ns = _count(2)
+
+    @property  # type: ignore[override]
+    def meter(self) -> NativeMeter | None:
+        return _METER.__get__(self)  # type: ignore[no-any-return]
+
+    @meter.setter
+    def meter(self, meter: NativeMeter | None) -> None:
+        place = self.cell.address + self.cell.places[3]
+        ctypes.c_void_p.from_address(place).value = None if meter is None else meter.address
+        _METER.__set__(self, meter)
+
+
+_METER: Any = Entry.__dict__["meter"]
+_COUNTS = ("packets", "bytes", "last_hit_ns", "meter")
+
+
+class NativeIndex:
+    """What the packet path needs of a table (`tables.TableIndex`), in a compiled program.
+
+    Args:
+        table: the address of the `struct p4r_table`.
+        key: of the table.
+        actions: for each action, the widths of its parameters.
+    """
+
+    def __init__(
+        self,
+        program: NativeProgram,
+        table: int,
+        key: Sequence[MatchKey],
+        actions: Sequence[Sequence[int]],
+    ) -> None:
+        self._program = program
+        self._library = program.library
+        self._table = table
+        self._key = tuple(key)
+        self._actions = [[8 * _words(width) for width in widths] for widths in actions]
+        self._by_prefix = not any(field.kind in _PRIORITY_KINDS for field in key)
+        self._slots: dict[int, Slot] = {}
+        self.lookup: Lookup = self._lookup
+
+    def add(self, entry: Entry, slot: Slot) -> None:
+        masks, words = [], []
+        priority = 0 if self._by_prefix else entry.priority
+        for field, value in zip(self._key, entry.match, strict=True):
+            size = 8 * _words(field.width)
+            mask = field_mask(field, value)
+            first = value[0] if isinstance(value, tuple) else value or 0
+            masks.append(mask.to_bytes(size, "little"))
+            words.append((first & mask).to_bytes(size, "little"))
+            if field.kind == "lpm" and isinstance(value, tuple) and self._by_prefix:
+                priority = value[1]
+        for field, value in zip(self._key, entry.match, strict=True):
+            if field.kind == "range" and isinstance(value, tuple):
+                size = 8 * _words(field.width)
+                words += [bound.to_bytes(size, "little") for bound in value]
+        if not -_MOST_PRIORITY <= priority <= _MOST_PRIORITY:
+            raise ValueError(f"a priority has 64 bits; {priority} has more")
+        address = self._library.p4r_table_add(
+            self._table, b"".join(masks), b"".join(words), priority
+        )
+        if not address:
+            raise MemoryError("no memory for a table entry")
+        self._set(address, slot)
+        counts = [getattr(entry, name) for name in _COUNTS]
+        entry.cell = _Cell(self._program, address)
+        entry.__class__ = _LiveEntry
+        for name, value in zip(_COUNTS, counts, strict=True):
+            setattr(entry, name, value)
+
+    def replace(self, entry: Entry, slot: Slot) -> None:
+        self._set(entry.cell.address, slot)
+
+    def remove(self, entry: Entry) -> None:
+        counts = [getattr(entry, name) for name in _COUNTS]
+        address = entry.cell.address
+        entry.__class__ = Entry
+        for name, value in zip(_COUNTS, counts, strict=True):
+            setattr(entry, name, value)
+        entry.cell = None
+        del self._slots[address]
+        self._library.p4r_table_remove(self._table, address)
+
+    def set_miss(self, slot: Slot) -> None:
+        data = self._arguments(slot[0], slot[1])
+        if not self._library.p4r_table_set_miss(self._table, slot[0], len(data) // 8, data):
+            raise MemoryError("no memory for a table's default entry")
+
+    def _set(self, address: int, slot: Slot) -> None:
+        chooses = slot[0] == CHOOSE
+        choices: Iterable[tuple[int, Sequence[int]]] = slot[1] if chooses else (slot[:2],)
+        data = [self._arguments(action, values) for action, values in choices]
+        numbers = [action for action, _ in choices]
+        shape = f"={len(data)}I"
+        done = self._library.p4r_entry_set(
+            address,
+            len(data),
+            chooses,
+            struct.pack(shape, *numbers),
+            struct.pack(shape, *(len(part) // 8 for part in data)),
+            b"".join(data),
+        )
+        if not done:
+            raise MemoryError("no memory for a table entry")
+        self._slots[address] = slot
+
+    def _arguments(self, action: int, values: Sequence[int]) -> bytes:
+        sizes = self._actions[action]
+        return b"".join(v.to_bytes(size, "little") for v, size in zip(values, sizes, strict=True))
+
+    def _lookup(self, key: Any) -> Slot | None:
+        values = (key,) if len(self._key) == 1 else key
+        data = b"".join(
+            value.to_bytes(8 * _words(field.width), "little")
+            for field, value in zip(self._key, values, strict=True)
+        )
+        address = self._library.p4r_table_lookup(self._table, data)
+        return self._slots[address] if address else None
+
+
+class NativeValueSet(ValueSet):
+    """A value set whose members machine code looks up."""
+
+    __slots__ = ("_native", "_table")
+
+    def __init__(self, value_set: ValueSet, program: NativeProgram, table: int) -> None:
+        super().__init__(value_set.name, value_set.widths, value_set.size)
+        self._native = program
+        self._table = table
+
+    def replace(self, members: Iterable[tuple[int, ...]]) -> None:
+        super().replace(members)
+        library = self._native.library
+        library.p4r_table_clear(self._table)
+        masks = b"".join(_bytes_of((1 << width) - 1, width) for width in self.widths)
+        for key in self.keys():
+            words = b"".join(_bytes_of(v, w) for v, w in zip(key, self.widths, strict=True))
+            if not library.p4r_table_add(self._table, masks, words, 0):
+                raise MemoryError("no memory for a value set")
+
+
+def _bytes_of(value: int, width: int) -> bytes:
+    return value.to_bytes(8 * _words(width), "little")

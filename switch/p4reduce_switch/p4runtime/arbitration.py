@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may write: arbitration between controllers by election id.
+
+P4Runtime 1.4.1, "Client Arbitration and Controller Replication". For each role the controller whose
+election id is at least the highest ever seen is primary; when it leaves there is no primary until a
+controller sends such an id again. (BMv2 follows an older text and promotes the next best controller
+by itself; a client written for the specification works with both, as it waits to be told.)
+
+The methods of `Arbiter` are called with the server's lock held, so that no write is under way while
+the primary changes.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Iterator
+from typing import Any
+
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2
+
+from p4reduce_switch.errors import P4RuntimeError
+
+__all__ = ["Arbiter", "Controller", "election_id_of", "format_election_id"]
+
+log = logging.getLogger(__name__)
+
+# Packet-ins that wait for a controller that does not read; more are dropped.
+PACKET_IN_QUEUE = 1024
+
+
+def election_id_of(message: Any) -> int | None:
+    """The 128-bit election id of a request, or None where it is not set (which is not 0)."""
+    if not message.HasField("election_id"):
+        return None
+    return (int(message.election_id.high) << 64) | int(message.election_id.low)
+
+
+def format_election_id(election_id: int | None) -> str:
+    return "unset" if election_id is None else str(election_id)
+
+
+class Controller:
+    """One open stream: what the server has to say to it, and who it claims to be."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self.role: str | None = None  # None until the first arbitration message
+        self.is_gone = False
+        self.election_id: int | None = None
+        self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def send(self, message: Any) -> None:
+        """Queue a `StreamMessageResponse`."""
+        self._outgoing.put(message)
+
+    def send_packet_in(self, message: Any) -> bool:
+        """Queue a packet-in (anything `outgoing` yields), unless too much waits already."""
+        if self._outgoing.qsize() >= PACKET_IN_QUEUE:
+            return False
+        self._outgoing.put(message)
+        return True
+
+    def close(self, error: P4RuntimeError | None = None) -> None:
+        """End the stream: with status OK, or with `error`."""
+        self._outgoing.put(_End(error))
+
+    def outgoing(self) -> Iterator[Any]:
+        """What was queued, until the stream is closed.
+
+        Raises:
+            P4RuntimeError: the error that the stream was closed with.
+        """
+        while True:
+            item = self._outgoing.get()
+            if isinstance(item, _End):
+                if item.error is not None:
+                    raise item.error
+                return
+            yield item
+
+
+class _End:
+    __slots__ = ("error",)
+
+    def __init__(self, error: P4RuntimeError | None) -> None:
+        self.error = error
+
+
+class _Role:
+    def __init__(self) -> None:
+        self.live: list[Controller] = []
+        self.primary: Controller | None = None
+        self.highest: int | None = None
+
+
+class Arbiter:
+    """The controllers of one device, by role."""
+
+    def __init__(self, device_id: int) -> None:
+        self._device_id = device_id
+        self._roles: dict[str, _Role] = {}
+        # Replaced as a whole: the data plane reads it without the lock.
+        self.primaries: tuple[Controller, ...] = ()
+
+    def update(self, controller: Controller, message: Any) -> None:
+        """Take in a `MasterArbitrationUpdate` and notify whom it concerns.
+
+        Raises:
+            P4RuntimeError: the stream must be ended with this status.
+        """
+        if controller.is_gone:
+            return  # its last message was still on the way when the stream ended
+        name = message.role.name
+        self._check(controller, message, name)
+        role = self._roles.setdefault(name, _Role())
+        election_id = election_id_of(message)
+        if election_id is not None and any(
+            other is not controller and other.election_id == election_id for other in role.live
+        ):
+            raise P4RuntimeError(
+                code_pb2.INVALID_ARGUMENT,
+                f"election id {election_id} is already used by another live controller of "
+                f"{_role_text(name)}; use an id of your own, above {role.highest} to be primary",
+            )
+        if controller.role is None:
+            controller.role = name
+            role.live.append(controller)
+        controller.election_id = election_id
+        self._elect(role, controller)
+
+    def leave(self, controller: Controller) -> None:
+        """Forget a controller whose stream ended; the others are told if it was the primary."""
+        controller.is_gone = True
+        if controller.role is None:
+            return
+        role = self._roles[controller.role]
+        role.live.remove(controller)
+        if role.primary is controller:
+            log.info(
+                "primary %s of %s left (%s)",
+                format_election_id(controller.election_id),
+                _role_text(controller.role),
+                controller.peer,
+            )
+            self._set_primary(role, None)
+            self._notify(role, role.live)
+        controller.role = None
+
+    def check_primary(self, role_name: str, election_id: int | None) -> None:
+        """Refuse a request that does not come from the primary of its role.
+
+        Raises:
+            P4RuntimeError: NOT_FOUND for an unknown role, PERMISSION_DENIED for a non-primary.
+        """
+        role = self._roles.get(role_name)
+        if role is None and role_name:
+            raise P4RuntimeError(
+                code_pb2.NOT_FOUND,
+                f"role '{role_name}' is unknown: no controller ever claimed it by a "
+                "MasterArbitrationUpdate",
+            )
+        primary = role.primary if role is not None else None
+        if primary is None:
+            raise P4RuntimeError(
+                code_pb2.PERMISSION_DENIED,
+                f"no controller is primary of {_role_text(role_name)}; "
+                "open a StreamChannel and send a MasterArbitrationUpdate first",
+            )
+        if election_id is None or election_id != primary.election_id:
+            raise P4RuntimeError(
+                code_pb2.PERMISSION_DENIED,
+                f"election id {format_election_id(election_id)} is not the primary's of "
+                f"{_role_text(role_name)}, which is {format_election_id(primary.election_id)}; "
+                "only the primary may write",
+            )
+
+    def is_primary(self, controller: Controller) -> bool:
+        return controller in self.primaries
+
+    def controllers(self) -> list[Controller]:
+        return [controller for role in self._roles.values() for controller in role.live]
+
+    def _check(self, controller: Controller, message: Any, role_name: str) -> None:
+        known = controller.role is not None
+        if message.device_id != self._device_id:
+            raise P4RuntimeError(
+                code_pb2.FAILED_PRECONDITION if known else code_pb2.NOT_FOUND,
+                f"device_id {message.device_id} is not served here; "
+                f"the device of this switch is {self._device_id}",
+            )
+        if known and role_name != controller.role:
+            raise P4RuntimeError(
+                code_pb2.FAILED_PRECONDITION,
+                f"this stream has {_role_text(controller.role or '')}; open another stream to "
+                f"take {_role_text(role_name)}",
+            )
+        if message.role.HasField("config"):
+            raise P4RuntimeError(
+                code_pb2.INVALID_ARGUMENT,
+                f"{_role_text(role_name)} has a config of type '{message.role.config.type_url}'; "
+                "no scheme of role configs is supported, leave it unset for full access",
+            )
+
+    def _elect(self, role: _Role, controller: Controller) -> None:
+        election_id = controller.election_id
+        if election_id is not None and (role.highest is None or election_id >= role.highest):
+            role.highest = election_id
+            self._set_primary(role, controller)
+            log.info(
+                "controller %s is primary of %s with election id %d",
+                controller.peer,
+                _role_text(controller.role or ""),
+                election_id,
+            )
+            self._notify(role, [other for other in role.live if other is not controller])
+            self._notify(role, [controller])
+        elif role.primary is controller:  # stepped down
+            self._set_primary(role, None)
+            self._notify(role, role.live)
+        else:
+            self._notify(role, [controller])
+
+    def _set_primary(self, role: _Role, controller: Controller | None) -> None:
+        role.primary = controller
+        self.primaries = tuple(r.primary for r in self._roles.values() if r.primary is not None)
+
+    def _notify(self, role: _Role, controllers: list[Controller]) -> None:
+        for controller in controllers:
+            response = p4runtime_pb2.StreamMessageResponse()
+            update = response.arbitration
+            update.device_id = self._device_id
+            if controller.role:
+                update.role.name = controller.role
+            if role.highest is not None:
+                update.election_id.high = role.highest >> 64
+                update.election_id.low = role.highest & ((1 << 64) - 1)
+            if role.primary is controller:
+                update.status.code = code_pb2.OK
+                update.status.message = "you are the primary"
+            elif role.primary is not None:
+                update.status.code = code_pb2.ALREADY_EXISTS
+                update.status.message = "you are a backup; another controller is the primary"
+            else:
+                update.status.code = code_pb2.NOT_FOUND
+                update.status.message = (
+                    "there is no primary; to become it, send an election id of at least the "
+                    "highest seen"
+                )
+            controller.send(response)
+
+
+def _role_text(name: str) -> str:
+    return f"role '{name}'" if name else "the default role"

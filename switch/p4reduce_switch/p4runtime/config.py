@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A forwarding pipeline config as the server holds it: message, P4Info and loaded program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from p4reduce_switch.errors import invalid
+from p4reduce_switch.p4runtime.p4info import P4Info, P4InfoError
+from p4reduce_switch.p4runtime.packets import PacketCodec
+from p4reduce_switch.pipeline import LoadError, Pipeline
+
+if TYPE_CHECKING:
+    from p4reduce_switch.state.multicast import Replica
+
+__all__ = ["ForwardingConfig", "GroupForm", "load_config"]
+
+_DIFFERENCES_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class GroupForm:
+    """How a multicast group was written, so far as the pipeline does not need to know.
+
+    A read must give back what was written, and `Replica` has two fields for one port.
+    """
+
+    metadata: bytes
+    ports_as_bytes: frozenset[Replica]
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardingConfig:
+    message: Any  # p4.v1.ForwardingPipelineConfig
+    p4info: P4Info
+    pipeline: Pipeline
+    packet_in: PacketCodec
+    packet_out: PacketCodec
+    group_forms: dict[int, GroupForm] = field(default_factory=dict)
+    clone_forms: dict[int, frozenset[Replica]] = field(default_factory=dict)
+    """Clone session -> those of its replicas whose port was given as bytes."""
+
+
+def load_config(message: Any, cpu_port: int | None) -> ForwardingConfig:
+    """Load a `p4.v1.ForwardingPipelineConfig`.
+
+    Raises:
+        P4RuntimeError: INVALID_ARGUMENT, with the reason: a part is missing, the program cannot be
+            loaded, or the P4Info belongs to another program.
+    """
+    if not message.p4_device_config:
+        raise invalid("p4_device_config is empty; it must be the JSON that p4c wrote for BMv2")
+    if not message.HasField("p4info"):
+        raise invalid("p4info is missing; it must be the P4Info that p4c wrote with the JSON")
+    try:
+        p4info = P4Info.parse(message.p4info)
+    except P4InfoError as error:
+        raise invalid(f"p4info: {error}") from None
+    try:
+        pipeline = Pipeline(message.p4_device_config, cpu_port=cpu_port)
+    except LoadError as error:
+        raise invalid(f"p4_device_config: {error}") from None
+    differences = p4info.differences(pipeline)
+    if differences:
+        shown = "; ".join(differences[:_DIFFERENCES_SHOWN])
+        more = len(differences) - _DIFFERENCES_SHOWN
+        raise invalid(
+            "p4info and p4_device_config are not of the same program: "
+            + shown
+            + (f"; and {more} more differences" if more > 0 else "")
+        )
+    return ForwardingConfig(
+        message=message,
+        p4info=p4info,
+        pipeline=pipeline,
+        packet_in=PacketCodec(p4info.packet_in),
+        packet_out=PacketCodec(p4info.packet_out),
+    )

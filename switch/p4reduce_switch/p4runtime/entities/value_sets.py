@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parser value sets by P4Runtime ("ValueSetEntry"): exact members, as BMv2's server has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2
+
+from p4reduce_switch.errors import P4RuntimeError, invalid
+from p4reduce_switch.p4runtime import bytestrings
+
+if TYPE_CHECKING:
+    from p4reduce_switch.p4runtime.config import ForwardingConfig
+    from p4reduce_switch.p4runtime.p4info import ValueSetSpec
+
+__all__ = ["plan_value_set", "query_value_sets"]
+
+_Row = tuple["ValueSetSpec", list[tuple[int, ...]]]
+
+
+def plan_value_set(config: ForwardingConfig, update_type: int, message: Any) -> Callable[[], None]:
+    """The operation of one update: all members at once.
+
+    Raises:
+        P4RuntimeError: the update is malformed, or has too many members.
+    """
+    spec = _find(config, message.value_set_id)
+    if update_type != p4runtime_pb2.Update.MODIFY:
+        raise invalid(f"value set '{spec.name}' can only be changed as a whole, with MODIFY")
+    members = [_decode(spec, member.match) for member in message.members]
+    if len(set(members)) < len(members):
+        raise invalid(f"a member of value set '{spec.name}' is given more than once")
+    if len(members) > spec.size:
+        raise P4RuntimeError(
+            code_pb2.RESOURCE_EXHAUSTED,
+            f"value set '{spec.name}' has room for {spec.size} members, not {len(members)}",
+        )
+    value_set = config.pipeline.value_sets[spec.name]
+    return lambda: value_set.replace(members)
+
+
+def query_value_sets(
+    config: ForwardingConfig, message: Any
+) -> tuple[Callable[[], list[_Row]], Callable[[_Row], Any]]:
+    """Snapshot and encoder (`server_read.Query`) of one value set, or of all for id 0."""
+    specs = list(config.p4info.value_sets.values())
+    if message.value_set_id:
+        specs = [_find(config, message.value_set_id)]
+    value_sets = config.pipeline.value_sets
+    return lambda: [(spec, value_sets[spec.name].keys()) for spec in specs], _encode
+
+
+def _find(config: ForwardingConfig, number: int) -> ValueSetSpec:
+    spec = config.p4info.value_sets.get(number)
+    if spec is None:
+        raise invalid(f"value_set_id {number:#x} is not a value set of this pipeline")
+    return spec
+
+
+def _decode(spec: ValueSetSpec, fields: Any) -> tuple[int, ...]:
+    given = {message.field_id: message for message in fields}
+    if len(given) != len(fields) or set(given) != {field.id for field in spec.fields}:
+        raise invalid(f"a member of value set '{spec.name}' must have each of its fields once")
+    values = []
+    for field in spec.fields:
+        message = given[field.id]
+        where = f"match field '{field.name}' (id {field.id}) of value set '{spec.name}'"
+        kind = message.WhichOneof("field_match_type")
+        if kind != "exact":
+            raise invalid(f"{where} is of kind exact, but the member gives {kind or 'nothing'}")
+        try:
+            values.append(bytestrings.decode(message.exact.value, field.width))
+        except bytestrings.BytestringError as error:
+            raise invalid(f"{where}: {error}") from None
+    return tuple(values)
+
+
+def _encode(row: _Row) -> Any:
+    spec, keys = row
+    entity = p4runtime_pb2.Entity()
+    entity.value_set_entry.value_set_id = spec.id
+    for key in keys:
+        member = entity.value_set_entry.members.add()
+        for field, value in zip(spec.fields, key, strict=True):
+            match = member.match.add(field_id=field.id)
+            match.exact.value = bytestrings.encode(value)
+    return entity

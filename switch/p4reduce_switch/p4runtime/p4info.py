@@ -1,0 +1,521 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of a P4Info message that the server needs, indexed by id and by name.
+
+`P4Info.parse` reads the message once per pipeline; `P4Info.differences` compares it with the
+pipeline that was loaded from the BMv2 JSON, so that a P4Info of another program is refused before
+anything is written with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from p4.config.v1 import p4info_pb2
+
+from p4reduce_switch.state.profiles import IndirectTable
+
+if TYPE_CHECKING:
+    from p4reduce_switch.pipeline import Pipeline
+    from p4reduce_switch.state.tables import MatchKind, Table
+
+__all__ = [
+    "ActionSpec",
+    "ActionUse",
+    "CounterSpec",
+    "DigestSpec",
+    "Field",
+    "MatchField",
+    "MeterSpec",
+    "P4Info",
+    "P4InfoError",
+    "PacketHeader",
+    "ProfileSpec",
+    "TableSpec",
+    "ValueSetSpec",
+    "names",
+]
+
+_MATCH_KINDS: dict[int, MatchKind] = {
+    p4info_pb2.MatchField.EXACT: "exact",
+    p4info_pb2.MatchField.LPM: "lpm",
+    p4info_pb2.MatchField.TERNARY: "ternary",
+    p4info_pb2.MatchField.RANGE: "range",
+    p4info_pb2.MatchField.OPTIONAL: "optional",
+}
+# P4Runtime 1.4.1, "TableEntry": these kinds make entries overlap in ways only a priority resolves.
+_KINDS_WITH_PRIORITY = frozenset({"ternary", "range", "optional"})
+_NAMES_SHOWN = 8
+
+
+class P4InfoError(ValueError):
+    """A P4Info that contradicts itself, or uses what this server has no support for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """An action parameter, or a field of a packet-in or packet-out header; `width` in bits."""
+
+    id: int
+    name: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class MatchField:
+    """A field of a table's key; `width` in bits."""
+
+    id: int
+    name: str
+    width: int
+    kind: MatchKind
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSpec:
+    id: int
+    name: str
+    params: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionUse:
+    """An action as a table may use it: in entries, as the default action, or as both."""
+
+    action: ActionSpec
+    in_entries: bool
+    as_default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MeterSpec:
+    """An indirect meter of `size` cells, or a direct one."""
+
+    id: int
+    name: str
+    size: int
+    in_bytes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DigestSpec:
+    """A digest; its fields are (width in bits, signed). `shape` is the kind of `P4Data` it is."""
+
+    id: int
+    name: str
+    shape: Literal["struct", "tuple", "bitstring"]
+    fields: tuple[tuple[int, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSpec:
+    """An action profile, or an action selector. `max_group_size` is 0 for no limit."""
+
+    id: int
+    name: str
+    has_selector: bool
+    size: int
+    max_group_size: int
+    table_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    id: int
+    name: str
+    fields: tuple[MatchField, ...]
+    actions: Mapping[int, ActionUse]
+    size: int
+    is_const: bool
+    has_const_default_action: bool
+    has_direct_counter: bool
+    supports_idle_timeout: bool
+    profile: ProfileSpec | None
+    meter: MeterSpec | None
+
+    @property
+    def needs_priority(self) -> bool:
+        return any(field.kind in _KINDS_WITH_PRIORITY for field in self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class CounterSpec:
+    """An indirect counter of `size` cells."""
+
+    id: int
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSetSpec:
+    id: int
+    name: str
+    fields: tuple[MatchField, ...]
+    size: int
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return tuple(field.width for field in self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class PacketHeader:
+    """The header annotated `@controller_header`: its fields in wire order, bit-packed."""
+
+    fields: tuple[Field, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire, rounded up as BMv2's P4Runtime server does."""
+        return (sum(field.width for field in self.fields) + 7) // 8
+
+
+@dataclass(frozen=True)
+class P4Info:
+    tables: Mapping[int, TableSpec]
+    actions: Mapping[int, ActionSpec]
+    counters: Mapping[int, CounterSpec]
+    registers: Mapping[int, str]
+    profiles: Mapping[int, ProfileSpec]
+    meters: Mapping[int, MeterSpec]
+    digests: Mapping[int, DigestSpec]
+    value_sets: Mapping[int, ValueSetSpec]
+    packet_in: PacketHeader
+    packet_out: PacketHeader
+
+    @cached_property
+    def actions_by_name(self) -> Mapping[str, ActionSpec]:
+        return {action.name: action for action in self.actions.values()}
+
+    @classmethod
+    def parse(cls, message: Any) -> P4Info:
+        """Index a `p4.config.v1.P4Info` message.
+
+        Raises:
+            P4InfoError: an id is zero or used twice, a reference leads nowhere, or the program uses
+                match kinds or string-typed fields without support here.
+        """
+        _check_ids(message)
+        actions = {a.preamble.id: _parse_action(a) for a in message.actions}
+        counters = {
+            c.preamble.id: CounterSpec(c.preamble.id, c.preamble.name, c.size)
+            for c in message.counters
+        }
+        direct_counters = {c.preamble.id for c in message.direct_counters}
+        profiles = {p.preamble.id: _parse_profile(p) for p in message.action_profiles}
+        direct_meters = {m.preamble.id: _parse_meter(m, 0) for m in message.direct_meters}
+        headers = {h.preamble.name: _parse_header(h) for h in message.controller_packet_metadata}
+        return cls(
+            tables={
+                t.preamble.id: _parse_table(t, actions, direct_counters, profiles, direct_meters)
+                for t in message.tables
+            },
+            actions=actions,
+            counters=counters,
+            registers={r.preamble.id: r.preamble.name for r in message.registers},
+            profiles=profiles,
+            meters={m.preamble.id: _parse_meter(m, m.size) for m in message.meters},
+            digests={d.preamble.id: _parse_digest(d, message.type_info) for d in message.digests},
+            value_sets={v.preamble.id: _parse_value_set(v) for v in message.value_sets},
+            packet_in=headers.get("packet_in", PacketHeader(())),
+            packet_out=headers.get("packet_out", PacketHeader(())),
+        )
+
+    def differences(self, pipeline: Pipeline) -> list[str]:
+        """What this P4Info says and the loaded program does not; empty if they belong together.
+
+        Objects that only the program has are no difference: p4c makes hidden tables and actions
+        that no P4Info shows.
+        """
+        found: list[str] = []
+        for spec in self.tables.values():
+            table = pipeline.tables.get(spec.name)
+            if table is None:
+                found.append(f"table '{spec.name}' is not in the program")
+            else:
+                found.extend(_table_differences(spec, table))
+        for counter in self.counters.values():
+            loaded = pipeline.counters.get(counter.name)
+            if loaded is None:
+                found.append(f"counter '{counter.name}' is not in the program")
+            elif loaded.size != counter.size:
+                found.append(
+                    f"counter '{counter.name}' has {counter.size} cells in the P4Info "
+                    f"and {loaded.size} in the program"
+                )
+        found.extend(
+            f"register '{name}' is not in the program"
+            for name in self.registers.values()
+            if name not in pipeline.registers
+        )
+        found.extend(
+            f"value set '{spec.name}' is not the same in the program, or not there"
+            for spec in self.value_sets.values()
+            if spec.name not in pipeline.value_sets
+            or pipeline.value_sets[spec.name].size != spec.size
+            or pipeline.value_sets[spec.name].widths not in ((), spec.widths)
+        )
+        found.extend(_meter_differences(self, pipeline))
+        found.extend(
+            f"digest '{digest.name}' is not the same in the program, or not there"
+            for digest in self.digests.values()
+            if pipeline.digest_widths.get(digest.name) != [width for width, _ in digest.fields]
+        )
+        return found
+
+
+def _check_ids(message: Any) -> None:
+    seen: dict[int, str] = {}
+    for kind in (
+        message.tables,
+        message.actions,
+        message.counters,
+        message.direct_counters,
+        message.registers,
+        message.action_profiles,
+        message.meters,
+        message.direct_meters,
+        message.digests,
+        message.value_sets,
+        message.controller_packet_metadata,
+    ):
+        for item in kind:
+            preamble = item.preamble
+            if preamble.id == 0:
+                raise P4InfoError(f"'{preamble.name}' has id 0, which is reserved")
+            if preamble.id in seen:
+                raise P4InfoError(
+                    f"id {preamble.id:#x} is used by '{seen[preamble.id]}' and '{preamble.name}'"
+                )
+            seen[preamble.id] = preamble.name
+
+
+def _width(item: Any, where: str) -> int:
+    width = int(item.bitwidth)
+    if width <= 0:
+        raise P4InfoError(
+            f"{where} has no bit width (type '{item.type_name.name}'): "
+            "values translated to strings are not supported"
+        )
+    return width
+
+
+_Identified = TypeVar("_Identified", Field, MatchField)
+
+
+def _unique(fields: Iterable[_Identified], where: str) -> tuple[_Identified, ...]:
+    result = tuple(fields)
+    ids = [field.id for field in result]
+    for field in result:
+        if field.id == 0 or ids.count(field.id) > 1:
+            raise P4InfoError(f"id {field.id} of '{field.name}' of {where} is zero or used twice")
+    return result
+
+
+def _parse_action(message: Any) -> ActionSpec:
+    name = message.preamble.name
+    params = _unique(
+        (
+            Field(p.id, p.name, _width(p, f"parameter '{p.name}' of action '{name}'"))
+            for p in message.params
+        ),
+        f"action '{name}'",
+    )
+    return ActionSpec(message.preamble.id, name, params)
+
+
+def _parse_value_set(message: Any) -> ValueSetSpec:
+    name = message.preamble.name
+    for field in message.match:
+        if _MATCH_KINDS.get(field.match_type) != "exact":
+            raise P4InfoError(f"field '{field.name}' of value set '{name}' is not exact")
+    fields = _unique(
+        (
+            MatchField(f.id, f.name, _width(f, f"field '{f.name}' of value set '{name}'"), "exact")
+            for f in message.match
+        ),
+        f"value set '{name}'",
+    )
+    return ValueSetSpec(message.preamble.id, name, fields, message.size)
+
+
+def _parse_header(message: Any) -> PacketHeader:
+    name = message.preamble.name
+    return PacketHeader(
+        _unique(
+            (
+                Field(f.id, f.name, _width(f, f"field '{f.name}' of header '{name}'"))
+                for f in message.metadata
+            ),
+            f"header '{name}'",
+        )
+    )
+
+
+def _parse_table(
+    message: Any,
+    actions: Mapping[int, ActionSpec],
+    direct_counters: set[int],
+    profiles: Mapping[int, ProfileSpec],
+    direct_meters: Mapping[int, MeterSpec],
+) -> TableSpec:
+    name = message.preamble.name
+    profile = profiles.get(message.implementation_id)
+    if profile is None and message.implementation_id:
+        raise P4InfoError(
+            f"table '{name}' refers to action profile {message.implementation_id:#x}, "
+            "which does not exist"
+        )
+    fields = []
+    for field in message.match_fields:
+        kind = _MATCH_KINDS.get(field.match_type)
+        if kind is None:
+            what = field.other_match_type or p4info_pb2.MatchField.MatchType.Name(field.match_type)
+            raise P4InfoError(
+                f"match field '{field.name}' of table '{name}' is of kind {what}, which is not "
+                f"supported; supported are {', '.join(_MATCH_KINDS.values())}"
+            )
+        width = _width(field, f"match field '{field.name}' of table '{name}'")
+        fields.append(MatchField(field.id, field.name, width, kind))
+    uses = {}
+    for ref in message.action_refs:
+        action = actions.get(ref.id)
+        if action is None:
+            raise P4InfoError(f"table '{name}' refers to action {ref.id:#x}, which does not exist")
+        uses[ref.id] = ActionUse(
+            action,
+            in_entries=ref.scope != p4info_pb2.ActionRef.DEFAULT_ONLY,
+            as_default=ref.scope != p4info_pb2.ActionRef.TABLE_ONLY,
+        )
+    return TableSpec(
+        id=message.preamble.id,
+        name=name,
+        fields=_unique(fields, f"table '{name}'"),
+        actions=uses,
+        size=message.size,
+        is_const=message.is_const_table,
+        has_const_default_action=message.const_default_action_id != 0,
+        has_direct_counter=any(id_ in direct_counters for id_ in message.direct_resource_ids),
+        supports_idle_timeout=(
+            message.idle_timeout_behavior == p4info_pb2.Table.IdleTimeoutBehavior.NOTIFY_CONTROL
+        ),
+        profile=profile,
+        meter=next(filter(None, map(direct_meters.get, message.direct_resource_ids)), None),
+    )
+
+
+def _parse_meter(message: Any, size: int) -> MeterSpec:
+    name = message.preamble.name
+    if message.spec.type != p4info_pb2.MeterSpec.TWO_RATE_THREE_COLOR:
+        raise P4InfoError(f"meter '{name}' is not of two rates and three colours: not supported")
+    in_bytes = message.spec.unit == p4info_pb2.MeterSpec.BYTES
+    return MeterSpec(message.preamble.id, name, size, in_bytes)
+
+
+def _parse_digest(message: Any, type_info: Any) -> DigestSpec:
+    name = message.preamble.name
+    shape = message.type_spec.WhichOneof("type_spec")
+    if shape == "struct":
+        members = type_info.structs[message.type_spec.struct.name].members
+        parts = [member.type_spec for member in members]
+    elif shape == "tuple":
+        parts = list(message.type_spec.tuple.members)
+    elif shape == "bitstring":
+        parts = [message.type_spec]
+    else:
+        raise P4InfoError(f"digest '{name}' is of kind {shape}, which is not supported")
+    fields = []
+    for part in parts:
+        kind = part.bitstring.WhichOneof("type_spec")
+        if kind not in ("bit", "int"):
+            raise P4InfoError(f"digest '{name}' has a part that is not bit<> or int<>")
+        fields.append((getattr(part.bitstring, kind).bitwidth, kind == "int"))
+    return DigestSpec(message.preamble.id, name, shape, tuple(fields))
+
+
+def _meter_differences(p4info: P4Info, pipeline: Pipeline) -> Iterator[str]:
+    for spec in p4info.meters.values():
+        loaded = pipeline.meters.get(spec.name)
+        if loaded is None or (loaded.size, loaded.in_bytes) != (spec.size, spec.in_bytes):
+            yield f"meter '{spec.name}' is not the same in the program, or not there"
+    for table in p4info.tables.values():
+        meter = next((m for m in pipeline.meters.values() if m.table == table.name), None)
+        if (table.meter.name if table.meter else None) != (meter.name if meter else None):
+            yield f"the direct meter of table '{table.name}' is another one in the program"
+        if table.supports_idle_timeout and table.name not in pipeline.idle:
+            yield f"table '{table.name}' has an idle timeout only in the P4Info"
+
+
+def _parse_profile(message: Any) -> ProfileSpec:
+    name = message.preamble.name
+    if message.WhichOneof("selector_size_semantics") == "sum_of_members":
+        raise P4InfoError(f"action selector '{name}' limits members, not weights: not supported")
+    return ProfileSpec(
+        id=message.preamble.id,
+        name=name,
+        has_selector=message.with_selector,
+        size=message.size,
+        max_group_size=message.max_group_size,
+        table_ids=frozenset(message.table_ids),
+    )
+
+
+def _profile_differences(spec: TableSpec, table: Table) -> Iterator[str]:
+    said = spec.profile.name if spec.profile is not None else None
+    loaded = table.profile.name if isinstance(table, IndirectTable) else None
+    if said != loaded:
+        yield (
+            f"the action profile of table '{spec.name}' is {said or 'none'} in the P4Info and "
+            f"{loaded or 'none'} in the program"
+        )
+
+
+def _table_differences(spec: TableSpec, table: Table) -> Iterator[str]:
+    where = f"table '{spec.name}'"
+    # p4c makes optional fields ternary ones in the JSON.
+    said = [(f.name, "ternary" if f.kind == "optional" else f.kind, f.width) for f in spec.fields]
+    loaded = [(k.name, k.kind, k.width) for k in table.key]
+    if said != loaded:
+        yield (
+            f"the key of {where} is {_key_text(said)} in the P4Info "
+            f"and {_key_text(loaded)} in the program"
+        )
+    for use in spec.actions.values():
+        action = table.actions.get(use.action.name)
+        if action is None:
+            yield f"action '{use.action.name}' of {where} is not in the program"
+            continue
+        params = [(p.name, p.width) for p in use.action.params]
+        if params != list(action.params):
+            yield (
+                f"the parameters of action '{use.action.name}' are {_params_text(params)} in the "
+                f"P4Info and {_params_text(action.params)} in the program"
+            )
+    if spec.has_direct_counter != table.has_direct_counter:
+        owner = "P4Info" if spec.has_direct_counter else "program"
+        yield f"{where} has a direct counter only in the {owner}"
+    yield from _profile_differences(spec, table)
+    # The other way round is no difference: `const entries` may be an empty list.
+    if table.has_const_entries and not spec.is_const:
+        yield f"{where} has constant entries only in the program"
+
+
+def _key_text(key: Iterable[tuple[str, str, int]]) -> str:
+    return "(" + ", ".join(f"{name}: {kind} bit<{width}>" for name, kind, width in key) + ")"
+
+
+def _params_text(params: Iterable[tuple[str, int]]) -> str:
+    return "(" + ", ".join(f"bit<{width}> {name}" for name, width in params) + ")"
+
+
+def names(items: Iterable[str]) -> str:
+    """A short list of names for a message."""
+    listed = [f"'{item}'" for item in items]
+    if not listed:
+        return "none"
+    if len(listed) > _NAMES_SHOWN:
+        return ", ".join(listed[:_NAMES_SHOWN]) + f" and {len(listed) - _NAMES_SHOWN} more"
+    return ", ".join(listed)

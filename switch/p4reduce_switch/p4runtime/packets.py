@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packet-in and packet-out: the `@controller_header` between bits on the wire and metadata fields.
+
+P4Runtime 1.4.1, "Packet I/O". A message carries every field of the header exactly once, and nothing
+else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from p4.v1 import p4runtime_pb2
+
+from p4reduce_switch.errors import invalid
+from p4reduce_switch.p4runtime import bytestrings
+from p4reduce_switch.p4runtime.p4info import names
+
+if TYPE_CHECKING:
+    from p4reduce_switch.p4runtime.p4info import PacketHeader
+
+__all__ = ["PacketCodec"]
+
+
+class PacketCodec:
+    """Packs and unpacks one header of `P4Info.controller_packet_metadata`."""
+
+    def __init__(self, header: PacketHeader) -> None:
+        self.size = header.size
+        # (field, shift of its lowest bit, mask), in wire order; padding bits come last
+        self._layout = []
+        shift = 8 * header.size
+        for field in header.fields:
+            shift -= field.width
+            self._layout.append((field, shift, (1 << field.width) - 1))
+        self._by_id = {field.id: (field, shift) for field, shift, _ in self._layout}
+
+    def packet_in(self, frame: bytes) -> Any | None:
+        """The `StreamMessageResponse` of a frame that left by the CPU port.
+
+        None if the frame is shorter than the header, which only a program that does not emit its
+        own packet-in header can cause.
+        """
+        if len(frame) < self.size:
+            return None
+        response = p4runtime_pb2.StreamMessageResponse()
+        packet = response.packet
+        packet.payload = frame[self.size :]
+        bits = int.from_bytes(frame[: self.size], "big")
+        for field, shift, mask in self._layout:
+            packet.metadata.add(
+                metadata_id=field.id, value=bytestrings.encode((bits >> shift) & mask)
+            )
+        return response
+
+    def packet_out(self, payload: bytes, metadata: Iterable[Any]) -> bytes:
+        """The frame to inject at the CPU port.
+
+        Raises:
+            P4RuntimeError: INVALID_ARGUMENT, the metadata is not exactly that of the header.
+        """
+        bits = 0
+        seen = set()
+        for item in metadata:
+            if item.metadata_id not in self._by_id:
+                raise invalid(
+                    f"packet-out metadata id {item.metadata_id} is not in the P4Info; its fields "
+                    f"are {names(f'{f.name} (id {f.id})' for f, _, _ in self._layout)}"
+                )
+            field, shift = self._by_id[item.metadata_id]
+            if field.id in seen:
+                raise invalid(f"packet-out metadata '{field.name}' is given more than once")
+            seen.add(field.id)
+            try:
+                bits |= bytestrings.decode(item.value, field.width) << shift
+            except bytestrings.BytestringError as error:
+                raise invalid(
+                    f"packet-out metadata '{field.name}' (id {field.id}): {error}"
+                ) from None
+        missing = [field.name for field, _, _ in self._layout if field.id not in seen]
+        if missing:
+            raise invalid(f"packet-out metadata is missing: {names(missing)}")
+        return bits.to_bytes(self.size, "big") + payload

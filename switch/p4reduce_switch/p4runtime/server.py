@@ -1,0 +1,575 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The P4Runtime server: the gRPC service over one data plane.
+
+Implements P4Runtime 1.4.1. Requests of all clients are serialised by one lock; what touches tables
+runs in the data plane's thread between two packets (`DataPlaneThread.run`), so neither needs locks
+of its own and every update is atomic for packets.
+
+Where the specification leaves a choice this does as BMv2's server: registers are out of reach, ids
+of multicast groups end at 32767, the default entries of all tables can be read at once, a device
+has 16 streams. Where BMv2's differs from the specification this follows the specification: a full
+table is RESOURCE_EXHAUSTED and not UNKNOWN; nobody becomes primary without asking; filters of a
+Read are applied, and its errors come for each entity; empty byte strings, doubled fields and
+missing packet-out metadata are refused; a MODIFY may leave out the action; entries of a constant
+table have `is_const` and priorities from N down to 1.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from google.rpc import code_pb2
+from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+
+from p4reduce_switch.errors import P4RuntimeError, abort, abort_batch, invalid
+from p4reduce_switch.p4runtime import read as server_read
+from p4reduce_switch.p4runtime import write as server_write
+from p4reduce_switch.p4runtime.arbitration import Arbiter, Controller, election_id_of
+from p4reduce_switch.p4runtime.config import ForwardingConfig, load_config
+from p4reduce_switch.p4runtime.entities.digests import digest_message, plan_acknowledgement
+from p4reduce_switch.p4runtime.entities.idle import idle_message
+
+if TYPE_CHECKING:
+    from p4reduce_switch.dataplane_thread import DataPlaneThread
+    from p4reduce_switch.p4runtime.packets import PacketCodec
+
+__all__ = ["API_VERSION", "BindError", "P4RuntimeServer"]
+
+log = logging.getLogger(__name__)
+
+API_VERSION = "1.4.1"
+
+# P4Runtime has no list of ports: whoever asks for the version is told them besides.
+PORTS_METADATA = "p4reduce-ports"
+NO_CARRIER_METADATA = "p4reduce-ports-without-carrier"
+
+# As BMv2's server: each stream holds a thread.
+MAX_STREAMS = 16
+_UNARY_THREADS = 8
+_MAX_MESSAGE_BYTES = 64 << 20
+_UPDATES_PER_TURN = 64  # updates of a batch that the data plane carries out between two packets
+_ENTITIES_PER_RESPONSE = 256
+_LOCK_TIMEOUT_S = 30.0
+_KEEPALIVE = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # gRPC's own is a minute, whatever keepalive_timeout
+)
+
+_SetRequest = p4runtime_pb2.SetForwardingPipelineConfigRequest
+_GetRequest = p4runtime_pb2.GetForwardingPipelineConfigRequest
+_ACTIONS_WITH_CONFIG = frozenset(
+    {_SetRequest.VERIFY, _SetRequest.VERIFY_AND_SAVE, _SetRequest.VERIFY_AND_COMMIT}
+)
+
+
+class BindError(OSError):
+    """The address cannot be listened on."""
+
+
+class P4RuntimeServer:
+    """Serves P4Runtime for one device.
+
+    Args:
+        dataplane: what runs the pipeline. Its packet-ins go to the primary controllers.
+        device_id: the only device id answered to.
+        on_pipeline: called with each committed pipeline's config, outside the data plane's thread.
+    """
+
+    def __init__(
+        self,
+        dataplane: DataPlaneThread,
+        *,
+        device_id: int = 1,
+        on_pipeline: Callable[[ForwardingConfig], None] | None = None,
+    ) -> None:
+        self.device_id = device_id
+        self._dataplane = dataplane
+        self._on_pipeline = on_pipeline
+        self._lock = threading.Lock()
+        self._arbiter = Arbiter(device_id)
+        self._control: ForwardingConfig | None = None  # what reads and writes refer to
+        self._active: ForwardingConfig | None = None  # what packets go through
+        self._streams = 0
+        self._stopping = False
+        self._server: grpc.Server | None = None
+        self._executor: futures.ThreadPoolExecutor | None = None
+        dataplane.on_packet_in(self._packet_in)
+
+    # -- Life --------------------------------------------------------------------------------------
+
+    def start(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
+        """Listen on `address` ("host:port" or "unix:path"); return the TCP port (0 for unix).
+
+        Args:
+            address: where.
+            credentials: for TLS.
+
+        Raises:
+            BindError: the address is in use or not of this machine.
+        """
+        self._executor = futures.ThreadPoolExecutor(
+            MAX_STREAMS + _UNARY_THREADS, thread_name_prefix="p4runtime"
+        )
+        server = grpc.server(
+            self._executor,
+            options=(
+                ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+                ("grpc.max_send_message_length", -1),
+                # Without this two switches may listen on one port and share its connections.
+                ("grpc.so_reuseport", 0),
+                # A primary whose machine is gone must not stay primary.
+                *_KEEPALIVE,
+            ),
+        )
+        p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(_Servicer(self), server)
+        try:
+            if credentials is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            self._executor.shutdown(wait=False)
+            raise BindError(f"cannot listen on {address}: {error}") from None
+        server.start()
+        self._server = server
+        return int(port) if not address.startswith("unix:") else 0
+
+    def stop(self, grace: float = 0.2) -> None:
+        """Stop listening, end all streams, and wait at most `grace` seconds for calls under way."""
+        self._stopping = True
+        if self._server is None:
+            return
+        done = self._server.stop(grace)
+        if self._lock.acquire(timeout=grace):  # else gRPC cuts the streams off, without the reason
+            try:
+                for controller in self._arbiter.controllers():
+                    controller.close(_stopping())
+            finally:
+                self._lock.release()
+        done.wait(grace + 0.5)
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+        self._server = None
+
+    # -- Pipeline ----------------------------------------------------------------------------------
+
+    def preload(self, message: Any) -> None:
+        """Commit a `ForwardingPipelineConfig` given at the start instead of by a controller.
+
+        Raises:
+            P4RuntimeError: as of a SetForwardingPipelineConfig.
+        """
+        config = load_config(message, self._dataplane.cpu_port)
+        with self._locked():
+            self._commit(config)
+
+    def set_config(self, request: Any) -> None:
+        self._check_device(request.device_id)
+        election_id = election_id_of(request)
+        with self._locked():
+            self._arbiter.check_primary(request.role, election_id)
+        config = self._verify(request)
+        with self._locked():
+            # Loading takes long enough for the primary to have changed.
+            self._arbiter.check_primary(request.role, election_id)
+            if request.action == _SetRequest.VERIFY_AND_SAVE:
+                self._control = config
+            elif request.action == _SetRequest.VERIFY_AND_COMMIT:
+                assert config is not None
+                self._commit(config)
+            elif request.action == _SetRequest.COMMIT:
+                if self._control is None or self._control is self._active:
+                    raise P4RuntimeError(
+                        code_pb2.NOT_FOUND,
+                        "no config is saved and not yet committed; use VERIFY_AND_SAVE first",
+                    )
+                self._commit(self._control)
+
+    def _verify(self, request: Any) -> ForwardingConfig | None:
+        """The loaded config of a request, if its action takes one."""
+        action = request.action
+        if action in _ACTIONS_WITH_CONFIG:
+            if not request.HasField("config"):
+                raise invalid(f"{_SetRequest.Action.Name(action)} needs a config, which is missing")
+            return load_config(request.config, self._dataplane.cpu_port)
+        if action == _SetRequest.RECONCILE_AND_COMMIT:
+            raise P4RuntimeError(
+                code_pb2.UNIMPLEMENTED,
+                "RECONCILE_AND_COMMIT is not supported; use VERIFY_AND_COMMIT and write the "
+                "entries again",
+            )
+        if action != _SetRequest.COMMIT:
+            raise invalid(f"action {action} is not an action of SetForwardingPipelineConfig")
+        if request.HasField("config"):
+            raise invalid("COMMIT commits the config that was saved; it takes none itself")
+        return None
+
+    def _commit(self, config: ForwardingConfig) -> None:
+        def switch_over() -> None:
+            # Together, so that a packet-in is read by the P4Info of the program that sent it.
+            self._listen(config)
+            self._dataplane.install(config.pipeline)
+            self._active = config
+
+        self._dataplane.run(switch_over)
+        self._control = config
+        if self._on_pipeline is not None:
+            self._on_pipeline(config)
+
+    def get_config(self, request: Any) -> Any:
+        self._check_device(request.device_id)
+        response = p4runtime_pb2.GetForwardingPipelineConfigResponse()
+        kind = request.response_type
+        if kind not in _GetRequest.ResponseType.values():
+            raise invalid(f"response_type {kind} is not one of 0 to 3")
+        config = self._control
+        if config is None:
+            return response
+        response.config.SetInParent()
+        if config.message.HasField("cookie"):
+            response.config.cookie.CopyFrom(config.message.cookie)
+        if kind in (_GetRequest.ALL, _GetRequest.P4INFO_AND_COOKIE):
+            response.config.p4info.CopyFrom(config.message.p4info)
+        if kind in (_GetRequest.ALL, _GetRequest.DEVICE_CONFIG_AND_COOKIE):
+            response.config.p4_device_config = config.message.p4_device_config
+        return response
+
+    def ports_metadata(self) -> tuple[tuple[str, str], ...]:
+        """Which ports there are, and which of them have no carrier."""
+        ports = self._dataplane.ports
+        dark = [number for number, port in ports.items() if not port.has_carrier]
+        return (
+            (PORTS_METADATA, ",".join(map(str, ports))),
+            (NO_CARRIER_METADATA, ",".join(map(str, dark))),
+        )
+
+    # -- Entities ----------------------------------------------------------------------------------
+
+    def write(self, request: Any) -> list[P4RuntimeError | None]:
+        """Carry out a batch; the result of each update, in order."""
+        self._check_device(request.device_id)
+        election_id = election_id_of(request)
+        with self._locked():
+            self._arbiter.check_primary(request.role, election_id)
+            config = self._configured()
+            if request.atomicity != p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
+                raise P4RuntimeError(
+                    code_pb2.UNIMPLEMENTED,
+                    f"atomicity {request.atomicity} is not supported, only CONTINUE_ON_ERROR (0)",
+                )
+            plans = [_attempt(partial(server_write.plan, config, u)) for u in request.updates]
+            results: list[P4RuntimeError | None] = []
+            for start in range(0, len(plans), _UPDATES_PER_TURN):
+                turn = plans[start : start + _UPDATES_PER_TURN]
+                results += self._dataplane.run(partial(_carry_out, turn))
+            return results
+
+    def read(self, request: Any) -> Iterator[Any]:
+        """The responses of a Read.
+
+        Raises:
+            BatchError: after the last response, if any of the requested entities was refused.
+        """
+        self._check_device(request.device_id)
+        results: list[P4RuntimeError | None] = []
+        answers: list[tuple[server_read.Query, list[Any]]] = []
+        with self._locked():
+            config = self._configured()
+            for entity in request.entities:
+                query = _attempt(partial(server_read.plan, config, entity))
+                if isinstance(query, P4RuntimeError):
+                    results.append(query)
+                    continue
+                rows = self._dataplane.run(partial(_attempt, query.snapshot))
+                if isinstance(rows, P4RuntimeError):
+                    results.append(rows)
+                    continue
+                results.append(None)
+                answers.append((query, rows))
+        response = p4runtime_pb2.ReadResponse()
+        for query, rows in answers:
+            for row in rows:
+                response.entities.append(query.encode(row))
+                if len(response.entities) == _ENTITIES_PER_RESPONSE:
+                    yield response
+                    response = p4runtime_pb2.ReadResponse()
+        if response.entities:
+            yield response
+        if any(results):
+            raise BatchError(results)
+
+    # -- Stream ------------------------------------------------------------------------------------
+
+    def open_stream(self, peer: str) -> Controller:
+        with self._locked():
+            if self._stopping:
+                raise _stopping()
+            if self._streams >= MAX_STREAMS:
+                raise P4RuntimeError(
+                    code_pb2.RESOURCE_EXHAUSTED,
+                    f"{self._streams} streams are open, which is the maximum; close one first",
+                )
+            self._streams += 1
+        return Controller(peer)
+
+    def close_stream(self, controller: Controller) -> None:
+        with self._locked():
+            self._streams -= 1
+            self._arbiter.leave(controller)
+
+    def handle(self, controller: Controller, request: Any) -> None:
+        """Take in one `StreamMessageRequest`.
+
+        Raises:
+            P4RuntimeError: the stream must end with this status.
+        """
+        kind = request.WhichOneof("update")
+        if kind == "arbitration":
+            with self._locked():
+                self._arbiter.update(controller, request.arbitration)
+            return
+        try:
+            if kind == "packet":
+                self._packet_out(controller, request.packet)
+            elif kind == "digest_ack":
+                self._acknowledge(controller, request.digest_ack)
+            else:
+                raise P4RuntimeError(
+                    code_pb2.UNIMPLEMENTED, f"stream messages of kind {kind} are not supported"
+                )
+        except P4RuntimeError as error:
+            controller.send(_stream_error(error, kind, request))
+
+    def _packet_out(self, controller: Controller, packet: Any) -> None:
+        if not self._arbiter.is_primary(controller):
+            raise P4RuntimeError(
+                code_pb2.PERMISSION_DENIED, "only the primary may send packet-outs"
+            )
+        config = self._active
+        if config is None:
+            raise _no_pipeline()
+        self._dataplane.inject(config.packet_out.packet_out(packet.payload, packet.metadata))
+
+    def _acknowledge(self, controller: Controller, message: Any) -> None:
+        if not self._arbiter.is_primary(controller):
+            raise P4RuntimeError(
+                code_pb2.PERMISSION_DENIED, "only the primary may acknowledge digests"
+            )
+        config = self._active
+        if config is None:
+            raise _no_pipeline()
+        self._dataplane.run(plan_acknowledgement(config, message))
+
+    def _listen(self, config: ForwardingConfig) -> None:
+        """Send what a pipeline learns, and its idle entries, to the primaries."""
+        digests = {spec.name: spec for spec in config.p4info.digests.values()}
+        tables = {spec.name: spec for spec in config.p4info.tables.values()}
+
+        def send(response: Any) -> None:
+            for controller in self._arbiter.primaries:
+                controller.send_packet_in(response)
+
+        for digest in config.pipeline.digests.values():
+            digest.sink = lambda name, number, samples: send(
+                digest_message(digests[name], number, samples)
+            )
+        for monitor in config.pipeline.idle.values():
+            monitor.sink = lambda name, entries: send(idle_message(tables[name], entries))
+
+    def _packet_in(self, frame: bytes) -> bool:
+        """Called in the data plane's thread: only queues; False if no controller took the frame."""
+        config = self._active
+        if config is None:
+            return False
+        item = (config.packet_in, frame)
+        taken = [controller.send_packet_in(item) for controller in self._arbiter.primaries]
+        return any(taken)
+
+    # -- Common ------------------------------------------------------------------------------------
+
+    def _check_device(self, device_id: int) -> None:
+        if device_id != self.device_id:
+            raise P4RuntimeError(
+                code_pb2.NOT_FOUND,
+                f"device_id {device_id} is not served here; the device of this switch is "
+                f"{self.device_id}",
+            )
+
+    def _configured(self) -> ForwardingConfig:
+        if self._control is None:
+            raise _no_pipeline()
+        return self._control
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        if not self._lock.acquire(timeout=_LOCK_TIMEOUT_S):
+            raise P4RuntimeError(
+                code_pb2.UNAVAILABLE,
+                f"another request has held the switch for {_LOCK_TIMEOUT_S:.0f} s",
+            )
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+class BatchError(Exception):
+    """Elements of a batch that failed; `results` holds one item per element, None for success."""
+
+    def __init__(self, results: list[P4RuntimeError | None]) -> None:
+        super().__init__(f"{sum(r is not None for r in results)} of {len(results)} failed")
+        self.results = results
+
+
+class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
+    """The gRPC side: statuses instead of exceptions. Method names are gRPC's."""
+
+    def __init__(self, server: P4RuntimeServer) -> None:
+        self._server = server
+
+    def Write(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        try:
+            results = self._server.write(request)
+        except P4RuntimeError as error:
+            abort(context, error)
+        if any(results):
+            abort_batch(context, results, "updates")
+        return p4runtime_pb2.WriteResponse()
+
+    def Read(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802
+        try:
+            yield from self._server.read(request)
+        except P4RuntimeError as error:
+            abort(context, error)
+        except BatchError as error:
+            abort_batch(context, error.results, "entities")
+
+    def SetForwardingPipelineConfig(  # noqa: N802
+        self, request: Any, context: grpc.ServicerContext
+    ) -> Any:
+        try:
+            self._server.set_config(request)
+        except P4RuntimeError as error:
+            abort(context, error)
+        return p4runtime_pb2.SetForwardingPipelineConfigResponse()
+
+    def GetForwardingPipelineConfig(  # noqa: N802
+        self, request: Any, context: grpc.ServicerContext
+    ) -> Any:
+        try:
+            return self._server.get_config(request)
+        except P4RuntimeError as error:
+            abort(context, error)
+
+    def Capabilities(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        context.set_trailing_metadata(self._server.ports_metadata())
+        return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
+
+    def StreamChannel(  # noqa: N802
+        self, requests: Iterator[Any], context: grpc.ServicerContext
+    ) -> Iterator[Any]:
+        try:
+            controller = self._server.open_stream(context.peer())
+        except P4RuntimeError as error:
+            abort(context, error)
+        try:
+            # Both ends of the stream end it: what the client sends (or its hanging up), and
+            # what the server closes the controller with.
+            if not context.add_callback(controller.close):
+                return
+            threading.Thread(
+                target=_read_stream,
+                args=(self._server, controller, requests),
+                name="p4runtime-stream",
+                daemon=True,
+            ).start()
+            for message in controller.outgoing():
+                if isinstance(message, tuple):
+                    codec, frame = message
+                    response = _packet_in_message(codec, frame)
+                    if response is not None:
+                        yield response
+                else:
+                    yield message
+        except P4RuntimeError as error:
+            log.info("stream of %s ended: %s", controller.peer, error)
+            abort(context, error)
+        finally:
+            self._server.close_stream(controller)
+
+
+def _packet_in_message(codec: PacketCodec, frame: bytes) -> Any | None:
+    response = codec.packet_in(frame)
+    if response is None:
+        log.warning(
+            "a frame of %d bytes to the CPU port has no room for the packet-in header of %d bytes",
+            len(frame),
+            codec.size,
+        )
+    return response
+
+
+def _read_stream(server: P4RuntimeServer, controller: Controller, requests: Iterator[Any]) -> None:
+    """Thread of one stream: hands on what the client sends until it stops or hangs up."""
+    try:
+        for request in requests:
+            server.handle(controller, request)
+    except P4RuntimeError as error:
+        controller.close(error)
+    except grpc.RpcError:
+        controller.close()  # cancelled, or the connection is gone
+    except Exception:
+        log.exception("stream of %s failed", controller.peer)
+        controller.close(P4RuntimeError(code_pb2.INTERNAL, "the switch failed; see its log"))
+    else:
+        controller.close()
+
+
+def _attempt(step: Callable[[], Any]) -> Any:
+    """What `step` returns, or the error that it raised: one element must not cost the others."""
+    try:
+        return step()
+    except P4RuntimeError as error:
+        return error
+    except Exception:
+        log.exception("an element of a request failed")
+        return P4RuntimeError(code_pb2.INTERNAL, "the switch failed; see its log")
+
+
+def _carry_out(
+    plans: Sequence[server_write.Operation | P4RuntimeError],
+) -> list[P4RuntimeError | None]:
+    """Run in the data plane: an operation gives None, like any function without a result."""
+    return [plan if isinstance(plan, P4RuntimeError) else _attempt(plan) for plan in plans]
+
+
+def _stopping() -> P4RuntimeError:
+    return P4RuntimeError(code_pb2.UNAVAILABLE, "the switch is shutting down")
+
+
+def _no_pipeline() -> P4RuntimeError:
+    return P4RuntimeError(
+        code_pb2.FAILED_PRECONDITION,
+        "no forwarding pipeline is set; use SetForwardingPipelineConfig first",
+    )
+
+
+def _stream_error(error: P4RuntimeError, kind: str | None, request: Any) -> Any:
+    """The `StreamError` that tells which message was wrong (section "Stream Error Reporting")."""
+    response = p4runtime_pb2.StreamMessageResponse()
+    response.error.canonical_code = error.code
+    response.error.message = error.message
+    if kind == "packet":
+        response.error.packet_out.packet_out.CopyFrom(request.packet)
+    elif kind == "digest_ack":
+        response.error.digest_list_ack.digest_list_ack.CopyFrom(request.digest_ack)
+    elif kind == "other":
+        response.error.other.other.CopyFrom(request.other)
+    return response

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Capture of a port's frames into a pcap file, both directions in one.
+
+The format is the classic one of the tcpdump project with nanosecond time stamps (magic 0xa1b23c4d),
+which Wireshark and scapy read.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, OpenPort, Poller, Port, PortError, PortStats
+
+__all__ = ["CapturedPort", "open_capture"]
+
+_MAGIC_NANOSECONDS = 0xA1B23C4D
+_LINKTYPE_ETHERNET = 1
+_FILE_HEADER = struct.Struct("=IHHiIII")
+_RECORD_HEADER = struct.Struct("=IIII")
+_BUFFER_BYTES = 1 << 18
+_NANOSECONDS = 1_000_000_000
+
+
+def open_capture(port: OpenPort, directory: Path) -> BinaryIO:
+    """The empty file of a port's capture, `directory`/portN.pcap.
+
+    Raises:
+        PortError: it cannot be written.
+    """
+    path = directory / f"port{port.number}.pcap"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return path.open("wb", buffering=_BUFFER_BYTES)
+    except OSError as error:
+        raise PortError(f"port {port.description}: {path}: {error.strerror}") from None
+
+
+class CapturedPort:
+    """A port whose frames are also written to `directory`/portN.pcap.
+
+    Outgoing frames are written as they are handed to the port, so also those that it then has to
+    drop.
+
+    Raises:
+        PortError: the file cannot be written; `port` is closed then.
+    """
+
+    def __init__(self, port: Port, directory: Path) -> None:
+        self._port = port
+        try:
+            self._file = open_capture(port, directory)
+        except PortError:
+            port.close()
+            raise
+        self._file.write(
+            _FILE_HEADER.pack(_MAGIC_NANOSECONDS, 2, 4, 0, 0, MAX_FRAME_BYTES, _LINKTYPE_ETHERNET)
+        )
+
+    @property
+    def number(self) -> int:
+        return self._port.number
+
+    @property
+    def description(self) -> str:
+        return self._port.description
+
+    @property
+    def stats(self) -> PortStats:
+        return self._port.stats
+
+    @property
+    def is_up(self) -> bool:
+        return self._port.is_up
+
+    @property
+    def has_carrier(self) -> bool:
+        return self._port.has_carrier
+
+    def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
+        self._port.attach(poller, on_frames)
+
+    def receive(self) -> Sequence[bytes]:
+        frames = self._port.receive()
+        self._write(frames)
+        return frames
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        self._write(frames)
+        self._port.send(frames)
+
+    def poll_stats(self) -> None:
+        self._port.poll_stats()
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._port.close()
+        self._file.close()
+
+    def _write(self, frames: Sequence[bytes]) -> None:
+        if frames:
+            seconds, nanoseconds = divmod(time.time_ns(), _NANOSECONDS)
+            write, pack = self._file.write, _RECORD_HEADER.pack
+            for frame in frames:
+                write(pack(seconds, nanoseconds, len(frame), len(frame)))
+                write(frame)

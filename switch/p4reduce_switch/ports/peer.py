@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is at the other end of a Unix port, and how its frames are read and written.
+
+`SocketPeer` is Python and takes one frame per message. `LinkPeer` is machine code: it speaks with
+any peer, and agrees with one that can on batches or on shared memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+from collections.abc import Sequence
+from typing import Protocol
+
+from p4reduce_native.link import Kind, Link, offers
+
+from p4reduce_switch.ports.batch import FrameBatches
+from p4reduce_switch.ports.port import PortStats
+
+__all__ = ["GONE", "LinkPeer", "Peer", "SocketPeer", "has_gone"]
+
+GONE = select.EPOLLHUP | select.EPOLLRDHUP | select.EPOLLERR
+
+
+class Peer(Protocol):
+    """A connected peer. Whatever raises OSError has found that it is of no use any more."""
+
+    def fileno(self) -> int: ...
+
+    def hung_up(self) -> None:
+        """Told by epoll; what it sent may still have to be read."""
+
+    def receive(self) -> Sequence[bytes]: ...
+
+    def send(self, frames: Sequence[bytes]) -> int:
+        """Send the first frames, and return how many; OSError EAGAIN: there is no room."""
+
+    def events(self, *, frames_wait: bool) -> int:
+        """Return what to wait for by epoll, if frames wait for room."""
+
+    def close(self) -> None: ...
+
+
+class SocketPeer:
+    """One frame per message, by Python. `sock` is its own from now on."""
+
+    def __init__(self, sock: socket.socket, batches: FrameBatches, stats: PortStats) -> None:
+        self._socket = sock
+        self._batches = batches
+        self._stats = stats
+        self._gone = False
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def hung_up(self) -> None:
+        self._gone = True
+
+    def receive(self) -> Sequence[bytes]:
+        # An empty message and the end look the same, but for the hang-up.
+        frames, _ = self._batches.receive(self.fileno(), self._stats, gone=self._has_gone)
+        if self._gone and not frames:
+            raise OSError(errno.EPIPE, os.strerror(errno.EPIPE))
+        return frames
+
+    def send(self, frames: Sequence[bytes]) -> int:
+        return self._batches.send(self.fileno(), frames)
+
+    def events(self, *, frames_wait: bool) -> int:
+        return select.EPOLLIN | select.EPOLLRDHUP | (select.EPOLLOUT if frames_wait else 0)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _has_gone(self) -> bool:
+        """Whether the peer hung up, be it since epoll was asked."""
+        if not self._gone:
+            self._gone = has_gone(self.fileno())
+        return self._gone
+
+
+class LinkPeer:
+    """A link in C. `sock` is its own from now on.
+
+    Raises:
+        NativeUnavailableError: there is no machine code.
+    """
+
+    def __init__(self, sock: socket.socket, best: Kind, stats: PortStats) -> None:
+        self._link = Link.accept(sock, offers(best))
+        self._stats = stats
+        self._bad = (0, 0)  # too short, too long: what of the link's counts is in `stats`
+
+    @property
+    def kind(self) -> Kind:
+        return self._link.kind
+
+    def fileno(self) -> int:
+        return self._link.fileno()
+
+    def hung_up(self) -> None:
+        """The link finds it out by itself, behind all frames."""
+
+    def receive(self) -> Sequence[bytes]:
+        frames = self._link.receive()
+        stats, counts = self._stats, self._link.counts
+        bad = (counts.rx_too_short, counts.rx_too_long)
+        if bad != self._bad:
+            stats.rx_too_short += bad[0] - self._bad[0]
+            stats.rx_too_long += bad[1] - self._bad[1]
+            self._bad = bad
+        stats.rx_frames += len(frames)
+        stats.rx_bytes += sum(map(len, frames))
+        return frames
+
+    def send(self, frames: Sequence[bytes]) -> int:
+        return self._link.send(frames)
+
+    def events(self, *, frames_wait: bool) -> int:
+        return self._link.events(frames_wait=frames_wait)
+
+    def close(self) -> None:
+        self._link.close()
+
+
+def has_gone(fd: int) -> bool:
+    """Whether the peer of a connected socket has hung up."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN | select.POLLRDHUP)
+    return any(events & GONE for _, events in poll.poll(0))

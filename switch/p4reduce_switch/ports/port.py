@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the data plane asks of a port, whatever it is made of; and the `--port` notation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+__all__ = [
+    "MAX_FRAME_BYTES",
+    "MAX_PORT",
+    "MIN_FRAME_BYTES",
+    "Handler",
+    "OpenPort",
+    "Poller",
+    "Port",
+    "PortError",
+    "PortSpec",
+    "PortStats",
+    "parse_port",
+]
+
+MIN_FRAME_BYTES = 14  # an Ethernet header
+MAX_FRAME_BYTES = 2048
+MAX_PORT = 510  # 9 bits in v1model, of which 511 means "drop"
+
+Handler: TypeAlias = Callable[[int], None]
+"""Called with the epoll events of a file descriptor."""
+
+
+class PortError(Exception):
+    """A port that cannot be opened; the message says which and why."""
+
+
+@dataclass(slots=True)
+class PortStats:
+    """Counts of one port since it was opened.
+
+    Frames that came in but were refused are not in `rx_frames`; nor are frames that could not be
+    sent in `tx_frames`.
+    """
+
+    rx_frames: int = 0
+    rx_bytes: int = 0
+    rx_too_short: int = 0
+    rx_too_long: int = 0
+    rx_overrun: int = 0  # dropped by the kernel, because the switch did not read fast enough
+    tx_frames: int = 0
+    tx_bytes: int = 0
+    tx_too_long: int = 0
+    tx_queue_full: int = 0
+    tx_down: int = 0  # no peer, or the interface is down
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+class Poller(Protocol):
+    """Where a port tells which file descriptors to watch. Only used in the data plane's thread."""
+
+    def watch(self, fd: int, events: int, handler: Handler) -> None: ...
+
+    def change(self, fd: int, events: int) -> None: ...
+
+    def unwatch(self, fd: int) -> None: ...
+
+
+class OpenPort(Protocol):
+    """A port of the switch, whatever serves it. Everything but `stats` is only used in the data
+    plane's thread.
+    """
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def description(self) -> str:
+        """How the port was asked for, e.g. "1=veth1"."""
+
+    @property
+    def stats(self) -> PortStats: ...
+
+    @property
+    def is_up(self) -> bool: ...
+
+    @property
+    def has_carrier(self) -> bool:
+        """Whether a frame could leave. Any thread may ask."""
+
+    def poll_stats(self) -> None:
+        """Bring `stats` up to date with counts that others keep (the kernel's)."""
+
+    def close(self) -> None:
+        """Release everything, sockets in the file system included."""
+
+
+class Port(OpenPort, Protocol):
+    """A port that Python serves."""
+
+    def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
+        """Start watching; `on_frames` is called whenever `receive` may have something."""
+
+    def receive(self) -> Sequence[bytes]:
+        """Up to one batch of frames, without waiting; those of bad length are dropped."""
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Send without waiting. What cannot be sent is counted and dropped."""
+
+    def flush(self) -> None:
+        """Write out what is buffered (a capture)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortSpec:
+    """A `--port` option: exactly one of `interface` and `socket_path` is set."""
+
+    number: int
+    interface: str | None = None
+    socket_path: Path | None = None
+
+    def __str__(self) -> str:
+        where = self.interface if self.interface is not None else f"unix:{self.socket_path}"
+        return f"{self.number}={where}"
+
+
+_MAX_INTERFACE_NAME = 15  # IFNAMSIZ - 1
+
+
+def parse_port(text: str) -> PortSpec:
+    """Read "1=veth1" or "2=unix:/path/p2.sock".
+
+    Raises:
+        ValueError: with a message for whoever typed it.
+    """
+    number_text, equals, where = text.partition("=")
+    if not equals or not where:
+        raise ValueError(f"'{text}' is not of the form NUMBER=INTERFACE or NUMBER=unix:PATH")
+    if not (number_text.isascii() and number_text.isdigit()) or int(number_text) > MAX_PORT:
+        raise ValueError(f"port number '{number_text}' of '{text}' is not within 0 to {MAX_PORT}")
+    number = int(number_text)
+    if where.startswith("unix:"):
+        path = where.removeprefix("unix:")
+        if not path:
+            raise ValueError(f"'{text}' has no path after 'unix:'")
+        return PortSpec(number, socket_path=Path(path))
+    if len(where) > _MAX_INTERFACE_NAME or "/" in where or any(c.isspace() for c in where):
+        raise ValueError(
+            f"'{where}' of '{text}' is not an interface name (at most {_MAX_INTERFACE_NAME} "
+            "characters, no '/' or space); for a socket write unix:PATH"
+        )
+    return PortSpec(number, interface=where)

@@ -1,0 +1,584 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A P4 program as the BMv2 JSON describes it: typed, checked, and all names resolved.
+
+The loader makes it, a generator turns it into something that runs. Nothing here depends on how.
+Field references are `FieldRef`s with their width, so that no one needs to look anything up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from p4reduce_switch.state.tables import MatchKind
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where in the P4 source something comes from; empty where p4c does not say."""
+
+    filename: str = ""
+    line: int = 0
+    fragment: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.filename}:{self.line}" if self.line else self.filename or "unknown source"
+
+
+NOWHERE = Source()
+
+
+# -- Headers ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRef:
+    """A field of a header or metadata instance; `width` in bits. Also an expression."""
+
+    header: str
+    name: str
+    width: int
+    signed: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.header}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A header or metadata instance, its fields in the order of the wire."""
+
+    name: str
+    fields: tuple[FieldRef, ...]
+    is_metadata: bool
+    tail: FieldRef | None = None
+    """The varbit field at the end, whose value is bytes; it is not among `fields`."""
+
+    @property
+    def bits(self) -> int:
+        return sum(field.width for field in self.fields)
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire, without a varbit field; only for headers, not for metadata."""
+        return self.bits // 8
+
+
+VARBITS = "$varbits"
+"""The hidden metadata that holds the varbit fields of all headers."""
+
+
+# -- Expressions -----------------------------------------------------------------------------------
+# Values are unbounded integers ("data"), booleans, or header instances, as in BMv2. Only an
+# assignment to a field cuts a value to the field's width.
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoolConst:
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A parameter of the enclosing action."""
+
+    index: int
+    name: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Valid:
+    """Validity of a header: as data 0 or 1 (hidden field `$valid$`), or a boolean (`valid`)."""
+
+    header: str
+    is_bool: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderValue:
+    """A whole header, as an operand of == and !=."""
+
+    header: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    op: str
+    operand: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """condition ? left : right."""
+
+    condition: Expr
+    left: Expr
+    right: Expr
+
+
+Expr = Const | BoolConst | FieldRef | Param | Valid | HeaderValue | Unary | Binary | Choice
+ExprType = Literal["data", "bool", "header"]
+
+# Operator -> (type of the operands, type of the result).
+UNARY_OPERATORS: Mapping[str, tuple[ExprType, ExprType]] = {
+    "~": ("data", "data"),
+    "not": ("bool", "bool"),
+    "d2b": ("data", "bool"),
+    "b2d": ("bool", "data"),
+}
+_DATA_OPERATORS = ("+", "-", "*", "/", "%", "<<", ">>", "&", "|", "^")
+_CASTS = ("two_comp_mod", "sat_cast", "usat_cast")
+BINARY_OPERATORS: Mapping[str, tuple[ExprType, ExprType]] = {
+    **dict.fromkeys((*_DATA_OPERATORS, *_CASTS), ("data", "data")),
+    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), ("data", "bool")),
+    **dict.fromkeys(("and", "or", "==b", "!=b"), ("bool", "bool")),
+    **dict.fromkeys(("==h", "!=h"), ("header", "bool")),
+}
+
+
+def type_of(expr: Expr) -> ExprType:
+    """What an expression evaluates to."""
+    if isinstance(expr, (Const, FieldRef, Param)):
+        return "data"
+    if isinstance(expr, BoolConst):
+        return "bool"
+    if isinstance(expr, Valid):
+        return "bool" if expr.is_bool else "data"
+    if isinstance(expr, HeaderValue):
+        return "header"
+    if isinstance(expr, Unary):
+        return UNARY_OPERATORS[expr.op][1]
+    if isinstance(expr, Binary):
+        return BINARY_OPERATORS[expr.op][1]
+    return type_of(expr.left)
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and all its parts."""
+    yield expr
+    if isinstance(expr, Unary):
+        yield from walk(expr.operand)
+    elif isinstance(expr, Binary):
+        yield from walk(expr.left)
+        yield from walk(expr.right)
+    elif isinstance(expr, Choice):
+        yield from walk(expr.condition)
+        yield from walk(expr.left)
+        yield from walk(expr.right)
+
+
+# -- Actions ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRef:
+    """A counter array, register array or calculation as the argument of a primitive."""
+
+    kind: Literal["counter_array", "register_array", "calculation", "meter_array", "digest"]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FieldList:
+    """The metadata that a packet keeps when it is cloned, resubmitted or recirculated."""
+
+    fields: tuple[FieldRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string, as the argument of a primitive."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A list of values, as the argument of a primitive."""
+
+    items: tuple[Expr, ...]
+
+
+Argument = Expr | ObjectRef | FieldList | Text | Values
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """One primitive of an action; what its arguments are is in `PRIMITIVES`."""
+
+    op: str
+    args: tuple[Argument, ...]
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """A conditional within an action (BMv2 writes it as forward jumps)."""
+
+    condition: Expr
+    then: tuple[Statement, ...]
+    otherwise: tuple[Statement, ...]
+
+
+Statement = Primitive | If
+
+
+def statements(body: Iterable[Statement]) -> Iterator[Statement]:
+    """All statements, also those within conditionals."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, If):
+            yield from statements(statement.then)
+            yield from statements(statement.otherwise)
+
+
+ArgumentKind = Literal[
+    "field",
+    "value",
+    "condition",
+    "header",
+    "counter_array",
+    "register_array",
+    "calculation",
+    "meter_array",
+    "digest",
+    "field_list",
+    "text",
+    "values",
+]
+# What the primitives take. "field" is assigned to; "value" is any data expression.
+PRIMITIVES: Mapping[str, tuple[ArgumentKind, ...]] = {
+    "assign": ("field", "value"),
+    "assign_header": ("header", "header"),
+    "swap_headers": ("header", "header"),
+    "add_header": ("header",),
+    "remove_header": ("header",),
+    "invalidate": ("header",),
+    "mark_to_drop": ("header",),
+    "drop": (),
+    "exit": (),
+    "no_op": (),
+    "count": ("counter_array", "value"),
+    "register_read": ("field", "register_array", "value"),
+    "register_write": ("register_array", "value", "value"),
+    "modify_field_with_hash_based_offset": ("field", "value", "calculation", "value"),
+    "modify_field_rng_uniform": ("field", "value", "value"),
+    "clone_ingress_pkt_to_egress": ("value", "field_list"),
+    "clone_egress_pkt_to_egress": ("value", "field_list"),
+    "resubmit": ("field_list",),
+    "recirculate": ("field_list",),
+    "truncate": ("value",),
+    "execute_meter": ("meter_array", "value", "field"),
+    "generate_digest": ("value", "digest"),
+    "assert": ("condition",),
+    "assume": ("condition",),
+    "log_msg": ("text", "values"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    id: int
+    name: str
+    params: tuple[Param, ...]
+    body: tuple[Statement, ...]
+    source: Source
+
+
+# -- Parser ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    header: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractVariable:
+    """Extract a header with a varbit field of `bits` bits; at most `most` bytes altogether."""
+
+    header: str
+    bits: Expr
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractNext:
+    """Extract into the next element of a header stack; `next` counts those that are taken."""
+
+    elements: tuple[str, ...]
+    next: FieldRef
+
+
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """Take `target` from the packet without going on (lookahead), `offset` and `width` in bits."""
+
+    target: FieldRef
+    offset: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """If the condition does not hold, parsing stops with this error."""
+
+    condition: Expr
+    error: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Skip that many bits of the packet."""
+
+    bits: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    statement: Statement
+
+
+ParserOp = Extract | ExtractVariable | ExtractNext | Peek | Verify | Advance | Execute
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Taken if (key & mask) == value, field by field; `next_state` None ends the parser.
+
+    With a value set it is taken if that has the key, and there are no values and masks.
+    """
+
+    values: tuple[int, ...]
+    masks: tuple[int, ...]
+    next_state: str | None
+    value_set: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ParserState:
+    name: str
+    ops: tuple[ParserOp, ...]
+    key: tuple[FieldRef, ...]
+    cases: tuple[Case, ...]
+    default: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    start: str
+    states: Mapping[str, ParserState]
+
+
+# -- Controls --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KeyField:
+    name: str
+    kind: MatchKind
+    field: Expr
+    """Within `width` bits."""
+    width: int
+    mask: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConstEntry:
+    """An entry of the program. `priority` is P4Runtime's: the larger wins."""
+
+    match: tuple[int | tuple[int, int] | None, ...]
+    priority: int
+    action: int
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionProfile:
+    """The implementation of indirect tables; `selector` hashes the selector key, if there is one.
+
+    `size` is the number of members.
+    """
+
+    name: str
+    size: int
+    selector: Calculation | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyTable:
+    """A table in a control. Where it goes next depends on hit and miss, or on the action."""
+
+    name: str
+    key: tuple[KeyField, ...]
+    size: int
+    actions: tuple[int, ...]
+    default_action: int
+    default_args: tuple[int, ...]
+    const_default_action: bool
+    has_direct_counter: bool
+    const_entries: tuple[ConstEntry, ...]
+    next_hit: str | None
+    next_miss: str | None
+    next_by_action: Mapping[int, str | None] | None
+    source: Source
+    profile: ActionProfile | None = None
+    """The last action then is one without a name that does nothing, the default."""
+    meter: MeterArray | None = None
+    has_idle_timeout: bool = False
+
+    @property
+    def successors(self) -> tuple[str | None, ...]:
+        if self.next_by_action is not None:
+            return tuple(dict.fromkeys(self.next_by_action.values()))
+        return tuple(dict.fromkeys((self.next_hit, self.next_miss)))
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    name: str
+    condition: Expr
+    if_true: str | None
+    if_false: str | None
+    source: Source
+
+    @property
+    def successors(self) -> tuple[str | None, ...]:
+        return tuple(dict.fromkeys((self.if_true, self.if_false)))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An action without parameters, called directly."""
+
+    name: str
+    action: int
+    next: str | None
+    source: Source
+
+    @property
+    def successors(self) -> tuple[str | None, ...]:
+        return (self.next,)
+
+
+Node = ApplyTable | Branch | Call
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A directed graph without cycles; None as a successor is the end."""
+
+    name: str
+    start: str | None
+    nodes: Mapping[str, Node]
+
+
+# -- Checksums and state ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConstBits:
+    """A constant in the input of a calculation; `width` in bits."""
+
+    value: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Calculation:
+    """A hash over fields, in order; fields of invalid headers are left out, as in BMv2."""
+
+    name: str
+    algorithm: str
+    inputs: tuple[FieldRef | ConstBits, ...]
+    with_payload: bool
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    target: FieldRef
+    calculation: Calculation
+    condition: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class CounterArray:
+    name: str
+    size: int
+    table: str | None  # the table it is direct to
+
+
+@dataclass(frozen=True, slots=True)
+class MeterArray:
+    """Two-rate three-colour meters, of bytes or of packets.
+
+    A table's direct meter has its result in `target` at each hit, whatever the action does.
+    """
+
+    name: str
+    size: int
+    counts_bytes: bool
+    table: str | None
+    target: FieldRef | None
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What `digest` sends: the values that the fields have at the end of ingress."""
+
+    id: int
+    name: str
+    fields: tuple[FieldRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterArray:
+    name: str
+    width: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSet:
+    """What `select` can look a key up in; `widths` of the key's fields, in bits."""
+
+    name: str
+    widths: tuple[int, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    headers: Mapping[str, Header]
+    errors: Mapping[str, int]
+    intrinsic: Mapping[str, FieldRef]
+    """The target's own fields by simple_switch's name ("mcast_grp"), if the program has them."""
+    parser: Parser
+    verify: tuple[Checksum, ...]
+    ingress: Control
+    egress: Control
+    update: tuple[Checksum, ...]
+    deparser: tuple[str, ...]
+    actions: Mapping[int, Action]
+    calculations: Mapping[str, Calculation]
+    counters: Mapping[str, CounterArray]
+    registers: Mapping[str, RegisterArray]
+    meters: Mapping[str, MeterArray]
+    value_sets: Mapping[str, ValueSet]
+    digests: Mapping[str, Digest]

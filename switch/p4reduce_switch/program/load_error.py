@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program ends in that cannot be loaded, whoever finds it: the loader or a generator."""
+
+from __future__ import annotations
+
+__all__ = ["LoadError"]
+
+_LONGEST_MESSAGE = 800  # characters
+
+
+class LoadError(Exception):
+    """The program cannot be loaded; the message names the construct and the source line.
+
+    It can be encoded and is not endless, whatever the program calls its things.
+    """
+
+    def __init__(self, text: str) -> None:
+        text = text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]} …"
+        super().__init__(text.encode(errors="backslashreplace").decode())

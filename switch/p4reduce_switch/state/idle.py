@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Idle timeouts of table entries.
+
+P4Runtime 1.4.1, "Idle-timeout": an entry that no packet hits for its timeout is reported, and again
+after each further timeout. BMv2 looks at its entries once a second; here each table is looked at
+when its next entry may be due, but not more often than every 10 ms, and in large tables not so
+often that it takes much of the data plane's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from p4reduce_switch.state.tables import Entry, Table
+from p4reduce_switch.state.timers import Timers
+
+__all__ = ["IdleMonitor", "IdleSink"]
+
+_SHORTEST_NS = 10_000_000
+_PER_ENTRY_NS = 20_000
+
+IdleSink = Callable[[str, list[Entry]], None]
+"""Takes the name of a table and its idle entries."""
+
+
+class IdleMonitor:
+    """Watches the entries of one table. Used by one thread only, the data plane's."""
+
+    def __init__(self, table: Table, timers: Timers) -> None:
+        self.sink: IdleSink = _nobody
+        self._table = table
+        self._timers = timers
+        self._next_ns: int | None = None  # when the table will be looked at
+
+    def start(self, entry: Entry, timeout_ns: int) -> None:
+        """Give an entry a timeout (0: none), from now on."""
+        entry.idle_timeout_ns = timeout_ns
+        entry.last_hit_ns = entry.idle_since_ns = self._timers.clock()
+        if timeout_ns:
+            self._look_at(entry.idle_since_ns + timeout_ns)
+
+    def elapsed_ns(self, entry: Entry) -> int:
+        """How long ago the entry was hit, or made if it never was."""
+        return max(0, self._timers.clock() - entry.last_hit_ns)
+
+    def _look_at(self, when_ns: int) -> None:
+        now = self._timers.clock()
+        shortest = max(_SHORTEST_NS, _PER_ENTRY_NS * self._table.entry_count)
+        when_ns = max(when_ns, now + shortest)
+        if self._next_ns is None or when_ns < self._next_ns:
+            self._next_ns = when_ns
+            self._timers.call_after(when_ns - now, lambda: self._sweep(when_ns))
+
+    def _sweep(self, when_ns: int) -> None:
+        if when_ns != self._next_ns:
+            return  # an earlier look was asked for meanwhile, and has asked for the next
+        self._next_ns = None
+        now = self._timers.clock()
+        idle = []
+        due = []
+        for entry in self._table.entries():
+            if not entry.idle_timeout_ns:
+                continue
+            since = max(entry.last_hit_ns, entry.idle_since_ns)
+            if now - since >= entry.idle_timeout_ns:
+                idle.append(entry)
+                since = entry.idle_since_ns = now
+            due.append(since + entry.idle_timeout_ns)
+        if due:
+            self._look_at(min(due))
+        if idle:
+            self.sink(self._table.name, idle)
+
+
+def _nobody(table: str, entries: list[Entry]) -> None:
+    """Until a server asks for the entries."""

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Action profiles and action selectors: members and groups that table entries refer to.
+
+Which member of a group a packet gets is BMv2's choice. BMv2 numbers members by handles, the lowest
+free one first, and P4Runtime's server there makes further members for a weight above 1. A group's
+members are in the order of their handles, and the hash of the selector key, cut to 32 bits, modulo
+their number selects one. So handles are kept here as well.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from p4reduce_switch.state.tables import ActionInfo, Entry, Match, Slot, Table
+from p4reduce_switch.state.targets import ActionSet, GroupRef, MemberRef, Target
+
+__all__ = [
+    "CHOOSE",
+    "ActionProfile",
+    "Group",
+    "InUse",
+    "IndirectTable",
+    "Member",
+    "ObjectExists",
+    "ProfileFull",
+    "UnknownObject",
+]
+
+CHOOSE = -1
+"""In the place of a slot's action index: the arguments are the choices of the selector."""
+
+
+class UnknownObject(Exception):  # noqa: N818
+    """There is no member, or no group, of this id."""
+
+
+class ObjectExists(Exception):  # noqa: N818
+    """There already is a member, or a group, of this id."""
+
+
+class InUse(Exception):  # noqa: N818
+    """A member is in a group, or a table entry refers to the member or group."""
+
+
+class ProfileFull(Exception):  # noqa: N818
+    """The profile holds as many members as its size."""
+
+
+@dataclass(slots=True)
+class Member:
+    id: int
+    action: str
+    args: tuple[int, ...]
+    handles: list[int]
+
+
+@dataclass(slots=True)
+class Group:
+    """`weights` by member id. `max_size` is only kept for the controller, which asked for it."""
+
+    id: int
+    weights: dict[int, int]
+    max_size: int
+
+
+@dataclass(slots=True)
+class _Handles:
+    """Hands out the lowest number that is free."""
+
+    _next: int = 0
+    _freed: list[int] = field(default_factory=list)
+
+    def take(self) -> int:
+        if self._freed:
+            return heapq.heappop(self._freed)
+        self._next += 1
+        return self._next - 1
+
+    def release(self, handle: int) -> None:
+        heapq.heappush(self._freed, handle)
+
+
+class ActionProfile:
+    """The members, and with a selector the groups, of an action profile.
+
+    Args:
+        name: as in p4info.
+        size: how many members it holds.
+        has_selector: whether it has groups.
+    """
+
+    def __init__(self, name: str, size: int, *, has_selector: bool) -> None:
+        self.name = name
+        self.size = size
+        self.has_selector = has_selector
+        self.members: dict[int, Member] = {}
+        self.groups: dict[int, Group] = {}
+        self.tables: list[IndirectTable] = []
+        self._handles = _Handles()
+        self._users: dict[Target, dict[tuple[str, Match, int], tuple[IndirectTable, Entry]]] = {}
+
+    # -- Members -----------------------------------------------------------------------------------
+
+    def insert_member(self, member_id: int, action: str, args: Sequence[int]) -> None:
+        """Add a member. Raises ObjectExists, ProfileFull, ValueError."""
+        arguments = self._check_action(action, args)
+        if member_id in self.members:
+            raise ObjectExists(f"{self._where} already has a member {member_id}")
+        if len(self.members) >= self.size:
+            raise ProfileFull(f"{self._where} is full: it holds {self.size} members")
+        self.members[member_id] = Member(member_id, action, arguments, [self._handles.take()])
+
+    def modify_member(self, member_id: int, action: str, args: Sequence[int]) -> None:
+        """Give a member another action, also where it is in use. Raises UnknownObject."""
+        arguments = self._check_action(action, args)
+        member = self.member(member_id)
+        member.action = action
+        member.args = arguments
+        self._refresh(MemberRef(member_id))
+        for group in self.groups.values():
+            if member_id in group.weights:
+                self._refresh(GroupRef(group.id))
+
+    def delete_member(self, member_id: int) -> None:
+        """Remove a member. Raises UnknownObject, InUse."""
+        member = self.member(member_id)
+        for group in self.groups.values():
+            if member_id in group.weights:
+                raise InUse(f"member {member_id} of {self._where} is in group {group.id}")
+        self._check_unused(MemberRef(member_id), f"member {member_id}")
+        for handle in member.handles:
+            self._handles.release(handle)
+        del self.members[member_id]
+
+    def member(self, member_id: int) -> Member:
+        """The member of an id. Raises UnknownObject."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownObject(f"{self._where} has no member {member_id}")
+        return member
+
+    # -- Groups ------------------------------------------------------------------------------------
+
+    def insert_group(self, group_id: int, weights: Mapping[int, int], max_size: int) -> None:
+        """Add a group. Raises ObjectExists, UnknownObject (a member)."""
+        if group_id in self.groups:
+            raise ObjectExists(f"{self._where} already has a group {group_id}")
+        for member_id in weights:
+            self.member(member_id)
+        self.groups[group_id] = Group(group_id, {}, max_size)
+        self._set_weights(self.groups[group_id], weights)
+
+    def modify_group(self, group_id: int, weights: Mapping[int, int]) -> None:
+        """Give a group other members. Raises UnknownObject."""
+        group = self.group(group_id)
+        for member_id in weights:
+            self.member(member_id)
+        self._set_weights(group, weights)
+        self._refresh(GroupRef(group_id))
+
+    def delete_group(self, group_id: int) -> None:
+        """Remove a group; its members stay. Raises UnknownObject, InUse."""
+        group = self.group(group_id)
+        self._check_unused(GroupRef(group_id), f"group {group_id}")
+        del self.groups[group_id]
+        self._trim(group.weights)
+
+    def group(self, group_id: int) -> Group:
+        """The group of an id. Raises UnknownObject."""
+        group = self.groups.get(group_id)
+        if group is None:
+            raise UnknownObject(f"{self._where} has no group {group_id}")
+        return group
+
+    def chosen(self, group_id: int) -> list[Member]:
+        """The members of a group in the order in which the hash selects, one for each weight."""
+        group = self.group(group_id)
+        ordered = sorted(
+            (handle, member_id)
+            for member_id, weight in group.weights.items()
+            for handle in self.members[member_id].handles[:weight]
+        )
+        return [self.members[member_id] for _, member_id in ordered]
+
+    # -- Users -------------------------------------------------------------------------------------
+
+    def add_user(self, target: Target, table: IndirectTable, entry: Entry) -> None:
+        """An entry now refers to `target`."""
+        key = (table.name, entry.match, entry.priority)
+        self._users.setdefault(target, {})[key] = (table, entry)
+
+    def remove_user(self, target: Target, table: IndirectTable, entry: Entry) -> None:
+        """An entry no longer refers to `target`."""
+        users = self._users[target]
+        del users[table.name, entry.match, entry.priority]
+        if not users:
+            del self._users[target]
+
+    def _refresh(self, target: Target) -> None:
+        for table, entry in self._users.get(target, {}).values():
+            table.refresh(entry)
+
+    def _check_unused(self, target: Target, what: str) -> None:
+        users = self._users.get(target)
+        if users:
+            table = next(iter(users))[0]
+            raise InUse(f"{what} of {self._where} is used by {len(users)} entries, as in {table}")
+
+    # -- Details -----------------------------------------------------------------------------------
+
+    @property
+    def _where(self) -> str:
+        return f"{'action selector' if self.has_selector else 'action profile'} {self.name}"
+
+    def _check_action(self, action: str, args: Sequence[int]) -> tuple[int, ...]:
+        # All tables of a profile have the same actions.
+        return self.tables[0].check_action(action, args)
+
+    def _set_weights(self, group: Group, weights: Mapping[int, int]) -> None:
+        changed = sorted({*group.weights, *weights})
+        for member_id in changed:
+            handles = self.members[member_id].handles
+            while len(handles) < weights.get(member_id, 0):
+                handles.append(self._handles.take())
+        group.weights = dict(weights)
+        self._trim(changed)
+
+    def _trim(self, member_ids: Iterable[int]) -> None:
+        """Give back the handles beyond the largest weight that a member has in any group."""
+        for member_id in sorted(member_ids):
+            handles = self.members[member_id].handles
+            wanted = max((g.weights.get(member_id, 0) for g in self.groups.values()), default=0)
+            while len(handles) > max(wanted, 1):
+                self._handles.release(handles.pop())
+
+
+class IndirectTable(Table):
+    """A table whose entries have a `target` in an action profile instead of an action.
+
+    A hit on a group gives the slot (`CHOOSE`, choices, entry); each choice is the index of an
+    action and its arguments. A group without members is one choice: the last action, which does
+    nothing. That is also the default action, and constant.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        key: Sequence[Any],
+        size: int,
+        actions: Iterable[ActionInfo],
+        default: tuple[str, Sequence[int]],
+        profile: ActionProfile,
+        **options: Any,
+    ) -> None:
+        super().__init__(name, key, size, actions, default, **options)
+        self.profile = profile
+        profile.tables.append(self)
+
+    def retarget(self, match: Match, priority: int, target: Target) -> None:
+        """Give an entry another target. Raises NoSuchEntry, UnknownObject, ValueError."""
+        entry = self._get(match, priority)
+        old = entry.target
+        slot = self._slot(entry, target)
+        assert old is not None
+        self.profile.remove_user(old, self, entry)
+        entry.target = target
+        self.profile.add_user(target, self, entry)
+        self._index.replace(entry, slot)
+
+    def delete(self, match: Match, priority: int) -> None:
+        entry = self._get(match, priority)
+        super().delete(match, priority)
+        assert entry.target is not None
+        self.profile.remove_user(entry.target, self, entry)
+
+    def refresh(self, entry: Entry) -> None:
+        """Look at the entry's target again, which has changed."""
+        self._index.replace(entry, self._make_slot(entry))
+
+    def _add(self, entry: Entry) -> None:
+        super()._add(entry)
+        assert entry.target is not None
+        self.profile.add_user(entry.target, self, entry)
+
+    def _make_slot(self, entry: Entry) -> Slot:
+        if entry.target is None:
+            raise ValueError(f"table {self.name} is indirect: an entry needs a target")
+        return self._slot(entry, entry.target)
+
+    def _slot(self, entry: Entry, target: Target) -> Slot:
+        if isinstance(target, MemberRef):
+            member = self.profile.member(target.id)
+            return self._action_index[member.action], member.args, entry
+        if not self.profile.has_selector:
+            raise ValueError(f"action profile {self.profile.name} has no groups")
+        choices = tuple(self._choices(target)) or ((len(self.actions) - 1, ()),)
+        return CHOOSE, choices, entry
+
+    def _choices(self, target: GroupRef | ActionSet) -> Iterator[tuple[int, tuple[int, ...]]]:
+        if isinstance(target, GroupRef):
+            for member in self.profile.chosen(target.id):
+                yield self._action_index[member.action], member.args
+            return
+        for part in target.actions:
+            choice = self._action_index[part.action], self.check_action(part.action, part.args)
+            for _ in range(part.weight):
+                yield choice

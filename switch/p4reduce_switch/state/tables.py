@@ -1,0 +1,477 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Match-action tables at run time.
+
+Priorities follow P4Runtime: the larger number wins. (BMv2's JSON has it the other way round; the
+loader turns const entries over.) They count only in tables with a ternary, range or optional key;
+elsewhere give 0. Of two matching entries with the same priority the one inserted first wins.
+
+The packet path calls only `lookup(key)`, and reads `default_slot[0]` on a miss. What these return
+is a `Slot`, an immutable tuple. Every change is one assignment of a dict or list item, or of a new
+tuple, which the interpreter lock makes atomic: a packet sees a table either before or after a
+change, so there is no lock here.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from p4reduce_switch.state.meters import Meter
+    from p4reduce_switch.state.targets import Target
+
+MatchKind = Literal["exact", "lpm", "ternary", "range", "optional"]
+MatchValue = int | tuple[int, int] | None
+Match = tuple[MatchValue, ...]
+
+_PRIORITY_KINDS = frozenset({"ternary", "range", "optional"})
+
+
+class EntryExists(Exception):  # noqa: N818
+    """An entry with the same key (and priority) is already there."""
+
+
+class TableFull(Exception):  # noqa: N818
+    """The table holds as many entries as its size."""
+
+
+class ImmutableTable(Exception):  # noqa: N818
+    """The program declares the entries, or the default action, constant."""
+
+
+class NoSuchEntry(Exception):  # noqa: N818
+    """There is no entry with this key (and priority)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatchKey:
+    """One field of a table's key; `width` in bits."""
+
+    name: str
+    width: int
+    kind: MatchKind
+
+
+@dataclass(frozen=True, slots=True)
+class ActionInfo:
+    """An action as the control plane sees it; parameters are (name, width in bits)."""
+
+    name: str
+    params: tuple[tuple[str, int], ...]
+
+
+@dataclass(slots=True)
+class Entry:
+    """An entry of a table. `Table` returns the live object, whose counts the packets change.
+
+    `match` has one value for each key field: exact -> int; lpm -> (value, prefix length);
+    ternary -> (value, mask); range -> (low, high), both inclusive; optional -> int, or None for
+    "any". `controller_metadata` and `metadata` belong to the controller and mean nothing here.
+    An entry of an indirect table has a `target` in place of an action. `meter` is None until it is
+    configured. The times are those of `idle.py`: 0, or when a packet hit the entry last, and when
+    it was reported idle last.
+    """
+
+    match: Match
+    priority: int
+    action: str
+    args: tuple[int, ...]
+    packets: int = 0
+    bytes: int = 0
+    controller_metadata: int = 0
+    is_const: bool = False
+    metadata: builtins.bytes = b""
+    target: Target | None = None
+    meter: Meter | None = None
+    idle_timeout_ns: int = 0
+    last_hit_ns: int = 0
+    idle_since_ns: int = 0
+    cell: Any = field(default=None, compare=False, repr=False)
+    """Where machine code keeps its counts, time and meter (`native_tables.py`); else None."""
+
+
+Slot = tuple[int, tuple[Any, ...], Entry]
+"""What the generated code needs of an entry: (index of the action, its arguments, the entry)."""
+
+Lookup = Callable[[Any], "Slot | None"]
+
+
+class TableIndex(Protocol):
+    """Where a table keeps what the packet path needs of it."""
+
+    lookup: Lookup
+
+    def add(self, entry: Entry, slot: Slot) -> None:
+        """Find `slot` with the entry's key from now on."""
+
+    def replace(self, entry: Entry, slot: Slot) -> None:
+        """Find another slot with the key of an entry that is there."""
+
+    def remove(self, entry: Entry) -> None:
+        """Forget an entry."""
+
+    def set_miss(self, slot: Slot) -> None:
+        """What a key that is not there leads to."""
+
+
+class Table:
+    """A table. Built by the pipeline; changed by the control plane; read by the packet path.
+
+    Args:
+        name: as in p4info.
+        key: the fields of the key, in the program's order.
+        size: how many entries it holds.
+        actions: by name; their order gives the indices in `Slot`.
+        default: action and arguments on a miss.
+        const_entries: the program's own entries; if there are any, the table cannot be changed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        key: Sequence[MatchKey],
+        size: int,
+        actions: Iterable[ActionInfo],
+        default: tuple[str, Sequence[int]],
+        *,
+        const_default_action: bool = False,
+        has_direct_counter: bool = False,
+        const_entries: Sequence[Entry] = (),
+    ) -> None:
+        self.name = name
+        self.key = tuple(key)
+        self.size = size
+        self.actions: Mapping[str, ActionInfo] = {action.name: action for action in actions}
+        self.has_const_entries = bool(const_entries)
+        self.const_default_action = const_default_action
+        self.has_direct_counter = has_direct_counter
+        self._uses_priority = any(field.kind in _PRIORITY_KINDS for field in self.key)
+        self._action_index = {action: index for index, action in enumerate(self.actions)}
+        self._entries: dict[tuple[Match, int], Entry] = {}
+        self._index: TableIndex = _make_index(self.key)
+        self.lookup: Lookup = self._index.lookup
+        """Key -> slot, or None on a miss. The key is the value of the only key field, or a tuple
+        of all of them."""
+        self._program_default = (default[0], tuple(default[1]))
+        self.default_slot: list[Slot] = [self._default(*self._program_default)]
+        """One item, so that the packet path finds a new default entry in the same place."""
+        for entry in const_entries:
+            entry.is_const = True
+            self._add(entry)
+
+    def insert(self, entry: Entry) -> None:
+        """Add an entry; its key is brought into canonical form (bits that do not count are 0).
+
+        Raises:
+            ImmutableTable: the program declares the entries constant.
+            EntryExists: there is one with this key (and priority).
+            TableFull: `size` entries are there.
+            ValueError: key, priority, action or arguments do not fit the table.
+        """
+        self._check_mutable()
+        self._add(entry)
+
+    def modify(self, match: Match, priority: int, action: str, args: Sequence[int]) -> None:
+        """Give an entry another action. Its counts stay. Raises NoSuchEntry, ImmutableTable."""
+        self._check_mutable()
+        entry = self._get(match, priority)
+        arguments = self.check_action(action, args)
+        # The packet path reads only the slot, so the order of these does not matter to it.
+        self._index.replace(entry, (self._action_index[action], arguments, entry))
+        entry.action = action
+        entry.args = arguments
+
+    def delete(self, match: Match, priority: int) -> None:
+        """Remove an entry. Raises NoSuchEntry, ImmutableTable."""
+        self._check_mutable()
+        entry = self._get(match, priority)
+        self._index.remove(entry)
+        del self._entries[entry.match, entry.priority]
+
+    def find(self, match: Match, priority: int) -> Entry | None:
+        """The entry with this key and priority, or None."""
+        return self._entries.get((self._canonical(match), self._canonical_priority(priority)))
+
+    def entries(self) -> list[Entry]:
+        """All entries, but for the default one, in the order in which they were inserted."""
+        return list(self._entries.values())
+
+    @property
+    def entry_count(self) -> int:
+        """How many entries there are, but for the default one."""
+        return len(self._entries)
+
+    @property
+    def default_entry(self) -> Entry:
+        """What a miss does. Its `match` is empty. Misses are not counted (as in BMv2)."""
+        return self.default_slot[0][2]
+
+    def set_default(self, action: str, args: Sequence[int]) -> None:
+        """Change the default entry. Raises ImmutableTable, ValueError."""
+        if self.const_default_action:
+            raise ImmutableTable(f"the default action of table {self.name} is constant")
+        self._set_miss(self._default(action, args))
+
+    def reset_default(self) -> None:
+        """Go back to the program's default entry."""
+        self._set_miss(self._default(*self._program_default))
+
+    def move_to(self, index: TableIndex) -> None:
+        """Keep in `index`, which is empty, what the packet path needs of this table."""
+        for entry in self._entries.values():
+            index.add(entry, self._make_slot(entry))
+        index.set_miss(self.default_slot[0])
+        self._index = index
+        self.lookup = index.lookup
+
+    # -- Checks ------------------------------------------------------------------------------------
+
+    def _add(self, entry: Entry) -> None:
+        match = self._canonical(entry.match)
+        priority = self._canonical_priority(entry.priority)
+        slot = self._make_slot(entry)
+        if (match, priority) in self._entries:
+            raise EntryExists(f"table {self.name} already has an entry with key {match}")
+        if len(self._entries) >= self.size and not entry.is_const:
+            raise TableFull(f"table {self.name} is full: it holds {self.size} entries")
+        entry.match = match
+        entry.priority = priority
+        self._entries[match, priority] = entry
+        self._index.add(entry, slot)
+
+    def _make_slot(self, entry: Entry) -> Slot:
+        entry.args = self.check_action(entry.action, entry.args)
+        return self._action_index[entry.action], entry.args, entry
+
+    def _default(self, action: str, args: Sequence[int]) -> Slot:
+        arguments = self.check_action(action, args)
+        return self._action_index[action], arguments, Entry((), 0, action, arguments)
+
+    def _set_miss(self, slot: Slot) -> None:
+        self.default_slot[0] = slot
+        self._index.set_miss(slot)
+
+    def _get(self, match: Match, priority: int) -> Entry:
+        entry = self.find(match, priority)
+        if entry is None:
+            raise NoSuchEntry(f"table {self.name} has no entry with key {match}")
+        return entry
+
+    def _check_mutable(self) -> None:
+        if self.has_const_entries:
+            raise ImmutableTable(f"the entries of table {self.name} are constant")
+
+    def check_action(self, action: str, args: Sequence[int]) -> tuple[int, ...]:
+        """The arguments as a tuple. Raises ValueError if they or the action do not fit."""
+        info = self.actions.get(action)
+        if info is None:
+            raise ValueError(
+                f"table {self.name} has no action {action}, only {', '.join(self.actions)}"
+            )
+        if len(args) != len(info.params):
+            raise ValueError(f"action {action} takes {len(info.params)} arguments, not {len(args)}")
+        for (name, width), value in zip(info.params, args, strict=True):
+            if not 0 <= value < 1 << width:
+                raise ValueError(
+                    f"parameter {name} of action {action} has {width} bits, not {value:#x}"
+                )
+        return tuple(args)
+
+    def _canonical_priority(self, priority: int) -> int:
+        return priority if self._uses_priority else 0
+
+    def _canonical(self, match: Match) -> Match:
+        if len(match) != len(self.key):
+            raise ValueError(
+                f"table {self.name} has {len(self.key)} key fields, but {len(match)} are given"
+            )
+        return tuple(
+            _canonical_value(self.name, field, value)
+            for field, value in zip(self.key, match, strict=True)
+        )
+
+
+def _canonical_value(table: str, field: MatchKey, value: MatchValue) -> MatchValue:
+    where = f"key field {field.name} of table {table}"
+    full = (1 << field.width) - 1
+    if field.kind == "optional" and value is None:
+        return None
+    if field.kind in ("exact", "optional"):
+        if not isinstance(value, int):
+            raise ValueError(f"{where} is {field.kind} and takes an int, not {value!r}")
+        if not 0 <= value <= full:
+            raise ValueError(f"{where} has {field.width} bits, not {value:#x}")
+        return value
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise ValueError(f"{where} is {field.kind} and takes a pair, not {value!r}")
+    first, second = value
+    if not 0 <= first <= full:
+        raise ValueError(f"{where} has {field.width} bits, not {first:#x}")
+    if field.kind == "lpm":
+        if not 0 <= second <= field.width:
+            raise ValueError(f"{where}: the prefix length is 0..{field.width}, not {second}")
+        return first & _prefix_mask(field.width, second), second
+    if not 0 <= second <= full:
+        raise ValueError(f"{where} has {field.width} bits, not {second:#x}")
+    if field.kind == "ternary":
+        return first & second, second
+    if first > second:
+        raise ValueError(f"{where}: the range {first:#x}..{second:#x} is empty")
+    return first, second
+
+
+def _prefix_mask(width: int, prefix: int) -> int:
+    return ((1 << prefix) - 1) << (width - prefix)
+
+
+# -- Lookup structures -----------------------------------------------------------------------------
+
+
+def _make_index(key: tuple[MatchKey, ...]) -> _ExactIndex | _MaskedIndex:
+    if all(field.kind == "exact" for field in key):
+        return _ExactIndex()
+    return _MaskedIndex(key)
+
+
+class _ExactIndex:
+    """All fields are exact: one dict."""
+
+    def __init__(self) -> None:
+        self._slots: dict[Hashable, Slot] = {}
+        self.lookup: Lookup = self._slots.get
+
+    def add(self, entry: Entry, slot: Slot) -> None:
+        self._slots[_scalar(entry.match)] = slot
+
+    replace = add
+
+    def remove(self, entry: Entry) -> None:
+        del self._slots[_scalar(entry.match)]
+
+    def set_miss(self, slot: Slot) -> None:
+        """Nothing: the packet path finds it in `default_slot`."""
+
+
+def _scalar(match: Match) -> Hashable:
+    return match[0] if len(match) == 1 else match
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """An entry whose masked key equals that of its bucket; `ranges` remain to be tested."""
+
+    rank: tuple[int, int]  # (priority or prefix length, minus the order of insertion)
+    slot: Slot
+    ranges: tuple[tuple[int, int, int], ...]  # (field, low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """All entries with the same mask: buckets by masked key, best candidate first."""
+
+    masks: tuple[int, ...]
+    best: tuple[int, int]
+    buckets: dict[tuple[int, ...], tuple[_Candidate, ...]]
+
+
+class _MaskedIndex:
+    """Tuple space search (Srinivasan, Suri, Varghese, SIGCOMM 1999).
+
+    Entries with the same mask share a dict, and the groups are tried in the order of their best
+    entry until none can do better. A lookup costs one dict access for each mask in use, not one
+    comparison for each entry. In an LPM table the prefix length takes the place of the priority.
+    """
+
+    def __init__(self, key: tuple[MatchKey, ...]) -> None:
+        self._key = key
+        self._single = len(key) == 1
+        self._by_prefix = not any(field.kind in _PRIORITY_KINDS for field in key)
+        self._inserted = 0
+        self._slots: dict[tuple[Match, int], _Candidate] = {}
+        self._groups: tuple[_Group, ...] = ()
+
+    def lookup(self, key: Any) -> Slot | None:
+        values: tuple[int, ...] = (key,) if self._single else key
+        found: _Candidate | None = None
+        for group in self._groups:
+            if found is not None and found.rank > group.best:
+                break
+            masked = tuple([value & mask for value, mask in zip(values, group.masks, strict=True)])
+            for candidate in group.buckets.get(masked, ()):
+                if found is not None and found.rank > candidate.rank:
+                    break
+                if all(low <= values[i] <= high for i, low, high in candidate.ranges):
+                    found = candidate
+                    break
+        return found.slot if found is not None else None
+
+    def add(self, entry: Entry, slot: Slot) -> None:
+        self._inserted += 1
+        rank = self._prefix_length(entry) if self._by_prefix else entry.priority
+        self._put(entry, _Candidate((rank, -self._inserted), slot, self._ranges(entry)))
+
+    def replace(self, entry: Entry, slot: Slot) -> None:
+        old = self._slots[entry.match, entry.priority]
+        self._put(entry, _Candidate(old.rank, slot, old.ranges), old)
+
+    def remove(self, entry: Entry) -> None:
+        old = self._slots.pop((entry.match, entry.priority))
+        self._put(entry, None, old)
+
+    def set_miss(self, slot: Slot) -> None:
+        """Nothing: the packet path finds it in `default_slot`."""
+
+    def _put(self, entry: Entry, new: _Candidate | None, old: _Candidate | None = None) -> None:
+        """Build the changed group anew and swap in the tuple of groups: copy on write."""
+        masks, masked = self._masks(entry)
+        groups = {group.masks: group for group in self._groups}
+        buckets = dict(groups[masks].buckets) if masks in groups else {}
+        bucket = [c for c in buckets.get(masked, ()) if c is not old]
+        if new is not None:
+            bucket.append(new)
+            self._slots[entry.match, entry.priority] = new
+        if bucket:
+            buckets[masked] = tuple(sorted(bucket, key=lambda c: c.rank, reverse=True))
+        else:
+            buckets.pop(masked, None)
+        if buckets:
+            groups[masks] = _Group(masks, max(b[0].rank for b in buckets.values()), buckets)
+        else:
+            del groups[masks]
+        self._groups = tuple(sorted(groups.values(), key=lambda g: g.best, reverse=True))
+
+    def _prefix_length(self, entry: Entry) -> int:
+        lengths = [
+            value[1]
+            for field, value in zip(self._key, entry.match, strict=True)
+            if field.kind == "lpm" and isinstance(value, tuple)
+        ]
+        return lengths[0]
+
+    def _masks(self, entry: Entry) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        masks: list[int] = []
+        masked: list[int] = []
+        for field, value in zip(self._key, entry.match, strict=True):
+            mask = field_mask(field, value)
+            first = value[0] if isinstance(value, tuple) else value or 0
+            masks.append(mask)
+            masked.append(first & mask)
+        return tuple(masks), tuple(masked)
+
+    def _ranges(self, entry: Entry) -> tuple[tuple[int, int, int], ...]:
+        return tuple(
+            (i, *value)
+            for i, (field, value) in enumerate(zip(self._key, entry.match, strict=True))
+            if field.kind == "range" and isinstance(value, tuple)
+        )
+
+
+def field_mask(field: MatchKey, value: MatchValue) -> int:
+    """The bits of a key field that a dict lookup can compare; a range is tested afterwards."""
+    if field.kind == "range" or value is None:
+        return 0
+    if isinstance(value, int):
+        return (1 << field.width) - 1
+    return value[1] if field.kind == "ternary" else _prefix_mask(field.width, value[1])

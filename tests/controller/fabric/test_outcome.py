@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from p4reduce.wire.format import MAX_SLOTS
+from p4reduce_controller.fabric.layout import CPU_PORT, FLOOD_GROUP
+from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.jobs.job import SLOTS
+
+CONSTANTS = Path(__file__).parents[3] / "p4src" / "include" / "constants.p4"
+
+
+def test_outcomes_are_those_of_the_program() -> None:
+    found = re.search(r"enum bit<8> Outcome \{(.*?)\n\}", CONSTANTS.read_text(), re.DOTALL)
+    assert found, "constants.p4 has no enum Outcome"
+    members = re.findall(r"^\s*(\w+)\s*=\s*(\d+)", found[1], re.MULTILINE)
+    assert {name: int(value) for name, value in members} == {o.name: o.value for o in Outcome}
+
+
+def test_numbers_are_those_of_the_program() -> None:
+    text = CONSTANTS.read_text()
+    assert re.search(rf"FLOOD_GROUP\s*= {FLOOD_GROUP};", text)
+    assert re.search(rf"SLOTS\s*= {SLOTS};", text)
+    assert MAX_SLOTS == SLOTS
+    assert re.search(rf"#define CPU_PORT {CPU_PORT}\b", text)
+
+
+def test_labels() -> None:
+    assert Outcome.ROUND_COMPLETED_HALVES.label == "round-completed-halves"

@@ -1,0 +1,711 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from jobs_world import (
+    LEASE,
+    SWITCH_IP,
+    SWITCH_MAC,
+    World,
+    attach,
+    beat,
+    desert,
+    join,
+    leave,
+    make_jobs,
+    pass_time,
+    place,
+    refused,
+    running,
+)
+from p4reduce_controller.fabric.layout import lay_out
+from p4reduce_controller.jobs import leases
+from p4reduce_controller.jobs.job import (
+    MAX_WORLD_SIZE,
+    SLOTS,
+    Attachment,
+    Cause,
+    Job,
+    JobState,
+    Member,
+    MemberState,
+    RefusedError,
+)
+from p4reduce_controller.jobs.lifecycle import Jobs
+from p4reduce_controller.jobs.reforming import Reformation, Reforming
+from p4reduce_controller.values.dataclass_json import decode, encode
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def jobs(world: World) -> Jobs:
+    return make_jobs(world)
+
+
+def test_a_job_that_asks_for_no_number_of_slots_gets_the_controllers(world: World) -> None:
+    jobs = make_jobs(world, default_slots=100)
+    assert len(join(jobs, "a", 0, 1)[0].slots) == 100
+    assert len(join(jobs, "b", 0, 1, slots=7)[0].slots) == 7
+
+
+# -- From the first to join to the last to leave --------------------------------------------
+
+
+def test_a_whole_life(jobs: Jobs, world: World) -> None:
+    job = running(jobs)
+    assert world.to_configure == [job]
+    assert world.has_settled == [job]
+    for rank in range(3):
+        assert job.state is JobState.RUNNING
+        assert world.to_remove == []
+        leave(jobs, job, rank)
+    assert job.state is JobState.ENDED
+    assert world.to_remove == [job]
+    assert jobs.slots_free == SLOTS - 32  # nobody else gets them while the switch has the job
+    jobs.release(job)
+    assert jobs.slots_free == SLOTS
+    assert world.kinds == [
+        "job-created", "rank-joined", "rank-attached",
+        "rank-joined", "rank-attached", "rank-joined", "rank-attached",
+        "job-running", "rank-left", "rank-left", "rank-left", "job-ended",
+    ]  # fmt: skip
+
+
+def test_a_name_lives_again_with_another_incarnation(jobs: Jobs) -> None:
+    first = running(jobs)
+    for rank in range(3):
+        leave(jobs, first, rank)
+    second, _ = join(jobs, "train", 0, 2)
+    assert second.incarnation != first.incarnation
+    assert jobs.named("train") is second
+
+
+def test_jobs_side_by_side_share_nothing(jobs: Jobs) -> None:
+    made = [running(jobs, f"job{index}", size=4, slots=100) for index in range(10)]
+    slots = [slot for job in made for slot in job.slots]
+    ids = [id_ for job in made for id_ in job.replica_ids]
+    groups = [group for job in made for group in job.groups]
+    assert len(set(slots)) == len(slots) == 1000
+    assert len(set(ids)) == len(ids) == 10 * 4 * 3
+    assert len(set(groups)) == len(groups) == 20
+    assert min(groups) > 1  # group 1 floods
+    assert min(ids) > 0
+    message = refused(Cause.EXHAUSTED, lambda: join(jobs, "more", 0, 1, 25))
+    assert message == (
+        "no 25 slots in a row for job 'more': 24 of 1024 are free, at most 24 in a row"
+    )
+
+
+# -- What cannot be ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "rank", "slots", "complaint"),
+    [
+        (0, 0, 0, "world size 0 is not within 1 and 64"),
+        (65, 0, 0, "world size 65 is not within 1 and 64"),
+        (4, 4, 0, "rank 4 is not below the world size 4"),
+        (4, 0, 1025, "number of slots 1025 is not within 1 and 1024"),
+    ],
+)
+def test_numbers_out_of_range(jobs: Jobs, size: int, rank: int, slots: int, complaint: str) -> None:
+    message = refused(Cause.INVALID, lambda: join(jobs, "train", rank, size, slots))
+    assert message == complaint
+    assert jobs.all == []
+
+
+@pytest.mark.parametrize("name", ["", " a", "a ", "a\nb", "\0", "x" * 101])
+def test_bad_names(jobs: Jobs, name: str) -> None:
+    assert "is no job name" in refused(Cause.INVALID, lambda: join(jobs, name, 0, 1))
+
+
+def test_names_are_anything_printable(jobs: Jobs) -> None:
+    for name in ("x", "x" * 100, "größe 7/ü", "a b"):
+        join(jobs, name, 0, 1)
+
+
+def test_a_full_disk_costs_a_job_and_no_slots(world: World) -> None:
+    def fail() -> int:
+        raise OSError("no space left")
+
+    world.next_id = fail
+    jobs = make_jobs(world)
+    message = refused(Cause.NO_INCARNATION, lambda: join(jobs, "train", 0, 1))
+    assert message == "no incarnation id for job 'train': no space left"
+    assert jobs.slots_free == SLOTS
+    assert jobs.all == []
+
+
+def test_ranks_that_do_not_agree(jobs: Jobs) -> None:
+    join(jobs, "train", 0, 4, 16)
+    message = refused(Cause.INVALID, lambda: join(jobs, "train", 1, 5))
+    assert message == "world size 5 does not fit job 'train', which has 4"
+    message = refused(Cause.INVALID, lambda: join(jobs, "train", 1, 4, 17))
+    assert message == "17 slots do not fit job 'train', which has 16"
+    join(jobs, "train", 1, 4, 0)  # whatever the job has
+
+
+def test_a_taken_rank_names_its_owner(jobs: Jobs) -> None:
+    join(jobs, "train", 1, 4)
+    message = refused(Cause.TAKEN, lambda: join(jobs, "train", 1, 4))
+    assert message == "rank 1 (host host1, pid 101) is in job 'train' already"
+
+
+def test_a_running_job_takes_nobody_new(jobs: Jobs) -> None:
+    job = running(jobs)
+    leave(jobs, job, 1)
+    message = refused(Cause.WRONG_STATE, lambda: join(jobs, "train", 1, 3))
+    assert "ranks 0, 2 did not yet" in message
+
+
+def test_nobody_speaks_for_another(jobs: Jobs) -> None:
+    job, member = join(jobs, "train", 0, 2)
+    key = (job.incarnation, 0, member.nonce ^ 1)
+    for call in (jobs.heartbeat, jobs.leave, jobs.member):
+        assert "not the nonce" in refused(Cause.WRONG_NONCE, lambda call=call: call(*key))
+    refused(Cause.UNKNOWN, lambda: jobs.heartbeat(job.incarnation + 1, 0, member.nonce))
+    refused(Cause.UNKNOWN, lambda: jobs.heartbeat(job.incarnation, 1, member.nonce))
+
+
+def test_an_operators_job_waits_for_its_ranks(jobs: Jobs, world: World) -> None:
+    job = jobs.create("train", 2, 8)
+    refused(Cause.TAKEN, lambda: jobs.create("train", 2, 8))
+    joined, member = join(jobs, "train", 0, 2)
+    assert joined is job
+    jobs.give_up(job, member, "tired")
+    assert job.state is JobState.FORMING  # one that ranks made would be over
+    jobs.delete("train")
+    assert job.state is JobState.ENDED
+    refused(Cause.UNKNOWN, lambda: jobs.delete("train"))
+    refused(Cause.UNKNOWN, lambda: jobs.delete("nobody"))
+    assert world.to_remove == [job]
+
+
+# -- HELLO ------------------------------------------------------------------------------------
+
+
+def test_the_same_hello_again_is_fine(jobs: Jobs, world: World) -> None:
+    job, member = join(jobs, "train", 0, 2)
+    for _ in range(3):
+        attach(jobs, job, member)
+    assert world.kinds.count("rank-attached") == 1
+    assert jobs.hellos_refused == 0
+
+
+BAD_HELLOS = {
+    "unknown incarnation": lambda job, nonce: (job + 1, 0, nonce, place(0)),
+    "rank that did not join": lambda job, nonce: (job, 1, nonce, place(0)),
+    "wrong nonce": lambda job, nonce: (job, 0, nonce ^ 1, place(0)),
+    "port not in use": lambda job, nonce: (job, 0, nonce, place(0, port=9)),
+    "group MAC": lambda job, nonce: (job, 0, nonce, Attachment(1, 1 << 40, 0x0A000001, 9)),
+    "zero MAC": lambda job, nonce: (job, 0, nonce, Attachment(1, 0, 0x0A000001, 9)),
+    "the switch's MAC": lambda job, nonce: (job, 0, nonce, Attachment(1, SWITCH_MAC, 1 << 25, 9)),
+    "the switch's address": lambda job, nonce: (
+        job,
+        0,
+        nonce,
+        Attachment(1, 2 << 40, SWITCH_IP, 9),
+    ),
+    "broadcast": lambda job, nonce: (job, 0, nonce, Attachment(1, 2 << 40, 0xFFFFFFFF, 9)),
+    "no address": lambda job, nonce: (job, 0, nonce, Attachment(1, 2 << 40, 0, 9)),
+    "UDP port 0": lambda job, nonce: (job, 0, nonce, Attachment(1, 2 << 40, 0x0A000001, 0)),
+}
+
+
+@pytest.mark.parametrize("case", BAD_HELLOS)
+def test_a_wrong_hello_is_counted_and_changes_nothing(jobs: Jobs, world: World, case: str) -> None:
+    job, member = join(jobs, "train", 0, 2)
+    jobs.hello(*BAD_HELLOS[case](job.incarnation, member.nonce))
+    assert jobs.hellos_refused == 1
+    assert world.kinds[-1] == "hello-refused"
+    assert member.state is MemberState.JOINED
+    assert member.attachment is None
+    attach(jobs, job, member)
+    assert member.state is MemberState.ATTACHED
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Attachment(2, place(0).mac, place(0).ip, place(0).udp_port),
+        Attachment(1, place(0).mac, place(0).ip + 1, place(0).udp_port),
+        Attachment(1, place(0).mac, place(0).ip, place(0).udp_port + 1),
+        Attachment(1, place(0).mac + 1, place(0).ip, place(0).udp_port),
+    ],
+)
+def test_a_used_nonce_from_elsewhere_is_refused(
+    jobs: Jobs, world: World, other: Attachment
+) -> None:
+    job, member = join(jobs, "train", 0, 2)
+    attach(jobs, job, member, place(0))
+    attach(jobs, job, member, other)
+    assert member.attachment == place(0)
+    assert jobs.hellos_refused == 1
+    assert "attached from port 1" in world.texts[-1]
+
+
+def test_one_mac_cannot_be_on_two_ports(jobs: Jobs, world: World) -> None:
+    job, first = join(jobs, "train", 0, 3)
+    _, second = join(jobs, "train", 1, 3)
+    attach(jobs, job, first, Attachment(1, 2 << 40, 0x0A000001, 5))
+    attach(jobs, job, second, Attachment(2, 2 << 40, 0x0A000001, 6))
+    assert second.attachment is None
+    assert "02:00:00:00:00:00 is on port 1 already, as rank 0 of job 'train'" in world.texts[-1]
+    attach(jobs, job, second, Attachment(1, 2 << 40, 0x0A000001, 6))  # two processes of one host
+    assert second.state is MemberState.ATTACHED
+
+
+def test_ranks_on_one_port_differ_in_replica_and_admission(jobs: Jobs) -> None:
+    job, first = join(jobs, "train", 0, 2)
+    _, second = join(jobs, "train", 1, 2)
+    attach(jobs, job, first, Attachment(1, 2 << 40, 0x0A000001, 5))
+    attach(jobs, job, second, Attachment(1, 2 << 40, 0x0A000001, 6))
+    layout = lay_out(job)
+    for group in layout.groups:
+        assert len(set(group.replicas)) == len(group.replicas)
+    assert len({tuple(row.match.items()) for row in layout.admissions}) == 2
+    assert layout.stations == ((2 << 40, 1),)
+
+
+def test_layout(jobs: Jobs) -> None:
+    running(jobs, "other", size=2, slots=7)
+    job = running(jobs, "train", size=2, slots=5)
+    layout = lay_out(job)
+    full, halves = layout.groups
+    actions = {row.match["replica"]: (row.action, row.params["rank"]) for row in layout.deliveries}
+    assert [actions[replica] for _, replica in full.replicas] == [("whole", 0), ("whole", 1)]
+    assert [actions[replica] for _, replica in halves.replicas] == [
+        ("first_half", 0), ("second_half", 0), ("first_half", 1), ("second_half", 1),
+    ]  # fmt: skip
+    assert [port for port, _ in full.replicas] == [1, 2]
+    assert [port for port, _ in halves.replicas] == [1, 1, 2, 2]
+    assert layout.admissions[1].match == {
+        "ingress_port": 2, "src_ip": place(1).ip, "job": job.incarnation, "rank": 1,
+    }  # fmt: skip
+    assert layout.admissions[1].params == {
+        "worker_bit": 2, "all_workers": 3, "slot_base": 7, "slot_count": 5,
+        "group_full": full.group, "group_halves": halves.group,
+    }  # fmt: skip
+
+
+# -- Waiting and leases -----------------------------------------------------------------------
+
+
+def test_what_is_missing_is_said_rank_by_rank(jobs: Jobs) -> None:
+    job, _ = join(jobs, "train", 2, 8)
+    _, attached = join(jobs, "train", 4, 8)
+    attach(jobs, job, attached)
+    _, refused_one = join(jobs, "train", 5, 8)
+    attach(jobs, job, refused_one, place(5, port=9))
+    _, gone = join(jobs, "train", 6, 8)
+    jobs.give_up(job, gone, "gave up after 3 s")
+    assert job.missing().split("; ") == [
+        "ranks 0-1, 3, 7 have not joined",
+        "rank 6 (host host6, pid 106) gave up after 3 s",
+        "rank 2 (host host2, pid 102) joined but its HELLO has not come through the switch: "
+        "is its interface connected to a port of the switch?",
+        "rank 5 (host host5, pid 105) joined but its HELLO was refused: "
+        "port 9 is not one of the switch's ports in use",
+    ]
+
+
+def test_a_lease_that_runs_out_fails_the_job(jobs: Jobs, world: World) -> None:
+    job = running(jobs)
+    beat(jobs, job, 1)
+    pass_time(jobs, world, job, 5 / 8, 0, 2)
+    assert job.state is JobState.RUNNING
+    # The others' next heartbeats, an eighth of the lease later, are still within it.
+    pass_time(jobs, world, job, 1 / 8, 0, 2)
+    assert job.state is JobState.FAILED
+    assert job.ranks(MemberState.LOST) == [1]
+    assert job.reason == "rank 1 (host host1, pid 101) was lost: no heartbeat for 7.5 s"
+    assert world.to_remove == []  # the others are still there
+    leave(jobs, job, 0)
+    assert world.to_remove == []
+    desert(jobs, world)
+    assert job.ranks(MemberState.LOST) == [1, 2]
+    assert world.to_remove == [job]
+    assert world.kinds.count("job-failed") == 1
+    again = jobs.heartbeat(job.incarnation, 1, job.members[1].nonce)  # back, but too late
+    assert again.state is JobState.FAILED
+
+
+def test_a_silence_of_all_is_not_about_any_rank(jobs: Jobs, world: World) -> None:
+    """The control network is cut at some moment between their heartbeats, and is back later."""
+    job = running(jobs)
+    for silence in (0.7, 1.0, 3.0, leases.DESERTED - 0.5):
+        beat(jobs, job, 0)
+        world.now += LEASE / 8
+        beat(jobs, job, 1, 2)
+        for _ in range(round(40 * silence)):
+            world.now += LEASE / 40
+            jobs.expire()
+        beat(jobs, job, 2)
+        # The others may take as long again until their connections are up.
+        pass_time(jobs, world, job, max(silence, 1) - 1 / 8, 2)
+        beat(jobs, job, 0, 1)
+        assert job.state is JobState.RUNNING
+    pass_time(jobs, world, job, 1, 0, 2)  # and those who are then lost are noticed as ever
+    assert job.ranks(MemberState.LOST) == [1]
+
+
+def test_who_does_not_come_back_after_a_silence_of_all_is_lost(jobs: Jobs, world: World) -> None:
+    job = running(jobs)
+    pass_time(jobs, world, job, 2)
+    pass_time(jobs, world, job, 2, 0, 1)
+    assert job.state is JobState.RUNNING
+    pass_time(jobs, world, job, 1, 0, 1)
+    assert job.ranks(MemberState.LOST) == [2]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_job_all_of_whose_ranks_are_gone_ends(jobs: Jobs, world: World, size: int) -> None:
+    job = running(jobs, size=size)
+    pass_time(jobs, world, job, leases.DESERTED - 1)
+    assert job.state is JobState.RUNNING
+    pass_time(jobs, world, job, 1)
+    assert job.state is JobState.FAILED
+    assert job.reason.startswith("rank 0 (host host0, pid 100) was lost: no")
+    assert world.to_remove == [job]
+    jobs.release(job)
+    assert jobs.slots_free == SLOTS
+    join(jobs, "train", 0, 1)  # the name is free as well
+
+
+def test_all_but_those_that_left_are_all(jobs: Jobs, world: World) -> None:
+    job = running(jobs)
+    leave(jobs, job, 1)
+    leave(jobs, job, 2)
+    pass_time(jobs, world, job, leases.DESERTED - 1)
+    assert job.state is JobState.RUNNING
+    pass_time(jobs, world, job, 1)
+    assert job.ranks(MemberState.LOST) == [0]
+
+
+def test_a_controller_that_stood_still_counts_no_silence(jobs: Jobs, world: World) -> None:
+    job = running(jobs)
+    pass_time(jobs, world, job, 5 / 8, 0, 2)
+    world.now += LEASE / 8
+    jobs.stood_still()
+    jobs.expire()
+    pass_time(jobs, world, job, 7 / 8, 0, 2)
+    assert job.state is JobState.RUNNING
+    pass_time(jobs, world, job, 1 / 8, 0, 2)
+    assert job.ranks(MemberState.LOST) == [1]
+
+
+def test_a_lost_job_can_be_deleted(jobs: Jobs, world: World) -> None:
+    job = running(jobs)
+    pass_time(jobs, world, job, 1, 0)
+    jobs.delete("train")
+    assert job.state is JobState.ENDED
+    assert world.to_remove == [job]
+
+
+def test_the_name_of_a_failed_job_is_its_survivors(jobs: Jobs, world: World) -> None:
+    failed = running(jobs)
+    pass_time(jobs, world, failed, 1, 0)
+    assert failed.state is JobState.FAILED
+    assert not failed.over
+    message = refused(Cause.WRONG_STATE, lambda: join(jobs, "train", 1, 3))
+    assert message == (
+        f"job 'train' has failed ({failed.reason}), and rank 0 may form it again. "
+        "A new job of that name can begin when all have left, or it is deleted"
+    )
+    refused(Cause.WRONG_STATE, lambda: jobs.create("train", 3, 0))
+    leave(jobs, failed, 0)
+    fresh = running(jobs)
+    assert not set(fresh.slots) & set(failed.slots)
+    assert not set(fresh.replica_ids) & set(failed.replica_ids)
+
+
+def test_a_rank_that_dies_before_the_job_runs_makes_room(jobs: Jobs, world: World) -> None:
+    job, _ = join(jobs, "train", 0, 2)
+    _, waiting = join(jobs, "train", 1, 2)
+    jobs.begin_waiting(waiting)
+    world.now += LEASE
+    jobs.expire()
+    assert set(job.members) == {1}  # who waits holds a connection and needs no heartbeat
+    _, again = join(jobs, "train", 0, 2)
+    attach(jobs, job, again)
+    attach(jobs, job, waiting)
+    jobs.configured(job)
+    jobs.end_waiting(waiting)
+    assert job.state is JobState.RUNNING
+
+
+def test_a_job_that_nobody_waits_for_any_more_is_over(jobs: Jobs, world: World) -> None:
+    job, member = join(jobs, "train", 0, 2)
+    jobs.give_up(job, member, "gave up after 1 s")
+    assert job.state is JobState.ENDED
+    assert world.to_remove == [job]
+    jobs.release(job)
+    assert jobs.slots_free == SLOTS
+
+
+# -- When the switch does not play along --------------------------------------------------------
+
+
+def test_a_job_that_the_switch_refuses(jobs: Jobs, world: World) -> None:
+    job, member = join(jobs, "train", 0, 1)
+    attach(jobs, job, member)
+    jobs.fail(job, Cause.EXHAUSTED, "table full")
+    assert job.state is JobState.FAILED
+    assert job.reason == "table full"
+    assert world.has_settled == [job]
+    assert world.to_remove == [job]
+
+
+def test_a_rank_that_goes_while_the_switch_is_configured(jobs: Jobs, world: World) -> None:
+    job, first = join(jobs, "train", 0, 2)
+    _, second = join(jobs, "train", 1, 2)
+    attach(jobs, job, first)
+    attach(jobs, job, second)
+    jobs.give_up(job, second, "its connection broke")
+    assert job.state is JobState.FAILED
+    jobs.configured(job)  # too late
+    assert job.state is JobState.FAILED
+    assert world.to_remove == [job]
+    jobs.release(job)
+    assert jobs.slots_free == SLOTS
+
+
+def test_a_job_deleted_while_the_switch_is_configured(jobs: Jobs, world: World) -> None:
+    job, member = join(jobs, "train", 0, 1)
+    attach(jobs, job, member)
+    jobs.delete("train")
+    jobs.configured(job)
+    assert job.state is JobState.ENDED
+    assert world.to_remove == [job]
+
+
+def test_a_lost_switch_fails_what_ran_there(jobs: Jobs, world: World) -> None:
+    runs = running(jobs, "a")
+    jobs.switch_lost("it burns")
+    assert (runs.state, runs.cause) == (JobState.FAILED, Cause.SWITCH_LOST)
+    assert runs.reason == "the switch was lost: it burns"
+    assert world.to_remove == [runs]
+    jobs.release(runs)
+    assert jobs.slots_free == SLOTS
+    for call in (lambda: join(jobs, "c", 0, 2), lambda: jobs.create("d", 1, 1)):
+        assert refused(Cause.SWITCH_LOST, call) == "the switch was lost: it burns"
+    assert jobs.heartbeat(runs.incarnation, 0, runs.members[0].nonce).state is JobState.FAILED
+    jobs.switch_back()
+    join(jobs, "c", 0, 2)
+    refused(Cause.WRONG_STATE, lambda: join(jobs, "a", 0, 3))  # its ranks may go on
+    desert(jobs, world)
+    assert runs.ranks(MemberState.LOST) == [0, 1, 2]
+    running(jobs, "a")
+
+
+def test_a_forming_job_outlives_the_switch(jobs: Jobs, world: World) -> None:
+    job, first = join(jobs, "train", 0, 2)
+    _, second = join(jobs, "train", 1, 2)
+    attach(jobs, job, first)
+    attach(jobs, job, second)
+    assert job.configuring
+    ids = set(job.replica_ids)
+    jobs.switch_lost("it burns")
+    assert job.state is JobState.FORMING
+    assert not job.configuring
+    assert not job.replica_ids
+    jobs.configured(job)  # from a switch that is no more
+    assert job.state is JobState.FORMING
+    jobs.switch_back()
+    assert world.to_configure == [job]  # only the first time
+    attach(jobs, job, first, place(0, port=3))  # it may come by another port now
+    attach(jobs, job, second)
+    assert world.to_configure == [job, job]
+    assert ids.isdisjoint(job.replica_ids)
+    jobs.configured(job)
+    assert job.state is JobState.RUNNING
+
+
+def test_a_session_that_broke_while_the_switch_was_written_to(jobs: Jobs, world: World) -> None:
+    job, member = join(jobs, "train", 0, 1)
+    attach(jobs, job, member)
+    jobs.switch_back()  # another session, with the same switch as it was
+    assert world.to_configure == [job, job]
+    jobs.configured(job)
+    assert job.state is JobState.RUNNING
+
+
+def test_closing_ends_everything(jobs: Jobs, world: World) -> None:
+    runs, failed = running(jobs, "a"), running(jobs, "b")
+    forms, _ = join(jobs, "c", 0, 2)
+    jobs.fail(failed, Cause.RANK_LOST, "one died")
+    jobs.close("good night")
+    for job in (runs, failed, forms):
+        assert (job.state, job.cause, job.reason) == (
+            JobState.ENDED, Cause.SHUTDOWN, "good night",
+        )  # fmt: skip
+    assert world.to_remove == [runs, failed, forms]
+    assert refused(Cause.SHUTDOWN, lambda: join(jobs, "d", 0, 1)) == "good night"
+
+
+def test_the_past_is_forgotten_in_the_end(jobs: Jobs, world: World) -> None:
+    for number in range(300):
+        jobs.release(jobs.delete(jobs.create(f"job{number}", 1, 1).name))
+    assert len(jobs.all) <= 201
+    refused(Cause.UNKNOWN, lambda: jobs.named("job0"))
+    assert jobs.named("job299").state is JobState.ENDED
+
+
+def test_suggested_addresses_are_unique_and_proper(jobs: Jobs) -> None:
+    seen: set[int] = set()
+    for name in ("a", "b"):
+        for rank in range(MAX_WORLD_SIZE):
+            job, member = join(jobs, name, rank, MAX_WORLD_SIZE)
+            mac, ip = jobs.holdings.suggested_addresses(job, member)
+            assert ip >> 16 == SWITCH_IP >> 16
+            assert {mac, ip}.isdisjoint(seen | {SWITCH_MAC, SWITCH_IP})
+            seen |= {mac, ip}
+            attach(jobs, job, member, Attachment(1, mac, ip, 1))
+    assert jobs.hellos_refused == 0
+
+
+# -- Anything in any order ----------------------------------------------------------------------
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Whatever happens in whatever order, what is handed out is owned once and comes back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.jobs = make_jobs(self.world)
+        self.known: list[tuple[Job, Member]] = []
+        self.asking: list[tuple[Reformation, Member]] = []
+        self.reforming = Reforming(self.jobs, self.world, lambda _: None)
+
+    @rule(name=st.sampled_from("ab"), rank=st.integers(0, 2), size=st.integers(1, 3))
+    def join(self, name: str, rank: int, size: int) -> None:
+        try:
+            self.known.append(join(self.jobs, name, rank, size, 400))
+        except RefusedError as error:
+            if not str(error):
+                raise
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data(), what=st.sampled_from(["attach", "leave", "give up", "heartbeat"]))
+    def act(self, data: st.DataObject, what: str) -> None:
+        job, member = data.draw(st.sampled_from(self.known))
+        try:
+            if what == "attach":
+                attach(self.jobs, job, member)
+            elif what == "leave":
+                self.jobs.leave(job.incarnation, member.rank, member.nonce)
+            elif what == "heartbeat":
+                self.jobs.heartbeat(job.incarnation, member.rank, member.nonce)
+            else:
+                self.jobs.give_up(job, member, "tired")
+        except RefusedError as error:
+            if error.cause not in (Cause.UNKNOWN, Cause.WRONG_NONCE):
+                raise
+
+    @precondition(lambda self: self.world.to_configure)
+    @rule(works=st.booleans())
+    def configure(self, works: bool) -> None:
+        job = self.world.to_configure.pop(0)
+        if works:
+            self.jobs.configured(job)
+        else:
+            self.jobs.fail(job, Cause.SWITCH_REFUSED, "no")
+
+    @precondition(lambda self: self.world.to_remove)
+    @rule()
+    def remove(self) -> None:
+        job = self.world.to_remove.pop(0)
+        assert job.over
+        self.jobs.release(job)
+
+    @rule(name=st.sampled_from("ab"))
+    def delete(self, name: str) -> None:
+        try:
+            self.jobs.delete(name)
+        except RefusedError as error:
+            if error.cause is not Cause.UNKNOWN:
+                raise
+
+    @rule(seconds=st.floats(0, LEASE * 1.5))
+    def wait(self, seconds: float) -> None:
+        self.world.now += seconds
+        self.jobs.expire()
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data(), world_size=st.integers(0, 3), intact=st.booleans())
+    def ask(self, data: st.DataObject, world_size: int, intact: bool) -> None:
+        job, member = data.draw(st.sampled_from(self.known))
+        try:
+            asked = self.reforming.ask(job, member, world_size, 0, "", intact=intact)
+        except RefusedError as error:
+            if not str(error):
+                raise
+        else:
+            self.asking.append((asked, member))
+
+    @precondition(lambda self: self.asking)
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        asked, member = data.draw(st.sampled_from(self.asking))
+        self.asking.remove((asked, member))
+        try:
+            if asked.settled:
+                place = self.reforming.place(asked, member)
+                self.known.append((place.job, place.member))
+        except RefusedError as error:
+            if not str(error):
+                raise
+        self.reforming.withdraw(asked, member)
+
+    @rule(back=st.booleans())
+    def lose_the_switch(self, back: bool) -> None:
+        # What was asked of the old session is not done.
+        self.world.to_configure.clear()
+        if not back:
+            self.jobs.switch_lost("it burns")
+        self.jobs.switch_back()
+
+    @rule()
+    def restart(self) -> None:
+        kept = [decode(Job, encode(job)) for job in self.jobs.worth_keeping()]
+        self.world.to_configure.clear()
+        self.world.to_remove.clear()
+        self.jobs = make_jobs(self.world)
+        self.jobs.restore(kept)
+        self.jobs.resume()
+        self.reforming = Reforming(self.jobs, self.world, lambda _: None)
+        self.asking = []
+        self.known = [(job, member) for job in kept for member in job.members.values()]
+
+    @invariant()
+    def advance(self) -> None:
+        self.reforming.advance()
+
+    @invariant()
+    def nobody_waits_for_ever(self) -> None:
+        waiting = sum(member.waiting for job in self.jobs.all for member in job.members.values())
+        assert waiting <= len(self.asking)
+
+    @invariant()
+    def owned_once(self) -> None:
+        held = [job for job in self.jobs.all if not job.over or job in self.world.to_remove]
+        slots = [slot for job in held for slot in job.slots]
+        assert len(slots) == len(set(slots)) == SLOTS - self.jobs.slots_free
+        ids = [id_ for job in held for id_ in job.replica_ids]
+        assert len(ids) == len(set(ids))
+        for job in held:
+            if job.state is JobState.RUNNING:
+                assert len(job.members) == job.world_size
+                assert any(member.active for member in job.members.values())
+
+
+TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks say of the switch's answers."""
+
+from __future__ import annotations
+
+import pytest
+from jobs_world import LEASE, World, join, leave, make_jobs, running
+from p4reduce_controller.jobs.job import Cause, Job, JobState, MemberState
+from p4reduce_controller.jobs.lifecycle import Jobs
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def jobs(world: World) -> Jobs:
+    return make_jobs(world)
+
+
+def beat(jobs: Jobs, job: Job, rank: int, **said: float) -> None:
+    jobs.heartbeat(job.incarnation, rank, job.members[rank].nonce, **said)  # type: ignore[arg-type]
+
+
+def test_a_rank_that_alone_hears_nothing_is_lost(jobs: Jobs, world: World) -> None:
+    job = running(jobs)
+    beat(jobs, job, 0, heard=1.0)
+    beat(jobs, job, 1, unanswered=LEASE - 1)
+    assert job.state is JobState.RUNNING
+    world.now += 2.0
+    beat(jobs, job, 1, unanswered=LEASE + 1)
+    assert (job.state, job.cause) == (JobState.FAILED, Cause.RANK_LOST)
+    assert job.ranks(MemberState.LOST) == [1]
+    assert job.reason == (
+        "rank 1 (host host1, pid 101) was lost: it reaches the controller, "
+        "but has heard nothing from the switch for 11 s"
+    )
+
+
+def test_where_nobody_hears_anything_it_is_the_switch(jobs: Jobs) -> None:
+    job = running(jobs)
+    beat(jobs, job, 0, unanswered=5 * LEASE, heard=6 * LEASE)
+    beat(jobs, job, 2)  # it has not asked for anything
+    beat(jobs, job, 1, unanswered=5 * LEASE)
+    assert job.state is JobState.RUNNING
+
+
+def test_when_the_switch_falls_silent_nobody_is_blamed_for_the_last_answer(
+    jobs: Jobs, world: World
+) -> None:
+    job = running(jobs)
+    for eighths in range(1, 13):
+        world.now += LEASE / 8
+        silent = eighths * LEASE / 8
+        beat(jobs, job, 0, unanswered=silent, heard=silent + 0.1)
+        for rank in (1, 2):
+            beat(jobs, job, rank, unanswered=silent - 0.3, heard=silent - 0.2)
+    assert job.state is JobState.RUNNING
+
+
+def test_an_answer_before_the_silence_proves_nothing(jobs: Jobs, world: World) -> None:
+    job = running(jobs)
+    beat(jobs, job, 0, heard=1.0)
+    for _ in range(5):
+        world.now += LEASE / 2
+        beat(jobs, job, 1, unanswered=LEASE / 4)
+        for rank in (0, 2):
+            beat(jobs, job, rank)
+    # Since rank 1 began to ask, nobody has told of an answer.
+    world.now += LEASE / 2
+    beat(jobs, job, 1, unanswered=LEASE)
+    assert job.state is JobState.RUNNING
+
+
+@pytest.mark.parametrize("nonsense", [float("nan"), -1e308, float("inf")])
+def test_nonsense_loses_nobody_else(jobs: Jobs, nonsense: float) -> None:
+    job = running(jobs)
+    beat(jobs, job, 1, unanswered=nonsense, heard=nonsense)
+    for rank in (0, 2):
+        beat(jobs, job, rank, unanswered=LEASE / 2)
+    assert set(job.ranks(MemberState.LOST)) <= {1}
+
+
+def test_how_far_all_are(jobs: Jobs) -> None:
+    job = running(jobs)
+    assert job.completed_by_all == 0
+    for rank, completed in ((0, 7), (1, 5), (2, 9), (1, 4)):
+        beat(jobs, job, rank, completed=completed)
+    assert job.completed_by_all == 5
+    leave(jobs, job, 1)
+    assert job.completed_by_all == 7
+
+
+def test_each_incarnation_has_a_secret_of_its_own(jobs: Jobs) -> None:
+    first, _ = join(jobs, "a", 0, 1)
+    second, _ = join(jobs, "b", 0, 1)
+    assert len(first.secret) == len(second.secret) == 32
+    assert first.secret != second.secret

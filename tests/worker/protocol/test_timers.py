@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The retransmission timeout: RFC 6298, with one sample a round trip."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from p4reduce.protocol.timers import RetransmissionTimeout, SlotTimers
+from p4reduce.statistics import RoundTrips
+
+
+def test_first_sample_gives_three_times_itself() -> None:
+    timeout = RetransmissionTimeout(initial=0.05, floor=0.001, ceiling=10)
+    assert timeout.seconds == 0.05
+    timeout.measured(0.1, now=0.0)
+    assert timeout.seconds == pytest.approx(0.1 + 4 * 0.05)
+
+
+def test_further_samples_follow_the_rfc() -> None:
+    timeout = RetransmissionTimeout(floor=0.001, ceiling=10)
+    timeout.measured(0.1, now=0.0)
+    timeout.measured(0.2, now=1.0)
+    variation = 0.75 * 0.05 + 0.25 * 0.1
+    assert timeout.seconds == pytest.approx(0.875 * 0.1 + 0.125 * 0.2 + 4 * variation)
+
+
+def test_longest_sample_of_a_round_trip_counts() -> None:
+    one = RetransmissionTimeout(floor=0.001, ceiling=10)
+    many = RetransmissionTimeout(floor=0.001, ceiling=10)
+    one.measured(0.1, now=0.0)
+    one.measured(0.3, now=1.0)
+    many.measured(0.1, now=0.0)
+    for sample in (0.02, 0.3, 0.01, 0.05):
+        many.measured(sample, now=0.05)  # within 0.1 s of the first
+    many.measured(0.02, now=1.0)
+    assert many.seconds == pytest.approx(one.seconds)
+
+
+def test_steady_round_trips_come_down_to_the_floor_and_no_lower() -> None:
+    timeout = RetransmissionTimeout(floor=0.01)
+    for now in range(200):
+        timeout.measured(0.0001, now=float(now))
+    assert timeout.seconds == 0.01
+
+
+def test_backing_off_doubles_up_to_the_ceiling() -> None:
+    timeout = RetransmissionTimeout(initial=0.05, ceiling=0.3)
+    after = timeout.after(np.array([0, 1, 2, 3, 4, 1000]))
+    assert after == pytest.approx([0.05, 0.1, 0.2, 0.3, 0.3, 0.3])
+
+
+def test_openings_wait_no_shorter_than_other_rounds() -> None:
+    """They stand in the same queues, though the last ones may have found those empty."""
+    timers = SlotTimers(2)
+    timers.opening_timeout.measured(0.001, now=0.0)
+    timers.timeout.measured(0.04, now=0.0)
+    assert timers.opening_timeout.seconds < timers.timeout.seconds == pytest.approx(0.12)
+    timers.opening(np.array([0]))
+    timers.sent(np.array([0, 1]), now=1.0)
+    assert timers.next_due == pytest.approx(1.12)
+
+
+# -- What was measured ---------------------------------------------------------------------------
+
+
+def test_typical_and_shortest_of_the_latest_round_trips() -> None:
+    trips = RoundTrips()
+    assert (trips.typical(5), trips.shortest()) == (0.0, 0.0)
+    trips.add(np.array([0.5, 0.1, 0.3]))
+    assert (trips.typical(100), trips.shortest()) == (0.3, 0.1)
+    trips.add(np.full(4090, 0.2))
+    assert trips.typical(4090) == 0.2
+    trips.add(np.array([0.9, 0.8, 0.7, 0.6, 0.7, 0.8]))  # over the end, in place of the first ones
+    assert trips.typical(5) == 0.7
+    assert trips.typical(1) == 0.8
+    assert trips.shortest() == 0.2

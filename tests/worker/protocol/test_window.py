@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The window: it never stops a job, shortens queues, and leaves alone what is not one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from one_process import OneProcess
+from p4reduce.protocol.timers import SlotTimers
+from p4reduce.protocol.window import FLOOR, INITIAL, TARGET, Gate, Window
+from p4reduce.tensors import plans
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.calls import Operation
+from slow_links import Link, SlowLinks
+
+# -- The numbers ---------------------------------------------------------------------------------
+
+
+class Periods:
+    """A window, and results for it a period at a time."""
+
+    def __init__(self, slots: int, shortest: float = 0.001) -> None:
+        self.timers = SlotTimers(slots)
+        self.window = Window(slots, self.timers)
+        self.timers.round_trips.add(np.array([shortest]))
+        self.now = 0.0
+        self.window.heard(self.now)
+
+    def pass_by(self, round_trip: float, troubled: float = 0.0, bursts: bool = False) -> int:
+        """One period. Results come evenly or all at once; a share of the rounds is troubled."""
+        count = max(32, self.window.size)
+        self.timers.round_trips.add(np.full(count, round_trip))
+        batches = 1 if bursts else 32
+        for _ in range(batches):
+            self.now += round_trip / batches
+            self.window.heard(self.now)
+        self.window.completed(count, int(count * troubled))
+        return self.window.size
+
+
+def test_it_grows_twofold_to_all_slots() -> None:
+    periods = Periods(500)
+    assert periods.window.size == INITIAL == 32
+    assert [periods.pass_by(0.002) for _ in range(5)] == [64, 128, 256, 500, 500]
+    assert not periods.window.limits
+
+
+def test_it_is_what_takes_the_target_by_the_rate() -> None:
+    """128 results in 0.1 s are 64 in 0.05 s; then a queue of half the target or more is left."""
+    periods = Periods(128)
+    periods.pass_by(0.01)
+    assert periods.pass_by(0.02) == 128
+    assert periods.pass_by(2 * TARGET) == 64
+    assert periods.pass_by(2 * TARGET) == 64  # sent before
+    assert [periods.pass_by(share * TARGET) for share in (0.99, 0.51)] == [64, 64]
+    assert [periods.pass_by(0.4 * TARGET) for _ in range(3)] == [72, 81, 91]  # by an eighth
+
+
+def test_it_is_halved_at_most_and_has_a_floor() -> None:
+    periods = Periods(32)
+    sizes = [periods.pass_by(3.0) for _ in range(12)]
+    assert sizes == [16, 16, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4]
+    assert sizes[-1] == FLOOR
+    assert Periods(2).window.size == 2
+    small = Periods(2)
+    assert [small.pass_by(3.0) for _ in range(4)] == [2] * 4
+
+
+def test_losses_in_a_queue_halve_it_however_short_that_is() -> None:
+    periods = Periods(32)
+    assert periods.pass_by(0.005, troubled=0.2) == 32
+    assert periods.pass_by(0.005, troubled=0.3) == 16
+
+
+def test_losses_without_a_queue_do_not() -> None:
+    periods = Periods(32)
+    assert [periods.pass_by(0.003, troubled=0.9) for _ in range(5)] == [32] * 5
+
+
+def test_bursts_are_no_queue() -> None:
+    """Ranks that pause for longer than the target make round trips long, not queues."""
+    periods = Periods(128)
+    assert [periods.pass_by(0.2, bursts=True) for _ in range(3)] == [64, 128, 128]
+
+
+def test_silence_while_nothing_is_under_way_does_not_count() -> None:
+    periods = Periods(128)
+    periods.pass_by(0.002)
+    periods.window.idle()
+    periods.now += 1000
+    periods.window.heard(periods.now)
+    periods.pass_by(0.002)
+    assert periods.window.size == 128
+    assert periods.pass_by(2 * TARGET) == 64
+
+
+def test_timers_may_be_as_long_as_round_trips_need() -> None:
+    """Else every frame of a long queue would be repeated, and make it longer."""
+    periods = Periods(32)
+    timeout = periods.timers.timeout
+    for now in range(20):
+        timeout.measured(0.6, float(now))
+    assert timeout.seconds == 0.25
+    periods.pass_by(0.6)
+    timeout.measured(0.6, 100.0)
+    assert timeout.seconds > 0.6
+    periods.pass_by(0.01)
+    timeout.measured(0.6, 200.0)
+    assert timeout.seconds == 0.25
+
+
+# -- The order -----------------------------------------------------------------------------------
+
+
+def test_the_first_of_the_first_collective_go_first() -> None:
+    gate = Gate(6, SlotTimers(6))
+    gate.window.size = 2
+    gate.enter(np.array([4, 5, 0]), 7, np.array([0, 1, 2]))
+    gate.enter(np.array([1, 2]), 6, np.array([0, 1]))
+    assert gate.let_out(np.array([0, 4, 2, 5])).tolist() == [2]  # slot 1 has nothing to send
+    assert gate.holds_back
+    assert gate.let_out(np.array([1])).tolist() == [1]
+    gate.leave(np.array([2]))
+    assert gate.let_out(np.array([], int)).tolist() == [4]
+    gate.leave(np.array([1]))
+    assert gate.let_out(np.array([], int)).tolist() == [5]
+    gate.window.size = 6
+    assert gate.let_out(np.array([], int)).tolist() == [0]
+    assert gate.open
+
+
+# -- Deadlock ------------------------------------------------------------------------------------
+
+
+class Caller:
+    """A rank that calls collectives, some of them at once and some one after the other."""
+
+    def __init__(self, system: OneProcess, rank: int, sizes: list[int], ahead: list[int]) -> None:
+        self.results: list[Any] = []
+        self.collectives: list[Collective] = []
+        self._system, self._rank, self._sizes, self._ahead = system, rank, sizes, ahead
+
+    def call(self) -> None:
+        """Call what does not have to wait any more."""
+        while len(self.collectives) < len(self._sizes):
+            number = len(self.collectives)
+            waits_for = number - 1 - self._ahead[number]
+            if waits_for >= 0 and not self.collectives[waits_for].done():
+                return
+            array = np.full(self._sizes[number] * 256, self._rank + 1, np.int32)
+            self.results.append(np.empty_like(array))
+            plan = plans.allreduce(
+                array, Operation.SUM, None, self.results[-1], world_size=self._system.world_size
+            )
+            one = Collective(
+                plan.call,
+                plan.source,
+                plan.target,
+                sequence=number,
+                slots=self._system.slots,
+                timeout=1e9,
+            )
+            self._system.machines[self._rank].submit(one)
+            self.collectives.append(one)
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_windows_of_any_sizes_never_stop_a_job(rng: np.random.Generator, loss: float) -> None:
+    """Each rank has another window, from a single slot on, and another one every few frames.
+
+    Frames arrive in any order, and ranks differ in how far they call ahead. Without losses no timer
+    runs out here: if all had to wait, it would be for ever.
+    """
+    for _ in range(5 if loss else 12):
+        system = OneProcess(3, 6, rng, loss)
+        count = int(rng.integers(2, 7))
+        sizes = rng.integers(1, 15, count).tolist()
+        callers = [
+            Caller(system, rank, sizes, rng.integers(0, 4, count).tolist()) for rank in range(3)
+        ]
+        steps = 0
+        while not all(
+            len(one.collectives) == count and all(each.done() for each in one.collectives)
+            for one in callers
+        ):
+            for caller, machine in zip(callers, system.machines, strict=True):
+                if rng.random() < 0.2:
+                    machine.gate.window.size = int(rng.integers(1, 7))
+                caller.call()
+            steps += 1
+            assert steps < 100_000
+            if not system.step():
+                assert loss, "all wait for each other"
+                system.tick()
+        for caller in callers:
+            for result in caller.results:
+                assert (result == 1 + 2 + 3).all()
+
+
+# -- Links ---------------------------------------------------------------------------------------
+
+
+def repeated(system: SlowLinks) -> float:
+    """Share of the contributions that were sent again."""
+    counts = [machine.counts for machine in system.machines]
+    again = sum(one.retransmissions for one in counts)
+    return again / (sum(one.frames_sent for one in counts) - again)
+
+
+def test_a_slow_link_is_filled_but_not_its_queue(rng: np.random.Generator) -> None:
+    """256 slots are 0.23 s of frames for a link of 10 Mbit/s, longer than timers are at first."""
+    links = {name: lambda: Link(rate=1.25e6) for name in ("up", "down")}
+    system = SlowLinks(3, 256, rng, **links)
+    blocks = 1200
+    seconds, results = system.allreduce(blocks)
+    assert all((result == 3).all() for result in results)
+    assert seconds < 1.15 * blocks * 1102 / 1.25e6
+    assert repeated(system) < 0.2
+    for machine in system.machines:
+        assert 20 < machine.gate.window.size < 100
+        assert machine.timers.round_trips.typical(200) < 1.5 * TARGET
+
+
+def test_a_short_queue_does_not_overflow_all_the_time(rng: np.random.Generator) -> None:
+    """At the switch's port: 16 frames, where 128 slots' results come at once. Frames in vain are
+    much fewer than with all slots, and it takes no longer."""
+    blocks, again = 700, {}
+    for fixed in (True, False):
+        system = SlowLinks(
+            2, 128, rng, up=lambda: Link(rate=12.5e6), down=lambda: Link(rate=1.25e6, queue=16)
+        )
+        for machine in system.machines if fixed else ():
+            machine.gate.window.size = 128
+            machine.gate.window.completed = lambda *_: None  # type: ignore[method-assign]
+        seconds, results = system.allreduce(blocks)
+        assert all((result == 2).all() for result in results)
+        assert seconds < 1.1 * blocks * 1102 / 1.25e6
+        again[fixed] = repeated(system)
+    assert again[False] < 0.7 * again[True]
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.03])
+def test_random_losses_and_pauses_leave_the_window_alone(
+    rng: np.random.Generator, pause: float
+) -> None:
+    system = SlowLinks(
+        2, 64, rng, up=lambda: Link(loss=0.01), down=lambda: Link(loss=0.01), pause=pause
+    )
+    for _ in range(2):
+        system.allreduce(400)
+    assert [machine.gate.window.size for machine in system.machines] == [64, 64]

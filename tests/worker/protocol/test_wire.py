@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wire format: one definition, seen by scapy, by numpy and by the P4 program."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import numpy as np
+import pytest
+from p4reduce.wire import format as wire
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+
+CONSTANTS = Path(__file__).parents[3] / "p4src" / "include" / "constants.p4"
+WORKER = wire.Endpoint("02:00:00:00:00:05", "10.77.0.5", 49157)
+SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
+
+
+def as_record(frame: bytes) -> np.void:
+    buffer = np.zeros(wire.FRAME_STRIDE, np.uint8)
+    buffer[: len(frame)] = np.frombuffer(frame, np.uint8)
+    return buffer.view(wire.HEADER)[0]
+
+
+def full_header() -> wire.Aggregation:
+    return wire.Aggregation(
+        kind=wire.Kind.RESULT,
+        flags=int(wire.Flag.PAYLOAD | wire.Flag.RETRANSMISSION),
+        rank=0x0102,
+        job=0x03040506,
+        slot=0x0708,
+        format=wire.Format.INT8,
+        next_exponent=0x0A,
+        round=0x0B0C0D0E,
+        block=0x0F101112,
+        next_block=0x13141516,
+        tag=0x1718191A,
+        contributors=0x1B1C1D1E1F202122,
+    )
+
+
+def p4_constants() -> dict[str, int]:
+    text = CONSTANTS.read_text()
+    found = dict(re.findall(r"const\s+bit<\d+>\s+(\w+)\s*=\s*(0x[0-9A-Fa-f]+|\d+)\s*;", text))
+    return {name: int(value, 0) for name, value in found.items()}
+
+
+def test_numbers_are_those_of_the_p4_program() -> None:
+    p4 = p4_constants()
+    for name in (
+        "AGGREGATION_PORT",
+        "AGGREGATION_VERSION",
+        "ETHERTYPE_IPV4",
+        "PROTOCOL_UDP",
+        "ETHERNET_BYTES",
+        "IPV4_BYTES",
+        "UDP_BYTES",
+        "AGG_BYTES",
+        "PAYLOAD_BYTES",
+        "HALF_BYTES",
+    ):
+        assert getattr(wire, name) == p4[name], name
+    assert p4["SLOTS"] == wire.MAX_SLOTS
+    for enum, prefix in ((wire.Kind, "KIND_"), (wire.Flag, "FLAG_"), (wire.Format, "FORMAT_")):
+        assert {member.name: int(member) for member in enum} == {
+            name.removeprefix(prefix): value
+            for name, value in p4.items()
+            if name.startswith(prefix)
+        }
+
+
+def test_layer_is_as_long_as_the_protocol_says() -> None:
+    assert len(bytes(wire.Aggregation())) == wire.AGG_BYTES
+    assert sum(field.sz for field in wire.Aggregation.fields_desc) == wire.AGG_BYTES
+
+
+def test_numpy_reads_what_scapy_writes() -> None:
+    record = as_record(wire.template(WORKER, SWITCH, full_header(), bytes(1024)))
+    assert bytes(record["eth_dst"]).hex(":") == SWITCH.mac
+    assert bytes(record["eth_src"]).hex(":") == WORKER.mac
+    assert record["eth_type"] == 0x0800
+    assert record["ip_version_ihl"] == 0x45
+    assert record["ip_len"] == 20 + 8 + 36 + 1024
+    assert record["ip_src"] == int(IPv4Address(WORKER.ip))
+    assert record["ip_dst"] == int(IPv4Address(SWITCH.ip))
+    assert record["udp_sport"] == WORKER.udp_port
+    assert record["udp_dport"] == 0xBEE0
+    assert record["udp_len"] == 8 + 36 + 1024
+    assert record["udp_chksum"] == 0
+    assert record["version_kind"] == 0x11
+    header = full_header()
+    for name in wire.HEADER.names or ():
+        if not name.startswith(("eth_", "ip_", "udp_")) and name != "version_kind":
+            assert record[name] == int(getattr(header, name)), name
+
+
+def test_scapy_reads_what_numpy_writes() -> None:
+    buffer = np.zeros(wire.FRAME_STRIDE, np.uint8)
+    empty = wire.template(WORKER, SWITCH, wire.Aggregation())
+    buffer[: len(empty)] = np.frombuffer(empty, np.uint8)
+    record = buffer.view(wire.HEADER)
+    record["flags"] = wire.Flag.NONFINITE
+    record["next_block"] = 77
+    record["contributors"] = 1 << 63
+    layer = Ether(buffer[: len(empty)].tobytes())[wire.Aggregation]
+    assert layer.flags == "NONFINITE"
+    assert (layer.next_block, layer.contributors) == (77, 1 << 63)
+    assert layer.kind == wire.Kind.CONTRIBUTE
+
+
+@pytest.mark.parametrize(("payload", "length"), [(b"", 78), (bytes(1024), 1102)])
+def test_template_has_right_lengths_and_checksum(payload: bytes, length: int) -> None:
+    frame = wire.template(WORKER, SWITCH, wire.Aggregation(), payload)
+    assert len(frame) == length
+    packet = Ether(frame)
+    assert packet[IP].len == length - 14
+    assert packet[UDP].len == length - 34
+    header = np.frombuffer(frame[14:34], ">u2").astype(np.uint64)
+    total = int(header.sum())
+    assert (total & 0xFFFF) + (total >> 16) == 0xFFFF
+
+
+def test_layer_is_found_in_both_directions() -> None:
+    up = Ether(wire.template(WORKER, SWITCH, wire.Aggregation(job=3)))
+    down = Ether(wire.template(SWITCH, WORKER, wire.Aggregation(job=4)))
+    assert up[wire.Aggregation].job == 3
+    assert down[wire.Aggregation].job == 4
+
+
+def test_hello_is_read_back() -> None:
+    header = wire.Aggregation(kind=wire.Kind.HELLO, job=9, rank=63, contributors=0xFEDCBA9876543210)
+    hello = wire.parse_hello(wire.template(WORKER, SWITCH, header))
+    assert hello == wire.Hello(9, 63, 0xFEDCBA9876543210, WORKER.mac, WORKER.ip, WORKER.udp_port)
+
+
+@pytest.mark.parametrize("length", [0, 1, 77, 79, 1102])
+def test_hello_of_other_length_is_refused(length: int) -> None:
+    with pytest.raises(ValueError, match=f"this frame {length}"):
+        wire.parse_hello(bytes(length))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("eth_type", 0x86DD), ("ip_proto", 6), ("udp_dport", 80), ("version_kind", 0x10)],
+)
+def test_other_frames_are_no_hello(column: str, value: int) -> None:
+    frame = wire.template(WORKER, SWITCH, wire.Aggregation(kind=wire.Kind.HELLO))
+    buffer = np.zeros(wire.FRAME_STRIDE, np.uint8)
+    buffer[: len(frame)] = np.frombuffer(frame, np.uint8)
+    buffer.view(wire.HEADER)[column] = value
+    with pytest.raises(ValueError, match=column):
+        wire.parse_hello(buffer[: len(frame)].tobytes())
+
+
+def test_formats_fill_a_block() -> None:
+    assert [lanes.lanes for lanes in wire.Format] == [256, 512, 1024]
+    assert [lanes.lane_maximum for lanes in wire.Format] == [2**31 - 1, 2**15 - 1, 127]

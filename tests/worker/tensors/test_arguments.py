@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong arguments of all that users call: an error that names the argument and its value."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+import p4reduce
+import pytest
+from p4reduce import Communicator, SparseBlocks, SparseRows
+from p4reduce.session.session import Session
+from p4reduce.tensors.stream import Collective
+
+ONES = np.ones(3, np.float32)
+MASKED = np.ma.masked_array(ONES, [False, True, False])
+# What each call takes where nothing is wrong, in a job of one rank.
+CALLS: dict[str, dict[str, Any]] = {
+    "allreduce": {"array": ONES},
+    "allreduce_sparse": {"array": SparseRows([1], ONES[:1], (3,))},
+    "grouped_allreduce": {"arrays": [ONES]},
+    "broadcast": {"array": ONES},
+    "reduce": {"array": ONES},
+    "reduce_scatter": {"array": ONES},
+    "allgather": {"array": ONES, "counts": [3]},
+    "barrier": {},
+    "reform": {},
+}
+NOT_ARGUED = {"close"}  # takes nothing
+
+# Wrong values of each parameter, with what the text has; None: parameter=value.
+Wrong = tuple[Any, type[Exception], str | None]
+NO_COUNT: list[Wrong] = [("2", TypeError, None), (2.0, TypeError, None), (True, TypeError, None)]
+NO_SECONDS: list[Wrong] = [
+    *(("x", TypeError, None), (True, TypeError, None), (1j, TypeError, None)),
+    *((-1.0, ValueError, None), (math.nan, ValueError, None), (math.inf, ValueError, None)),
+]
+WRONG: dict[str, list[Wrong]] = {
+    "array": [
+        ([1.0], TypeError, "array=[1.0]"),
+        (5, TypeError, "array=5"),
+        (np.array([None]), TypeError, "object"),
+        (MASKED, TypeError, "array"),
+    ],
+    "arrays": [
+        (5, TypeError, None),
+        ("ab", TypeError, None),
+        ([ONES, 5], TypeError, "array=5"),
+        ([MASKED], TypeError, "array is a masked array"),
+    ],
+    "op": [("sum", TypeError, None), (0, TypeError, None)],
+    "name": [(5, TypeError, None), (b"x", TypeError, None)],
+    "names": [
+        (5, TypeError, None),
+        ("a", TypeError, None),
+        ([5], TypeError, "name=5"),
+        (["a", "b"], ValueError, None),
+    ],
+    "out": [
+        ([0.0], TypeError, "out=[0.0]"),
+        (np.ones(7, np.float32), ValueError, "out has shape (7,)"),
+        (np.ma.masked_array(np.ones(3, np.float32)), TypeError, "out is a masked array"),
+    ],
+    "outs": [
+        (5, TypeError, None),
+        ([ONES, ONES], ValueError, "outs="),
+        ([5], TypeError, "out=5"),
+    ],
+    "timeout": [*NO_SECONDS, (0, ValueError, None)],
+    "precision": [(16, ValueError, None), ("int4", ValueError, None)],
+    "seed": [*NO_COUNT, (-1, ValueError, None)],
+    "root": [*NO_COUNT, (1, ValueError, None), (-1, ValueError, None)],
+    "counts": [
+        (3, TypeError, None),
+        ("3", TypeError, None),
+        ([3.0], TypeError, None),
+        ([True], TypeError, None),
+        ([-1], ValueError, None),
+        ([1, 2], ValueError, None),
+        ([2], ValueError, None),
+    ],
+    "fusion_threshold": [*NO_COUNT, (-1, ValueError, None)],
+    "dense": [("no", TypeError, None), (1, TypeError, None)],
+    "world_size": [*NO_COUNT, (0, ValueError, None), (65, ValueError, None)],
+}
+# And of init; what launchers can say as well is told as a setting.
+WRONG_INIT: dict[str, list[Wrong]] = {
+    "rank": [*NO_COUNT, (5, ValueError, "rank 5"), (-1, ValueError, "rank -1")],
+    "world_size": [*NO_COUNT, (0, ValueError, "world size 0"), (65, ValueError, "world size 65")],
+    "controller": [
+        (5, TypeError, None),
+        ("foo", ValueError, "controller=foo"),
+        ("foo:x", ValueError, "controller=foo:x"),
+        ("unix:", ValueError, "controller=unix:"),
+    ],
+    "job": [
+        (5, TypeError, None),
+        ("", ValueError, None),
+        ("a\nb", ValueError, None),
+        ("x" * 101, ValueError, None),
+    ],
+    "timeout": [*NO_SECONDS, (0, ValueError, None), (None, TypeError, None)],
+    "interface": [(5, TypeError, None), ("unix:/{x}", ValueError, "interface 'unix:/{x}'")],
+    "slots": [*NO_COUNT, *((number, ValueError, None) for number in (0, -3, 1025))],
+    "recover": [("no", TypeError, None), (1, TypeError, None), (None, TypeError, None)],
+    "fallback": [(5, TypeError, None), ("star", ValueError, None)],
+    "fallback_after": NO_SECONDS,
+    "ring_address": [(5, TypeError, None)],
+}
+
+
+def parameters(function: Any) -> set[str]:
+    return set(inspect.signature(function).parameters) - {"self"}
+
+
+def method_cases() -> Iterator[Any]:
+    for call, arguments in CALLS.items():
+        for name in (call, f"{call}_async"):
+            method = getattr(Communicator, name, None)
+            for parameter in sorted(parameters(method)) if method else ():
+                yield pytest.param(name, arguments, parameter, id=f"{name}-{parameter}")
+
+
+class Nobody:
+    """A session to which nothing may come."""
+
+    rank, world_size, slots, job, broken = 0, 1, 32, "job", None
+
+    def submit(self, collective: Collective) -> None:
+        raise AssertionError("it was not refused")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def comm() -> Communicator:
+    return Communicator(cast(Session, Nobody()), 30.0)
+
+
+def check(wrong: Wrong, parameter: str, error: BaseException) -> None:
+    value, _, text = wrong
+    assert (f"{parameter}={value!r}" if text is None else text) in str(error)
+
+
+@pytest.mark.parametrize(("method", "arguments", "parameter"), list(method_cases()))
+def test_a_wrong_argument_is_named_with_its_value(
+    comm: Communicator, method: str, arguments: dict[str, Any], parameter: str
+) -> None:
+    for wrong in WRONG[parameter]:
+        with pytest.raises(wrong[1]) as caught:
+            getattr(comm, method)(**{**arguments, parameter: wrong[0]})
+        check(wrong, parameter, caught.value)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "wrong"),
+    [
+        pytest.param(parameter, wrong, id=f"{parameter}-{number}")
+        for parameter, some in WRONG_INIT.items()
+        for number, wrong in enumerate(some)
+    ],
+)
+def test_a_wrong_argument_of_init_is_named_with_its_value(
+    parameter: str, wrong: Wrong, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # There is nobody to talk to: none of these gets that far.
+    monkeypatch.setenv("P4REDUCE_CONTROLLER", "unix:/nowhere")
+    right = {"rank": 0, "world_size": 2, "interface": "unix:/nowhere", "timeout": 1.0}
+    if parameter in ("fallback_after", "ring_address"):
+        right["fallback"] = "ring"
+    with pytest.raises(wrong[1]) as caught:
+        p4reduce.init(**{**right, parameter: wrong[0]})
+    check(wrong, parameter, caught.value)
+
+
+def test_no_parameter_is_left_out() -> None:
+    assert parameters(p4reduce.init) == set(WRONG_INIT)
+    public = {
+        name.removesuffix("_async")
+        for name, _ in inspect.getmembers(Communicator, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    assert public == CALLS.keys() | NOT_ARGUED
+
+
+def test_a_controller_in_the_environment_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_CONTROLLER", "foo")
+    with pytest.raises(p4reduce.ConfigurationError, match="P4REDUCE_CONTROLLER=foo"):
+        p4reduce.init(0, 1, interface="unix:/nowhere", timeout=1.0)
+
+
+@pytest.mark.parametrize("timeout", ["x", True, -1, math.nan])
+def test_a_handles_timeout_is_checked_too(timeout: Any) -> None:
+    handle = p4reduce.Handle([], lambda: 7)
+    with pytest.raises((TypeError, ValueError), match=f"timeout={timeout!r}"):
+        handle.wait(timeout)
+    assert handle.wait(0) == 7
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        SparseRows([0, 1, 2], MASKED, (3,)),
+        SparseRows(np.ma.masked_array([0, 1, 2]), ONES, (3,)),
+        SparseBlocks([0], MASKED.reshape(1, 3), 3),
+    ],
+)
+def test_masks_within_sparse_arrays_are_refused(comm: Communicator, array: Any) -> None:
+    with pytest.raises(TypeError, match=r"masked array.*filled\(0\)"):
+        comm.allreduce(array)
+
+
+def test_a_masked_array_is_refused_with_what_would_be_right(comm: Communicator) -> None:
+    for call in (comm.allreduce, comm.broadcast, comm.reduce, comm.reduce_scatter, comm.allgather):
+        with pytest.raises(TypeError, match=r"masked array.*array\.filled\(0\)"):
+            call(MASKED)
+
+
+def test_numpys_numbers_are_as_good_as_pythons(alone: Communicator) -> None:
+    one = np.int64(1)
+    result = alone.allreduce(
+        ONES, name=np.str_("x"), timeout=np.float32(30), precision="int16", seed=one
+    )
+    assert np.array_equal(alone.broadcast(ONES, root=one - 1), ONES)
+    assert np.array_equal(alone.allgather(ONES, counts=np.array([3])), ONES)
+    assert result.shape == ONES.shape

@@ -1,0 +1,873 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker's side of the protocol: docs/protocol.md, "What a worker does".
+
+`SlotMachine` holds the state of all slots of a job in numpy arrays. Frames go in and rows of
+frames to be sent come out; it has no thread, no socket and no clock of its own. A batch of frames
+costs a fixed number of numpy calls, however many frames there are, besides what touches their
+lanes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+from p4reduce_native.link import Link
+
+from p4reduce.errors import (
+    MismatchError,
+    P4ReduceError,
+    P4ReduceTimeoutError,
+    SwitchUnreachableError,
+    WorkerLostError,
+)
+from p4reduce.native.codec import codec_for
+from p4reduce.native.library import Library, native_library
+from p4reduce.native.slots import NativeSlots
+from p4reduce.native.stream import Stream
+from p4reduce.native.turn import LinkedTransport, NativeTurn, Why
+from p4reduce.protocol.lane_codec import Lanes
+from p4reduce.protocol.timers import SlotTimers
+from p4reduce.protocol.window import Gate
+from p4reduce.statistics import Counts
+from p4reduce.tensors.blocks import Indices
+from p4reduce.tensors.stream import Collective, overflow_error
+from p4reduce.wire.answers import (
+    BLOCK,
+    COMPARED,
+    CONTRIBUTORS,
+    ECHOED,
+    FIRST,
+    JOB,
+    KIND_FLAGS_RANK,
+    LENGTHS,
+    NEXT_BLOCK,
+    PARTS,
+    ROUND,
+    SECOND,
+    SLOT_FORMAT_EXPONENT,
+    TAG,
+    WHOLE,
+    Answers,
+    own_answers,
+)
+from p4reduce.wire.format import (
+    AGG_BYTES,
+    AGGREGATION_VERSION,
+    EMPTY_FRAME_BYTES,
+    HALF_FRAME_BYTES,
+    NO_BLOCK,
+    NONFINITE_EXPONENT,
+    PAYLOAD_BYTES,
+    PAYLOAD_FRAME_BYTES,
+    Aggregation,
+    Endpoint,
+    Flag,
+    Format,
+    Kind,
+    template,
+)
+from p4reduce.wire.frames import FrameBuffer
+from p4reduce.wire.rank_sets import describe_ranks, ranks_of
+
+# Rows of a slot in the buffer of frames to send: one for each shape that a contribution can have,
+# so that addresses, lengths and checksums are written once per job.
+_EMPTY, _PAYLOAD, _PADDED, _SHAPES = 0, 1, 2, 3
+
+_IDLE = -1  # in `_expected`: no round number
+_OPENING = -1  # in `_block`: the round that opens a stripe
+
+# Plain numbers: to look up a member of an enumeration costs a microsecond before Python 3.12.
+_STATUS = int(Kind.STATUS) << 8
+_HAS_PAYLOAD, _OVERFLOW, _NONFINITE, _MISMATCH, _RETRANSMISSION = (
+    int(flag)
+    for flag in (Flag.PAYLOAD, Flag.OVERFLOW, Flag.NONFINITE, Flag.MISMATCH, Flag.RETRANSMISSION)
+)
+_NO_HALVES = np.uint32(0xFFFFFFFF ^ (Flag.FIRST_HALF | Flag.SECOND_HALF) << 16)
+
+_TRIES_TO_TELL = 3  # retransmissions without any answer, after which the switch is not there
+
+
+class SlotMachine:
+    """Runs a job's collectives through its slots.
+
+    Attributes:
+        outgoing: the frames that can be sent.
+        counts: statistics.
+        timers: of all slots, with what they have measured.
+        gate: lets out as many slots' frames at a time as are good.
+        broken: why no collective can be run any more, or None.
+        next_sequence: number of the first collective that it has not been given.
+        heard_switch_at: when the switch last answered anything; -inf if it never did.
+
+    Args:
+        slots: how many the job has; all ranks have the same number.
+        job: its incarnation id.
+        rank: own.
+        world_size: of the job.
+        here: own addresses.
+        switch: those of the switch.
+        native: whether to compute in machine code where there is any, or with numpy.
+    """
+
+    def __init__(
+        self,
+        *,
+        slots: int,
+        job: int,
+        rank: int,
+        world_size: int,
+        here: Endpoint,
+        switch: Endpoint,
+        native: bool = True,
+    ) -> None:
+        self.counts = Counts()
+        self.timers = SlotTimers(slots)
+        self.gate = Gate(slots, self.timers)
+        self.broken: P4ReduceError | None = None
+        self._slots = slots
+        self._world_size = world_size
+        # -- What runs where ---------------------------------------------------------------
+        self._collectives: dict[int, Collective] = {}
+        self._queues: list[deque[Collective]] = [deque() for _ in range(slots)]
+        self._stripes_given = 0
+        self.next_sequence = 0
+        self._owner = np.zeros(slots, np.int64)  # sequence number of the collective
+        self._count = np.zeros(slots, np.int64)  # its blocks
+        self._tag = np.zeros(slots, np.uint32)
+        self._format = np.zeros(slots, np.uint32)
+
+        # -- The round under way in each slot ----------------------------------------------
+        self._next_round = np.zeros(slots, np.uint32)
+        self._expected = np.full(slots, _IDLE, np.int64)
+        self._block = np.full(slots, _OPENING, np.int64)
+        self._exponent = np.zeros(slots, np.uint8)
+        self._announced = np.zeros(slots, np.int64)  # own next block
+        self._parts = np.zeros(slots, np.uint8)  # halves that have come
+        self._heard = np.zeros(slots, np.uint64)  # from the last STATUS; 0: there was none
+        self._row = np.zeros(slots, np.int64)  # of the frame to repeat
+        # What the header of a plain result has to be, as far as it is ECHOED; of no frame's kind
+        # where the slot does not wait for one.
+        self._awaited = np.zeros((slots, AGG_BYTES // 4), np.uint32)
+        self._some_halves = False
+        self._earliest_deadline = np.inf  # or earlier
+
+        # -- The others ----------------------------------------------------------------------
+        self.heard_switch_at = -np.inf
+        self._left: tuple[int, ...] = ()
+        self._left_bits = np.uint64(0)
+
+        # -- Frames --------------------------------------------------------------------------
+        self.outgoing = FrameBuffer(slots * _SHAPES)
+        self._sendable: list[Indices] = []
+        self._first_word = AGGREGATION_VERSION << 28 | Kind.CONTRIBUTE << 24 | rank
+        self._plain = AGGREGATION_VERSION << 28 | Kind.RESULT << 24 | Flag.PAYLOAD << 16 | rank
+        self._slot_words = (np.arange(slots) << 16).astype(np.uint32)
+        self._job = job
+        self._fill_templates(here, switch, rank)
+        self._wanted, self._mask = own_answers(here, switch, rank, job)
+
+        # -- Scratch -------------------------------------------------------------------------
+        self._codecs: dict[tuple[Format, bool], Lanes] = {}
+        self._mark = np.zeros(2 * slots, np.int64)
+        self._numbers = np.arange(4096)
+        self._library: Library | None = None
+        self._native: NativeSlots | None = None
+        self.compute_natively(native)
+
+    def compute_natively(self, wanted: bool) -> None:
+        """Choose between machine code, where there is any, and numpy; at any moment."""
+        self._codecs.clear()
+        self._native = None
+        self._library = native_library() if wanted else None
+        if self._library is None:
+            return
+        self._native = NativeSlots(
+            self._library,
+            {
+                "slots": self._slots,
+                "job": self._job,
+                "contribution": self._first_word,
+                "result": self._plain & ~(Flag.PAYLOAD << 16),
+            },
+            self._wanted,
+            self._mask,
+            {
+                "expected": self._expected,
+                "block": self._block,
+                "announced": self._announced,
+                "row": self._row,
+                "next_round": self._next_round,
+                "awaited": self._awaited,
+                "exponent": self._exponent,
+                "parts": self._parts,
+                "heard": self._heard,
+            },
+            self.outgoing,
+            self.timers,
+            self.gate,
+        )
+        for slot in np.flatnonzero(self._expected != _IDLE):
+            self._native.streams[slot] = self._stream(self._collectives[int(self._owner[slot])])
+
+    def _stream(self, collective: Collective) -> int:
+        """Return the address of what C knows a collective by; 0 if it cannot do it."""
+        stream = Stream.of(collective, self._world_size)
+        return stream.address if stream.regular else 0
+
+    def _fill_templates(self, here: Endpoint, switch: Endpoint, rank: int) -> None:
+        header = Aggregation(kind=Kind.CONTRIBUTE, rank=rank, job=self._job)
+        empty = template(here, switch, header)
+        filled = template(here, switch, header, bytes(PAYLOAD_BYTES))
+        for slot in range(self._slots):
+            self.outgoing.put(slot * _SHAPES + _EMPTY, empty)
+            self.outgoing.put(slot * _SHAPES + _PAYLOAD, filled)
+            self.outgoing.put(slot * _SHAPES + _PADDED, filled)
+
+    # -- From the engine -----------------------------------------------------------------------
+
+    @property
+    def next_due(self) -> float:
+        """When the first timer or collective's deadline runs out; infinite if there is none."""
+        return min(self.timers.next_due, self._earliest_deadline)
+
+    @property
+    def idle(self) -> bool:
+        """Whether all collectives are over."""
+        return not self._collectives
+
+    def take_sendable(self) -> Indices:
+        """Return the rows of `outgoing` that are to be sent now; `sent` has to follow."""
+        if not self._sendable:
+            if not self.gate.holds_back:
+                return self._numbers[:0]
+            rows = self._numbers[:0]
+        else:
+            rows = self._sendable[0] if len(self._sendable) == 1 else np.concatenate(self._sendable)
+            self._sendable.clear()
+        if self.gate.open:
+            return rows
+        # What a slot has to send is its latest row, whichever was kept back.
+        return self._row[self.gate.let_out(rows // _SHAPES)]
+
+    def sent(self, rows: Indices, now: float) -> None:
+        """Start the timers of rows that the transport took."""
+        slots = rows // _SHAPES
+        waiting = self._expected[slots] != _IDLE
+        if np.count_nonzero(waiting) != len(slots):
+            # A repetition that left only after its result had come, as the transport was full.
+            slots = slots[waiting]
+        self.timers.sent(slots, now)
+        if self.broken is not None:
+            self.timers.stop()
+
+    def submit(self, collective: Collective) -> None:
+        """Queue a collective behind those before it; all ranks do so in the same order."""
+        if self._left and self.broken is None:
+            self.fail(self._left_error(self._left, collective))
+        if self.broken is not None:
+            collective.finish(self.broken)
+            return
+        self.next_sequence = collective.sequence + 1
+        collective.offset = self._stripes_given % self._slots
+        self._stripes_given += collective.stripes
+        self._collectives[collective.sequence] = collective
+        self.counts.blocks += collective.count
+        self._earliest_deadline = min(self._earliest_deadline, collective.deadline)
+        free: list[int] = []
+        for stripe in range(collective.stripes):
+            slot = (collective.offset + stripe) % self._slots
+            if self._expected[slot] == _IDLE:
+                free.append(slot)
+            else:
+                self._queues[slot].append(collective)
+        if free:
+            self._open(collective, np.array(free))
+
+    def fail(self, error: P4ReduceError) -> None:
+        """End everything: nothing can be summed any more."""
+        if self.broken is None:
+            self.broken = error
+        self._expected[:] = _IDLE
+        self._awaited[:] = 0
+        self.timers.stop()
+        self.gate.leave()
+        self._earliest_deadline = np.inf
+        self._sendable.clear()
+        for queue in self._queues:
+            queue.clear()
+        for collective in self._collectives.values():
+            collective.finish(error)
+        self._collectives.clear()
+
+    def ranks_left(self, ranks: tuple[int, ...], now: float) -> None:
+        """Ranks have left the job: what they had not contributed to will never be complete.
+
+        What they had can still be fetched from the switch, so it is asked who is missing.
+        """
+        if ranks != self._left:
+            self._left = ranks
+            self._left_bits = np.uint64(sum(1 << rank for rank in ranks))
+            self.timers.hurry(now)
+
+    def resume(self, now: float) -> None:
+        """Go on over a new transport: what was under way on the old one counts as lost."""
+        self.timers.run_out(self._expected != _IDLE, now)
+
+    def postpone(self, until: float) -> None:
+        """Let no collective come to its deadline before `until`."""
+        for collective in self._collectives.values():
+            collective.deadline = max(collective.deadline, until)
+        self._earliest_deadline = max(self._earliest_deadline, until)
+
+    def expire(self, now: float) -> None:
+        """Repeat the frames whose time is up; end everything if a deadline has passed."""
+        if self.next_due > now:
+            return
+        slots = self.timers.expired(now)
+        if len(slots):
+            self._repeat(slots)
+        for collective in self._collectives.values():
+            if collective.deadline <= now:
+                self.fail(self._timeout_error(collective, now))
+                return
+        self._earliest_deadline = min(
+            (one.deadline for one in self._collectives.values()), default=np.inf
+        )
+
+    def receive(self, buffer: FrameBuffer, count: int, now: float) -> None:
+        """Take frames that came in, the first `count` rows of a buffer, whose order may change."""
+        if self._native is not None and count <= self._native.most:
+            count = self._receive_natively(self._native, buffer, count, now)
+        if count:
+            self._receive(buffer, count, now)
+
+    def _receive(self, buffer: FrameBuffer, count: int, now: float) -> None:
+        with np.errstate(over="ignore"):  # sums beyond the dtype become infinite
+            plain = self._plain_results(buffer, count)
+            if plain is None:
+                self._receive_any(buffer, count, now)
+                return
+            collective, answers, parts = plain
+            self.counts.frames_received += count
+            self.counts.bytes_received += count * int(buffer.lengths[0])
+            self._heard_switch(now)
+            if parts is None:
+                blocks = self._block[answers.slots]
+                self._decode(collective, buffer, answers, blocks, WHOLE)
+            else:
+                answers = self._join_plain_halves(collective, buffer, answers, parts)
+            if len(answers):
+                self._complete(collective, answers, now)
+
+    def _receive_natively(
+        self, native: NativeSlots, buffer: FrameBuffer, count: int, now: float
+    ) -> int:
+        """Let C do what is regular. Returns how many frames are left, as the first rows."""
+        self._hand_over(native)
+        native.receive(buffer, count, now)
+        self._take_back(native)
+        return native.odd
+
+    def native_turn(self, transport: object) -> NativeTurn | None:
+        """Return what lets C run the engine's loop; None: it cannot, on this transport."""
+        if self._native is None or not isinstance(getattr(transport, "link", None), Link):
+            return None
+        return NativeTurn(self._native, cast(LinkedTransport, transport))
+
+    def run(self, turn: NativeTurn) -> Why:
+        """Send and receive in C until there is something that is not regular; take that in."""
+        native = self._native
+        assert native is not None
+        rows = self.take_sendable()
+        self._hand_over(native)
+        why = turn.run(rows, self._earliest_deadline)
+        self._take_back(native)
+        if native.odd:
+            self._receive(turn.received, native.odd, time.monotonic())
+        return why
+
+    def _hand_over(self, native: NativeSlots) -> None:
+        native.hand_over(self.heard_switch_at, int(self._left_bits), self._some_halves)
+
+    def _take_back(self, native: NativeSlots) -> None:
+        """Go on after C: stripes that are over, and rows to send."""
+        self.heard_switch_at, self._some_halves = native.take_back(self.counts)
+        ended, late = native.ended
+        if len(ended):
+            for collective, which in self._by_owner(ended):
+                self._end_stripes(collective, ended if which is None else ended[which])
+            self.outgoing.flags[self._row[ended[late]]] |= np.uint8(_RETRANSMISSION)
+        queued = native.queued
+        if len(queued):
+            self._sendable.append(queued)
+
+    def _heard_switch(self, now: float) -> None:
+        self.heard_switch_at = now
+        self.gate.window.heard(now)
+
+    def _receive_any(self, buffer: FrameBuffer, count: int, now: float) -> None:
+        answers = self._answers_to_us(buffer, count)
+        if not len(answers):
+            return
+        self._heard_switch(now)
+        answers = self._results_under_way(answers)
+        if not len(answers):
+            return
+        parts = PARTS[answers.flags]
+        if np.count_nonzero(parts != WHOLE):
+            complete = self._join_halves(buffer, answers, parts)
+        else:
+            complete = [self._once_a_slot(answers)]
+            self._deliver(buffer, complete[0], WHOLE)
+        for some in complete:
+            if len(some):
+                late = some.slots[some.flags & _RETRANSMISSION != 0]
+                for collective, which in self._by_owner(some.slots):
+                    self._complete(
+                        collective, some if which is None else some.only(which), now, late
+                    )
+
+    def _plain_results(
+        self, buffer: FrameBuffer, count: int
+    ) -> tuple[Collective, Answers, npt.NDArray[np.uint8] | None] | None:
+        """Recognise what nearly all batches are: sums as awaited, all whole or all in halves.
+
+        All is compared at once, to find out whether anything is different. None: something is, or
+        there are several collectives. For halves the third item says which ones they are.
+        """
+        length = buffer.lengths[0]
+        if np.count_nonzero(buffer.lengths[:count] != length):
+            return None
+        header = buffer.header[:count].astype(np.uint32)
+        parts = None
+        if length == HALF_FRAME_BYTES:
+            parts = PARTS[header[:, KIND_FLAGS_RANK] >> 16 & 0xFF]
+            header[:, KIND_FLAGS_RANK] &= _NO_HALVES
+        elif length != PAYLOAD_FRAME_BYTES:
+            return None
+        slots = (header[:, SLOT_FORMAT_EXPONENT] >> 16).astype(np.int64)
+        if np.count_nonzero(slots >= self._slots):
+            return None
+        owners = self._owner[slots]
+        collective = self._collectives.get(int(owners[0]))
+        if collective is None or np.count_nonzero(owners != owners[0]):
+            return None
+        different = self._awaited[slots]
+        different ^= header
+        different &= ECHOED
+        elsewhere = buffer.raw[:count, COMPARED] & self._mask
+        elsewhere ^= self._wanted
+        if np.count_nonzero(different) or np.count_nonzero(elsewhere):
+            return None
+        rows = self._numbers[:count]
+        places = slots
+        if parts is not None:
+            if np.count_nonzero(self._parts[slots] & parts) or np.count_nonzero(parts - 1 > 1):
+                return None  # not as first or second half, or there already
+            places = slots + (parts == SECOND) * self._slots
+        self._mark[places] = rows
+        if np.count_nonzero(self._mark[places] != rows):
+            return None
+        next_blocks = header[:, NEXT_BLOCK]
+        beyond = np.count_nonzero(next_blocks >= collective.count)
+        if beyond and beyond != np.count_nonzero(next_blocks == NO_BLOCK):
+            return None
+        return collective, Answers(header.T, header[:, KIND_FLAGS_RANK], slots, rows), parts
+
+    def _join_plain_halves(
+        self,
+        collective: Collective,
+        buffer: FrameBuffer,
+        answers: Answers,
+        parts: npt.NDArray[np.uint8],
+    ) -> Answers:
+        """Deliver halves, none of which has come before; return those that complete a round."""
+        before = self._parts[answers.slots]
+        second = parts == SECOND
+        number = np.count_nonzero(second)
+        for part, which, some in ((FIRST, ~second, len(parts) - number), (SECOND, second, number)):
+            if some:
+                halves = answers if some == len(parts) else answers.only(which)
+                self._decode(collective, buffer, halves, self._block[halves.slots], part)
+                self._parts[halves.slots] |= part
+        self._some_halves = True
+        # Of two that come together, the second one does.
+        completing = self._parts[answers.slots] == WHOLE
+        completing &= second | (before == SECOND)
+        return answers if np.count_nonzero(completing) == len(parts) else answers.only(completing)
+
+    # -- What came in ----------------------------------------------------------------------------
+
+    def _answers_to_us(self, buffer: FrameBuffer, count: int) -> Answers:
+        """Leave out what is truncated, garbage or somebody else's."""
+        lengths = buffer.lengths[:count]
+        self.counts.frames_received += count
+        self.counts.bytes_received += int(lengths.sum())
+        header = buffer.header[:count].T.astype(np.uint32, order="C")
+        flags = (header[KIND_FLAGS_RANK] >> 16) & 0xFFF
+        slots = (header[SLOT_FORMAT_EXPONENT] >> 16).astype(np.int64)
+        different = buffer.raw[:count, COMPARED] & self._mask
+        good = np.logical_and.reduce(different == self._wanted, axis=1)
+        good &= LENGTHS[flags] == lengths
+        good &= slots < self._slots
+        return self._all_but(~good, Answers(header, flags, slots, self._numbers[:count]), "invalid")
+
+    def _all_but(self, bad: npt.NDArray[np.bool_], answers: Answers, count: str) -> Answers:
+        """Leave some out and count them."""
+        number = int(np.count_nonzero(bad))
+        if not number:
+            return answers
+        setattr(self.counts, count, getattr(self.counts, count) + number)
+        return answers.only(~bad)
+
+    def _results_under_way(self, answers: Answers) -> Answers:
+        """Leave out all but the results that the slots wait for, and take notice of STATUS.
+
+        From here on `flags` are without the kind.
+        """
+        stale = self._expected[answers.slots] != answers.header[ROUND]
+        is_status = answers.flags >= _STATUS
+        # The switch had the contribution before it was repeated, and we its result or no reason
+        # to wait for one yet.
+        needless = (stale | is_status) & (answers.flags & _RETRANSMISSION != 0)
+        self.counts.spurious += int(np.count_nonzero(needless))
+        answers = self._all_but(stale, answers, "stale")
+        is_status = answers.flags >= _STATUS
+        if np.count_nonzero(is_status):
+            self._take_statuses(answers.only(is_status))
+            answers = answers.only(~is_status)
+        answers.flags &= 0xFF
+        if not len(answers) or self.broken is not None:
+            return answers.only(self._numbers[:0])
+        mismatch = answers.flags & _MISMATCH != 0
+        if np.count_nonzero(mismatch):
+            self._mismatch(int(answers.slots[mismatch][0]))
+            return answers.only(self._numbers[:0])
+        slots, header = answers.slots, answers.header
+        next_block = header[NEXT_BLOCK]
+        wrong = self._tag[slots] != header[TAG]
+        wrong |= self._format[slots] != header[SLOT_FORMAT_EXPONENT] >> 8 & 0xFF
+        wrong |= self._block[slots] & NO_BLOCK != header[BLOCK]
+        wrong |= (next_block >= self._count[slots]) & (next_block != NO_BLOCK)
+        return self._all_but(wrong, answers, "invalid")
+
+    def _once_a_slot(self, answers: Answers) -> Answers:
+        """Leave out duplicates within a batch."""
+        if len(answers) == 1:
+            return answers
+        slots = answers.slots
+        numbers = self._numbers[: len(answers)]
+        self._mark[slots] = numbers
+        by_timer = answers.flags & _RETRANSMISSION != 0
+        if np.count_nonzero(by_timer):
+            # The result that came of itself rather than the one that a timer asked for.
+            self._mark[slots[~by_timer]] = numbers[~by_timer]
+        twice = self._mark[slots] != numbers
+        self.counts.spurious += int(np.count_nonzero(twice & by_timer))
+        return self._all_but(twice, answers, "duplicates")
+
+    def _join_halves(
+        self, buffer: FrameBuffer, answers: Answers, parts: npt.NDArray[np.uint8]
+    ) -> list[Answers]:
+        """Deliver halves and wholes; return those that complete a round, each slot once."""
+        complete: list[Answers] = []
+        for part in (FIRST, SECOND, WHOLE):
+            which = parts == part
+            if not np.count_nonzero(which):
+                continue
+            some = answers.only(which)
+            some = self._all_but(self._parts[some.slots] & part == part, some, "duplicates")
+            some = self._once_a_slot(some)
+            if len(some):
+                self._deliver(buffer, some, part)
+                self._parts[some.slots] |= part
+                self._some_halves = True
+                complete.append(some.only(self._parts[some.slots] == WHOLE))
+        return complete
+
+    def _take_statuses(self, answers: Answers) -> None:
+        self.counts.statuses += len(answers)
+        wide = answers.header.astype(np.uint64)
+        heard = wide[CONTRIBUTORS] << np.uint64(32) | wide[CONTRIBUTORS + 1]
+        self._heard[answers.slots] = heard
+        without = self._left_bits & ~heard
+        if without.any():
+            bits = int(np.bitwise_or.reduce(without))
+            collective = self._collectives[int(self._owner[answers.slots[without != 0][0]])]
+            self.fail(self._left_error(ranks_of(bits), collective))
+
+    def _mismatch(self, slot: int) -> None:
+        collective = self._collectives[int(self._owner[slot])]
+        self.fail(
+            MismatchError(
+                f"{collective.description}: the ranks do not agree on what they reduce. This is "
+                "what this rank called; another one called something else, or in another order "
+                "(operation, number of elements, dtype, precision, root, counts, shape of rows, "
+                "name and order have to be the same)"
+            )
+        )
+
+    def _by_owner(self, slots: Indices) -> list[tuple[Collective, Indices | None]]:
+        """Tell slots apart by collective; None stands for all of them."""
+        owners = self._owner[slots]
+        first = owners[0]
+        if not np.count_nonzero(owners != first):
+            return [(self._collectives[int(first)], None)]
+        return [
+            (self._collectives[int(owner)], np.flatnonzero(owners == owner))
+            for owner in np.unique(owners)
+        ]
+
+    # -- Results into the output -----------------------------------------------------------------
+
+    def _deliver(self, buffer: FrameBuffer, answers: Answers, part: int) -> None:
+        """Write sums, or one half of them, into the outputs."""
+        about_block = self._block[answers.slots] != _OPENING
+        if np.count_nonzero(about_block) != len(answers):
+            answers = answers.only(about_block)
+            if not len(answers):
+                return
+        for collective, which in self._by_owner(answers.slots):
+            some = answers if which is None else answers.only(which)
+            # Without payload the sum is zero, or not a number.
+            plain = some.flags & (_HAS_PAYLOAD | _NONFINITE) == _HAS_PAYLOAD
+            if np.count_nonzero(plain) != len(some):
+                odd = some.only(~plain)
+                not_a_number = odd.flags & _NONFINITE != 0
+                blocks = self._block[odd.slots]
+                collective.target.fill(blocks[~not_a_number], 0)
+                if collective.dtype.kind == "f":
+                    collective.target.fill(blocks[not_a_number], np.nan)
+                some = some.only(plain)
+            if not len(some):
+                continue
+            blocks = self._block[some.slots]
+            overflowed = some.flags & _OVERFLOW != 0
+            if np.count_nonzero(overflowed):
+                collective.overflowed = int(blocks[overflowed].min())
+            self._decode(collective, buffer, some, blocks, part)
+
+    def _decode(
+        self,
+        collective: Collective,
+        buffer: FrameBuffer,
+        answers: Answers,
+        blocks: Indices,
+        part: int,
+    ) -> None:
+        codec = self._codec(collective)
+        exponents = self._exponent[answers.slots]
+        codec.decode(collective, blocks, exponents, buffer, answers.rows, part)
+        if part != FIRST:
+            self.counts.blocks_received += len(blocks)
+
+    def _codec(self, collective: Collective) -> Lanes:
+        kind = collective.format, collective.dtype.kind == "f"
+        codec = self._codecs.get(kind)
+        if codec is None:
+            codec = codec_for(*kind, self._world_size, self._slots, self.outgoing, self._library)
+            self._codecs[kind] = codec
+        return codec
+
+    # -- On to the next round --------------------------------------------------------------------
+
+    def _complete(
+        self, collective: Collective, answers: Answers, now: float, late: Indices | None = None
+    ) -> None:
+        """Go on after rounds whose sums have been delivered.
+
+        `late` are the slots with an answer that a timer had a part in.
+        """
+        slots = answers.slots
+        in_time = told = again = None
+        if late is not None and len(late):
+            # What follows a repeated result is late by this rank's timer, for the other ranks too.
+            again = late[self.timers.tries[late] != 0]
+            in_time = ~np.isin(slots, late)
+        if self.timers.backed_off:
+            told = self._heard[slots] != 0
+            self._heard[slots] = 0
+        self.gate.window.completed(*self.timers.completed(slots, now, in_time, told))
+        if self._some_halves:
+            self._parts[slots] = 0
+        self._advance(collective, answers)
+        if again is not None:
+            self.outgoing.flags[self._row[again]] |= np.uint8(_RETRANSMISSION)
+
+    def _advance(self, collective: Collective, answers: Answers) -> None:
+        """Start the next rounds of slots that have a result."""
+        next_blocks = answers.header[NEXT_BLOCK]
+        over = next_blocks == NO_BLOCK
+        if np.count_nonzero(over):
+            self._end_stripes(collective, answers.slots[over])
+            answers = answers.only(~over)
+            if not len(answers):
+                return
+            next_blocks = answers.header[NEXT_BLOCK]
+        slots = answers.slots
+        blocks = next_blocks.astype(np.int64)
+        exponents = answers.header[SLOT_FORMAT_EXPONENT].astype(np.uint8)  # the lowest byte
+        announced = self._announced[slots]
+        mine = blocks == announced
+        following = collective.next_nonzero[blocks + collective.stripes]
+        if np.count_nonzero(mine) != len(mine):
+            following = np.where(mine, following, announced)
+        self._announced[slots] = following
+        self._block[slots] = blocks
+        self._exponent[slots] = exponents
+        nonfinite = exponents == NONFINITE_EXPONENT
+        flags = mine.astype(np.uint32)  # PAYLOAD is 1
+        if np.count_nonzero(nonfinite):
+            flags = np.where(nonfinite, np.uint32(_NONFINITE), flags)
+        self.counts.blocks_announced += len(slots)
+        self._contribute(collective, slots, blocks, following, flags)
+
+    def _open(self, collective: Collective, slots: Indices) -> None:
+        """Start a collective's stripes in slots that are free."""
+        self._owner[slots] = collective.sequence
+        self._count[slots] = collective.count
+        self._tag[slots] = collective.tag
+        self._format[slots] = collective.format
+        self._block[slots] = _OPENING
+        self.timers.opening(slots)
+        stripes = (slots - collective.offset) % self._slots
+        self.gate.enter(slots, collective.sequence, stripes)
+        announced = collective.next_nonzero[stripes]
+        self._announced[slots] = announced
+        if self._native is not None:
+            self._native.streams[slots] = self._stream(collective)
+        none = np.full(len(slots), NO_BLOCK)
+        self._contribute(collective, slots, none, announced, np.zeros(len(slots), np.uint32))
+        self._awaited[slots] = 0  # the answer has no sums, so is not plain
+
+    def _end_stripes(self, collective: Collective, slots: Indices) -> None:
+        self._expected[slots] = _IDLE
+        self.gate.leave(slots)
+        self._awaited[slots] = 0
+        self.timers.stop(slots)
+        openings: dict[int, list[int]] = {}
+        for slot in slots.tolist():
+            if self._queues[slot]:
+                openings.setdefault(self._queues[slot].popleft().sequence, []).append(slot)
+        for sequence, free in openings.items():
+            self._open(self._collectives[sequence], np.array(free))
+        collective.remaining -= len(slots)
+        if not collective.remaining:
+            del self._collectives[collective.sequence]
+            if not self._collectives:
+                self._earliest_deadline = np.inf
+                self.gate.window.idle()
+            if collective.overflowed is None:
+                self.counts.collectives += not collective.for_others
+                collective.finish()
+            else:
+                collective.finish(overflow_error(collective, collective.overflowed))
+
+    def _contribute(
+        self,
+        collective: Collective,
+        slots: Indices,
+        blocks: Indices,
+        announced: Indices,
+        flags: npt.NDArray[np.uint32],
+    ) -> None:
+        """Make the frames of the slots' next rounds, about `blocks`."""
+        rounds = self._next_round[slots]
+        self._next_round[slots] = rounds + np.uint32(1)
+        self._expected[slots] = rounds
+        header = np.zeros((AGG_BYTES // 4, len(slots)), np.uint32)
+        header[KIND_FLAGS_RANK] = flags << 16 | self._first_word
+        header[JOB] = self._job
+        header[SLOT_FORMAT_EXPONENT] = (
+            self._slot_words[slots] | collective.format << 8 | collective.exponents[announced]
+        )
+        header[ROUND] = rounds
+        header[BLOCK] = blocks
+        header[NEXT_BLOCK] = np.where(announced == collective.none, NO_BLOCK, announced)
+        header[TAG] = collective.tag
+        filled = flags == _HAS_PAYLOAD
+        rows = slots * _SHAPES + filled
+        self.outgoing.header[rows] = header.T
+        header[KIND_FLAGS_RANK] = self._plain
+        self._awaited[slots] = header.T
+        self._row[slots] = rows
+        self.timers.stop(slots)  # until it is sent
+        number = int(np.count_nonzero(filled))
+        if number == len(rows):
+            self._codec(collective).encode(collective, blocks, self._exponent[slots], rows)
+        elif number:
+            exponents = self._exponent[slots[filled]]
+            self._codec(collective).encode(collective, blocks[filled], exponents, rows[filled])
+        self.counts.blocks_sent += number
+        self.counts.empty_sent += len(rows) - number
+        self.counts.frames_sent += len(rows)
+        self.counts.bytes_sent += (
+            number * PAYLOAD_FRAME_BYTES + (len(rows) - number) * EMPTY_FRAME_BYTES
+        )
+        self._sendable.append(rows)
+
+    # -- When nothing comes ------------------------------------------------------------------------
+
+    def _repeat(self, slots: Indices) -> None:
+        """Send the slots' last frames again.
+
+        Those without payload are padded from now on, so that a result fits into them; see
+        docs/protocol.md, "Halves and padding". The round that opens a stripe has no lanes to fit.
+        """
+        rows = self._row[slots]
+        bare = (rows % _SHAPES == _EMPTY) & (self._block[slots] != _OPENING)
+        if bare.any():
+            padded = slots[bare] * _SHAPES + _PADDED
+            self.outgoing.header[padded] = self.outgoing.header[rows[bare]]
+            self.outgoing.flags[padded] |= np.uint8(Flag.PADDED)
+            rows[bare] = padded
+            self._row[slots] = rows
+        self.outgoing.flags[rows] |= np.uint8(_RETRANSMISSION)
+        self.timers.repeated(slots)
+        self.counts.retransmissions += len(slots)
+        self.counts.frames_sent += len(slots)
+        self.counts.bytes_sent += int(self.outgoing.lengths[rows].sum())
+        self._sendable.append(rows)
+
+    def _left_error(self, ranks: tuple[int, ...], collective: Collective) -> WorkerLostError:
+        return WorkerLostError(
+            f"{collective.description} cannot be completed: {describe_ranks(ranks)} left the job "
+            "without taking part in it",
+            ranks=ranks,
+        )
+
+    def _timeout_error(self, collective: Collective, now: float) -> P4ReduceError:
+        seconds = now - collective.started
+        what = f"{collective.description} is not complete after {seconds:.3g} s"
+        waiting = np.flatnonzero((self._owner == collective.sequence) & (self._expected != _IDLE))
+        if not len(waiting):
+            waiting = np.flatnonzero(self._expected != _IDLE)
+            what += ", still behind earlier ones"
+        tries = int(self.timers.tries[waiting].max())
+        if self.heard_switch_at < collective.started and tries >= _TRIES_TO_TELL:
+            return SwitchUnreachableError(
+                f"{what}: the switch has answered nothing, though asked {tries} times again "
+                f"(slot {int(waiting[0])})"
+            )
+        told = waiting[self._heard[waiting] != 0]
+        if not len(told):
+            return P4ReduceTimeoutError(
+                f"{what}: slot {int(waiting[0])} has no result, and the switch has not said yet "
+                "who is missing",
+                slot=int(waiting[0]),
+                seconds=seconds,
+            )
+        slot = int(told[0])
+        everybody = (1 << self._world_size) - 1
+        missing = ranks_of(everybody & ~int(self._heard[slot]))
+        return P4ReduceTimeoutError(
+            f"{what}: slot {slot} waits for {describe_ranks(missing)}, which the switch has not "
+            "heard",
+            missing=missing,
+            slot=slot,
+            seconds=seconds,
+        )

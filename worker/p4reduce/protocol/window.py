@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many slots may have a contribution under way at once: docs/protocol.md, "Window"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.protocol.timers import Indices, SlotTimers
+
+INITIAL = 32
+"""Slots that may at first."""
+
+FLOOR = 4
+"""Slots that always may."""
+
+TARGET = 0.05
+"""Seconds that a standing queue may take without anything being lost in it."""
+
+_LEAST_RESULTS = 32  # in a period, for its figures to mean something
+_TROUBLED = 1 / 4  # share of the rounds
+_QUEUEING = 4  # times as long as without a queue
+_CAREFULLY = 8  # by an eighth a period
+
+_LAST = np.iinfo(np.int64).max
+_ALL = slice(None)
+
+
+class Window:
+    """A number of slots, between `FLOOR` and all that the job has.
+
+    A period is as many results as the window holds, about a round trip. If there is a standing
+    queue that takes longer than `TARGET`, the window becomes what takes that long (by Little's law,
+    rate times `TARGET`), if frames are lost in one it is halved, and the next period, whose frames
+    were sent before, is passed over. A queue of half that or more is left as it is. Else the window
+    grows: twofold until that has been too much once, then by an eighth.
+
+    A queue is taken to be standing if the typical round trip is more than 4 times as long as both
+    the shortest one and the longest time for which nothing came. The latter tells it from ranks
+    that pause: those have results come in bursts, and need as large a window as there is. Losses
+    are only taken for a full queue's if a quarter of this rank's frames were repeated.
+
+    Args:
+        slots: of the job.
+        timers: with the round trips.
+    """
+
+    def __init__(self, slots: int, timers: SlotTimers) -> None:
+        self.size = min(slots, INITIAL)
+        self._slots = slots
+        self._floor = min(slots, FLOOR)
+        self._timers = timers
+        self._growth = 1
+        self._settling = False
+        self._results = 0
+        self._troubled = 0
+        self._latest = math.inf
+        self._silence = 0.0
+
+    @property
+    def limits(self) -> bool:
+        """Whether fewer slots than there are may be used."""
+        return self.size < self._slots
+
+    @property
+    def figures(self) -> tuple[Sequence[int], Sequence[float]]:
+        """All that it keeps, for machine code: see `native.slots`."""
+        numbers = self.size, self._growth, int(self._settling), self._results, self._troubled
+        return numbers, (self._latest, self._silence)
+
+    @figures.setter
+    def figures(self, figures: tuple[Sequence[int], Sequence[float]]) -> None:
+        numbers, (self._latest, self._silence) = figures
+        self.size, self._growth, settling, self._results, self._troubled = numbers
+        self._settling = bool(settling)
+
+    def heard(self, now: float) -> None:
+        """Take notice that the switch has sent something."""
+        self._silence = max(self._silence, now - self._latest)
+        self._latest = now
+
+    def completed(self, results: int, troubled: int) -> None:
+        """Take notice of rounds that are over, and how many of them were troubled."""
+        self._results += results
+        self._troubled += troubled
+        if self._results >= self.size and self._results >= _LEAST_RESULTS:
+            self._end_period()
+
+    def idle(self) -> None:
+        """Nothing is under way: that nothing comes from now on means nothing."""
+        self._latest = math.inf
+
+    def _end_period(self) -> None:
+        typical = self._timers.round_trips.typical(self._results)
+        self._timers.timeout.typical(typical)
+        troubled = self._troubled > _TROUBLED * self._results
+        # Whether it is a queue takes longer to tell, and mostly makes no difference.
+        queue = typical if (troubled or typical > TARGET / 2) and self._queues(typical) else 0.0
+        if self._settling:
+            self._settling = False
+        elif queue and troubled:
+            self._shrink(0.5)
+        elif queue > TARGET:
+            self._shrink(max(TARGET / queue, 0.5))
+        elif queue <= TARGET / 2:
+            self.size = min(self._slots, self.size + max(1, self.size // self._growth))
+        self._results = self._troubled = 0
+        self._silence /= 2  # pauses do not come in every period
+
+    def _queues(self, typical: float) -> bool:
+        """Whether a round trip as long as that is queueing for the most part."""
+        shortest = self._timers.round_trips.shortest()
+        return typical > _QUEUEING * max(shortest, self._silence)
+
+    def _shrink(self, factor: float) -> None:
+        self.size = max(self._floor, int(self.size * factor))
+        self._growth = _CAREFULLY
+        self._settling = True
+
+
+class Gate:
+    """Keeps back all but the first slots in the order of collectives and stripes.
+
+    That order is the same on all ranks. So the first of all slots with something to do is kept back
+    by no rank, however much their windows differ: it goes on, and is done some time. If each rank
+    kept back what it liked, two could wait for each other for ever.
+
+    Attributes:
+        window: how many may.
+        holds_back: whether there is a frame that waits.
+
+    Args:
+        slots: of the job.
+        timers: with the round trips.
+    """
+
+    def __init__(self, slots: int, timers: SlotTimers) -> None:
+        self.window = Window(slots, timers)
+        self.holds_back = False
+        self._slots = slots
+        self._order = np.full(slots, _LAST)
+        self._waiting = np.zeros(slots, np.bool_)
+
+    @property
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What machine code works on as well, by the names that it has there."""
+        return {"order": self._order, "waiting": self._waiting}
+
+    @property
+    def open(self) -> bool:
+        """Whether everything may pass."""
+        return not self.holds_back and not self.window.limits
+
+    def enter(self, slots: Indices, sequence: int, stripes: npt.NDArray[np.int64]) -> None:
+        """Slots begin with stripes of a collective."""
+        self._order[slots] = sequence * self._slots + stripes
+
+    def leave(self, slots: Indices | slice = _ALL) -> None:
+        """Slots have nothing to send any more."""
+        self._order[slots] = _LAST
+        self._waiting[slots] = False
+        self.holds_back = bool(self._waiting.any())
+
+    def let_out(self, slots: Indices) -> Indices:
+        """Return which may send of these and those kept back before, the first ones first."""
+        self._waiting[slots] = True
+        self._waiting &= self._order != _LAST
+        may = self._waiting
+        if self.window.limits:
+            last = np.partition(self._order, self.window.size - 1)[self.window.size - 1]
+            may = self._waiting & (self._order <= last)
+        out = np.flatnonzero(may)
+        self._waiting &= ~may
+        self.holds_back = bool(self._waiting.any())
+        return out[np.argsort(self._order[out])]

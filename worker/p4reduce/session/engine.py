@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thread that makes progress: it moves frames between a transport and a `SlotMachine`."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+
+import numpy as np
+
+from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
+from p4reduce.native.turn import NativeTurn, Why
+from p4reduce.protocol.slots import SlotMachine
+from p4reduce.statistics import Statistics
+from p4reduce.tensors.blocks import Indices
+from p4reduce.tensors.stream import Collective
+from p4reduce.transport.base import Transport
+
+_LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
+_OVERSLEPT = 1.0  # seconds longer than asked for: the process was stopped, or starved
+_TRIES_TO_TELL = 3  # sendings without an answer, after which it is overdue
+_REPRIEVE = 2.0  # seconds for the lease's thread to hear what has happened meanwhile
+
+
+class Engine:
+    """Runs a job's collectives in a thread of its own.
+
+    Args:
+        machine: what to run; from now on for the thread alone.
+        transport: how to reach the switch; closed at the end.
+        name: of the thread.
+        lost: called by the thread, as the last thing that it does, when the transport broke. The
+            collectives are then left as they are. None: they end with the transport's error.
+    """
+
+    def __init__(
+        self,
+        machine: SlotMachine,
+        transport: Transport,
+        name: str,
+        lost: Callable[[SwitchUnreachableError], None] | None = None,
+    ) -> None:
+        self._machine = machine
+        self._transport = transport
+        self._backlog: Indices = np.arange(0)
+        self._requests: deque[Callable[[], None]] = deque()
+        self._lost = lost
+        self._stopping = False
+        self._kept = False  # whether the collectives are left as they are at the end
+        self._stopped = False
+        self._finally_dropped = 0
+        self._asked_at = math.inf  # when something was first sent since the switch last answered
+        self._asked = 0  # how often since then
+        self._native = machine.native_turn(transport)
+        self._lock = threading.Lock()  # between submitting and the thread's end
+        self.cpu_seconds = 0.0
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def udp_port(self) -> int:
+        """The transport's own; 0 where it has no addresses."""
+        endpoint = self._transport.endpoint
+        return 0 if endpoint is None else endpoint.udp_port
+
+    @property
+    def broken(self) -> P4ReduceError | None:
+        """Why nothing can be reduced any more, or None."""
+        return self._machine.broken
+
+    def submit(self, collective: Collective) -> None:
+        """Start a collective. Raises what broke the engine before."""
+        self._request(lambda: self._machine.submit(collective))
+
+    def ranks_left(self, ranks: tuple[int, ...]) -> None:
+        """Tell that ranks left the job."""
+        with contextlib.suppress(P4ReduceError):
+            self._request(lambda: self._machine.ranks_left(ranks, time.monotonic()))
+
+    def fail(self, error: P4ReduceError) -> None:
+        """End all collectives with an error."""
+        with contextlib.suppress(P4ReduceError):
+            self._request(lambda: self._machine.fail(error))
+
+    def count(self, collective: Collective) -> None:
+        """Count one that was reduced without this engine, which has been halted."""
+        self._machine.counts.collectives += not collective.for_others
+
+    def silence(self) -> tuple[float, float]:
+        """Return for how long the switch has owed an answer, and how long ago it last gave one.
+
+        Both in seconds, and 0 if it owes none, or never gave one. A repeated contribution is
+        always answered, whoever else is missing, and repeated several times a second.
+        """
+        now = time.monotonic()
+        asked, heard = self._asked_at, self._machine.heard_switch_at
+        return (
+            max(now - asked, 0.0) if self._asked >= _TRIES_TO_TELL else 0.0,
+            max(now - heard, 1e-6) if math.isfinite(heard) else 0.0,
+        )
+
+    def statistics(self) -> Statistics:
+        """Return the figures so far."""
+        machine = self._machine
+        p50, p90, p99 = machine.timers.round_trips.percentiles(50, 90, 99)
+        return Statistics(
+            **asdict(machine.counts),
+            dropped=self._dropped(),
+            round_trip_p50=p50,
+            round_trip_p90=p90,
+            round_trip_p99=p99,
+            retransmission_timeout=machine.timers.timeout.seconds,
+            window=machine.gate.window.size,
+        )
+
+    def _dropped(self) -> int:
+        with self._lock:
+            return self._finally_dropped if self._stopped else self._transport.dropped
+
+    def stop(self, timeout: float) -> None:
+        """End the thread; what is under way ends with `ClosedError`."""
+        with self._lock:
+            self._stopping = True
+            if not self._stopped:
+                self._transport.wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+
+    def halt(self, timeout: float) -> SlotMachine:
+        """End the thread and leave what is under way as it is, for another engine to run.
+
+        Returns:
+            The machine, which nobody runs any more.
+
+        Raises:
+            P4ReduceError: the thread did not end in time.
+        """
+        with self._lock:
+            self._kept = True
+        self.stop(timeout)
+        if self._thread.is_alive():
+            raise P4ReduceError(f"the progress thread did not end within {timeout:g} s")
+        return self._machine
+
+    def _request(self, work: Callable[[], None]) -> None:
+        with self._lock:
+            if self._machine.broken is not None:
+                raise copy.copy(self._machine.broken)
+            if self._stopped and self._kept:
+                return  # whoever keeps the collectives runs this one as well
+            if self._stopping or self._stopped:
+                raise ClosedError("the communicator is closed")
+            self._requests.append(work)
+            self._transport.wake()
+
+    # -- In the thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        error: P4ReduceError = ClosedError("the communicator was closed")
+        lost: SwitchUnreachableError | None = None
+        try:
+            while not self._stopping:
+                self._turn()
+        except SwitchUnreachableError as problem:
+            error = problem
+            if self._lost is not None:
+                lost = problem
+        except P4ReduceError as problem:
+            error = problem
+        except BaseException as problem:
+            error = P4ReduceError(f"the progress thread failed: {problem!r}")
+            error.__cause__ = problem
+            raise
+        finally:
+            with self._lock:
+                self._stopped = True
+                self._kept |= lost is not None
+                if not self._kept:
+                    self._machine.fail(error)
+                    while self._requests:
+                        self._requests.popleft()()  # finds the machine broken
+                with contextlib.suppress(OSError):
+                    self._finally_dropped = self._transport.dropped
+                self._transport.close()
+            if self._lost is not None and lost is not None:
+                self._lost(lost)
+
+    def _turn(self) -> None:
+        machine, transport = self._machine, self._transport
+        while self._requests:
+            self._requests.popleft()()
+        if self._native is not None:
+            self._turn_natively(self._native)
+            return
+        self._send()
+        now = time.monotonic()
+        until = min(machine.next_due - now, _LONGEST_WAIT)
+        transport.wait(until, writable=bool(len(self._backlog)))
+        if (late := time.monotonic()) - now > max(until, 0.0) + _OVERSLEPT:
+            # A stopped process has not waited: before it says that the others are missing, it
+            # has to hear whether it is missed itself.
+            machine.postpone(late + _REPRIEVE)
+        # What has come counts before timers do: after a pause of this thread, answers lie in
+        # the queue.
+        while count := transport.receive():
+            machine.receive(transport.received, count, time.monotonic())
+            self._send()
+            if count < len(transport.received):
+                break
+        machine.expire(time.monotonic())
+        if machine.idle or machine.heard_switch_at >= self._asked_at:
+            self._asked_at, self._asked = math.inf, 0
+        self.cpu_seconds = time.thread_time()
+
+    def _turn_natively(self, native: NativeTurn) -> None:
+        """Let C go on for as long as it can."""
+        machine = self._machine
+        native.asked = self._asked_at, self._asked
+        why = machine.run(native)
+        self._asked_at, self._asked = native.asked
+        if why & Why.BROKEN:
+            self._transport.receive()  # says how
+        now = time.monotonic()
+        if why & Why.OVERSLEPT:
+            machine.postpone(now + _REPRIEVE)
+        else:
+            machine.expire(now)
+        if machine.idle or machine.heard_switch_at >= self._asked_at:
+            self._asked_at, self._asked = math.inf, 0
+        self.cpu_seconds = time.thread_time()
+
+    def _send(self) -> None:
+        """Send what can be sent; what the transport does not take waits for room."""
+        rows = self._machine.take_sendable()
+        if len(self._backlog):
+            rows = np.concatenate((self._backlog, rows))
+        if len(rows):
+            done = self._transport.send(self._machine.outgoing, rows)
+            self._backlog = rows[done:]
+            now = time.monotonic()
+            self._machine.sent(rows[:done], now)
+            self._asked_at = min(self._asked_at, now)
+            self._asked += 1

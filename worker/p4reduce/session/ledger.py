@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may have to be reduced once more: the inputs of collectives that some rank may still need.
+
+A switch that is lost takes the sums in it along. The ranks then repeat, on the switch that comes
+back, every collective of which one of them lacks the result; those that have it take part for the
+others' sake. So each input is copied when its collective starts (the caller may write to the
+array once the call is over, and in place the result overwrites it), and the copy kept until all
+ranks have the result.
+
+**When all ranks have it.** A stripe of collective C ended in slot s with round r. A rank sends
+for round r+1 in s only when it has the result of r (docs/protocol.md, "Why two versions are
+enough"). So once a later collective, which used s as well, is over on this rank, every rank has
+that stripe of C; and once that is so for all slots of C, every rank has C.
+
+**How much that is.** A collective of as many blocks as there are slots, or more, uses all slots,
+so it releases all before it when it is over: besides those under way at most one of this size is
+kept. Smaller ones take one block a slot, in turn through the slots, so those kept have two blocks
+a slot at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from p4reduce.errors import P4ReduceError
+from p4reduce.tensors.blocks import Array, BlockRows, Indices, Memory, Piece
+from p4reduce.tensors.stream import Collective
+
+_PRUNE_BEYOND = 8  # entries; looking for those to release is not worth it for fewer
+
+
+class Snapshot:
+    """A copy of the blocks of an input that are not all zeros; no others are ever sent.
+
+    Args:
+        collective: whose input.
+    """
+
+    private = True
+
+    def __init__(self, collective: Collective) -> None:
+        source, count = collective.source, collective.count
+        self.dtype = source.dtype
+        self._count = count
+        nonzero = collective.next_nonzero[:count] == np.arange(count)
+        blocks = np.flatnonzero(nonzero)
+        self._rows: Array = np.empty((len(blocks), collective.format.lanes), self.dtype)
+        if len(blocks):
+            source.gather(blocks, self._rows)
+        # Where each block is among the rows.
+        self._places: Indices | None = None if len(blocks) == count else np.cumsum(nonzero) - 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory the copy takes."""
+        return self._rows.nbytes + (0 if self._places is None else self._places.nbytes)
+
+    def memory(self) -> Memory:
+        """See `blocks.Memory`."""
+        rows = self._rows
+        return Memory([Piece(len(rows), len(rows), 0, rows.ctypes.data)], self._places)
+
+    def gather(self, blocks: Indices, rows: Array) -> None:
+        """Copy blocks, of which none is all zeros, into rows of the same dtype."""
+        places = blocks if self._places is None else self._places[blocks]
+        self._rows.take(places, axis=0, out=rows, mode="clip")
+
+
+@dataclass(slots=True)
+class _Entry:
+    original: Collective  # what the caller waits for
+    running: Collective  # the same, or its latest repetition for others
+    snapshot: BlockRows
+
+
+class Ledger:
+    """The collectives of a communicator that are under way or may be needed again.
+
+    Not thread-safe: its owner's lock is held around all calls.
+
+    Args:
+        slots: of the job.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._entries: list[_Entry] = []  # in order
+        self._next = 0
+        self._prune_at = _PRUNE_BEYOND
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory all copies take together."""
+        snapshots = (entry.snapshot for entry in self._entries)
+        return sum(one.nbytes for one in snapshots if isinstance(one, Snapshot))
+
+    def add(self, collective: Collective) -> None:
+        """Keep a copy of a collective's input; before it runs, and in order.
+
+        A large one may release as much as it takes, so what can be released is looked for then.
+        """
+        large = collective.stripes == self._slots
+        if large or len(self._entries) >= self._prune_at:
+            self._release()
+            self._prune_at = max(2 * len(self._entries), _PRUNE_BEYOND)
+        kept = collective.source if collective.source.private else Snapshot(collective)
+        self._entries.append(_Entry(collective, collective, kept))
+        self._next = collective.sequence + 1
+
+    def _release(self) -> None:
+        """Let go of what every rank has; see the module's text.
+
+        Only of the first ones: all ranks have to run again the same, from one on to the last.
+        """
+        first = len(self._entries)
+        later = 0  # a bit for each slot that a later collective, over by now, has used
+        for index in reversed(range(len(self._entries))):
+            running = self._entries[index].running
+            used = self._slots_of(running)
+            if not running.done() or used & ~later:
+                first = index
+            if running.done():
+                later |= used
+        del self._entries[:first]
+
+    def _slots_of(self, collective: Collective) -> int:
+        everything = (1 << self._slots) - 1
+        turned = ((1 << collective.stripes) - 1) << collective.offset
+        return (turned | turned >> self._slots) & everything
+
+    @property
+    def under_way(self) -> list[Collective]:
+        """What callers wait for, in order."""
+        return [entry.original for entry in self._entries if not entry.original.done()]
+
+    @property
+    def completed(self) -> int:
+        """The number of the first collective of which this rank lacks the result.
+
+        It has the results of all before, and perhaps of later ones.
+        """
+        return min((one.sequence for one in self.under_way), default=self._next)
+
+    def running(self, number: int) -> Collective | None:
+        """Return what stands for a collective in the present life; None: it was not called yet.
+
+        Those that are not kept any more are not asked for.
+        """
+        if not self._entries:
+            return None
+        index = number - self._entries[0].original.sequence
+        return self._entries[index].running if 0 <= index < len(self._entries) else None
+
+    def since(self, number: int) -> list[Collective]:
+        """Return what stands for a collective and those after it in the present life."""
+        return [one.running for one in self._entries if one.original.sequence >= number]
+
+    def forget(self, before: int) -> None:
+        """Let go of the collectives before that one: all ranks have their results."""
+        self._entries = [one for one in self._entries if one.original.sequence >= before]
+
+    def replay(self, first: int) -> list[Collective]:
+        """Return what is to be run again on a fresh switch, in order, and forget what is not.
+
+        Args:
+            first: number of the first one that a rank lacks.
+
+        Raises:
+            P4ReduceError: an input was let go of. Another rank's count is wrong then.
+        """
+        self.forget(first)
+        kept = self._entries[0].original.sequence if self._entries else self._next
+        if kept != first:
+            raise P4ReduceError(
+                f"collective {first} is to be repeated, but this rank keeps the inputs from "
+                f"collective {kept} on only, as all ranks had the results of those before"
+            )
+        for entry in self._entries:
+            if entry.original.done():
+                entry.running = entry.original.repetition(entry.snapshot)
+            else:
+                entry.running = entry.original
+                entry.original.restart(entry.snapshot)
+        return [entry.running for entry in self._entries]
+
+    def fail(self, error: P4ReduceError) -> None:
+        """End all, and let go of everything."""
+        for entry in self._entries:
+            entry.original.finish(error)
+        self._entries.clear()

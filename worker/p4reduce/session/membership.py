@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank's calls to the controller: joining a job, staying in it, forming it anew, leaving."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+import numpy as np
+
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import TOKEN_ENVIRONMENT, ControlClient, ControlError
+from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
+from p4reduce.environment import Placement
+from p4reduce.errors import (
+    AdmissionError,
+    ControllerUnreachableError,
+    JobEndedError,
+    P4ReduceError,
+    P4ReduceTimeoutError,
+)
+from p4reduce.transport.base import Transport
+from p4reduce.wire.format import AGGREGATION_PORT, Aggregation, Endpoint, Kind, template
+from p4reduce.wire.frames import FrameBuffer
+
+_Request = TypeVar("_Request")
+_Reply = TypeVar("_Reply")
+
+_ANY_PORT = 49152  # own UDP port where the transport has no addresses; ranks differ by IP address
+_HELLO_INTERVALS = (0.02, 0.5)  # seconds, first and longest: doubled each time
+_POLL = 0.05  # seconds between two looks at whether a call is still wanted
+_RETRY_JOIN = 0.1  # seconds
+_CALL_MARGIN = 2.0  # seconds that the controller has beyond what it was told
+_LEAVE_TIMEOUT = 2.0
+
+_ADMISSION_CODES = frozenset(
+    {
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.PERMISSION_DENIED,
+    }
+)
+
+
+def translated(error: ControlError, what: str) -> P4ReduceError:
+    """Return a refusal by the controller as one of this library's errors."""
+    text = f"{what}: {error}"
+    if isinstance(error, NoAnswerError):
+        return ControllerUnreachableError(
+            f"{text}. Start one with p4reduce-controller serve, or say where it is by controller= "
+            "or P4REDUCE_CONTROLLER"
+        )
+    if error.code in _ADMISSION_CODES:
+        return AdmissionError(text)
+    if error.code == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return P4ReduceTimeoutError(text)
+    if error.code in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.ABORTED):
+        return JobEndedError(text)
+    return ControllerUnreachableError(text)
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A rank's place in one life of a job, and what it proves itself by.
+
+    Attributes:
+        here: addresses for a transport that has none of its own.
+        switch: the switch's.
+    """
+
+    incarnation: int
+    rank: int
+    world_size: int
+    nonce: int
+    here: Endpoint
+    switch: Endpoint
+
+
+@dataclass(frozen=True)
+class Attached:
+    """A rank that all the others know of, and the switch.
+
+    Attributes:
+        transport: to the switch.
+        ready: what the controller said of the job.
+    """
+
+    seat: Seat
+    transport: Transport
+    ready: pb.Ready
+
+
+class Membership:
+    """Makes the calls, each within a deadline. Thread-safe.
+
+    Args:
+        client: closed by `close`.
+        place: who this is, at first; a job formed anew may give another rank.
+        job: its name.
+        ring_address: where other ranks reach this one by TCP, or "".
+    """
+
+    def __init__(
+        self, client: ControlClient, place: Placement, job: str, ring_address: str = ""
+    ) -> None:
+        self.job = job
+        self.client = client
+        self.place = place
+        self.ring_address = ring_address
+
+    @property
+    def who(self) -> str:
+        """For messages."""
+        return f"rank {self.place.rank} of job {self.job!r}"
+
+    def join(self, slots: int, deadline: float) -> Seat:
+        """Register. Raises what `p4reduce.init` does.
+
+        Args:
+            slots: to ask for if this makes the job; 0: the controller's default.
+            deadline: on the monotonic clock.
+        """
+        request = pb.JoinRequest(
+            job=self.job,
+            rank=self.place.rank,
+            world_size=self.place.world_size,
+            slots=slots,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            ring_address=self.ring_address,
+            token=os.environ.get(TOKEN_ENVIRONMENT, ""),
+        )
+        while True:
+            left = max(deadline - time.monotonic(), 0.1)
+            try:
+                reply = self.client.call(self.client.stub.Join, request, timeout=left)
+            except ControlError as error:
+                # An earlier life of the job is about to end when its last ranks have left; or the
+                # controller is there and looks for its switch.
+                passing = not isinstance(error, NoAnswerError) and error.code in (
+                    grpc.StatusCode.FAILED_PRECONDITION,
+                    grpc.StatusCode.UNAVAILABLE,
+                )
+                if not passing or time.monotonic() + _RETRY_JOIN >= deadline:
+                    raise translated(error, f"{self.who} cannot join") from None
+            else:
+                return _seat(reply, self.place.rank, self.place.world_size)
+            time.sleep(_RETRY_JOIN)
+
+    def attach(
+        self,
+        seat: Seat,
+        transport: Transport,
+        timeout: float,
+        check: Callable[[], None] = lambda: None,
+    ) -> pb.Ready:
+        """Send HELLO until the controller says that all are there.
+
+        Args:
+            seat: as which rank.
+            transport: where the frames are to come from.
+            timeout: seconds.
+            check: called again and again meanwhile; what it raises ends the call.
+
+        Raises:
+            ControlError: as the controller's.
+            SwitchUnreachableError: the transport broke.
+        """
+        hello = FrameBuffer(1)
+        header = Aggregation(
+            kind=Kind.HELLO, job=seat.incarnation, rank=seat.rank, contributors=seat.nonce
+        )
+        hello.put(0, template(here(seat, transport), seat.switch, header))
+        interval, longest = _HELLO_INTERVALS
+        next_hello = time.monotonic()
+
+        def greet() -> None:
+            nonlocal interval, next_hello
+            check()
+            now = time.monotonic()
+            if now >= next_hello:
+                transport.send(hello, np.zeros(1, np.int64))
+                next_hello = now + interval
+                interval = min(2 * interval, longest)
+            while transport.receive():
+                pass  # what others send on the network; or the news that it is gone
+
+        request = pb.AwaitReadyRequest(
+            incarnation=seat.incarnation, rank=seat.rank, nonce=seat.nonce, timeout=timeout
+        )
+        return self._call_patiently(
+            self.client.stub.AwaitReady, request, timeout, greet, _HELLO_INTERVALS[0]
+        )
+
+    def reform(
+        self,
+        seat: Seat,
+        *,
+        world_size: int,
+        completed: int,
+        intact: bool,
+        timeout: float,
+        check: Callable[[], None] = lambda: None,
+    ) -> tuple[Seat, int]:
+        """Go on after a job that failed.
+
+        Args:
+            seat: in that job.
+            world_size: of the new one; 0: as many as are alive.
+            completed: number of the first collective of which this rank lacks the result.
+            intact: only with all ranks.
+            timeout: seconds.
+            check: as for `attach`.
+
+        Returns:
+            The seat in the new job, and the number of the first collective that a rank lacks.
+
+        Raises:
+            ControlError: as the controller's.
+        """
+        request = pb.ReformRequest(
+            incarnation=seat.incarnation,
+            rank=seat.rank,
+            nonce=seat.nonce,
+            world_size=world_size,
+            completed=completed,
+            timeout=timeout,
+            ring_address=self.ring_address,
+            intact=intact,
+        )
+        reply = self._call_patiently(self.client.stub.Reform, request, timeout, check, _POLL)
+        return _seat(reply.joined, reply.rank, reply.world_size), reply.resume_from
+
+    def heartbeat(self, request: pb.HeartbeatRequest, timeout: float) -> pb.HeartbeatReply:
+        """Renew a lease, and hear how the job is. Raises ControlError."""
+        return self.client.call(self.client.stub.Heartbeat, request, timeout=timeout)
+
+    def moved(self, seat: Seat) -> Membership:
+        """Return the same for another seat; the client is then that one's."""
+        place = Placement(seat.rank, seat.world_size, self.place.local_rank)
+        return Membership(self.client, place, self.job, self.ring_address)
+
+    def leave(self, seat: Seat, statistics: pb.WorkerStatistics | None = None) -> None:
+        """Say that nothing more is needed. If nobody hears it, the lease runs out."""
+        request = pb.LeaveRequest(
+            incarnation=seat.incarnation,
+            rank=seat.rank,
+            nonce=seat.nonce,
+            statistics=statistics,
+        )
+        with contextlib.suppress(ControlError, ValueError):  # ValueError: the client is closed
+            self.client.call(self.client.stub.Leave, request, timeout=_LEAVE_TIMEOUT)
+
+    def close(self) -> None:
+        """Hang up."""
+        self.client.close()
+
+    def _call_patiently(
+        self,
+        method: grpc.UnaryUnaryMultiCallable[_Request, _Reply],
+        request: _Request,
+        timeout: float,
+        meanwhile: Callable[[], None],
+        interval: float,
+    ) -> _Reply:
+        """Make a call that may take long, and do something else every `interval` seconds."""
+
+        def wait(request: _Request, **options: Any) -> _Reply:
+            pending = method.future(request, timeout=options["timeout"])
+            try:
+                while not pending.done():
+                    meanwhile()
+                    with contextlib.suppress(grpc.FutureTimeoutError):
+                        pending.result(timeout=interval)
+                return pending.result()
+            finally:
+                pending.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it open
+
+        return self.client.call(wait, request, timeout=timeout + _CALL_MARGIN)
+
+
+def here(seat: Seat, transport: Transport) -> Endpoint:
+    """Return the addresses that a rank's frames come from."""
+    return transport.endpoint or seat.here
+
+
+def _seat(reply: pb.JoinReply, rank: int, world_size: int) -> Seat:
+    return Seat(
+        incarnation=reply.incarnation,
+        rank=rank,
+        world_size=world_size,
+        nonce=reply.nonce,
+        here=Endpoint(reply.suggested_mac, reply.suggested_ip, _ANY_PORT),
+        switch=Endpoint(reply.switch_mac, reply.switch_ip, AGGREGATION_PORT),
+    )

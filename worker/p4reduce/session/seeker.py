@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks for a switch after one was lost: asks the controller, forms the job anew, attaches."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import grpc
+
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlError
+from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
+from p4reduce.errors import (
+    JobEndedError,
+    P4ReduceError,
+    SwitchUnreachableError,
+    WorkerLostError,
+)
+from p4reduce.session.membership import Attached, Membership, Seat, translated
+from p4reduce.transport.base import Transport
+from p4reduce.wire.rank_sets import describe_ranks
+
+log = logging.getLogger(__name__)
+
+Connect = Callable[[int], Transport]
+"""Opens the way to the switch, with a UDP port of one's own, or 0 for any."""
+
+UNKNOWN_FOR = 5.0  # seconds that a controller that was started anew may not know the job
+_PAUSE = 0.05  # seconds between two attempts
+_NOTICED_WITHIN = 0.25  # seconds for the controller to notice what this rank has noticed
+_ASK_TIMEOUT = 2.0
+_REFORM_TIMEOUT = 2.0  # then the answer names those who are missing, and is asked for again
+_ATTACH_TIMEOUT = 60.0
+
+_PASSING = frozenset(
+    {
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.UNAVAILABLE,
+    }
+)
+"""Refusals that a further look at the job explains, or that pass."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A way to a switch.
+
+    Attributes:
+        transport: to be closed by whoever takes this.
+        attached: this rank's place in the next life of the job; None: it is the same life, and
+            only the transport had broken.
+        resume_from: number of the first collective that a rank lacks.
+    """
+
+    transport: Transport
+    attached: Attached | None
+    resume_from: int
+
+
+class _CancelledError(Exception):
+    pass
+
+
+class Seeker:
+    """Seeks in a thread of its own, until found, cancelled, or sure that it is in vain.
+
+    Attributes:
+        awaited: what it waits for just now, for people.
+        switch_there: whether what it waits for is something else than the switch.
+        all_lost: whether the job has lost the switch, and not this rank alone its way there.
+        unheard: whether the controller does not answer.
+        found: the result.
+        failed: why there will never be one.
+
+    Args:
+        membership: for the calls.
+        seat: in the job that lost its switch.
+        udp_port: of the transport before; 0 if it had none.
+        connect: to open a transport.
+        completed: number of the first collective of which this rank lacks the result.
+        moved: called with each new seat.
+        over: called when `found` or `failed` is set.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        seat: Seat,
+        udp_port: int,
+        connect: Connect,
+        completed: int,
+        moved: Callable[[Seat], None],
+        over: Callable[[], None],
+    ) -> None:
+        self.awaited = "the controller to say how the job is"
+        self.switch_there = False
+        self.all_lost = False
+        self.unheard = False
+        self.found: Found | None = None
+        self.failed: P4ReduceError | None = None
+        self._membership = membership
+        self._lost = self._before = self._seat = seat
+        self._udp_port = udp_port
+        self._connect = connect
+        self._completed = completed
+        self._resume_from = completed
+        self._moved = moved
+        self._over = over
+        self._cancelled = threading.Event()
+        self._started = time.monotonic()
+        self._unknown_since: float | None = None
+        self._thread = threading.Thread(
+            target=self._run, name=f"p4reduce-seek-{seat.rank}", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def cancel(self, timeout: float) -> None:
+        """Stop seeking; a result that was not taken is closed."""
+        self._cancelled.set()
+        self._thread.join(timeout)
+        if (found := self.take()) is not None:
+            found.transport.close()
+
+    @property
+    def incarnation(self) -> int:
+        """By which the switch can be used; 0: none yet, or the one that it was lost by."""
+        found = self.found
+        attached = None if found is None else found.attached
+        return 0 if attached is None else attached.seat.incarnation
+
+    def take(self) -> Found | None:
+        """Return the result, which is then the caller's."""
+        found, self.found = self.found, None
+        return found
+
+    # -- In the thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self.found is None:
+                self._step()
+                if self.found is None and self._cancelled.wait(_PAUSE):
+                    return
+        except _CancelledError:
+            return
+        except P4ReduceError as error:
+            self.failed = error
+        except Exception as error:
+            self.failed = P4ReduceError(f"looking for the switch failed: {error!r}")
+            log.exception("%s: looking for the switch failed", self._membership.who)
+        self._over()
+
+    def _check(self) -> None:
+        if self._cancelled.is_set():
+            raise _CancelledError
+
+    def _step(self) -> None:
+        """Do what the state of the job asks for."""
+        try:
+            reply = self._ask()
+        except ControlError as error:
+            if error.code == grpc.StatusCode.NOT_FOUND and self._seat is not self._before:
+                # The new job gave up on this rank when its way to the switch broke again. By its
+                # seat in the old one it gets its place back.
+                self._seat = self._before
+                self._moved(self._seat)
+                return
+            self._refused(error)
+            return
+        self._unknown_since = None
+        self.unheard = False
+        self._raise_if_over(reply)
+        if reply.state == pb.FAILED:
+            self._reform()
+        elif self._seat is self._lost and reply.state == pb.RUNNING:
+            self._reconnect()
+        else:
+            self._attach()
+
+    def _ask(self) -> pb.HeartbeatReply:
+        seat = self._seat
+        request = pb.HeartbeatRequest(
+            incarnation=seat.incarnation,
+            rank=seat.rank,
+            nonce=seat.nonce,
+            completed=self._completed,
+        )
+        return self._membership.heartbeat(request, _ASK_TIMEOUT)
+
+    def _refused(self, error: ControlError) -> None:
+        """Remember what is missing. Raises what no further attempt can change."""
+        self.awaited = str(error)
+        if isinstance(error, NoAnswerError):
+            self.unheard = True
+            return
+        if error.code not in _PASSING:
+            raise translated(error, f"{self._membership.who} cannot go on")
+        if error.code == grpc.StatusCode.NOT_FOUND:
+            now = time.monotonic()
+            self._unknown_since = self._unknown_since or now
+            if now - self._unknown_since > UNKNOWN_FOR:
+                raise translated(error, f"{self._membership.who} cannot go on")
+
+    def _raise_if_over(self, reply: pb.HeartbeatReply) -> None:
+        error = why_over(self._membership.job, self._seat, reply)
+        if error is not None:
+            raise error
+        left = tuple(reply.left)
+        # When the job is formed anew, all ranks leave the old one at once, this one as well.
+        if left and self._seat.rank not in left:
+            raise WorkerLostError(
+                f"job {self._membership.job!r} lost its switch when {describe_ranks(left)} had "
+                "left already",
+                ranks=left,
+            )
+
+    def _reform(self) -> None:
+        if not self.all_lost:
+            self.awaited = "the controller to have a switch again, and all ranks to ask for it"
+            self.all_lost = True
+        before = self._seat
+        try:
+            self._seat, self._resume_from = self._membership.reform(
+                before,
+                world_size=self._seat.world_size,
+                completed=self._completed,
+                intact=True,
+                timeout=_REFORM_TIMEOUT,
+                check=self._check,
+            )
+        except ControlError as error:
+            self._refused(error)
+            return
+        self._before = before
+        self.switch_there = True
+        self._moved(self._seat)
+        self._attach()
+
+    def _attach(self) -> None:
+        self.awaited = "all ranks to reach the switch again"
+        transport = self._open(0)
+        if transport is None:
+            return
+        try:
+            ready = self._membership.attach(self._seat, transport, _ATTACH_TIMEOUT, self._check)
+        except (ControlError, SwitchUnreachableError) as error:
+            transport.close()
+            self.switch_there = False
+            if isinstance(error, ControlError):
+                self._refused(error)
+            else:
+                self.awaited = str(error)
+        except BaseException:
+            transport.close()
+            raise
+        else:
+            attached = Attached(self._seat, transport, ready)
+            self.found = Found(transport, attached, self._resume_from)
+
+    def _reconnect(self) -> None:
+        """The job runs: the switch is there, or the controller has not noticed its loss yet."""
+        if time.monotonic() < self._started + _NOTICED_WITHIN:
+            return
+        transport = self._open(self._udp_port)
+        if transport is not None:
+            self.found = Found(transport, None, self._resume_from)
+
+    def _open(self, udp_port: int) -> Transport | None:
+        try:
+            return self._connect(udp_port)
+        except SwitchUnreachableError as error:
+            self.awaited = str(error)
+            return None
+
+
+def why_over(job: str, seat: Seat, reply: pb.HeartbeatReply) -> P4ReduceError | None:
+    """Return the error that a job has ended with for its ranks, unless it can be mended.
+
+    None: it is not over, or nothing but its switch was lost.
+    """
+    lost = tuple(reply.lost)
+    if seat.rank in lost:
+        if len(lost) == seat.world_size:
+            text = f"job {job!r} has failed, as all ranks were declared lost (reform() takes it up)"
+        else:
+            text = (
+                f"job {job!r} goes on without this rank, rank {seat.rank}, which was itself "
+                "declared lost"
+            )
+        return WorkerLostError(f"{text}: {reply.reason}", ranks=lost)
+    if lost:
+        return WorkerLostError(f"job {job!r} has failed: {reply.reason}", ranks=lost)
+    if reply.state == pb.FAILED and reply.cause == pb.CAUSE_SWITCH_LOST:
+        return None
+    if reply.state == pb.FAILED and reply.cause == pb.CAUSE_RANK_LOST:
+        return WorkerLostError(f"job {job!r} has failed: {reply.reason}", ranks=reply.left)
+    if reply.state in (pb.FAILED, pb.ENDED):
+        return JobEndedError(f"job {job!r} is over: {reply.reason}")
+    return None

@@ -1,0 +1,420 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank's part in a job, from joining to leaving, through the loss of switch and controller.
+
+What runs the collectives is an `Engine`, one for each life of the job. When its switch is lost, a
+`Recovery` finds the next one, and what the `Ledger` kept is run again on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import threading
+import time
+from dataclasses import dataclass, replace
+
+import grpc
+
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlError
+from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
+from p4reduce.control.figures import worker_statistics
+from p4reduce.errors import ClosedError, JobEndedError, P4ReduceError, SwitchUnreachableError
+from p4reduce.protocol.slots import SlotMachine
+from p4reduce.ring.fallback import Fallback
+from p4reduce.ring.links import Neighbourhood
+from p4reduce.session.engine import Engine
+from p4reduce.session.ledger import Ledger
+from p4reduce.session.membership import Attached, Membership, Seat, here, translated
+from p4reduce.session.recovery import Recovery
+from p4reduce.session.seeker import UNKNOWN_FOR, Connect, Found, why_over
+from p4reduce.statistics import Statistics
+from p4reduce.tensors.stream import Collective
+from p4reduce.transport.base import Transport
+
+log = logging.getLogger(__name__)
+
+_BEATS = 8  # heartbeats a lease; the controller counts on it (leases.py)
+_BEAT_TIMEOUT = 1 / 4  # of a lease
+_STOP_TIMEOUT = 5.0
+_LOOPBACK = "127.0.0.1"
+_FAREWELL = 2.0  # seconds that a rank stays for others that lack a result
+_FAREWELL_INTERVALS = (0.002, 0.05)  # seconds, first and longest: doubled each time
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What holds for all lives of a job.
+
+    Attributes:
+        connect: opens a transport to the switch.
+        timeout: seconds that recovering may take when nothing is under way that has a deadline.
+        recover: go on after the loss of the switch.
+    """
+
+    connect: Connect
+    timeout: float
+    recover: bool
+
+
+class Session:
+    """Owns engine, ledger, heartbeat and the calls to the controller.
+
+    Made by `joining`; from then on the owner of all that it is given.
+
+    Args:
+        membership: for the calls.
+        attached: this rank's place in the job, and on the switch.
+        settings: what `init` was asked for.
+        fallback: the ring to fall back to; None: none.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        attached: Attached,
+        settings: Settings,
+        fallback: Fallback | None,
+    ) -> None:
+        self.membership = membership
+        self.settings = settings
+        self.fallback = fallback
+        self.neighbourhood = neighbourhood(attached)
+        self.slots = attached.ready.slot_count
+        self._lock = threading.RLock()
+        self._closing = threading.Event()
+        self._error: P4ReduceError | None = None
+        self._recovery: Recovery | None = None
+        self._lost_frames = 0  # by the kernel, on transports that are gone
+        self._recoveries = 0
+        self._repeated = 0
+        self._by_ring = 0
+        self._on_ring = False
+        self._seat = attached.seat
+        self._lease = attached.ready.lease
+        self._ledger = Ledger(self.slots)
+        self._engine = self._start_engine(_machine(attached), attached.seat, attached.transport)
+        self._heartbeat = threading.Thread(
+            target=self._stay, name=f"p4reduce-lease-{self.rank}", daemon=True
+        )
+        self._heartbeat.start()
+
+    @property
+    def rank(self) -> int:
+        return self._seat.rank
+
+    @property
+    def world_size(self) -> int:
+        return self._seat.world_size
+
+    @property
+    def job(self) -> str:
+        return self.membership.job
+
+    @property
+    def broken(self) -> P4ReduceError | None:
+        """Why nothing can be reduced any more, or None."""
+        return self._error or self._engine.broken
+
+    # -- Collectives -----------------------------------------------------------------------------
+
+    def submit(self, collective: Collective) -> None:
+        """Start a collective. Raises what broke the session before."""
+        with self._lock:
+            if self._closing.is_set():
+                raise ClosedError("the communicator is closed")
+            if self.broken is not None:
+                raise copy.copy(self.broken)
+            if self.settings.recover:
+                self._ledger.add(collective)
+            if self._recovery is None:
+                self._engine.submit(collective)
+            else:
+                self._recovery.wake()
+
+    def fail(self, error: P4ReduceError) -> None:
+        """End all collectives, now and from now on, with an error; the first one counts."""
+        with self._lock:
+            if self.broken is not None:
+                return
+            self._error = error
+            if self._recovery is None:
+                self._engine.fail(error)
+            else:
+                self._ledger.fail(error)
+                self._recovery.wake()
+
+    def statistics(self) -> Statistics:
+        """Return the figures so far, of all lives of the job."""
+        with self._lock:
+            figures = self._engine.statistics()
+            return replace(
+                figures,
+                dropped=figures.dropped + self._lost_frames,
+                recoveries=self._recoveries,
+                repeated=self._repeated,
+                by_ring=self._by_ring,
+                on_ring=self._on_ring,
+            )
+
+    def _start_engine(self, machine: SlotMachine, seat: Seat, transport: Transport) -> Engine:
+        def lost(error: SwitchUnreachableError) -> None:
+            self._switch_lost(seat, str(error))
+
+        name = f"p4reduce-{seat.rank}"
+        return Engine(machine, transport, name, lost if self.settings.recover else None)
+
+    # -- The switch is lost ----------------------------------------------------------------------
+
+    def _switch_lost(self, seat: Seat, why: str) -> None:
+        """Look for it. Called by the engine when its transport broke, and by the heartbeat."""
+        with self._lock:
+            if seat is not self._seat or self._recovery is not None:
+                return
+            if self._closing.is_set() or self.broken is not None:
+                # The engine may be gone before it has heard of the end.
+                self._ledger.fail(self.broken or ClosedError("the communicator was closed"))
+                return
+            log.warning("%s: %s; looking for the switch", self.membership.who, why)
+            self._recovery = Recovery(self, self._engine, seat, self.settings.connect)
+            self._recovery.start()
+
+    # What follows is for `Recovery`.
+
+    def halted(self) -> None:
+        """The old engine has ended."""
+        with self._lock:
+            self._lost_frames += self._engine.statistics().dropped
+
+    def over(self) -> bool:
+        """Whether nobody wants the switch any more."""
+        return self._closing.is_set() or self._error is not None
+
+    @property
+    def completed(self) -> int:
+        """Number of the first collective of which this rank lacks the result."""
+        with self._lock:
+            return self._ledger.completed
+
+    def under_way(self) -> list[Collective]:
+        """Return the collectives that somebody waits for."""
+        with self._lock:
+            return self._ledger.under_way
+
+    def moved(self, seat: Seat) -> None:
+        """This rank has a seat in the next life of the job."""
+        with self._lock:
+            self._seat = seat
+
+    def repeat_from(self, first: int) -> list[Collective]:
+        """Make all collectives from that one on ready to be run again, and return them."""
+        with self._lock:
+            return self._ledger.replay(first)
+
+    def collective(self, number: int) -> Collective | None:
+        """Return one that the ring is to reduce; None: it has not been called yet."""
+        with self._lock:
+            return self._ledger.running(number)
+
+    def known_by_all(self, before: int) -> None:
+        """All ranks have the results of all collectives before that one."""
+        with self._lock:
+            self._ledger.forget(before)
+
+    def without_switch(self, ring: bool) -> None:
+        """Whether the ranks reduce by themselves for now."""
+        with self._lock:
+            self._on_ring = ring
+
+    def reduced_by_ring(self, collective: Collective) -> None:
+        """Count one that is over."""
+        with self._lock:
+            self._by_ring += 1
+            if collective.error is None:
+                self._engine.count(collective)
+
+    def resume(self, found: Found, before: SlotMachine) -> None:
+        """Go on with a switch. Raises P4ReduceError if an input that is needed was let go of.
+
+        All in one: what is called meanwhile is either among what runs again, or comes after it.
+        """
+        with self._lock, contextlib.ExitStack() as undo:
+            undo.callback(found.transport.close)
+            if self.over():
+                return
+            if found.attached is None:
+                before.resume(time.monotonic())
+                machine = before
+                again = self._ledger.since(machine.next_sequence)
+            else:
+                again = self._ledger.replay(found.resume_from)
+                self._repeated += len(again)
+                machine = _machine(found.attached)
+                machine.counts = before.counts
+                machine.timers.round_trips.go_on_from(before.timers.round_trips)
+                self._lease = found.attached.ready.lease
+                self.neighbourhood = neighbourhood(found.attached)
+                self._recoveries += 1
+            self._engine = self._start_engine(machine, self._seat, found.transport)
+            self._recovery = None
+            for collective in again:
+                self._engine.submit(collective)
+            undo.pop_all()
+
+    def give_up(self, error: P4ReduceError) -> None:
+        """There will be no switch."""
+        with self._lock:
+            self.fail(error)
+            self._ledger.fail(self._error or error)
+
+    # -- Staying ---------------------------------------------------------------------------------
+
+    def _stay(self) -> None:
+        """Renew the lease several times within its length, and hear how the others are.
+
+        This goes on when the job has failed: who is still there may form it anew.
+        """
+        trouble_since: float | None = None
+        while not self._closing.wait(self._lease / _BEATS):
+            seat = self._seat
+            try:
+                reply = self._beat(seat, _BEAT_TIMEOUT * self._lease)
+            except ControlError as error:
+                # The switch sums without its controller, so its absence alone ends nothing. One
+                # that was started anew may need a moment to know the job.
+                unknown = error.code == grpc.StatusCode.NOT_FOUND
+                now = time.monotonic()
+                if trouble_since is None:
+                    trouble_since = now
+                    log.warning("%s: %s; going on without it", self.membership.who, error)
+                if isinstance(error, NoAnswerError):
+                    trouble_since = now  # the patience with one that answers begins when it does
+                elif not unknown or now - trouble_since > UNKNOWN_FOR:
+                    self.fail(translated(error, f"{self.membership.who} is out of it"))
+                    return
+                continue
+            except ValueError:
+                return  # the client was closed meanwhile
+            if trouble_since is not None:
+                log.warning("%s: the controller answers again", self.membership.who)
+                trouble_since = None
+            self._hear(seat, reply)
+
+    def _beat(self, seat: Seat, timeout: float) -> pb.HeartbeatReply:
+        unanswered, heard = (0.0, 0.0) if self._recovery else self._engine.silence()
+        request = pb.HeartbeatRequest(
+            incarnation=seat.incarnation,
+            rank=seat.rank,
+            nonce=seat.nonce,
+            completed=self.completed,
+            unanswered=unanswered,
+            heard=heard,
+            statistics=worker_statistics(self.statistics()),
+        )
+        return self.membership.heartbeat(request, timeout)
+
+    def _hear(self, seat: Seat, reply: pb.HeartbeatReply) -> None:
+        """Act on how the job is."""
+        with self._lock:
+            if seat is not self._seat:
+                return
+            error = why_over(self.job, seat, reply)
+            if error is not None:
+                self.fail(error)
+            elif reply.state == pb.FAILED:
+                if self.settings.recover:
+                    self._switch_lost(seat, reply.reason)
+                else:
+                    self.fail(JobEndedError(f"job {self.job!r} is over: {reply.reason}"))
+            elif reply.left:
+                self._engine.ranks_left(tuple(reply.left))
+
+    # -- Leaving ---------------------------------------------------------------------------------
+
+    def stay_for_others(self) -> None:
+        """Wait until all ranks have the results that this one has, or for a bounded time.
+
+        If the switch were lost before that, they could not be had again without this rank. So
+        that takes as long as recovering may, should the switch be lost just now, and two seconds
+        otherwise: after that a rank only lacks a result if it hangs.
+        """
+        if not self.settings.recover:
+            return
+        start = time.monotonic()
+        interval, longest = _FAREWELL_INTERVALS
+        while not self.over() and self.broken is None:
+            waited = time.monotonic() - start
+            if waited > (_FAREWELL if self._recovery is None else self.settings.timeout):
+                return
+            try:
+                reply = self._beat(self._seat, _FAREWELL)
+            except (ControlError, ValueError):
+                return
+            if reply.completed_by_all >= self.completed:
+                return
+            if reply.state != pb.RUNNING and self._recovery is None:
+                self._hear(self._seat, reply)
+            self._closing.wait(interval)
+            interval = min(2 * interval, longest)
+
+    def close(self) -> None:
+        """Stop, and leave the job. What is under way ends with `ClosedError`. Idempotent."""
+        with self._lock:
+            if self._closing.is_set():
+                return
+            self._closing.set()
+        self._stop()
+        self.membership.leave(self._seat, worker_statistics(self.statistics()))
+        self.membership.close()
+        if self.fallback is not None:
+            self.fallback.listener.close()
+        self._end_heartbeat()
+
+    def stop(self) -> Seat:
+        """Compute no more, and return the seat, whose lease goes on being renewed.
+
+        What is under way ends with what broke the session, or with `ClosedError`.
+        """
+        with self._lock:
+            if self._closing.is_set():
+                raise ClosedError("the communicator is closed")
+            self.fail(ClosedError("the communicator is being formed anew"))
+        self._stop()
+        return self._seat
+
+    def hand_over(self) -> None:
+        """Another session goes on with the membership and the listener: forget about them."""
+        self._closing.set()
+        self._end_heartbeat()
+
+    def _stop(self) -> None:
+        with self._lock:
+            recovery, engine = self._recovery, self._engine
+        if recovery is not None:
+            recovery.stop(_STOP_TIMEOUT)
+        engine.stop(_STOP_TIMEOUT)
+        with self._lock:
+            self._ledger.fail(self.broken or ClosedError("the communicator was closed"))
+
+    def _end_heartbeat(self) -> None:
+        if threading.current_thread() is not self._heartbeat:
+            self._heartbeat.join(_STOP_TIMEOUT)
+
+
+def _machine(attached: Attached) -> SlotMachine:
+    seat, ready = attached.seat, attached.ready
+    return SlotMachine(
+        slots=ready.slot_count,
+        job=seat.incarnation,
+        rank=seat.rank,
+        world_size=ready.world_size,
+        here=here(seat, attached.transport),
+        switch=seat.switch,
+    )
+
+
+def neighbourhood(attached: Attached) -> Neighbourhood:
+    """Return who the ranks of a job are to a ring among them."""
+    seat, ready = attached.seat, attached.ready
+    return Neighbourhood(seat.incarnation, seat.rank, tuple(ready.ring_addresses), ready.secret)

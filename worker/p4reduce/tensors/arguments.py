@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what callers hand to collectives. Errors name the value and what would be right."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from p4reduce.checks import whole_number
+from p4reduce.tensors.blocks import Array
+from p4reduce.tensors.stream import DTYPES
+from p4reduce.wire.calls import Operation
+
+_ALLOWED = ", ".join(np.dtype(kind).name for kind in DTYPES)
+# What to make of an array that cannot be reduced, by its kind and bytes.
+_INSTEAD = {
+    "b1": "array.astype(numpy.int8) counts the ranks that have True, 127 at most",
+    "u1": "array.astype(numpy.int16) has room for the sum of 128 ranks",
+    "u2": "array.astype(numpy.int32) has room for the sum of 32,768 ranks",
+    "c8": "array.view(numpy.float32) has real and imaginary parts side by side",
+    "c16": "array.view(numpy.float64) has real and imaginary parts side by side",
+    "f16": "array.astype(numpy.float64) is the widest float there is",
+}
+
+
+class SupportsArray(Protocol):
+    """Anything that numpy can see as an array: a numpy array, a PyTorch tensor on the CPU."""
+
+    def __array__(self) -> Array: ...
+
+
+def check_operation(op: Operation, dtype: np.dtype[Any]) -> None:
+    """Refuse what is no operation, or none for this dtype."""
+    if not isinstance(op, Operation):
+        raise TypeError(f"op={op!r}: SUM or MEAN is needed")
+    if op is Operation.MEAN and dtype.kind != "f":
+        raise TypeError(f"op=MEAN needs floats, not {dtype}; SUM works")
+
+
+def any_array(array: SupportsArray) -> Array:
+    """Return an argument as an array, of any dtype whose bytes are all there is to it."""
+    if not hasattr(array, "__array__"):
+        raise TypeError(
+            f"array={short(array)}: a numpy array is needed, or something with __array__, not "
+            f"{type(array).__name__}"
+        )
+    check_unmasked("array", array)
+    source = np.asarray(array)
+    if source.dtype.hasobject:
+        raise TypeError(
+            f"array of dtype {source.dtype}: Python objects cannot be sent; numbers can"
+        )
+    return source
+
+
+def check_unmasked(argument: str, array: object) -> None:
+    """Refuse masked arrays: what is masked would be sent like the rest."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            f"{argument} is a masked array, and the mask would be lost; {argument}.filled(0) has "
+            "zeros where it is masked"
+        )
+
+
+def short(value: object) -> str:
+    """Return a value as it is written, cut where that is long."""
+    return reprlib.repr(value)
+
+
+def reducible_array(array: SupportsArray, op: Operation) -> Array:
+    """Return an argument as an array that can be reduced by `op`."""
+    source = any_array(array)
+    check_dtype(source.dtype)
+    check_operation(op, source.dtype)
+    return source
+
+
+def check_dtype(dtype: np.dtype[Any]) -> None:
+    """Refuse what the switch cannot sum."""
+    if dtype in DTYPES:
+        return
+    hint = _INSTEAD.get(f"{dtype.kind}{dtype.itemsize}")
+    if dtype.newbyteorder("=") in DTYPES:
+        hint = f"array.astype(numpy.{dtype.name}) has the machine's own byte order"
+    elif dtype.kind in "iu" and dtype.itemsize > 2:
+        hint = "array.astype(numpy.int32), if the sums fit into that"
+    raise TypeError(
+        f"dtype {dtype} cannot be reduced; these can: {_ALLOWED}" + (f". {hint}" if hint else "")
+    )
+
+
+def output_like(source: Array, out: Array | None) -> Array:
+    """Return `out` if it fits the input, or a new array.
+
+    Raises:
+        TypeError, ValueError: `out` does not fit, or overlaps the input without being the same.
+    """
+    if out is None:
+        return np.empty(source.shape, source.dtype)
+    output_of(source.shape, source.dtype, out)
+    if np.may_share_memory(source, out) and not same_memory(source, out):
+        raise ValueError("out overlaps the array without being the same memory")
+    return out
+
+
+def output_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Array | None) -> Array:
+    """Return `out` if it has that shape and dtype and can be written to, or a new array."""
+    if out is None:
+        return np.empty(shape, dtype)
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out={short(out)} has to be a numpy array, not {type(out).__name__}")
+    if isinstance(out, np.ma.MaskedArray):
+        raise TypeError("out is a masked array, whose mask would not fit; out.data has none")
+    if out.shape != shape or out.dtype != dtype:
+        raise ValueError(
+            f"out has shape {out.shape} and dtype {out.dtype}, not {shape} and {dtype}"
+        )
+    if not out.flags.c_contiguous:
+        raise ValueError("out has to be C-contiguous; reduce into a copy and assign that")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
+    return out
+
+
+def same_memory(one: Array, other: Array) -> bool:
+    """Return whether two arrays of one shape and dtype are the same."""
+    return one.ctypes.data == other.ctypes.data and one.strides == other.strides
+
+
+def check_root(root: int, world_size: int) -> int:
+    """Return a rank given as an argument."""
+    number = whole_number("root", root, "the number of a rank is needed")
+    if not 0 <= number < world_size:
+        raise ValueError(f"root={root!r}: there are the ranks 0 to {world_size - 1}")
+    return number
+
+
+def check_counts(counts: Sequence[int], world_size: int) -> tuple[int, ...]:
+    """Return how many rows each rank has, given as an argument."""
+    try:
+        numbers = tuple(whole_number("counts", count) for count in counts)
+    except TypeError:
+        raise TypeError(f"counts={counts!r}: a number of rows for each rank is needed") from None
+    if len(numbers) != world_size or min(numbers) < 0:
+        raise ValueError(
+            f"counts={list(numbers)}: {world_size} numbers of rows are needed, one for each rank"
+        )
+    return numbers

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays as the protocol sees them: rows of one block each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.native.measure import block_exponents
+from p4reduce.wire.format import PAYLOAD_BYTES, Format
+
+Array = npt.NDArray[Any]
+Indices = npt.NDArray[np.int64]
+
+_ALL = slice(None)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Blocks that lie in memory one after the other.
+
+    Attributes:
+        blocks: how many.
+        full: those of them that are whole; there is one more at most.
+        tail_bytes: of that one.
+        address: of the first; 0: they are zeros, and what is written to them is dropped.
+    """
+
+    blocks: int
+    full: int
+    tail_bytes: int
+    address: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where blocks lie.
+
+    A source or target that has them in memory as they are says so by a method `memory`; machine
+    code then reads and writes them there.
+
+    Attributes:
+        pieces: in order.
+        places: of each block among the pieces' blocks; None: its number is its place.
+    """
+
+    pieces: Sequence[Piece]
+    places: Indices | None = None
+
+
+class BlockRows(Protocol):
+    """Blocks that can be read."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the lanes before they are quantised."""
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody can write to its memory, so that it need not be copied to be kept."""
+
+    def gather(self, blocks: Indices, rows: Array) -> None:
+        """Copy blocks into rows, shape (blocks, lanes), of the source's dtype."""
+
+
+class Source(BlockRows, Protocol):
+    """What a rank puts into a collective: blocks, of which it may have some and lack others."""
+
+    def __len__(self) -> int:
+        """Return the number of blocks, the same on all ranks."""
+
+    def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+        """Return each block's exponent and whether it is not all zeros."""
+
+
+class Target(Protocol):
+    """Where a rank wants the sums."""
+
+    def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
+        """Take rows, which hold some columns of blocks. Blocks may come again, with equal rows."""
+
+    def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
+        """Set whole blocks, given by numbers or by a mask of all, to one value."""
+
+
+class Blocks:
+    """A flat contiguous array as rows of one block each, the last one padded with zeros.
+
+    Args:
+        flat: the array.
+        lanes: elements of a block.
+        private: see `BlockRows`.
+    """
+
+    def __init__(self, flat: Array, lanes: int, *, private: bool = False) -> None:
+        self.dtype = flat.dtype
+        self.private = private
+        full = len(flat) // lanes
+        self._full = full
+        self._rows = flat[: full * lanes].reshape(full, lanes)
+        self._tail = flat[full * lanes :]
+        self._lanes = lanes
+        self._address: int = flat.ctypes.data
+
+    def __len__(self) -> int:
+        return self._full + bool(len(self._tail))
+
+    def memory(self) -> Memory:
+        """See `Memory`."""
+        return Memory([Piece(len(self), self._full, self._tail.nbytes, self._address)])
+
+    def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+        """Return each block's exponent and whether it is not all zeros."""
+        exponents = np.empty(len(self), np.uint8)
+        nonzero = np.empty(len(self), np.bool_)
+        block_exponents(self._rows, exponents[: self._full], nonzero[: self._full])
+        if len(self._tail):
+            row = np.zeros((1, self._lanes), self.dtype)
+            row[0, : len(self._tail)] = self._tail
+            block_exponents(row, exponents[self._full :], nonzero[self._full :])
+        return exponents, nonzero
+
+    def gather(self, blocks: Indices, rows: Array) -> None:
+        """Copy blocks into rows of the same dtype."""
+        if self._full:
+            self._rows.take(blocks, axis=0, out=rows, mode="clip")
+        if len(self._tail):
+            last = blocks == self._full
+            if np.count_nonzero(last):
+                at = int(np.argmax(last))
+                rows[at] = 0
+                rows[at, : len(self._tail)] = self._tail
+
+    def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
+        """Copy rows, which hold some columns of blocks, into the blocks, each at most once."""
+        if len(self._tail):
+            last = blocks == self._full
+            if np.count_nonzero(last):
+                part = self._tail[columns]
+                part[:] = rows[last][0, : len(part)]
+                blocks, rows = blocks[~last], rows[~last]
+        if columns == _ALL:
+            self._rows[blocks] = rows  # faster than with the columns
+        else:
+            self._rows[blocks, columns] = rows
+
+    def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
+        """Set whole blocks, given by numbers or by a mask of all, to one value."""
+        if blocks.dtype == np.bool_ and blocks.all():
+            self._rows[:] = value
+            self._tail[:] = value
+            return
+        blocks = _numbers(blocks)
+        if len(self._tail) and (blocks == self._full).any():
+            self._tail[:] = value
+            blocks = blocks[blocks != self._full]
+        self._rows[blocks] = value
+
+
+def _numbers(blocks: Indices | npt.NDArray[np.bool_]) -> Indices:
+    """Turn a mask of all blocks into numbers."""
+    if blocks.dtype == np.bool_:
+        return np.flatnonzero(blocks)
+    return blocks.astype(np.int64, copy=False)
+
+
+class RawBlocks:
+    """The bytes of a C-contiguous array of any dtype, 4 to a lane.
+
+    As long as only one rank has something in a lane, the sum is those bytes again: NaN, infinity
+    and negative zero pass like anything else. A negative zero is not all zero bits, so it is sent.
+    """
+
+    dtype = np.dtype(np.int32)
+    format = Format.INT32
+    private = False
+
+    def __init__(self, array: Array) -> None:
+        flat = array.reshape(-1)
+        self._bytes = Blocks(
+            flat.view(np.uint8) if flat.nbytes else np.empty(0, np.uint8), PAYLOAD_BYTES
+        )
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def memory(self) -> Memory:
+        """See `Memory`."""
+        return self._bytes.memory()
+
+    def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+        """See `Source`. All exponents are 0, as integers have none."""
+        return self._bytes.measure()
+
+    def gather(self, blocks: Indices, rows: Array) -> None:
+        """See `Source`."""
+        self._bytes.gather(blocks, rows.view(np.uint8))
+
+    def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
+        """See `Target`."""
+        if columns != _ALL:
+            size = self.dtype.itemsize
+            start, stop, _ = columns.indices(self.format.lanes)
+            columns = slice(start * size, stop * size)
+        self._bytes.scatter(blocks, rows.view(np.uint8), columns)
+
+    def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
+        """See `Target`; the value is that of each byte."""
+        self._bytes.fill(blocks, value)
+
+
+class Absent:
+    """Blocks that this rank does not have: all zeros as a source, and as a target not kept."""
+
+    private = True
+
+    def __init__(self, dtype: np.dtype[Any], count: int) -> None:
+        self.dtype = dtype
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def memory(self) -> Memory:
+        """See `Memory`."""
+        return Memory([Piece(self._count, self._count, 0, 0)])
+
+    def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+        """See `Source`."""
+        return np.zeros(self._count, np.uint8), np.zeros(self._count, np.bool_)
+
+    def gather(self, blocks: Indices, rows: Array) -> None:
+        """See `Source`."""
+        rows[:] = 0
+
+    def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
+        """See `Target`."""
+
+    def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
+        """See `Target`."""
+
+
+class Part(Source, Target, Protocol):
+    """What can be read and written."""
+
+    def memory(self) -> Memory:
+        """See `Memory`."""
+
+
+class Pieces:
+    """Several sources or targets one after the other, each beginning with a block of its own."""
+
+    def __init__(self, pieces: Sequence[Part]) -> None:
+        self.dtype = pieces[0].dtype
+        self.private = all(piece.private for piece in pieces)
+        self._pieces = pieces
+        self._ends = np.cumsum([len(piece) for piece in pieces])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def memory(self) -> Memory:
+        """See `Memory`."""
+        return Memory([piece for part in self._pieces for piece in part.memory().pieces])
+
+    def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+        """See `Source`."""
+        exponents, nonzero = zip(*(piece.measure() for piece in self._pieces), strict=True)
+        return np.concatenate(exponents), np.concatenate(nonzero)
+
+    def gather(self, blocks: Indices, rows: Array) -> None:
+        """See `Source`."""
+        for piece, which, inner in self._split(blocks):
+            if which is None:
+                piece.gather(inner, rows)
+            else:
+                some = np.empty((len(inner), rows.shape[1]), rows.dtype)
+                piece.gather(inner, some)
+                rows[which] = some
+
+    def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
+        """See `Target`."""
+        for piece, which, inner in self._split(blocks):
+            piece.scatter(inner, rows if which is None else rows[which], columns)
+
+    def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
+        """See `Target`."""
+        for piece, _, inner in self._split(_numbers(blocks)):
+            piece.fill(inner, value)
+
+    def _split(
+        self, blocks: Indices
+    ) -> Iterator[tuple[Part, npt.NDArray[np.bool_] | None, Indices]]:
+        """Tell blocks apart by piece: which ones, None for all, and their numbers within it."""
+        numbers = np.searchsorted(self._ends, blocks, side="right")
+        touched = np.unique(numbers).tolist()
+        for number in touched:
+            piece = self._pieces[number]
+            start = self._ends[number] - len(piece)
+            if len(touched) == 1:
+                yield piece, None, blocks - start
+            else:
+                which = numbers == number
+                yield piece, which, blocks[which] - start

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The collectives as sums: for each, what this rank puts in and what it keeps.
+
+The switch knows one operation, a sum in which blocks of zeros are not sent. The others are that
+one with another answer to two questions: who has blocks to put in (`Plan.source`), and who keeps
+which sums (`Plan.target`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from p4reduce.checks import check_flag, name_of
+from p4reduce.tensors.arguments import (
+    SupportsArray,
+    any_array,
+    check_counts,
+    check_operation,
+    check_root,
+    output_like,
+    output_of,
+    reducible_array,
+    same_memory,
+)
+from p4reduce.tensors.blocks import Absent, Array, Blocks, Part, Pieces, RawBlocks, Source, Target
+from p4reduce.tensors.noise import Noise, check_seed
+from p4reduce.tensors.precision import lane_format
+from p4reduce.tensors.sparse import SparseArray, is_sparse, to_runs
+from p4reduce.tensors.sparse_blocks import SparseSums
+from p4reduce.wire.calls import Call, Operation
+from p4reduce.wire.format import Format
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Plan(Generic[T]):
+    """One stream of blocks to be run, and what the caller gets then.
+
+    Attributes:
+        lane_format: of the blocks of source and target.
+        seed: for rounding floats to narrow lanes.
+    """
+
+    call: Call
+    source: Source
+    target: Target
+    result: Callable[[], T]
+    lane_format: Format = Format.INT32
+    seed: int | None = None
+
+    def noise(self, rank: int, sequence: int) -> Noise | None:
+        """Return what to round at random with, where that is how lanes are made."""
+        if self.source.dtype.kind != "f" or self.lane_format is Format.INT32:
+            return None
+        return Noise(self.seed, rank, sequence)
+
+
+def allreduce(
+    array: Any,  # SupportsArray or SparseArray
+    op: Operation,
+    name: str | None,
+    out: Array | None,
+    precision: str | None = None,
+    seed: int | None = None,
+    *,
+    world_size: int,
+) -> Plan[Any]:
+    """Everybody has all blocks, and keeps all."""
+    if is_sparse(array):
+        dense = out is not None
+        return allreduce_sparse(
+            array, op, name, precision, seed, dense=dense, out=out, world_size=world_size
+        )
+    source = reducible_array(array, op)
+    result = output_like(source, out)
+    lanes = lane_format(source.dtype, precision, world_size)
+    return Plan(
+        Call("allreduce", source.dtype.name, source.size, op, name=name_of(name)),
+        Blocks(np.ascontiguousarray(source).reshape(-1), lanes.lanes),
+        Blocks(result.reshape(-1), lanes.lanes),
+        lambda: result,
+        lanes,
+        check_seed(seed),
+    )
+
+
+def allreduce_sparse(
+    array: SparseArray,
+    op: Operation,
+    name: str | None,
+    precision: str | None,
+    seed: int | None,
+    *,
+    dense: bool,
+    out: Array | None = None,
+    world_size: int,
+) -> Plan[Any]:
+    """An all-reduce with other ideas of how an array is stored; other ranks may have it dense."""
+    check_flag("dense", dense)
+    runs, shape, give_back = to_runs(array)
+    dtype = runs.values.dtype
+    check_operation(op, dtype)
+    call = Call("allreduce", dtype.name, runs.size, op, name=name_of(name))
+    lanes = lane_format(dtype, precision, world_size)
+    source = runs.source(lanes.lanes)
+    seed = check_seed(seed)
+    if dense:
+        result = output_of(shape, dtype, out)
+        target = Blocks(result.reshape(-1), lanes.lanes)
+        return Plan(call, source, target, lambda: result, lanes, seed)
+    sums = SparseSums(dtype, runs.size, lanes.lanes)
+    return Plan(call, source, sums, lambda: give_back(sums), lanes, seed)
+
+
+def broadcast(
+    array: SupportsArray,
+    root: int,
+    name: str | None,
+    out: Array | None,
+    *,
+    rank: int,
+    world_size: int,
+) -> Plan[Array]:
+    """The root has all blocks, and the others keep them."""
+    root = check_root(root, world_size)
+    mine = any_array(array)
+    result = output_like(mine, out)
+    call = Call("broadcast", describe_dtype(mine.dtype), mine.size, root=root, name=name_of(name))
+    received = RawBlocks(result)
+    nothing = Absent(received.dtype, len(received))
+    if rank != root:
+        return Plan(call, nothing, received, lambda: result)
+    if result is not mine:
+        np.copyto(result, mine)
+    return Plan(call, RawBlocks(np.ascontiguousarray(mine)), nothing, lambda: result)
+
+
+def reduce(
+    array: SupportsArray,
+    op: Operation,
+    root: int,
+    name: str | None,
+    out: Array | None,
+    precision: str | None = None,
+    seed: int | None = None,
+    *,
+    rank: int,
+    world_size: int,
+) -> Plan[Array | None]:
+    """Everybody has all blocks, and the root keeps them."""
+    root = check_root(root, world_size)
+    mine = reducible_array(array, op)
+    call = Call("reduce", mine.dtype.name, mine.size, op, root, name_of(name))
+    lanes = lane_format(mine.dtype, precision, world_size)
+    seed = check_seed(seed)
+    source = Blocks(np.ascontiguousarray(mine).reshape(-1), lanes.lanes)
+    if rank != root:
+        return Plan(call, source, Absent(source.dtype, len(source)), lambda: None, lanes, seed)
+    result = output_like(mine, out)
+    target = Blocks(result.reshape(-1), lanes.lanes)
+    return Plan(call, source, target, lambda: result, lanes, seed)
+
+
+def reduce_scatter(
+    array: SupportsArray,
+    op: Operation,
+    counts: Sequence[int] | None,
+    name: str | None,
+    out: Array | None,
+    precision: str | None = None,
+    seed: int | None = None,
+    *,
+    rank: int,
+    world_size: int,
+) -> Plan[Array]:
+    """Everybody has all blocks, and keeps those of a part of its own."""
+    mine = reducible_array(array, op)
+    if mine.ndim == 0:
+        raise ValueError("a number without dimensions cannot be scattered")
+    mine = np.ascontiguousarray(mine)
+    rows = (
+        _equal_counts(len(mine), world_size) if counts is None else check_counts(counts, world_size)
+    )
+    if sum(rows) != len(mine):
+        raise ValueError(
+            f"counts={list(rows)} are {sum(rows)} rows together, the array has {len(mine)}"
+        )
+    result = output_of((rows[rank], *mine.shape[1:]), mine.dtype, out)
+    if np.may_share_memory(mine, result):
+        raise ValueError("out overlaps the array")
+    lanes = lane_format(mine.dtype, precision, world_size)
+    parts = np.split(mine, np.cumsum(rows)[:-1])
+    sources = [Blocks(part.reshape(-1), lanes.lanes) for part in parts]
+    targets: list[Part] = [Absent(mine.dtype, len(source)) for source in sources]
+    targets[rank] = Blocks(result.reshape(-1), lanes.lanes)
+    shape = _shape_of_rows(mine)
+    call = Call(
+        *("reduce_scatter", mine.dtype.name, mine.size, op),
+        name=name_of(name),
+        details=f"rows of {shape}",
+        pieces=tuple((f"part of rank {n}", part.size) for n, part in enumerate(parts)),
+    )
+    seed = check_seed(seed)
+    return Plan(call, Pieces(sources), Pieces(targets), lambda: result, lanes, seed)
+
+
+def allgather_counts(
+    array: SupportsArray, name: str | None, *, rank: int, world_size: int
+) -> Plan[tuple[int, ...]]:
+    """Everybody tells how many rows it has: 8 bytes in a block that all of them share."""
+    mine = np.atleast_1d(any_array(array))
+    mine_of_all = np.zeros(world_size, np.int64)
+    mine_of_all[rank] = len(mine)
+    counts = np.zeros(world_size, np.int64)
+    call = Call(
+        "allgather",
+        describe_dtype(mine.dtype),
+        0,
+        name=name_of(name),
+        details=f"rows of {_shape_of_rows(mine)}, counts asked for",
+    )
+    return Plan(call, RawBlocks(mine_of_all), RawBlocks(counts), lambda: tuple(counts.tolist()))
+
+
+def allgather(
+    array: SupportsArray,
+    counts: Sequence[int],
+    name: str | None,
+    out: Array | None,
+    *,
+    rank: int,
+    world_size: int,
+) -> Plan[Array]:
+    """Everybody has the blocks of its own part, and keeps the others'."""
+    mine = np.atleast_1d(any_array(array))
+    rows = check_counts(counts, world_size)
+    if rows[rank] != len(mine):
+        raise ValueError(f"counts={list(rows)}, but the array of rank {rank} has {len(mine)} rows")
+    result = output_of((sum(rows), *mine.shape[1:]), mine.dtype, out)
+    parts = np.split(result, np.cumsum(rows)[:-1])
+    if not same_memory(mine, parts[rank]):
+        if np.may_share_memory(mine, result):
+            raise ValueError("out overlaps the array, which is not its own part of it")
+        parts[rank][...] = mine
+    targets: list[Part] = [RawBlocks(part) for part in parts]
+    sources: list[Part] = [Absent(target.dtype, len(target)) for target in targets]
+    # What it sends is its part of the result, from which it takes nothing that comes back.
+    sources[rank], targets[rank] = targets[rank], sources[rank]
+    call = Call(
+        *("allgather", describe_dtype(mine.dtype), result.size),
+        name=name_of(name),
+        details=f"rows of {_shape_of_rows(mine)}, counts {list(rows)}",
+    )
+    return Plan(call, Pieces(sources), Pieces(targets), lambda: result)
+
+
+def barrier() -> Plan[None]:
+    """Nobody has anything: the round that opens the stream is all there is."""
+    nothing = Absent(np.dtype(np.int32), 0)
+    return Plan(Call("barrier", "nothing", 0), nothing, nothing, lambda: None)
+
+
+def describe_dtype(dtype: np.dtype[Any]) -> str:
+    """Return a dtype as text, with its fields if it has some."""
+    return str(dtype.descr) if dtype.names else str(dtype)
+
+
+def _shape_of_rows(array: Array) -> tuple[int, ...]:
+    return array.shape[1:]
+
+
+def _equal_counts(rows: int, world_size: int) -> tuple[int, ...]:
+    """Split rows evenly; the first ranks have one more where they do not divide."""
+    share, more = divmod(rows, world_size)
+    return tuple(share + (rank < more) for rank in range(world_size))

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which lanes carry which numbers, and how far a sum of floats can be off then (docs/lanes.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.checks import number_within
+from p4reduce.tensors.quantise import Quantiser
+from p4reduce.tensors.stochastic import largest_world_size
+from p4reduce.wire.calls import Operation
+from p4reduce.wire.format import MAX_WORLD_SIZE, Format
+
+PRECISIONS = {"int32": Format.INT32, "int16": Format.INT16, "int8": Format.INT8}
+"""What `precision` of a float collective can be: the type of the lanes that numbers travel in."""
+
+_SMALLEST_NORMAL = 2.0**-126  # of float32: smaller numbers share its exponent
+
+
+def lane_format(dtype: np.dtype[Any], precision: str | None, world_size: int) -> Format:
+    """Return the lanes for numbers of a dtype that can be reduced.
+
+    Integers travel in lanes of their own width, floats in those of `precision`, None for int32.
+
+    Raises:
+        TypeError: a precision for integers.
+        ValueError: there is no such precision, or it has no room for so many ranks.
+    """
+    if dtype.kind != "f":
+        if precision is not None:
+            raise TypeError(
+                f"precision={precision!r} is for floats; sums of {dtype} are exact without it"
+            )
+        return PRECISIONS.get(dtype.name, Format.INT32)
+    return _float_format(precision, world_size)
+
+
+def _float_format(precision: str | None, world_size: int) -> Format:
+    if precision is None:
+        return Format.INT32
+    chosen = PRECISIONS.get(precision) if isinstance(precision, str) else None
+    if chosen is None:
+        raise ValueError(
+            f"precision={precision!r}: {', '.join(map(repr, PRECISIONS))} or None is needed"
+        )
+    if chosen is not Format.INT32 and world_size > largest_world_size(chosen):
+        raise ValueError(
+            f"precision={precision!r} leaves {world_size} ranks no bit besides the sign, as their "
+            f"sum has to fit into a lane: it is for {largest_world_size(chosen)} ranks at most; "
+            "take 'int16'"
+        )
+    return chosen
+
+
+def error_bound(
+    largest: npt.ArrayLike,
+    world_size: int,
+    precision: str | None = None,
+    op: Operation = Operation.SUM,
+) -> Any:
+    """Tell how far an element of a reduced array of floats can be from the exact sum or mean.
+
+    With n ranks and `largest` below 2^e, the next power of two, that is
+
+    - int32: n * 2^(e - k), with the largest k that has n * 2^k <= 2^31;
+    - int16: n * 2^e * (1 / M + 2^-24), with M = 32,767 // n;
+    - int8: the same with M = 127 // n;
+
+    and 1/n of that for the mean. The result's own rounding to its dtype is not in it.
+
+    Args:
+        largest: the largest magnitude, on any rank, in the block that the element is in: 256,
+            512 or 1,024 elements in a row (int32, int16, int8), the first block beginning at the
+            first element. A number or an array of them; the largest of a whole tensor gives a
+            bound for all of it.
+        world_size: number of ranks.
+        precision: as given to `allreduce`.
+        op: `SUM` or `MEAN`.
+
+    Returns:
+        float64, of the shape of `largest`.
+
+    Raises:
+        ValueError: see `Communicator.allreduce`; a magnitude that is negative or not finite.
+    """
+    world_size = number_within("world_size", world_size, 1, MAX_WORLD_SIZE)
+    magnitudes = np.asarray(largest, np.float64)
+    if not (np.isfinite(magnitudes).all() and (magnitudes >= 0).all()):
+        raise ValueError(f"largest={largest!r}: finite magnitudes of 0 or more are needed")
+    lanes = _float_format(precision, world_size)
+    if lanes is Format.INT32:
+        unit = 2.0 ** -Quantiser(world_size).headroom
+    else:
+        unit = 1 / (lanes.lane_maximum // world_size) + 2.0**-24
+    _, exponents = np.frexp(np.maximum(magnitudes, _SMALLEST_NORMAL))
+    ranks = 1 if op is Operation.MEAN else world_size
+    bound = np.ldexp(ranks * unit, exponents)
+    return np.where(magnitudes == 0, 0.0, bound)[()]

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Floats to lanes of 16 or 8 bits and back, rounded at random so that errors average out.
+
+Exponents are agreed as in `tensors.quantise`. With world size n, lane maximum L and an agreed
+exponent e, |x| < 2^e on all ranks, the limit is M = L // n and a lane's unit is u = 2^e / M. A
+number x / u is rounded up with a probability equal to its fraction, else down, so that the expected
+lane is x / u itself, as in QSGD (Alistarh et al., NIPS 2017).
+
+**No overflow.** x / u lies strictly between -M and M. It is turned into a number of fixed point
+with 16 bits after the point: rounded to float32 first, which cannot lead beyond +-M as M has at
+most 15 bits, then to a multiple of 2^-16, nor can that. Noise of less than 1 is added and the
+fraction cut off, so that the lane is at least -M, and at most M, as M + noise < M + 1. Nothing has
+to be held back, which would spoil the expectation; and n lanes add up to no more than L.
+
+**Error bound.** A lane is off by less than 1 after rounding and by M * 2^-24 at most before, so
+
+    |result - sum of x| <= n * (u + 2^(e-24)) = n * 2^e * (1 / M + 2^-24)
+
+before the result is rounded to the output's dtype. The expected lane is right to within 2^-17 of a
+unit, the half of the last bit after the point, and float32's own rounding.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.tensors.noise import NOISE_BITS
+from p4reduce.tensors.quantise import FLOAT32_SCALES_FROM, Rows, any_tiny
+from p4reduce.wire.format import MAX_WORLD_SIZE, NONFINITE_EXPONENT, Format
+
+SMALLEST_LIMIT = 2
+"""Of a lane: with less there is no bit left besides the sign."""
+
+
+def largest_world_size(lane_format: Format) -> int:
+    """Return for how many ranks lanes of a format have room, at most."""
+    return min(MAX_WORLD_SIZE, lane_format.lane_maximum // SMALLEST_LIMIT)
+
+
+class StochasticQuantiser:
+    """Turns rows of floats into narrow lanes and sums of lanes into floats.
+
+    Attributes:
+        limit: the largest magnitude of a lane, M of the module's text.
+        scales, scales32: 1 / u by block exponent, times 2^16; float64 and float32.
+        halves, halves32: 2^e / 2 likewise.
+
+    Args:
+        world_size: at most `largest_world_size`.
+        lane_format: INT16 or INT8.
+    """
+
+    def __init__(self, world_size: int, lane_format: Format) -> None:
+        if not 1 <= world_size <= largest_world_size(lane_format):
+            raise ValueError(
+                f"world size {world_size} is not within 1 to {largest_world_size(lane_format)}"
+            )
+        self.limit = lane_format.lane_maximum // world_size
+        self._world_size = world_size
+        # 2^e is 2^(E - 126) for the biased exponent E; blocks with E = 255 are never sent.
+        powers = [math.ldexp(1.0, 126 - e) for e in range(NONFINITE_EXPONENT)]
+        powers.append(math.nan)
+        self.scales = np.array(powers) * (self.limit << NOISE_BITS)
+        # 2^128 is no float32, so half of it, and the other half with the divisor.
+        self.halves = 0.5 / np.array(powers)
+        with np.errstate(over="ignore", under="ignore"):
+            self.scales32 = self.scales.astype(np.float32)
+            self.halves32 = self.halves.astype(np.float32)
+
+    def quantise(
+        self,
+        rows: Rows,
+        exponents: npt.NDArray[np.uint8],
+        lanes: Rows,
+        noise: npt.NDArray[np.uint16] | None = None,
+    ) -> None:
+        """Round rows to lanes.
+
+        Args:
+            rows: float32 or float64, shape (rows, lanes); used as scratch space.
+            exponents: the agreed exponent of each row.
+            lanes: big-endian integers, same shape, is written to.
+            noise: same shape as `rows`.
+        """
+        if noise is None:
+            raise ValueError("narrow lanes are rounded at random, which takes noise")
+        rows = self._scaled(rows, exponents)
+        np.rint(rows, out=rows)
+        fixed = rows.astype(np.int32)
+        fixed += noise
+        fixed >>= NOISE_BITS
+        np.copyto(lanes, fixed, casting="unsafe")
+
+    def _scaled(self, rows: Rows, exponents: npt.NDArray[np.uint8]) -> Rows:
+        """Return lanes' units times 2^16.
+
+        float32 is rounded as such wherever it can be, whatever other rows there are: the same
+        numbers become the same lanes in any company.
+        """
+        if rows.dtype == np.float64:
+            return np.asarray(rows * self.scales[exponents][:, None])
+        if not any_tiny(exponents):
+            return np.multiply(rows, self.scales32[exponents][:, None], out=rows)
+        wide = rows * self.scales[exponents][:, None]
+        usual = exponents >= FLOAT32_SCALES_FROM
+        wide[usual] = rows[usual] * self.scales32[exponents[usual]][:, None]
+        return np.asarray(wide)
+
+    def divisor(self, *, mean: bool) -> float:
+        """Return what sums of lanes are divided by, and multiplied by `halves` then."""
+        return self.limit * (self._world_size if mean else 1) / 2
+
+    def dequantise(
+        self,
+        lanes: Rows,
+        exponents: npt.NDArray[np.uint8],
+        rows: Rows,
+        *,
+        mean: bool = False,
+    ) -> None:
+        """Turn sums back into floats, as `Quantiser.dequantise` does.
+
+        What a row becomes does not depend on the others: all ranks get the same, whatever sums come
+        together.
+        """
+        divisor = self.divisor(mean=mean)
+        halves = self.halves if rows.dtype == np.float64 else self.halves32
+        np.copyto(rows, lanes, casting="unsafe")
+        # The division rounds, to nearest; the product with a power of two does not.
+        rows /= rows.dtype.type(divisor)
+        rows *= halves[exponents][:, None]
+        if rows.dtype != np.float64 and any_tiny(exponents):
+            tiny = exponents < FLOAT32_SCALES_FROM
+            rows[tiny] = lanes[tiny] * (self.halves[exponents[tiny]] / divisor)[:, None]

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One collective: what it reads and writes, cut into blocks and stripes, and how it ends."""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.errors import LaneOverflowError, P4ReduceError, P4ReduceTimeoutError
+from p4reduce.tensors.blocks import Absent, BlockRows, Indices, Source, Target
+from p4reduce.tensors.noise import Noise
+from p4reduce.wire.calls import Call, Operation
+from p4reduce.wire.format import Format
+
+DTYPES = (np.float16, np.float32, np.float64, np.int8, np.int16, np.int32)
+"""What can be reduced, as dtypes in the machine's own byte order."""
+
+_GRACE = 5.0  # seconds that the progress thread has beyond a deadline to report it
+_SLICE = 1.0  # seconds; a wait in slices does not count the time for which the process was stopped
+
+
+class Collective:
+    """One stream of blocks through the slots, from its call to its end.
+
+    All that the switch does is to sum; which collective it is depends on who has blocks and on
+    who keeps sums (docs/collectives.md). A rank without blocks gives a source without any, one
+    that has no use for the sums a target that drops them.
+
+    Attributes:
+        working_dtype: what the lanes are computed from and turned into: float32 for float16.
+        count: blocks; `none` (the same number) stands for "no block" in `next_nonzero`.
+        stripes: how many slots it uses, at least one: with no blocks at all, the round that opens
+            a stripe still makes the ranks meet and compares their tags.
+        next_nonzero: the first block from b on in b's stripe that is not all zeros, or `none`;
+            shape (at least count + stripes,).
+        exponents: of each block, and 0 for `none`; shape (count + 1,).
+        deadline: seconds on the monotonic clock.
+        for_others: this rank has the result already; see `repetition`.
+        stream: what machine code keeps of it; see `native.stream.Stream`.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        source: Source,
+        target: Target,
+        *,
+        sequence: int,
+        slots: int,
+        timeout: float,
+        lane_format: Format = Format.INT32,
+        noise: Noise | None = None,
+    ) -> None:
+        """Measure the input.
+
+        Args:
+            call: what to do.
+            source: what this rank has; must not change until the collective is over.
+            target: takes the sums; may write to what `source` reads.
+            sequence: number of the collective within the job.
+            slots: of the job.
+            timeout: seconds from now on.
+            lane_format: of the blocks, which have as many elements as that has lanes.
+            noise: for rounding floats to narrow lanes.
+
+        Raises:
+            ValueRangeError: see `quantise.block_exponents`.
+        """
+        self.call = call
+        self.is_mean = call.operation is Operation.MEAN
+        self.sequence = sequence
+        self.dtype = source.dtype
+        self.working_dtype = np.dtype(np.float32) if self.dtype == np.float16 else self.dtype
+        self.format = lane_format
+        self.noise = noise
+        self.tag = call.fingerprint(sequence, lane_format)
+        self.source: BlockRows = source
+        self.target = target
+        self.count = self.none = len(source)
+        self.stripes = max(1, min(slots, self.count))
+        self.remaining = self.stripes
+        self.offset = 0
+        exponents, nonzero = source.measure()
+        self.exponents = np.append(exponents, np.uint8(0))
+        self.next_nonzero = _next_nonzero(nonzero, self.stripes)
+        # What nobody announces stays zero. This rank's own zeros (of either sign) are all that
+        # nobody may announce, and in place they are zeros as well.
+        if not nonzero.all():
+            target.fill(~nonzero, 0)
+        self.timeout = timeout
+        self.started = time.monotonic()
+        self.deadline = self.started + timeout
+        self.error: P4ReduceError | None = None
+        self.overflowed: int | None = None
+        self.for_others = False
+        self.stream: Any = None
+        self._over = threading.Event()
+
+    @property
+    def description(self) -> str:
+        """For messages: "allreduce 7 ('grad', SUM of 1,000 float32)"."""
+        return self.call.describe(self.sequence)
+
+    def restart(self, source: BlockRows) -> None:
+        """Make it run from its beginning once more, with the same input.
+
+        Sums that have been written already are written again as they are: the same lanes add up
+        to the same.
+
+        Args:
+            source: a copy of the input; what was given before may be overwritten.
+        """
+        self.source = source
+        self.remaining = self.stripes
+        self.overflowed = None
+
+    def repetition(self, source: BlockRows) -> Collective:
+        """Return one with the same input whose result is thrown away, for the other ranks' sake.
+
+        Nobody waits for it, so it has no deadline; those behind it have.
+        """
+        again = copy.copy(self)
+        again.target = Absent(self.dtype, self.count)
+        again.deadline = math.inf
+        again.error = None
+        again.for_others = True
+        again._over = threading.Event()
+        again.restart(source)
+        return again
+
+    def finish(self, error: P4ReduceError | None = None) -> None:
+        """End it; the first call counts."""
+        if not self._over.is_set():
+            self.error = error
+            self._over.set()
+
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._over.is_set()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended; return whether it has. None: as long as it may take."""
+        if timeout is not None:
+            return self._over.wait(max(timeout, 0.0))
+        left = max(self.deadline - time.monotonic(), 0.0) + _GRACE
+        while left > 0 and not self._over.wait(min(left, _SLICE)):
+            left -= _SLICE
+        return self._over.is_set()
+
+    def wait(self, timeout: float | None) -> None:
+        """Wait for the end, `timeout` seconds at most. Raises what ended the collective."""
+        if not self.join(timeout):
+            limit = self.timeout + _GRACE if timeout is None else timeout
+            raise P4ReduceTimeoutError(
+                f"{self.description} is not over after {limit:.3g} s; it goes on"
+                if timeout is not None
+                else f"the progress thread did not end {self.description} within {limit:.3g} s",
+                seconds=limit,
+            )
+        if self.error is not None:
+            raise copy.copy(self.error)
+
+
+def overflow_error(collective: Collective, block: int) -> LaneOverflowError:
+    """Return what a collective ends with on all ranks if a sum in that block overflowed."""
+    where = collective.call.locate(block, collective.format.lanes)
+    return LaneOverflowError(
+        f"{collective.description}: a sum left the range of {collective.dtype.name} within {where}",
+        block=block,
+    )
+
+
+def _next_nonzero(nonzero: npt.NDArray[np.bool_], stripes: int) -> Indices:
+    """Look ahead along the stripes: one running minimum from the end, over all of them at once."""
+    count = len(nonzero)
+    steps = -(-count // stripes)
+    blocks = np.full((steps + 1, stripes), count, np.int64)
+    blocks.reshape(-1)[:count] = np.where(nonzero, np.arange(count), count)
+    return np.ascontiguousarray(np.minimum.accumulate(blocks[::-1], axis=0)[::-1].reshape(-1))

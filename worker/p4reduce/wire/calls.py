@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rank calls, as far as all ranks have to agree on it, and its fingerprint on the wire."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from enum import IntEnum
+
+from p4reduce.wire.format import Format
+
+
+class Operation(IntEnum):
+    """What becomes of the ranks' arrays."""
+
+    SUM = 0
+    MEAN = 1
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a collective, the same on all ranks.
+
+    Attributes:
+        routine: the communicator's method, without "_async".
+        dtype: of the elements, by name.
+        size: number of elements that the collective is about.
+        operation: of those routines that reduce.
+        root: of those that have one.
+        name: given by the caller.
+        details: whatever else has to be the same, as text.
+        pieces: names and sizes of what it consists of, each of which begins with a block of its
+            own. None: it is all one.
+    """
+
+    routine: str
+    dtype: str
+    size: int
+    operation: Operation | None = None
+    root: int | None = None
+    name: str = ""
+    details: str = ""
+    pieces: tuple[tuple[str, int], ...] = ()
+
+    def describe(self, sequence: int) -> str:
+        """For messages: "allreduce 7 ('grad', SUM of 1,000 float32)"."""
+        if self.routine == "barrier":
+            return f"barrier {sequence}"
+        named = f"{self.name!r}, " if self.name else ""
+        if self.pieces:
+            last = f" to {self.pieces[-1][0]!r}" if len(self.pieces) > 1 else ""
+            named += f"{self.pieces[0][0]!r}{last}, "
+        operation = "" if self.operation is None else f"{self.operation.name} of "
+        root = "" if self.root is None else f", root {self.root}"
+        details = f", {self.details}" if self.details else ""
+        return (
+            f"{self.routine} {sequence} "
+            f"({named}{operation}{self.size:,} {self.dtype}{root}{details})"
+        )
+
+    def locate(self, block: int, lanes: int) -> str:
+        """For messages: "elements 256 to 511", and of which piece."""
+        first = block * lanes
+        for name, size in self.pieces:
+            padded = -(-size // lanes) * lanes
+            if first < padded:
+                return f"elements {first:,} to {min(first + lanes, size) - 1:,} of {name!r}"
+            first -= padded
+        return f"elements {first:,} to {min(first + lanes, self.size) - 1:,}"
+
+    def fingerprint(self, sequence: int, lane_format: Format) -> int:
+        """Return the tag, 32 bits: all of this, its place in the order and the lanes' format."""
+        operation = None if self.operation is None else int(self.operation)
+        everything = (
+            *(self.routine, self.dtype, self.size, operation, self.root),
+            *(self.name, self.details, self.pieces, sequence, int(lane_format)),
+        )
+        return zlib.crc32(repr(everything).encode())

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Buffers of many frames, which numpy sees as columns and the kernel as messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.wire.format import (
+    AGG_BYTES,
+    AGG_OFFSET,
+    FRAME_STRIDE,
+    HEADER,
+    PAYLOAD_BYTES,
+    PAYLOAD_OFFSET,
+)
+
+# A frame begins two bytes into its row, so that all headers after Ethernet are aligned to words.
+_PAD = 2
+MAX_FRAME_BYTES = FRAME_STRIDE - _PAD
+
+AGG_WORD = (_PAD + AGG_OFFSET) // 4
+"""Where the aggregation header begins in `FrameBuffer.words`."""
+
+_PAGE = 4096
+
+
+class FrameBuffer:
+    """Room for a number of frames.
+
+    Attributes:
+        frames: uint8, shape (count, 2046): the frames from their first byte.
+        words: big-endian uint32, shape (count, 512): the same from two bytes before, so that
+            headers from IPv4 on fall on whole words.
+        raw: the same memory as uint64 of the machine's own byte order, shape (count, 256), for
+            comparing with other frames.
+        records: the same as records of `wire.HEADER`, shape (count,).
+        header: the aggregation headers as words, shape (count, 9).
+        flags: the byte of flags in them, shape (count,).
+        payload: what follows them as bytes, shape (count, 1024).
+        lengths: int64, shape (count,): how many bytes of each are the frame.
+        address: of the first frame in memory; the next one is 2,048 bytes on.
+    """
+
+    def __init__(self, count: int) -> None:
+        raw = np.zeros(count * FRAME_STRIDE + _PAGE, np.uint8)
+        start = -raw.ctypes.data % _PAGE
+        rows = raw[start : start + count * FRAME_STRIDE].reshape(count, FRAME_STRIDE)
+        self.frames: npt.NDArray[np.uint8] = rows[:, _PAD:]
+        self.words: npt.NDArray[Any] = rows.view(">u4")
+        self.raw: npt.NDArray[np.uint64] = rows.view(np.uint64)
+        self.records = np.ndarray(count, HEADER, raw.data, start + _PAD, (FRAME_STRIDE,))
+        self.flags = self.frames[:, AGG_OFFSET + 1]
+        self.header = self.words[:, AGG_WORD : AGG_WORD + AGG_BYTES // 4]
+        self.payload = self.frames[:, PAYLOAD_OFFSET : PAYLOAD_OFFSET + PAYLOAD_BYTES]
+        self.lengths: npt.NDArray[np.int64] = np.zeros(count, np.int64)
+        self.address: int = rows.ctypes.data + _PAD
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def put(self, row: int, frame: bytes) -> None:
+        """Copy a frame into a row."""
+        self.frames[row, : len(frame)] = np.frombuffer(frame, np.uint8)
+        self.lengths[row] = len(frame)
+
+    def get(self, row: int) -> bytes:
+        """Return a copy of the frame in a row."""
+        return self.frames[row, : self.lengths[row]].tobytes()
