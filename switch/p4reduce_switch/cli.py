@@ -12,17 +12,19 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from p4reduce_switch.p4runtime.listen_address import GrpcAddress, parse_grpc_address
-from p4reduce_switch.ports.port import MAX_PORT, Port, PortError, PortSpec, parse_port
+from p4reduce_switch.ports.port import MAX_PORT, PortError, PortSpec, parse_port
 
 if TYPE_CHECKING:
-    from p4reduce_switch.dataplane import DataPlane
+    from p4reduce_switch.dataplane_thread import DataPlaneThread
+    from p4reduce_switch.p4runtime.config import ForwardingConfig
     from p4reduce_switch.p4runtime.server import P4RuntimeServer
     from p4reduce_switch.p4runtime.server_tls import TlsFiles
+    from p4reduce_switch.pipeline_choice import Engine
 
 __all__ = ["main"]
 
@@ -112,11 +114,26 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     help="The P4Info of --pipeline, as text.",
 )
 @click.option(
+    "--engine",
+    type=click.Choice(["auto", "native", "python"]),
+    default="auto",
+    show_default=True,
+    help="What runs ports and programs: machine code (native), Python, or machine code where that "
+    "can be; the log says what it has become, and why.",
+)
+@click.option(
     "--dump-python",
     "dump_file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write the Python code generated from each program that is loaded to FILE.",
+)
+@click.option(
+    "--dump-c",
+    "dump_c_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the C code generated from each program that runs as machine code to FILE.",
 )
 @click.option(
     "--ready-file",
@@ -162,7 +179,9 @@ def main(
     capture_dir: Path | None,
     pipeline_file: Path | None,
     p4info_file: Path | None,
+    engine: Engine,
     dump_file: Path | None,
+    dump_c_file: Path | None,
     ready_file: Path | None,
     ready_fd: int | None,
     tls_cert: Path | None,
@@ -191,18 +210,22 @@ def main(
 
     if dump_file is not None:
         _check_writable(dump_file, "--dump-python")
+    if dump_c_file is not None:
+        _check_writable(dump_c_file, "--dump-c")
     if ready_file is not None:
         _check_writable(_beside(ready_file), "--ready-file")
 
     # Below are the imports that take long: arguments are checked, and --help answers, without them.
-    from p4reduce_switch.dataplane import DataPlane
     from p4reduce_switch.p4runtime.server import P4RuntimeServer
 
     with contextlib.ExitStack() as cleanup:
-        dataplane = DataPlane(_open_ports(port_specs, capture_dir), cpu_port=cpu_port)
+        dataplane = _open_data_plane(port_specs, engine, cpu_port, capture_dir)
         cleanup.callback(dataplane.stop)
         server = P4RuntimeServer(
-            dataplane, device_id=device_id, on_pipeline=_source_writer(dump_file)
+            dataplane,
+            device_id=device_id,
+            engine=engine,
+            on_pipeline=_source_writer(dump_file, dump_c_file),
         )
         dataplane.start()
         if pipeline_file is not None and p4info_file is not None:
@@ -268,24 +291,19 @@ def _beside(ready_file: Path) -> Path:
     return ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
 
 
-def _open_ports(specs: Sequence[PortSpec], capture_dir: Path | None) -> list[Port]:
-    from p4reduce_switch.ports.batch import FrameBatches
-    from p4reduce_switch.ports.packet import PacketPort
-    from p4reduce_switch.ports.pcap import CapturedPort
-    from p4reduce_switch.ports.unix import UnixPort
+def _open_data_plane(
+    specs: Sequence[PortSpec], engine: Engine, cpu_port: int | None, capture_dir: Path | None
+) -> DataPlaneThread:
+    from p4reduce_native.errors import NativeUnavailableError
 
-    batches = FrameBatches()
-    ports: list[Port] = []
+    from p4reduce_switch.dataplane_choice import open_data_plane
+
     try:
-        for spec in specs:
-            kind = PacketPort if spec.interface is not None else UnixPort
-            port: Port = kind(spec, batches)
-            ports.append(port if capture_dir is None else CapturedPort(port, capture_dir))
+        return open_data_plane(specs, engine=engine, cpu_port=cpu_port, capture_dir=capture_dir)
+    except NativeUnavailableError as error:
+        raise click.ClickException(f"--engine native: {error}") from None
     except PortError as error:
-        for port in ports:
-            port.close()
         raise click.ClickException(str(error)) from None
-    return ports
 
 
 def _preload(server: P4RuntimeServer, pipeline_file: Path, p4info_file: Path) -> None:
@@ -307,17 +325,33 @@ def _preload(server: P4RuntimeServer, pipeline_file: Path, p4info_file: Path) ->
         raise click.ClickException(f"{pipeline_file}: {error.message}") from None
 
 
-def _source_writer(path: Path | None) -> Callable[[Any], None] | None:
-    if path is None:
+def _source_writer(
+    python_file: Path | None, c_file: Path | None
+) -> Callable[[ForwardingConfig], None] | None:
+    """What writes the code of each program that is set, if that is wanted."""
+    if python_file is None and c_file is None:
         return None
 
-    def write(config: Any) -> None:
-        try:
-            path.write_text(config.pipeline.source)
-        except OSError as error:
-            log.error("--dump-python %s: %s", path, error.strerror)
+    def write(config: ForwardingConfig) -> None:
+        from p4reduce_switch.native_pipeline import NativePipeline
+        from p4reduce_switch.pipeline import Pipeline
+
+        running = config.pipeline
+        if c_file is not None and isinstance(running, NativePipeline):
+            _write_source("--dump-c", c_file, running.source)
+        if python_file is not None:
+            if isinstance(running, NativePipeline):
+                running = Pipeline(config.message.p4_device_config)
+            _write_source("--dump-python", python_file, running.source)
 
     return write
+
+
+def _write_source(option: str, path: Path, source: str) -> None:
+    try:
+        path.write_text(source)
+    except OSError as error:
+        log.error("%s %s: %s", option, path, error.strerror)
 
 
 @contextlib.contextmanager
@@ -357,7 +391,7 @@ def _serving(
 
 
 def _announce(
-    dataplane: DataPlane,
+    dataplane: DataPlaneThread,
     device_id: int,
     address: GrpcAddress,
     ready_file: Path | None,
@@ -367,7 +401,7 @@ def _announce(
     cpu = "none" if dataplane.cpu_port is None else dataplane.cpu_port
     click.echo(
         f"p4reduce-switch ready: P4Runtime on {address}, device {device_id}, ports {ports}, "
-        f"CPU port {cpu}"
+        f"CPU port {cpu}, data plane in {dataplane.language}"
     )
     state = json.dumps(
         {

@@ -27,6 +27,8 @@ class DataPlane(DataPlaneThread):
         cpu_port: the port of packet-ins and packet-outs, or None.
     """
 
+    language = "Python"
+
     def __init__(self, ports: Sequence[Port], *, cpu_port: int | None = None) -> None:
         super().__init__(ports, cpu_port=cpu_port)
         self._own_ports = {port.number: port for port in ports}

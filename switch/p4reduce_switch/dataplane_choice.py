@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
@@ -16,6 +16,7 @@ from p4reduce_native.library import runtime
 from p4reduce_switch.dataplane import DataPlane
 from p4reduce_switch.dataplane_thread import DataPlaneThread
 from p4reduce_switch.native_dataplane import NativeDataPlane
+from p4reduce_switch.pipeline_choice import Engine
 from p4reduce_switch.ports.batch import FrameBatches
 from p4reduce_switch.ports.native import NativePacketPort, NativePort, NativeUnixPort
 from p4reduce_switch.ports.packet import PacketPort
@@ -26,8 +27,6 @@ from p4reduce_switch.ports.unix import UnixPort
 __all__ = ["Engine", "open_data_plane"]
 
 log = logging.getLogger(__name__)
-
-Engine = Literal["auto", "native", "python"]
 
 _PortT = TypeVar("_PortT", bound=OpenPort)
 

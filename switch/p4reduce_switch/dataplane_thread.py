@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from google.rpc import code_pb2
 
@@ -62,6 +62,9 @@ class DataPlaneThread(ABC):
         ports: opened ports; `stop` closes them.
         cpu_port: the port of packet-ins and packet-outs, or None.
     """
+
+    language: ClassVar[str]
+    """What the ports are served in."""
 
     def __init__(self, ports: Sequence[OpenPort], *, cpu_port: int | None = None) -> None:
         self.cpu_port = cpu_port

@@ -35,6 +35,8 @@ class NativeDataPlane(DataPlaneThread):
         NativeUnavailableError: there is no compiled library here.
     """
 
+    language = "C"
+
     def __init__(self, ports: Sequence[NativePort], *, cpu_port: int | None = None) -> None:
         super().__init__(ports, cpu_port=cpu_port)
         self._native_ports = tuple(ports)

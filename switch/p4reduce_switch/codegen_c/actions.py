@@ -217,7 +217,7 @@ class ActionWriter:
 
     def _clone(self, session: ir.Expr, kept: ir.FieldList) -> None:
         value = self._expressions.fit(self._expressions.data(session, 15), 15)
-        assert (1 << 15) - 1 == MAX_SESSION_ID
+        assert MAX_SESSION_ID == (1 << 15) - 1
         self._context.writer.line(f"clone_session = (int32_t){_paren(self._u64(value))};")
         self._keep("clone", kept)
 
@@ -399,12 +399,12 @@ class ActionWriter:
                 f"const uint64_t {name} = ({empty}) ? 1 : {self._u64(size_value)};"
             )
             modulus = make("u64", name, 1, max(size_value.high, 1), atom=True)
-        chosen = expressions._divide("%", hashed, modulus)  # noqa: SLF001 - the same package
+        chosen = expressions._divide("%", hashed, modulus)
         if base_value.is_constant and base_value.low == 0:
             self.set(field, chosen)
             return
         bounds = (chosen.low + base_value.low, chosen.high + base_value.high)
-        total = expressions._operation("+", chosen, base_value, bounds, field.width)  # noqa: SLF001
+        total = expressions._operation("+", chosen, base_value, bounds, field.width)
         self.set(field, total)
 
     def _random(self, field: FieldRef, low: ir.Expr, high: ir.Expr) -> None:

@@ -271,7 +271,7 @@ class _Writer:
         expressions, context = self._expressions, self._context
         value = expressions.fit(expressions.data(key.field), key.width)
         if key.mask is not None and key.mask != (1 << key.width) - 1:
-            value = expressions._mask(value, key.mask)  # noqa: SLF001 - the same package
+            value = expressions._mask(value, key.mask)
         if isinstance(key.field, FieldRef):
             # BMv2 takes the fields of an invalid header for zero in keys (and only there).
             header = key.field.header

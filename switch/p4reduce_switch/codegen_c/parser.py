@@ -275,7 +275,7 @@ class _Parser:
                 continue
             value = expressions.fit(expressions.field(field), field.width)
             if mask != (1 << field.width) - 1:
-                value = expressions._mask(value, mask)  # noqa: SLF001 - the same package
+                value = expressions._mask(value, mask)
             text = expressions.compare("==", value, constant(wanted))
             if text != "true":
                 tests.append(text)

@@ -10,6 +10,7 @@ from p4reduce_switch.errors import invalid
 from p4reduce_switch.p4runtime.p4info import P4Info, P4InfoError
 from p4reduce_switch.p4runtime.packets import PacketCodec
 from p4reduce_switch.pipeline import LoadError, Pipeline
+from p4reduce_switch.pipeline_choice import Engine, load_pipeline
 
 if TYPE_CHECKING:
     from p4reduce_switch.state.multicast import Replica
@@ -42,7 +43,7 @@ class ForwardingConfig:
     """Clone session -> those of its replicas whose port was given as bytes."""
 
 
-def load_config(message: Any, cpu_port: int | None) -> ForwardingConfig:
+def load_config(message: Any, cpu_port: int | None, engine: Engine = "auto") -> ForwardingConfig:
     """Load a `p4.v1.ForwardingPipelineConfig`.
 
     Raises:
@@ -58,7 +59,7 @@ def load_config(message: Any, cpu_port: int | None) -> ForwardingConfig:
     except P4InfoError as error:
         raise invalid(f"p4info: {error}") from None
     try:
-        pipeline = Pipeline(message.p4_device_config, cpu_port=cpu_port)
+        pipeline = load_pipeline(message.p4_device_config, engine=engine, cpu_port=cpu_port)
     except LoadError as error:
         raise invalid(f"p4_device_config: {error}") from None
     differences = p4info.differences(pipeline)

@@ -39,6 +39,7 @@ from p4reduce_switch.p4runtime.entities.idle import idle_message
 if TYPE_CHECKING:
     from p4reduce_switch.dataplane_thread import DataPlaneThread
     from p4reduce_switch.p4runtime.packets import PacketCodec
+    from p4reduce_switch.pipeline_choice import Engine
 
 __all__ = ["API_VERSION", "BindError", "P4RuntimeServer"]
 
@@ -79,6 +80,7 @@ class P4RuntimeServer:
     Args:
         dataplane: what runs the pipeline. Its packet-ins go to the primary controllers.
         device_id: the only device id answered to.
+        engine: what runs the programs that are set.
         on_pipeline: called with each committed pipeline's config, outside the data plane's thread.
     """
 
@@ -87,10 +89,12 @@ class P4RuntimeServer:
         dataplane: DataPlaneThread,
         *,
         device_id: int = 1,
+        engine: Engine = "auto",
         on_pipeline: Callable[[ForwardingConfig], None] | None = None,
     ) -> None:
         self.device_id = device_id
         self._dataplane = dataplane
+        self._engine = engine
         self._on_pipeline = on_pipeline
         self._lock = threading.Lock()
         self._arbiter = Arbiter(device_id)
@@ -166,7 +170,7 @@ class P4RuntimeServer:
         Raises:
             P4RuntimeError: as of a SetForwardingPipelineConfig.
         """
-        config = load_config(message, self._dataplane.cpu_port)
+        config = load_config(message, self._dataplane.cpu_port, self._engine)
         with self._locked():
             self._commit(config)
 
@@ -198,7 +202,7 @@ class P4RuntimeServer:
         if action in _ACTIONS_WITH_CONFIG:
             if not request.HasField("config"):
                 raise invalid(f"{_SetRequest.Action.Name(action)} needs a config, which is missing")
-            return load_config(request.config, self._dataplane.cpu_port)
+            return load_config(request.config, self._dataplane.cpu_port, self._engine)
         if action == _SetRequest.RECONCILE_AND_COMMIT:
             raise P4RuntimeError(
                 code_pb2.UNIMPLEMENTED,

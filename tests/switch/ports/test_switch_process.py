@@ -17,6 +17,8 @@ from typing import Any
 import grpc
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
+from p4reduce_native.errors import NativeUnavailableError
+from p4reduce_native.library import runtime
 from p4rt_client import INSERT, PROGRAMS, Builder, Client, config, exact
 from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
@@ -77,6 +79,7 @@ class Process:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Any]:
+    """Starts switches that choose their engine themselves."""
     started: list[Process] = []
 
     def run(*arguments: str, **options: Any) -> Process:
@@ -89,6 +92,16 @@ def start(tmp_path: Path) -> Iterator[Any]:
             process.stop(signal.SIGKILL)
 
 
+@pytest.fixture(params=["native", "python"])
+def engine(request: pytest.FixtureRequest) -> str:
+    if request.param == "native":
+        try:
+            runtime()
+        except NativeUnavailableError as error:
+            pytest.skip(str(error))
+    return str(request.param)
+
+
 def sockets(directory: Path) -> list[str]:
     return [argument for n in (1, 2) for argument in ("--port", f"{n}=unix:{directory}/p{n}.sock")]
 
@@ -97,9 +110,13 @@ def plug(directory: Path, number: int) -> Peer:
     return Peer(directory / f"p{number}.sock")
 
 
-def test_life_of_a_switch(start: Any, tmp_path: Path) -> None:
-    dump = tmp_path / "program.py"
-    process = start(*sockets(tmp_path), "--pcap", str(tmp_path / "cap"), "--dump-python", str(dump))
+def test_life_of_a_switch(start: Any, tmp_path: Path, engine: str) -> None:
+    dump, dump_c = tmp_path / "program.py", tmp_path / "program.c"
+    process = start(
+        *sockets(tmp_path),
+        *("--pcap", str(tmp_path / "cap"), "--engine", engine),
+        *("--dump-python", str(dump), "--dump-c", str(dump_c)),
+    )
     ready = process.wait_ready()
     assert ready["pid"] == process.popen.pid
     assert ready["device_id"] == 1
@@ -129,6 +146,9 @@ def test_life_of_a_switch(start: Any, tmp_path: Path) -> None:
         break
     assert received == frame
     compile(dump.read_text(), str(dump), "exec")
+    assert dump_c.exists() == (engine == "native")
+    if engine == "native":
+        assert "p4r_program_process" in dump_c.read_text()
 
     began = time.monotonic()
     assert process.stop(signal.SIGINT) == 0
@@ -136,7 +156,8 @@ def test_life_of_a_switch(start: Any, tmp_path: Path) -> None:
     ready_line, summary = process.out.splitlines()
     assert ready_line == (
         f"p4reduce-switch ready: P4Runtime on {ready['grpc_addr']}, device 1, ports "
-        f"1=unix:{tmp_path}/p1.sock, 2=unix:{tmp_path}/p2.sock, CPU port 255"
+        f"1=unix:{tmp_path}/p1.sock, 2=unix:{tmp_path}/p2.sock, CPU port 255, data plane in "
+        + {"native": "C", "python": "Python"}[engine]
     )
     assert summary.startswith("p4reduce-switch stopped: ")
     assert "port 1: rx_frames=" in summary
@@ -150,9 +171,12 @@ def test_life_of_a_switch(start: Any, tmp_path: Path) -> None:
         item.close()
 
 
-def test_a_preloaded_pipeline_works_without_a_controller(start: Any, tmp_path: Path) -> None:
+def test_a_preloaded_pipeline_works_without_a_controller(
+    start: Any, tmp_path: Path, engine: str
+) -> None:
     process = start(
         *sockets(tmp_path),
+        *("--engine", engine),
         "--pipeline",
         str(PROGRAMS / "p4rt_features.json"),
         "--p4info",
@@ -321,6 +345,33 @@ def test_missing_directories_and_impossible_names_are_refused_before_the_switch_
     assert "Traceback" not in process.err
     assert process.out == ""
     assert not list(tmp_path.iterdir())
+
+
+def test_without_machine_code_the_switch_says_so_and_runs_in_python(
+    start: Any, tmp_path: Path
+) -> None:
+    features = [str(PROGRAMS / f"p4rt_features.{end}") for end in ("json", "p4info.txtpb")]
+    process = start(
+        *(*sockets(tmp_path), "--pipeline", features[0], "--p4info", features[1]),
+        env={**os.environ, "P4REDUCE_NATIVE": "0"},
+    )
+    process.wait_ready()
+    plug(tmp_path, 1).close()
+    assert process.stop() == 0
+    assert "data plane in Python" in process.out
+    reason = "machine code is turned off by P4REDUCE_NATIVE=0"
+    assert f"the data plane runs in Python, many times slower: {reason}" in process.err
+    assert f"the program runs in Python, many times slower: {reason}" in process.err
+
+
+def test_machine_code_that_is_demanded_and_cannot_be(start: Any, tmp_path: Path) -> None:
+    process = start(
+        *(*sockets(tmp_path), "--engine", "native"), env={**os.environ, "P4REDUCE_NATIVE": "0"}
+    )
+    assert process.finish() == 1
+    assert "--engine native: machine code is turned off by P4REDUCE_NATIVE=0" in process.err
+    assert "Traceback" not in process.err
+    assert not list(tmp_path.glob("*.sock"))
 
 
 def test_an_interface_that_does_not_exist(start: Any) -> None:
