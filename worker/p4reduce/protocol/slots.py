@@ -88,6 +88,7 @@ _HAS_PAYLOAD, _OVERFLOW, _NONFINITE, _MISMATCH, _RETRANSMISSION = (
 )
 _NO_HALVES = np.uint32(0xFFFFFFFF ^ (Flag.FIRST_HALF | Flag.SECOND_HALF) << 16)
 
+_QUIET = 1 / 2  # of the timeout, without any answer: then it is not single frames that are lost
 _TRIES_TO_TELL = 3  # retransmissions without any answer, after which the switch is not there
 
 
@@ -329,7 +330,7 @@ class SlotMachine:
             return
         slots = self.timers.expired(now)
         if len(slots):
-            self._repeat(slots)
+            self._repeat(self._worth_repeating(slots, now))
         for collective in self._collectives.values():
             if collective.deadline <= now:
                 self.fail(self._timeout_error(collective, now))
@@ -811,6 +812,19 @@ class SlotMachine:
         self._sendable.append(rows)
 
     # -- When nothing comes ------------------------------------------------------------------------
+
+    def _worth_repeating(self, slots: Indices, now: float) -> Indices:
+        """Return all of some slots whose timers have run out, or the first one alone.
+
+        If nothing at all comes, a rank is late rather than a frame lost in each slot. Then one
+        frame asks for all: the first in the order that all ranks have, so that they ask for the
+        same one; see docs/protocol.md, "When nothing comes".
+        """
+        if len(slots) == 1 or now - self.heard_switch_at < self.timers.timeout.seconds * _QUIET:
+            return slots
+        first = slots[[self.gate.first(slots)]]
+        self.timers.hold(slots[slots != first], int(self.timers.tries[first[0]]), now)
+        return first
 
     def _repeat(self, slots: Indices) -> None:
         """Send the slots' last frames again.

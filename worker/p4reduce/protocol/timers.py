@@ -166,6 +166,13 @@ class SlotTimers:
         """Return the slots whose timers have run out."""
         return np.flatnonzero(self._due <= now)
 
+    def hold(self, slots: Indices, tries: int, now: float) -> None:
+        """Let timers that have run out run on, while another slot's frame is sent again.
+
+        As long as that one's will, which was sent again `tries` times before.
+        """
+        self._due[slots] = now + self.timeout.after(np.array([tries + 1]))[0]
+
     def repeated(self, slots: Indices) -> None:
         """Contributions are to be sent again; their timers start when they are."""
         self.tries[slots] += 1
@@ -207,6 +214,8 @@ class SlotTimers:
             samples = samples[counted]
             lost = again & ~opening if told is None else again & ~opening & ~told
             troubled = int(np.count_nonzero(lost | again & counted))
+            if in_time is not None and np.count_nonzero(again & ~in_time):
+                self._stop_holding()
             rounds -= int(np.count_nonzero(opening))
             self._opening[slots] = False
             self._some_open = bool(self._opening.any())
@@ -216,6 +225,12 @@ class SlotTimers:
         if self.backed_off:
             self._calm_down(slots, now)
         return rounds, troubled
+
+    def _stop_holding(self) -> None:
+        """Something was lost after all: those held back run out as they would have."""
+        once = np.isfinite(self._due) & (self.tries == 0)
+        usual = self._sent_at[once] + self.timeout.seconds
+        self._due[once] = np.minimum(self._due[once], usual)
 
     def _calm_down(self, slots: Indices, now: float) -> None:
         """Some slots have a result, so there is no reason left to wait for long in the others.

@@ -45,6 +45,15 @@ static int any(const uint8_t *flags, uint32_t count)
     return 0;
 }
 
+/* Something was lost after all: timers that are held back run out as they would have. */
+static void stop_holding(struct p4r_slots *slots)
+{
+    for (uint32_t slot = 0; slot < slots->slots; slot++)
+        if (isfinite(slots->due[slot]) && slots->tries[slot] == 0)
+            slots->due[slot] =
+                fmin(slots->due[slot], slots->sent_at[slot] + slots->timeout.seconds);
+}
+
 /* There is no reason left to wait for long: the ranks are there and the switch answers. */
 static void calm_down(struct p4r_slots *slots, uint32_t count, double now)
 {
@@ -65,12 +74,14 @@ int64_t p4r_timers_completed(struct p4r_slots *slots, uint32_t count, double now
 {
     double longest = -1.0, longest_opening = -1.0;
     int64_t rounds = count;
+    int lost = 0;
 
     *troubled = 0;
     for (uint32_t i = 0; i < count; i++) {
         int64_t slot = slots->completed[i];
         double seconds = now - slots->sent_at[slot];
         int tried = slots->tries[slot] != 0, counted = !(slots->how[i] & P4R_LATE);
+        lost |= tried && !counted;
         if (slots->opening[slot]) {
             slots->opening[slot] = 0;
             rounds--;
@@ -84,6 +95,8 @@ int64_t p4r_timers_completed(struct p4r_slots *slots, uint32_t count, double now
             slots->round_trips[slots->round_trip_count++ % P4R_ROUND_TRIPS] = seconds;
         }
     }
+    if (lost)
+        stop_holding(slots);
     if (longest_opening >= 0)
         measured(&slots->opening_timeout, longest_opening, now);
     if (rounds < count)
