@@ -89,6 +89,7 @@ _HAS_PAYLOAD, _OVERFLOW, _NONFINITE, _MISMATCH, _RETRANSMISSION = (
 _NO_HALVES = np.uint32(0xFFFFFFFF ^ (Flag.FIRST_HALF | Flag.SECOND_HALF) << 16)
 
 _QUIET = 1 / 2  # of the timeout, without any answer: then it is not single frames that are lost
+_DOUBLINGS = 10  # of the frames that ask for all: more than there are slots
 _TRIES_TO_TELL = 3  # retransmissions without any answer, after which the switch is not there
 
 
@@ -691,7 +692,7 @@ class SlotMachine:
             in_time = ~np.isin(slots, late)
         if self.timers.backed_off:
             told = self._heard[slots] != 0
-            self._heard[slots] = 0
+        self._heard[slots] = 0
         self.gate.window.completed(*self.timers.completed(slots, now, in_time, told))
         if self._some_halves:
             self._parts[slots] = 0
@@ -814,17 +815,20 @@ class SlotMachine:
     # -- When nothing comes ------------------------------------------------------------------------
 
     def _worth_repeating(self, slots: Indices, now: float) -> Indices:
-        """Return all of some slots whose timers have run out, or the first one alone.
+        """Return which of the slots whose timers have run out are to be repeated.
 
-        If nothing at all comes, a rank is late rather than a frame lost in each slot. Then one
-        frame asks for all: the first in the order that all ranks have, so that they ask for the
-        same one; see docs/protocol.md, "When nothing comes".
+        All of them, unless nothing at all comes: then a rank is late, rather than a frame lost in
+        each slot. So one frame asks for all, the next time two do, then four. They are the first
+        ones in the order that all ranks have, so that all ask for the same; see docs/protocol.md,
+        "When nothing comes".
         """
         if len(slots) == 1 or now - self.heard_switch_at < self.timers.timeout.seconds * _QUIET:
             return slots
-        first = slots[[self.gate.first(slots)]]
-        self.timers.hold(slots[slots != first], int(self.timers.tries[first[0]]), now)
-        return first
+        in_order = self.gate.in_order(slots)
+        tries = int(self.timers.tries[in_order[0]])
+        number = 1 << min(tries, _DOUBLINGS)
+        self.timers.hold(in_order[number:], tries, now)
+        return in_order[:number]
 
     def _repeat(self, slots: Indices) -> None:
         """Send the slots' last frames again.

@@ -159,9 +159,9 @@ class Gate:
         """Slots begin with stripes of a collective."""
         self._order[slots] = sequence * self._slots + stripes
 
-    def first(self, slots: Indices) -> int:
-        """Return which of some slots is the first in the order that all ranks have."""
-        return int(np.argmin(self._order[slots]))
+    def in_order(self, slots: Indices) -> Indices:
+        """Return slots in the order that all ranks have."""
+        return slots[np.argsort(self._order[slots])]
 
     def leave(self, slots: Indices | slice = _ALL) -> None:
         """Slots have nothing to send any more."""

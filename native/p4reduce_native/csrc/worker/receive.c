@@ -186,10 +186,6 @@ static void note_completed(struct p4r_slots *slots, const uint8_t *frame, uint32
 
     if (flags_of(frame) & FLAG_RETRANSMISSION)
         how = slots->tries[slot] ? P4R_LATE | P4R_TRIED : P4R_LATE;
-    if (slots->backed_off) {
-        how |= slots->heard[slot] ? P4R_TOLD : 0;
-        slots->heard[slot] = 0;
-    }
     slots->completed[at] = slot;
     slots->how[at] = how;
     slots->next[2 * at] = word(frame, NEXT_BLOCK);
@@ -200,6 +196,11 @@ static void note_completed(struct p4r_slots *slots, const uint8_t *frame, uint32
 static void complete(struct p4r_slots *slots, uint32_t count, double now)
 {
     int64_t troubled;
+
+    for (uint32_t i = 0; i < count; i++) {
+        slots->how[i] |= slots->heard[slots->completed[i]] ? P4R_TOLD : 0;
+        slots->heard[slots->completed[i]] = 0;
+    }
     int64_t rounds = p4r_timers_completed(slots, count, now, &troubled);
 
     p4r_window_completed(slots, rounds, troubled);
