@@ -7,7 +7,9 @@ SHELL := /bin/bash
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 READY  := $(VENV)/.ready
-PACKAGES := native/p4reduce_native worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab model/p4reduce_model bench
+TESTS_READY := $(VENV)/.ready-for-tests
+LINT_READY  := $(VENV)/.ready-for-lint
+PACKAGES := common/p4reduce_common native/p4reduce_native worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab model/p4reduce_model bench
 SCRIPTS := experiments tools examples
 
 # What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, BW=Mbit/s; `make run` also
@@ -18,14 +20,22 @@ WORKERS ?= 4
 
 .PHONY: help
 help:
-	@sed -n 's/^\([a-z0-9]*\): .*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z0-9-]*\): .*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 $(READY): pyproject.toml tools/setup-venv
-	tools/setup-venv $(VENV)
+	tools/setup-venv $(VENV) all
+	@touch $@
+
+$(TESTS_READY): $(READY)
+	tools/setup-venv $(VENV) test
+	@touch $@
+
+$(LINT_READY): $(READY)
+	tools/setup-venv $(VENV) lint,test
 	@touch $@
 
 .PHONY: setup
-setup: $(READY)  ## the virtual environment, as every other target makes it
+setup: $(READY)  ## the virtual environment: what the demo needs; tests and lint add theirs
 
 .PHONY: run
 run: $(READY)  ## train a classifier on WORKERS=4 workers, gradients summed by the switch
@@ -44,37 +54,54 @@ stop: $(READY)  ## take down what `make lab` has left up
 TESTS_AT_ONCE ?= 3
 
 .PHONY: test
-test: $(READY)  ## every test that this machine can run; says what it skips and why
+test: $(TESTS_READY)  ## every test that this machine can run; says what it skips and why
 	$(PYTHON) -m pytest -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder
+
+.PHONY: test-install
+test-install: $(TESTS_READY)  ## the wheel beside the newest jupyterlab, ray, mlflow, … (gigabytes, minutes)
+	P4REDUCE_TEST_INSTALL=1 $(PYTHON) -m pytest tests/install
 
 .PHONY: model
 model: $(READY)  ## check the protocol exhaustively, by the compiled program and the worker (minutes)
 	PYTHONPATH=model $(PYTHON) -m p4reduce_model
 
+# gcc's sanitizers in compiled programs and their run-time. Python itself is not made for them: what
+# it still has at its end is no leak of ours, and the library has to be there before Python is.
+SANITIZED_TESTS := tests/native/test_c_programs.py tests/native/test_c_expressions.py
+.PHONY: native-sanitize
+native-sanitize: $(READY)  ## compiled P4 programs against Python, under ASan and UBSan (minutes)
+	mkdir -p -m 700 build/sanitized
+	CC=gcc P4REDUCE_CACHE_DIR=$(CURDIR)/build/sanitized \
+	P4REDUCE_CFLAGS="-O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	$(PYTHON) -m pytest -p no:cacheprovider --timeout=900 $(SANITIZED_TESTS)
+
 # SECONDS are shared among the tests; SEED=… repeats what one of them has printed.
 SECONDS := 300
 .PHONY: fuzz
-fuzz: $(READY)  ## random frames, requests and files at everything that reads them, for SECONDS=300
+fuzz: $(TESTS_READY)  ## random frames, requests and files at everything that reads them, for SECONDS=300
 	FUZZ_SECONDS=$(SECONDS) $(PYTHON) -m pytest -m fuzz --timeout=0
 
 MINUTES := 30
 LOSS := 0.01
 .PHONY: soak
-soak: $(READY)  ## run for MINUTES=30 with LOSS=0.01 of the frames, and tell whether anything grows
+soak: $(TESTS_READY)  ## run for MINUTES=30 with LOSS=0.01 of the frames, and tell whether anything grows
 	CYCLES=1000 $(PYTHON) -m pytest -q --timeout=0 tests/controller/jobs/test_churn.py
 	$(PYTHON) -m bench.worker.soak --minutes $(MINUTES) --loss $(LOSS)
 
 .PHONY: lint
-lint: $(READY)  ## ruff and mypy --strict
+lint: $(LINT_READY)  ## ruff, mypy --strict, and who may import whom
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	PYTHONPATH=model $(VENV)/bin/lint-imports --no-cache --no-logo
 	$(VENV)/bin/mypy $(PACKAGES)
 	for scripts in $(SCRIPTS); do (cd $$scripts && \
 	    $(CURDIR)/$(VENV)/bin/mypy --config-file $(CURDIR)/pyproject.toml \
 	    --cache-dir $(CURDIR)/.mypy_cache *.py) || exit 1; done
 
 .PHONY: format
-format: $(READY)  ## let ruff format the Python
+format: $(LINT_READY)  ## let ruff format the Python
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 

@@ -41,6 +41,7 @@ class Bench:
 BENCHES = (
     Bench("Embedded switch, in process", "switch.pipeline"),
     Bench("Embedded switch, through its ports", "switch.ports"),
+    Bench("A frame between two processes, CPU time", "link.cost"),
     Bench("Worker, CPU time", "worker.cpu"),
     Bench("All-reduce, embedded switch", "allreduce.allreduce"),
     Bench("All-reduce, BMv2", "allreduce.allreduce", ("--switch", "bmv2")),

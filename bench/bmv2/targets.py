@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """BMv2 and the embedded switch side by side: contributions per second, in turns.
 
-The same frames by the same load (see bmv2_contributions.py): four ranks with a block of 256 int32
+The same frames by the same load (see contributions.py): four ranks with a block of 256 int32
 lanes under way in each of 32 slots, over veth pairs for both, and for the embedded switch over its
 Unix sockets as well.
 

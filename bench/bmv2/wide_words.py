@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the wide words gain on BMv2: four registers of 2,048 bits, or one of 32 for each lane.
 
-The same load (see bmv2_contributions.py) on the program and on variants of it that differ in how
+The same load (see contributions.py) on the program and on variants of it that differ in how
 lanes are parsed, kept and added only: bench/bmv2/one_lane/. Blocks have 256 int32 lanes.
 
     python -m bench.bmv2.wide_words [--turns 3] [--seconds 1.2] [--json FILE]

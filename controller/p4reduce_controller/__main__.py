@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m p4reduce_controller`."""
+"""`python -m p4reduce_controller` is `p4reduce-controller`."""
 
-from p4reduce_controller.cli.command_line import main
+from p4reduce_common.commands import controller
 
-main()
+controller()

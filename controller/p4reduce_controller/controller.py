@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The controller at work: jobs on one side, a switch on the other, an event loop between them.
 
-All state belongs to the event loop. What blocks has threads of its own: the switch (link.py) and
-the disk (keeping.py).
+All state belongs to the event loop. What blocks has threads of its own: the switch
+(fabric/switch_link.py) and the disk (storage/keeping.py).
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class Controller:
     def __init__(self, settings: Settings, start: Start) -> None:
         self.settings = settings
         self.events = EventLog()
+        self.stopping = asyncio.Event()  # what ends from now on is ended by us
         self._start = start
         self._fabric = start.fabric
         self._loop = asyncio.get_running_loop()
@@ -127,6 +128,7 @@ class Controller:
 
         If the settings say so, leave them there for the next controller to take up.
         """
+        self.stopping.set()
         if self.settings.keep_jobs:
             # Before the calls that wait are broken off: those would give up their places.
             await self._keeper.close()
@@ -145,6 +147,7 @@ class Controller:
 
     def abandon(self) -> None:
         """Stop at once, as if killed: what is on disk and on the switch stays as it is."""
+        self.stopping.set()
         self._keeper.abandon()
         self._link.abandon()
         for task in self._tasks:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-from __future__ import annotations
+"""`python -m p4reduce_lab` is `p4reduce-lab`."""
 
-from p4reduce_lab.cli import main
+from p4reduce_common.commands import lab
 
-if __name__ == "__main__":
-    main()
+lab()

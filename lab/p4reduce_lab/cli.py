@@ -10,8 +10,9 @@ from pathlib import Path
 from types import FrameType
 
 import click
+from p4reduce_common.output import command
 
-from p4reduce_lab.errors import Interrupted, LabError
+from p4reduce_lab.errors import ArgumentsError, Interrupted, LabError
 
 # What a command needs is imported in it: `worker` starts many times a run and needs little.
 
@@ -88,6 +89,7 @@ lab_output_option = click.option(
 
 
 @click.group(context_settings=CONTEXT)
+@click.version_option(package_name="p4reduce", prog_name="p4reduce-lab")
 def commands() -> None:
     """Runs a P4 switch, its controller and workers on this machine."""
 
@@ -148,6 +150,7 @@ def run(
     from p4reduce_lab.choice import choose
     from p4reduce_lab.demo.config import TrainingConfig
     from p4reduce_lab.demo.run import PICTURE_FILE, SUMMARY_FILE, run_demo
+    from p4reduce_lab.text import wrapped
 
     given = {"steps": steps, "seed": seed}
     config = TrainingConfig(
@@ -159,11 +162,14 @@ def run(
     choice = choose(switch, net, bandwidth=bandwidth, nearest_to_real=True)
     choice = replace(choice, pcap=pcap)
     console = Console(highlight=False)
-    console.print(f"Switch: {choice.text}", soft_wrap=True)
+    console.print(wrapped(f"Switch: {choice.text}"), soft_wrap=True)
     summary = run_demo(config, choice, output, console)
     console.print()
     for line in summary.lines():
-        console.print(f"  {line}", soft_wrap=True)
+        console.print(wrapped(f"  {line}", 19), soft_wrap=True)
+    for warning in summary.warnings():
+        text = wrapped(f"  WARNING          {warning}", 19)
+        console.print(text, style="yellow", soft_wrap=True)
     console.print(f"\n  {output / SUMMARY_FILE}  {output / PICTURE_FILE}", soft_wrap=True)
     if problems := summary.problems():
         raise LabError("; ".join(problems))
@@ -195,14 +201,21 @@ def reference(directory: Path) -> None:
     run_reference(directory)
 
 
-@commands.command("exec", context_settings={**CONTEXT, "ignore_unknown_options": True})
+# What stands behind COMMAND is its own, whatever it is called.
+@commands.command("exec", context_settings={**CONTEXT, "allow_interspersed_args": False})
 @click.option("--workers", "-n", type=WORKERS, default=4, show_default=True, help="How many.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @switch_option
 @network_option
 @bandwidth_option
+@pcap_option
 def execute(
-    workers: int, command: tuple[str, ...], switch: str, net: str, bandwidth: float | None
+    workers: int,
+    command: tuple[str, ...],
+    switch: str,
+    net: str,
+    bandwidth: float | None,
+    pcap: bool,
 ) -> None:
     """Start COMMAND once for each rank, like mpirun or torchrun.
 
@@ -210,7 +223,7 @@ def execute(
     them, and what p4reduce.init() needs in its environment; its output is prefixed by its rank.
     When one fails, all are ended, and its exit code is this command's. Where P4REDUCE_CONTROLLER
     is set (see `p4reduce-lab up`) the processes join that controller; otherwise a switch and a
-    controller run for as long as they do.
+    controller run for as long as they do. --pcap leaves captures in build/exec.
 
     \b
     p4reduce-lab exec -n 4 -- python examples/allreduce.py
@@ -221,8 +234,10 @@ def execute(
 
     running = running_system()
     if running is None:
-        choice = choose(switch, net, bandwidth=bandwidth)
+        choice = replace(choose(switch, net, bandwidth=bandwidth), pcap=pcap)
         sys.exit(run_processes(list(command), workers, choice))
+    if pcap:
+        raise ArgumentsError("--pcap belongs to `p4reduce-lab up`, whose switch this uses")
     sys.exit(run_processes(list(command), workers, running))
 
 
@@ -244,12 +259,13 @@ def execute(
 )
 @switch_option
 @network_option
-def up(ports: int, output: Path, switch: str, net: str) -> None:
+@pcap_option
+def up(ports: int, output: Path, switch: str, net: str, pcap: bool) -> None:
     """Leave a switch and a controller running until Ctrl-C, for workers of your own."""
     from p4reduce_lab.choice import choose
     from p4reduce_lab.up import stay_up
 
-    stay_up(choose(switch, net), ports, output)
+    stay_up(replace(choose(switch, net), pcap=pcap), ports, output)
 
 
 @commands.command()
@@ -284,21 +300,27 @@ def stop(output: Path) -> None:
 
 def main() -> None:
     """Runs the command line; ends the process with an exit code: 0, 1 (it failed; the message
-    says why), 2 (wrong or impossible arguments), or 128 + the signal that ended it."""
+    says why), 2 (wrong or impossible arguments), or 128 + the signal that ended it; see
+    `p4reduce_common.output` for output that cannot be written."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+    with command("p4reduce-lab"):
+        sys.exit(_run())
+
+
+def _run() -> int:
     try:
         code = commands(standalone_mode=False, prog_name="p4reduce-lab")
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
     except LabError as error:
         click.echo(f"p4reduce-lab: {error}", err=True)
-        sys.exit(error.exit_code)
+        return error.exit_code
     except Interrupted as interruption:
         click.echo(f"p4reduce-lab: ended by {interruption}", err=True)
-        sys.exit(interruption.exit_code)
-    sys.exit(code if isinstance(code, int) else 0)
+        return interruption.exit_code
+    return code if isinstance(code, int) else 0
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -4,27 +4,34 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import IO
 
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlClient, ControlError
+
 from p4reduce_lab.choice import Choice
-from p4reduce_lab.errors import LabError
+from p4reduce_lab.errors import ArgumentsError, LabError
 from p4reduce_lab.processes.children import POLL, Child, Processes, ending
-from p4reduce_lab.processes.rundir import run_directory
+from p4reduce_lab.processes.rundir import results_directory, run_directory
 from p4reduce_lab.system import (
     CONTROLLER_VARIABLE,
     INTERFACE_VARIABLE,
+    JOB_VARIABLE,
     System,
     own_path,
     rank_variables,
 )
 
+CAPTURES = Path("build/exec")  # where --pcap leaves them, with the logs
 DRAIN = 2.0  # seconds for the rest of the output of processes that have ended
 COLOURS = (36, 33, 35, 32, 34, 31)  # of the prefixes: ANSI's cyan, yellow, magenta, …
 
@@ -60,15 +67,26 @@ def execute(command: list[str], workers: int, system: Choice | Mapping[str, str]
         services: Processes | None = None
         started: System | None = None
         if isinstance(system, Choice):
-            directory = stack.enter_context(run_directory())
-            started = stack.enter_context(System(system, directory, directory, workers))
+            directory = logs = stack.enter_context(run_directory())
+            if system.pcap:
+                kept = results_directory(CAPTURES, replace=("*.log", "*.pcap"))
+                logs = stack.enter_context(kept)
+            started = stack.enter_context(System(system, directory, logs, workers))
             services = started.processes
             started.start()
             started.wait_ready()
             variables: Mapping[str, str] = started.variables()
         else:
+            _check_ports(system, workers)
             variables = system
-        variables = {"PATH": own_path(), **_meeting_point(started), **variables}
+        # A job of its own for each run: what is left of one does not keep the next from starting.
+        job = os.environ.get(JOB_VARIABLE) or f"exec-{secrets.token_hex(4)}"
+        variables = {
+            "PATH": own_path(),
+            **_meeting_point(started),
+            **variables,
+            JOB_VARIABLE: job,
+        }
         ranks = stack.enter_context(Processes())
         outputs = []
         for rank in range(workers):
@@ -91,6 +109,20 @@ def execute(command: list[str], workers: int, system: Choice | Mapping[str, str]
     code = failed.returncode or 0
     print(f"p4reduce-lab: {failed.name}: {ending(code)}; the others were ended", file=sys.stderr)
     return code if code > 0 else 128 - code
+
+
+def _check_ports(system: Mapping[str, str], workers: int) -> None:
+    """Refuse more ranks than a system has ports where each has one of its own."""
+    address, interface = system[CONTROLLER_VARIABLE], system[INTERFACE_VARIABLE]
+    if "{port}" not in interface:
+        return  # several may share a port
+    with ControlClient(address) as control, suppress(ControlError):  # which the ranks will tell
+        switch = control.call(control.stub.GetSwitch, pb.GetSwitchRequest())
+        if workers > len(switch.ports):
+            raise ArgumentsError(
+                f"{workers} ranks take as many ports, but the switch of the controller at "
+                f"{address} has {len(switch.ports)}: start `p4reduce-lab up --ports {workers}`"
+            )
 
 
 def _meeting_point(system: System | None) -> dict[str, str]:

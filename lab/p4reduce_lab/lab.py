@@ -14,7 +14,8 @@ from p4reduce_lab.errors import Interrupted, LabError
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SWITCH_IP
 from p4reduce_lab.processes.children import POLL
 from p4reduce_lab.processes.rundir import LOCK_FILE, results_directory, run_directory
-from p4reduce_lab.system import System, own_path
+from p4reduce_lab.system import STATE_VARIABLE, System, own_path
+from p4reduce_lab.text import wrapped
 
 STOP_TIMEOUT = 20.0  # seconds
 
@@ -33,12 +34,16 @@ def stay_in_lab(choice: Choice, hosts: int, output: Path) -> None:
         # The hosts' shells are started with this environment, so commands typed there have it.
         os.environ["P4REDUCE_CONTROLLER"] = system.controller_address
         os.environ["P4REDUCE_INTERFACE"] = HOST_INTERFACE
+        os.environ[STATE_VARIABLE] = str(system.state_directory)
         os.environ["WORLD_SIZE"] = "2"
         os.environ["PATH"] = own_path()
         system.start()
         system.wait_ready()
-        print(f"Switch: {choice.text}")
-        print(f"Hosts h1 to h{hosts}; the switch itself is {SWITCH_IP}; logs in {output}. Try:")
+        print(wrapped(f"Switch: {choice.text}"))
+        hosts_text = (
+            f"Hosts h1 to h{hosts}; the switch itself is {SWITCH_IP}; logs in {output}. Try:"
+        )
+        print(wrapped(hosts_text))
         print(f"  h1 ping -c 3 h2                  h1 ping -c 3 {SWITCH_IP}")
         print("  h1 tcpdump -c 10 -w /tmp/h1.pcap &")
         print("  h1 RANK=0 python examples/allreduce.py &")

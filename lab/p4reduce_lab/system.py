@@ -26,6 +26,8 @@ READY_TIMEOUT = 30.0  # seconds
 PROBE = 0.25  # seconds; the children are looked at between two probes
 CONTROLLER_VARIABLE = "P4REDUCE_CONTROLLER"
 INTERFACE_VARIABLE = "P4REDUCE_INTERFACE"
+JOB_VARIABLE = "P4REDUCE_JOB"
+STATE_VARIABLE = "P4REDUCE_STATE_DIR"
 
 
 def own_path() -> str:
@@ -46,6 +48,7 @@ class System:
 
     Attributes:
         network: The Mininet network, while there is one.
+        state_directory: The controller's, with the operator's token.
     """
 
     def __init__(self, choice: Choice, directory: Path, logs: Path, ports: int) -> None:
@@ -58,6 +61,7 @@ class System:
         self._controller: Child | None = None
         self.network: MininetNetwork | None = None
         self.controller_address = f"unix:{directory / 'controller.sock'}"
+        self.state_directory = directory / "state"
         self.control = ControlClient(self.controller_address)
 
     def start(self) -> None:
@@ -100,7 +104,7 @@ class System:
         command += ["--default-slots", str(switch.slots)]
         if self.network is not None:
             command += ["--switch-ip", SWITCH_IP]
-        command += ["--ports", f"1-{self._ports}", "--state-dir", str(self._directory / "state")]
+        command += ["--ports", f"1-{self._ports}", "--state-dir", str(self.state_directory)]
         command += ["--connect-timeout", f"{READY_TIMEOUT:g}"]
         self._controller = self.processes.start("controller", command, log=self._logs / log)
 

@@ -11,7 +11,8 @@ from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL
 from p4reduce_lab.processes.rundir import results_directory, run_directory
-from p4reduce_lab.system import System
+from p4reduce_lab.system import STATE_VARIABLE, System
+from p4reduce_lab.text import wrapped
 
 
 def stay_up(choice: Choice, ports: int, output: Path) -> None:
@@ -32,14 +33,17 @@ def stay_up(choice: Choice, ports: int, output: Path) -> None:
     ):
         system.start()
         switch = system.wait_ready()
-        print(f"Switch: {choice.text}")
-        print(f"Ports 1 to {ports}, {switch.slots_free} free slots; logs in {output}")
+        print(wrapped(f"Switch: {choice.text}"))
+        text = f"Ports 1 to {ports}, {switch.slots_free} free slots; logs in {output}"
+        print(wrapped(text))
         print("\nIn another shell, workers find it with")
-        for name, value in system.variables().items():
+        exports = {**system.variables(), STATE_VARIABLE: str(system.state_directory)}
+        for name, value in exports.items():
             print(f"  export {name}={shlex.quote(value)}")
         example = min(4, ports)
         print(f"\nfor example\n  p4reduce-lab exec -n {example} -- python examples/allreduce.py")
-        print("  p4reduce-controller watch\n\nCtrl-C ends it.", flush=True)
+        print("  p4reduce-controller watch\n  p4reduce-controller job list")
+        print("\nCtrl-C ends it.", flush=True)
         while True:
             system.processes.check()
             time.sleep(POLL)

@@ -42,7 +42,7 @@ BASE_FLAGS = (
 PREBUILT = Path(__file__).parent / "prebuilt"
 _FLAGS_VARIABLE = "P4REDUCE_CFLAGS"  # more options, say for a sanitizer
 _SWITCH_VARIABLE = "P4REDUCE_NATIVE"
-_COMPILE_TIMEOUT_S = 180.0  # zig's first call on a machine compiles parts of its own libraries
+_COMPILE_TIMEOUT_S = 90.0  # zig's first call on a machine compiles parts of its own libraries
 _TEXT_SUFFIXES = frozenset({".h", ".c", ".inc"})
 _MESSAGE_CHARACTERS = 2000
 

@@ -81,7 +81,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
     "p4r_loop_hear_out": (None, _pointer, _pointer),
     "p4r_loop_inject": (None, _pointer, _u32, ctypes.c_char_p, _u32),
     "p4r_loop_emit": (None, _pointer, _u32, ctypes.c_char_p, _u32),
-    "p4r_loop_flush": (None, _pointer),
+    "p4r_loop_flush": (_u32, _pointer),
     "p4r_loop_flush_captures": (None, _pointer),
     "p4r_loop_watch": (_int, _pointer, _int, _int, _u32),
     "p4r_loop_next_ready": (
@@ -245,9 +245,11 @@ class Loop:
         """Send a frame out of `port`."""
         self._library.p4r_loop_emit(self._handle, port, frame, len(frame))
 
-    def flush(self) -> None:
-        """Send what `inject` and `emit` have queued; `run` does so by itself."""
-        self._library.p4r_loop_flush(self._handle)
+    def flush(self) -> Reason:
+        """Send what `inject` and `emit` have queued, and tell what there is for Python; `run` does
+        so by itself.
+        """
+        return Reason(self._library.p4r_loop_flush(self._handle))
 
     def flush_captures(self) -> None:
         self._library.p4r_loop_flush_captures(self._handle)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m p4reduce_switch` is `p4reduce-switch`."""
 
-from p4reduce_switch.cli import main
+from p4reduce_common.commands import switch
 
-main(prog_name="p4reduce-switch")
+switch()

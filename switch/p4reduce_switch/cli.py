@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from p4reduce_common.output import command
 
 from p4reduce_switch.p4runtime.listen_address import GrpcAddress, parse_grpc_address
 from p4reduce_switch.ports.port import MAX_PORT, PortError, PortSpec, parse_port
@@ -171,7 +172,8 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     default="info",
     show_default=True,
 )
-def main(
+@click.version_option(package_name="p4reduce", prog_name="p4reduce-switch")
+def cli(
     address: GrpcAddress,
     port_specs: Sequence[PortSpec],
     device_id: int,
@@ -217,7 +219,9 @@ def main(
 
     # Below are the imports that take long: arguments are checked, and --help answers, without them.
     from p4reduce_switch.p4runtime.server import P4RuntimeServer
+    from p4reduce_switch.seldom import calm_grpc
 
+    calm_grpc()
     with contextlib.ExitStack() as cleanup:
         dataplane = _open_data_plane(port_specs, engine, cpu_port, capture_dir)
         cleanup.callback(dataplane.stop)
@@ -242,6 +246,12 @@ def main(
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
     click.echo(f"p4reduce-switch stopped: {_summary(summary)}")
+
+
+def main() -> None:
+    """Run the command line."""
+    with command("p4reduce-switch"):
+        cli(prog_name="p4reduce-switch")
 
 
 def _check_arguments(

@@ -82,7 +82,7 @@ class DataPlane(DataPlaneThread):
 
 
 class _EpollPoller:
-    """`ports.Poller` by epoll, level-triggered."""
+    """`port.Poller` by epoll, level-triggered."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()

@@ -62,15 +62,9 @@ class NativeDataPlane(DataPlaneThread):
 
     def _turn(self, timeout_s: float) -> bool:
         reasons = self._loop_in_c.run(time.monotonic_ns() + int(timeout_s * 1e9))
-        if reasons & Reason.NEWS:
-            for port in self._native_ports:
-                port.look_for_news()
         if reasons & Reason.DESCRIPTOR:
             self._poller.handle()
-        if reasons & Reason.PROGRAM and self._pipeline is not None:
-            self._pipeline.serve_events()  # type: ignore[attr-defined]
-        if reasons & Reason.PACKET_IN:
-            self._take_packet_ins()
+        self._take(reasons)
         if reasons & Reason.WOKEN:
             self._on_wake()
         return reasons != Reason.DEADLINE
@@ -78,8 +72,17 @@ class NativeDataPlane(DataPlaneThread):
     def _process(self, port_number: int, frames: Sequence[bytes]) -> None:
         for frame in frames:
             self._loop_in_c.inject(port_number, frame)
-        self._loop_in_c.flush()
-        self._take_packet_ins()
+        self._take(self._loop_in_c.flush())
+
+    def _take(self, reasons: Reason) -> None:
+        """Take in what frames have led to: first what the program says, then whom it sent it to."""
+        if reasons & Reason.NEWS:
+            for port in self._native_ports:
+                port.look_for_news()
+        if reasons & Reason.PROGRAM and self._pipeline is not None:
+            self._pipeline.serve_events()  # type: ignore[attr-defined]
+        if reasons & Reason.PACKET_IN:
+            self._punt(list(self._loop_in_c.packet_ins()))
 
     def _run_in_python(self, port_number: int, frames: list[bytes]) -> None:
         assert self._pipeline is not None
@@ -92,11 +95,10 @@ class NativeDataPlane(DataPlaneThread):
                 self.stats.failed += 1
                 self._report(f"a frame of {len(frame)} bytes from port {port_number}")
 
-    def _take_packet_ins(self) -> None:
-        self._punt(list(self._loop_in_c.packet_ins()))
-
     def _flush(self) -> None:
         self._loop_in_c.flush_captures()
+        for port in self.ports.values():
+            port.flush()
 
     def _counts(self) -> dict[str, dict[str, int]]:
         counts = super()._counts()

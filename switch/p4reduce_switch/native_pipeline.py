@@ -13,16 +13,16 @@ import struct
 
 from p4reduce_native.loop import NativeEntry
 
-from p4reduce_switch.codegen_c import Generated, NotNativeError, generate
-from p4reduce_switch.native_copies import NativeCloneSessions, NativeMulticastGroups
-from p4reduce_switch.native_events import NativeDigest, serve_events
-from p4reduce_switch.native_meters import NativeMeterArray
-from p4reduce_switch.native_program import NativeProgram, ObjectKind
-from p4reduce_switch.native_state import NativeStats, counts_at, register_cells
-from p4reduce_switch.native_tables import NativeIndex, NativeValueSet
-from p4reduce_switch.pipeline import Pipeline, Process
-from p4reduce_switch.program.ir import Program
-from p4reduce_switch.state.tables import Table
+from .codegen_c import Generated, NotNativeError, generate
+from .native.cells import NativeStats, counts_at, register_cells
+from .native.copies import NativeCloneSessions, NativeMulticastGroups
+from .native.events import NativeDigest, serve_events
+from .native.meters import NativeMeterArray
+from .native.program import NativeProgram, ObjectKind
+from .native.tables import NativeIndex, NativeValueSet
+from .pipeline import Pipeline, Process
+from .program.ir import Program
+from .state.tables import Table
 
 __all__ = ["NativePipeline", "NotNativeError"]
 
@@ -67,19 +67,17 @@ class NativePipeline(Pipeline):
         """Take in what the program has left for Python: digests, messages, failed assertions."""
         serve_events(self._native, self._events, self.digests)
 
-    def run_many(self, ports: list[int], frames: list[bytes]) -> int:
-        """Run frames of one length, for measurements: returns how many copies there were."""
-        lengths = {len(frame) for frame in frames}
-        if len(lengths) != 1 or len(ports) != len(frames):
-            raise ValueError("the frames need one length, and a port each")
+    def run_many(self, ports: bytes, frames: bytes, length: int) -> int:
+        """Run frames of `length` bytes, one after the other in `frames`, for measurements.
+
+        `ports`: where each comes in, 32 bits in the processor's order. Returns how many copies
+        there were; what these were is not kept.
+        """
+        if length < 1 or len(frames) % length or len(ports) != 4 * (len(frames) // length):
+            raise ValueError(f"{len(frames)} bytes are not {len(ports) // 4} frames of {length}")
         native = self._native
         copies: int = native.library.p4r_run_many(
-            native.state,
-            len(frames),
-            struct.pack(f"={len(ports)}I", *ports),
-            b"".join(frames),
-            lengths.pop(),
-            self.timers.clock(),
+            native.state, len(ports) // 4, ports, frames, length, self.timers.clock()
         )
         self._serve_waiting()
         return copies

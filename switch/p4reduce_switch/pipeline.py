@@ -2,7 +2,7 @@
 """A loaded P4 program that runs packets.
 
 One thread calls `process`. Tables, counters, registers and multicast groups may be changed by
-another one meanwhile, without a lock: see `tables.py`, `state.py` and `multicast.py`.
+another one meanwhile, without a lock: see `state`, `tables.py` first.
 """
 
 from __future__ import annotations

@@ -9,9 +9,11 @@ import itertools
 import shlex
 import socket
 import subprocess
+import tempfile
 from pathlib import Path
 
 from controller_harness import DEADLINE, PORTS
+from p4reduce_lab.switches.bmv2 import bmv2_command
 
 ETHERTYPE_IPV4 = 0x0800
 _numbers = itertools.count()
@@ -73,11 +75,11 @@ class Bmv2Switch:
                 # With offloads on, frames vanish in simple_switch.
                 _run(f"ethtool -K {end} rx off tx off sg off tso off gso off gro off")
             interfaces += ["-i", f"{port}@{switch_end}"]
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
-        self._command = ["simple_switch_grpc", "--no-p4", "--device-id", "1", *interfaces]
-        self._command += ["--", "--grpc-server-addr", self.address, "--cpu-port", "255"]
+        # pytest's directory may be longer than a socket's path can be.
+        self._sockets = tempfile.TemporaryDirectory(prefix="p4rt", dir="/tmp")
+        self.address = f"unix:{self._sockets.name}/s"
+        options = ["--no-p4", "--device-id", "1", *interfaces]
+        self._command = bmv2_command(options, self.address, ["--cpu-port", "255"])
         self._log = (directory / "switch.log").open("wb")
         self.process = self._start()
         self._plugged: dict[int, Interface] = {}
@@ -112,3 +114,4 @@ class Bmv2Switch:
         self.process.kill()
         self.process.wait()
         self._log.close()
+        self._sockets.cleanup()

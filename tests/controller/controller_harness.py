@@ -286,6 +286,7 @@ class Rank:
             slots=self.slots,
             host=f"host{self.rank}",
             pid=100 + self.rank,
+            own_address=bool(self.mac),
         )
 
     @property

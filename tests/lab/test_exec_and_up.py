@@ -12,29 +12,68 @@ from pathlib import Path
 import pytest
 from launched import DEADLINE, ENVIRONMENT, LAB, ROOT, Launched
 
+# One rank raises; the other is ended by the launcher, in the middle of a call.
+FAILING = """
+import numpy, p4reduce
+comm = p4reduce.init()
+comm.barrier()
+assert comm.rank == 0
+comm.barrier()
+"""
+
 
 @pytest.mark.usefixtures("nothing_left")
 def test_up_serves_workers_that_exec_starts(tmp_path: Path) -> None:
-    up = Launched(tmp_path, "up", "--ports", "3")
+    up = Launched(tmp_path, "up", "--ports", "3", "--pcap")
     up.wait_for("Ctrl-C ends it")
     exported = dict(re.findall(r"export (\w+)='?([^'\s]+)'?", up.output))
-    assert exported.keys() == {"P4REDUCE_CONTROLLER", "P4REDUCE_INTERFACE"}
+    assert exported.keys() == {
+        "P4REDUCE_CONTROLLER",
+        "P4REDUCE_INTERFACE",
+        "P4REDUCE_STATE_DIR",
+    }
+    environment = {**ENVIRONMENT, **exported}
+    # More ranks than ports are refused here, not by a traceback of the last rank.
+    done = _run([*LAB, "exec", "-n", "4", "--", "true"], environment)
+    assert done.returncode == 2
+    assert done.stderr.startswith("p4reduce-lab: 4 ranks take as many ports, but the switch")
+    assert "`p4reduce-lab up --ports 4`" in done.stderr
+    assert "Traceback" not in done.stderr
+    # The operator's token is in the state directory: a job with a token of its own can be deleted.
+    controller = [sys.executable, "-m", "p4reduce_controller", "job"]
+    create = [*controller, "create", "-n", "2", "--token", "x" * 20, "secret"]
+    assert _run(create, environment).returncode == 0
+    done = _run([*controller, "delete", "secret"], environment)
+    assert done.returncode == 0, done.stderr
     example = [sys.executable, str(ROOT / "examples" / "allreduce.py")]
     for _ in range(2):  # the switch is free again after a job
-        done = subprocess.run(
-            [*LAB, "exec", "-n", "3", "--", *example],
-            env={**ENVIRONMENT, **exported},
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE,
-            check=False,
-        )
+        done = _run([*LAB, "exec", "-n", "3", "--", *example], environment)
         assert done.returncode == 0, done.stdout + done.stderr
         assert sorted(done.stdout.splitlines()) == [
             f"[{rank}] rank {rank} of 3: sum 6, mean 2" for rank in range(3)
         ]
+        failed = _run([*LAB, "exec", "-n", "2", "--", sys.executable, "-c", FAILING], environment)
+        assert failed.returncode == 1, failed.stdout + failed.stderr
     up.process.send_signal(signal.SIGINT)
     assert up.wait() == 130
+    assert len(list((tmp_path / "build" / "up").glob("port*.pcap"))) == 3
+
+
+def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_exec_leaves_captures_and_the_commands_own_options_alone(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys; print(sys.argv[1:])")
+    own = ["--pcap", "-n", "7", "--switch", "mine"]
+    run = Launched(tmp_path, "exec", "-n", "1", "--pcap", sys.executable, str(script), *own)
+    assert run.wait() == 0, run.output
+    assert f"[0] {own}" in run.output
+    assert len(list((tmp_path / "build" / "exec").glob("port*.pcap"))) == 1
 
 
 @pytest.mark.usefixtures("nothing_left")

@@ -16,8 +16,8 @@ from p4reduce_switch.state.timers import Timers
 TEXT = r"""
 /* What the first byte of the payload says is done: 'w': as by a wire, to port 3 - p; 'c': to the
  * CPU port; 'x': to a port that does not exist; 'm': to all of ports 1 to 8, and the wire's at the
- * end; 'e': an event for Python; 'd': dropped; 't': the frame grows to 2,048 bytes. From the CPU
- * port (255) frames go to port 2. */
+ * end; 'e': an event for Python; 'd': dropped; 't', 'T': the frame grows to 2,048 bytes, or to
+ * 2,049. From the CPU port (255) frames go to port 2. */
 #include <stdlib.h>
 #include <string.h>
 #include "pipeline_abi.h"
@@ -39,7 +39,7 @@ void p4r_program_process(struct p4r_program *program, uint32_t port, const uint8
                          uint32_t length, uint64_t now_ns, p4r_emit emit, void *context)
 {
     const uint8_t what = length > 14 ? frame[14] : 'w';
-    uint8_t grown[P4R_MAX_FRAME];
+    uint8_t grown[4096];
     program->last_ns = now_ns;
     if (port == 255) {
         emit(context, 2, frame, length);
@@ -64,9 +64,10 @@ void p4r_program_process(struct p4r_program *program, uint32_t port, const uint8
     case 'd':
         break;
     case 't':
+    case 'T':
         memset(grown, 0xee, sizeof grown);
         memcpy(grown, frame, length);
-        emit(context, 3 - port, grown, sizeof grown);
+        emit(context, 3 - port, grown, what == 't' ? 2048 : 2049);
         break;
     default:
         emit(context, 3 - port, frame, length);

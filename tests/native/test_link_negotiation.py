@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import array
 import errno
+import fcntl
 import logging
 import os
 import socket
@@ -202,10 +203,9 @@ def test_frames_before_the_answer_are_dropped() -> None:
 
 def test_an_answer_that_does_not_come() -> None:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with here, pytest.raises(OSError) as caught:
-        here.send(FRAMES[0])
+    here.send(FRAMES[0])
+    with here, pytest.raises(TimeoutError):
         Link.connect(there, ALL, 0.05)
-    assert caught.value.errno == errno.ETIMEDOUT
 
 
 @pytest.mark.parametrize(
@@ -221,15 +221,12 @@ def test_an_answer_that_does_not_come() -> None:
 def test_answers_that_cannot_be_used(answer: tuple[int, int, int]) -> None:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     here.send(b"P4RL" + bytes([*answer, 0]) + (65536).to_bytes(4, "little"))
-    with here, pytest.raises(OSError) as caught:
+    with here, pytest.raises(OSError, match=os.strerror(errno.EPROTO)):
         Link.connect(there, 1 << Kind.SHARED, DEADLINE_S)
-    assert caught.value.errno == errno.EPROTO
 
 
 @pytest.mark.parametrize("seals", [0, 2, 4])  # none, F_SEAL_SHRINK, F_SEAL_GROW
 def test_memory_that_could_be_cut_short_is_refused(seals: int) -> None:
-    import fcntl
-
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     memory = os.memfd_create("test", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
     os.ftruncate(memory, 2 * 4096)
@@ -241,9 +238,8 @@ def test_memory_that_could_be_cut_short_is_refused(seals: int) -> None:
         if seals == 2:
             Link.connect(there, ALL, DEADLINE_S).close()
             return
-        with pytest.raises(OSError) as caught:
+        with pytest.raises(OSError, match=os.strerror(errno.EPROTO)):
             Link.connect(there, ALL, DEADLINE_S)
-        assert caught.value.errno == errno.EPROTO
 
 
 def test_where_memory_is_kept_back_frames_go_one_by_one(
@@ -292,17 +288,17 @@ def test_the_switch_turns_a_second_worker_away(
     LinkTransport(tmp_path / "p1").close()
 
 
-def test_the_switch_stops(tmp_path: Path, make_switch: Callable[[Kind | None], DataPlane]) -> None:
+@pytest.mark.parametrize("kind", list(Kind))
+def test_the_switch_stops(
+    kind: Kind, tmp_path: Path, make_switch: Callable[[Kind | None], DataPlane]
+) -> None:
     switch = make_switch(Kind.SHARED)
-    for kind in Kind:
-        worker = LinkTransport(tmp_path / f"p{1 + kind % 2}", kind)
-        switch.ports[1 + kind % 2].close()
-        worker.wait(DEADLINE_S)
-        with pytest.raises(SwitchUnreachableError, match="hung up on unix:"):
-            worker.receive()
-        worker.close()
-        if kind == Kind.BATCH:
-            break
+    worker = LinkTransport(tmp_path / "p1", kind)
+    switch.stop()
+    worker.wait(DEADLINE_S)
+    with pytest.raises(SwitchUnreachableError, match=f"hung up on unix:{tmp_path}/p1"):
+        worker.receive()
+    worker.close()
 
 
 def test_which_kind_the_environment_asks_for(
@@ -323,7 +319,7 @@ def test_which_kind_the_environment_asks_for(
         assert transport.kind == kind
         transport.close()
     monkeypatch.setenv("P4REDUCE_LINK", "fast")
-    with pytest.raises(ConfigurationError, match="P4REDUCE_LINK=fast.*single, batch, shared"):
+    with pytest.raises(ConfigurationError, match=r"P4REDUCE_LINK=fast.*single, batch, shared"):
         open_port(name, 0)
     monkeypatch.delenv("P4REDUCE_LINK")
     monkeypatch.setenv("P4REDUCE_NATIVE", "0")

@@ -75,7 +75,7 @@ def connect_again(path: Path, kind: Kind) -> LinkTransport:
     while True:
         try:
             return LinkTransport(path, kind)
-        except SwitchUnreachableError:
+        except SwitchUnreachableError:  # noqa: PERF203 - once a try
             if time.monotonic() > deadline:
                 raise
 
@@ -156,10 +156,12 @@ def test_a_switch_that_is_killed_is_told_to_its_worker(kind: Kind, tmp_path: Pat
         came += transport.receive()
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    transport.wait(DEADLINE_S)
+    if kind == Kind.SHARED:
+        transport.receive()  # a bell may still be there
+        transport.wait(DEADLINE_S)
     with pytest.raises(SwitchUnreachableError, match=f"hung up on unix:{tmp_path}/p1"):
-        for _ in range(3):  # a bell may still be there
-            transport.wait(DEADLINE_S)
-            assert transport.receive() == 0
+        transport.receive()
     transport.close()
     os.close(ready)
     os.close(done)
@@ -198,7 +200,7 @@ def test_who_does_not_read_loses_its_own_frames_only(kind: Kind, switch: Switch)
 
 def left_behind() -> tuple[int, int]:
     maps = Path("/proc/self/maps").read_text()
-    return len(os.listdir("/proc/self/fd")), maps.count("memfd:")
+    return len(list(Path("/proc/self/fd").iterdir())), maps.count("memfd:")
 
 
 def test_a_thousand_connections_leave_nothing(switch: Switch) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -169,6 +170,23 @@ def test_with_others_watching(kind: str, directory: Path) -> None:
         switch.stop()
         assert processes.children == []
         switch.stop()
+
+
+@pytest.mark.root
+@pytest.mark.bmv2
+def test_any_number_of_bmv2_run_at_once(directory: Path) -> None:
+    """With Thrift, as p4lang builds it, all but the first would fail at its default port."""
+    if reason := bmv2.unavailable():
+        pytest.skip(reason)
+    with contextlib.ExitStack() as stack:
+        switches = []
+        for number in range(3):
+            own = directory / str(number)
+            own.mkdir()
+            switches.append(stack.enter_context(bmv2.Bmv2Switch(own, 1)))
+        for switch in switches:
+            switch.check()
+            assert "bind" not in switch.log.read_text()
 
 
 LAUNCHER = """

@@ -21,6 +21,8 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 from switch_peer import DEADLINE_S
 
+COMPILE_DEADLINE_S = 90.0
+
 PROGRAMS = Path(__file__).parent / "programs"
 
 INSERT, MODIFY, DELETE = p4rt.Update.INSERT, p4rt.Update.MODIFY, p4rt.Update.DELETE
@@ -218,7 +220,7 @@ class Client:
         if config is not None:
             request.config.CopyFrom(config)
         request.MergeFrom(p4rt.SetForwardingPipelineConfigRequest(**fields))
-        self.stub.SetForwardingPipelineConfig(request, timeout=DEADLINE_S)
+        self.stub.SetForwardingPipelineConfig(request, timeout=COMPILE_DEADLINE_S)
 
     def get_config(self, response_type: str = "ALL") -> Any:
         return self.stub.GetForwardingPipelineConfig(

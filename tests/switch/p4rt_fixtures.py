@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from p4reduce_switch.dataplane import DataPlane
+from p4reduce_switch.dataplane_choice import open_data_plane
 from p4reduce_switch.p4runtime.server import P4RuntimeServer
-from p4reduce_switch.ports.batch import FrameBatches
 from p4reduce_switch.ports.port import PortSpec
-from p4reduce_switch.ports.unix import UnixPort
 from p4rt_client import Builder, Client, config
 from switch_peer import Peer, eventually
 
@@ -20,13 +18,12 @@ CPU_PORT = 255
 
 
 class Target:
-    """The server under test."""
+    """The server under test: machine code, but for P4REDUCE_NATIVE=0."""
 
     def __init__(self, directory: Path) -> None:
-        batches = FrameBatches()
         self._paths = {n: directory / f"p{n}.sock" for n in (1, 2)}
-        ports = [UnixPort(PortSpec(n, socket_path=p), batches) for n, p in self._paths.items()]
-        self.dataplane = DataPlane(ports, cpu_port=CPU_PORT)
+        specs = [PortSpec(n, socket_path=path) for n, path in self._paths.items()]
+        self.dataplane = open_data_plane(specs, cpu_port=CPU_PORT)
         self.server = P4RuntimeServer(self.dataplane)
         self.dataplane.start()
         self.address = f"127.0.0.1:{self.server.start('127.0.0.1:0')}"

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from p4reduce_switch.native_pipeline import NativePipeline
 from p4reduce_switch.pipeline import Pipeline
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -40,5 +42,20 @@ def config(name: str) -> bytes:
     return (PROGRAMS / f"{name}.json").read_bytes()
 
 
+ENGINES = {"native": NativePipeline, "python": Pipeline}
+_engine = "native"
+
+
+def use_engine(name: str) -> None:
+    """What `make` and `load` make from now on; the fixture `engine` calls it."""
+    global _engine
+    _engine = name
+
+
+def make(text: bytes | str, **options: Any) -> Pipeline:
+    """A program on the engine that the test runs with."""
+    return ENGINES[_engine](text, **options)
+
+
 def load(name: str) -> Pipeline:
-    return Pipeline(config(name))
+    return make(config(name))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,11 +19,12 @@ from typing import Any
 
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
+from p4reduce_lab.switches.bmv2 import PROGRAM, bmv2_command
 from p4rt_client import Client, config
 from p4rt_fixtures import CPU_PORT, Target
 from switch_peer import DEADLINE_S
 
-BMV2 = "simple_switch_grpc"
+BMV2_READY_S = 20.0
 
 Start = Callable[[str], Client]
 """Starts a switch with a program (a name in programs/); gives its primary controller."""
@@ -50,22 +52,28 @@ def embedded(program: str, directory: Path) -> Iterator[Client]:
 
 @contextmanager
 def bmv2(program: str, directory: Path) -> Iterator[Client]:
-    if shutil.which(BMV2) is None:
-        pytest.skip(f"{BMV2} is not on PATH")
-    port, thrift = _free_port(), _free_port()
-    command = [BMV2, "--no-p4", "--device-id", "1", "--log-level", "off"]
-    usage = subprocess.run([BMV2, "--help"], capture_output=True, text=True, check=False)
-    if "--thrift-port" in usage.stdout + usage.stderr:
-        command += ["--thrift-port", str(thrift)]
-    command += ["--", "--grpc-server-addr", f"127.0.0.1:{port}", "--cpu-port", str(CPU_PORT)]
+    if shutil.which(PROGRAM) is None:
+        pytest.skip(f"{PROGRAM} is not on PATH")
+    # tmp_path may be longer than a socket's path can be.
+    with (
+        tempfile.TemporaryDirectory(prefix="p4rt", dir="/tmp") as sockets,
+        _bmv2(f"{sockets}/s", directory) as client,
+    ):
+        yield _configured(client, program)
+
+
+@contextmanager
+def _bmv2(path: str, directory: Path) -> Iterator[Client]:
+    options = ["--no-p4", "--device-id", "1", "--log-level", "off"]
+    command = bmv2_command(options, f"unix:{path}", ["--cpu-port", str(CPU_PORT)])
     process = subprocess.Popen(
         command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        _wait_for(port, process)
-        client = Client(f"127.0.0.1:{port}")
+        _wait_for(path, process)
+        client = Client(f"unix:{path}")
         try:
-            yield _configured(client, program)
+            yield client
         finally:
             client.close()
     finally:
@@ -100,18 +108,12 @@ def _configured(client: Client, program: str) -> Client:
     return client
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _wait_for(port: int, process: subprocess.Popen[Any]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
+def _wait_for(path: str, process: subprocess.Popen[Any]) -> None:
+    deadline = time.monotonic() + BMV2_READY_S
     while time.monotonic() < deadline:
         assert process.poll() is None, f"BMv2 ended with exit code {process.returncode}"
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(path) == 0:
                 return
         time.sleep(0.05)
-    raise AssertionError(f"BMv2 did not listen on port {port} within {DEADLINE_S} s")
+    raise AssertionError(f"BMv2 did not listen at {path} within {BMV2_READY_S} s")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ClosedError,
         ConfigurationError,
         ControllerUnreachableError,
+        InterruptedCallError,
         JobEndedError,
         LaneOverflowError,
         MismatchError,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from p4reduce.tensors.sparse import SparseBlocks, SparseRows
     from p4reduce.wire.calls import Operation
 
+    __version__: str
+
 __all__ = [
     "MEAN",
     "SUM",
@@ -47,6 +50,7 @@ __all__ = [
     "ConfigurationError",
     "ControllerUnreachableError",
     "Handle",
+    "InterruptedCallError",
     "JobEndedError",
     "LaneOverflowError",
     "MismatchError",
@@ -59,6 +63,7 @@ __all__ = [
     "SwitchUnreachableError",
     "ValueRangeError",
     "WorkerLostError",
+    "__version__",
     "error_bound",
     "init",
 ]
@@ -72,6 +77,7 @@ _WHERE = {
     "ConfigurationError": "errors",
     "ControllerUnreachableError": "errors",
     "Handle": "handle",
+    "InterruptedCallError": "errors",
     "JobEndedError": "errors",
     "LaneOverflowError": "errors",
     "MEAN": "collectives",
@@ -92,6 +98,10 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("p4reduce")
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"p4reduce.{_WHERE[name]}"), name)

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 import numpy.typing as npt
 
@@ -19,6 +20,7 @@ from p4reduce.tensors.sparse import SparseArray, SparseBlocks, SparseRows
 from p4reduce.wire.calls import Operation
 
 T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
 Sparse = TypeVar("Sparse")
 Rows = TypeVar("Rows", SparseRows, SparseBlocks)
 
@@ -26,6 +28,21 @@ SUM = Operation.SUM
 MEAN = Operation.MEAN
 
 _LEAST_TIMEOUT = 1e-3  # seconds; lets a call fail that has none left
+
+
+def _whole(method: Method) -> Method:
+    """Let the communicator judge each exception that leaves a call, wherever it came from."""
+
+    @functools.wraps(method)
+    def call(self: Collectives, *args: Any, **kwargs: Any) -> Any:
+        try:
+            self._begin()
+            return method(self, *args, **kwargs)
+        except BaseException as error:
+            self._left_by(error)
+            raise
+
+    return cast(Method, call)
 
 
 class Collectives(ABC):
@@ -47,6 +64,14 @@ class Collectives(ABC):
     @abstractmethod
     def size(self) -> int:
         """How many ranks there are."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """This thread begins a call, and has started nothing in it yet."""
+
+    @abstractmethod
+    def _left_by(self, error: BaseException) -> None:
+        """An exception leaves a call; unless it is one of the call's own, nothing is sure."""
 
     @abstractmethod
     def _start_all(
@@ -96,6 +121,7 @@ class Collectives(ABC):
         seed: int | None = None,
     ) -> npt.NDArray[Any]: ...
 
+    @_whole
     def allreduce(
         self,
         array: Any,
@@ -214,6 +240,7 @@ class Collectives(ABC):
         seed: int | None = None,
     ) -> Handle[npt.NDArray[Any]]: ...
 
+    @_whole
     def allreduce_async(
         self,
         array: Any,
@@ -234,6 +261,7 @@ class Collectives(ABC):
         plan = plans.allreduce(array, op, name, out, precision, seed, world_size=self.size)
         return self._start(plan, timeout)
 
+    @_whole
     def grouped_allreduce(
         self,
         arrays: Sequence[SupportsArray],
@@ -278,6 +306,7 @@ class Collectives(ABC):
         )
         return handle.wait()
 
+    @_whole
     def grouped_allreduce_async(
         self,
         arrays: Sequence[SupportsArray],
@@ -324,6 +353,7 @@ class Collectives(ABC):
         seed: int | None = None,
     ) -> npt.NDArray[Any]: ...
 
+    @_whole
     def allreduce_sparse(
         self,
         array: SparseArray,
@@ -374,6 +404,7 @@ class Collectives(ABC):
         )
         return handle.wait()
 
+    @_whole
     def allreduce_sparse_async(
         self,
         array: SparseArray,
@@ -391,6 +422,7 @@ class Collectives(ABC):
         )
         return self._start(plan, timeout)
 
+    @_whole
     def broadcast(
         self,
         array: SupportsArray,
@@ -425,6 +457,7 @@ class Collectives(ABC):
         """
         return self.broadcast_async(array, root, name, out, timeout).wait()
 
+    @_whole
     def broadcast_async(
         self,
         array: SupportsArray,
@@ -437,6 +470,7 @@ class Collectives(ABC):
         plan = plans.broadcast(array, root, name, out, rank=self.rank, world_size=self.size)
         return self._start(plan, timeout)
 
+    @_whole
     def reduce(
         self,
         array: SupportsArray,
@@ -471,6 +505,7 @@ class Collectives(ABC):
         )
         return handle.wait()
 
+    @_whole
     def reduce_async(
         self,
         array: SupportsArray,
@@ -489,6 +524,7 @@ class Collectives(ABC):
         )
         return self._start(plan, timeout)
 
+    @_whole
     def reduce_scatter(
         self,
         array: SupportsArray,
@@ -526,6 +562,7 @@ class Collectives(ABC):
         )
         return handle.wait()
 
+    @_whole
     def reduce_scatter_async(
         self,
         array: SupportsArray,
@@ -546,6 +583,7 @@ class Collectives(ABC):
         )
         return self._start(plan, timeout)
 
+    @_whole
     def allgather(
         self,
         array: SupportsArray,
@@ -588,6 +626,7 @@ class Collectives(ABC):
             timeout = max(timeout - (time.monotonic() - start), _LEAST_TIMEOUT)
         return self.allgather_async(array, counts, name, out, timeout).wait()
 
+    @_whole
     def allgather_async(
         self,
         array: SupportsArray,
@@ -603,6 +642,7 @@ class Collectives(ABC):
         plan = plans.allgather(array, counts, name, out, rank=self.rank, world_size=self.size)
         return self._start(plan, timeout)
 
+    @_whole
     def barrier(self, timeout: float | None = None) -> None:
         """Return when all ranks have called this. Raises what `allreduce` raises."""
         self._start(plans.barrier(), timeout).wait()

@@ -26,12 +26,20 @@ from p4reduce.control.controller_address import ENVIRONMENT, default_address, pa
 from p4reduce.control.names import JOB_NAME, is_job_name
 from p4reduce.control.tls import TlsError
 from p4reduce.environment import job_name, placement
-from p4reduce.errors import ClosedError, ConfigurationError
+from p4reduce.errors import (
+    ClosedError,
+    ConfigurationError,
+    InterruptedCallError,
+    P4ReduceError,
+)
 from p4reduce.handle import Handle
+from p4reduce.latch import Latch, unlock
 from p4reduce.ring.fallback import RingSettings
+from p4reduce.session.apart import Apart
 from p4reduce.session.joining import form_anew, join
 from p4reduce.session.membership import Membership
 from p4reduce.session.session import Session, Settings
+from p4reduce.session.waiting import Waiting
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.stream import Collective
@@ -120,11 +128,17 @@ def init(
     deadline = time.monotonic() + timeout
     place = placement(rank, world_size)
     port = port_name(interface, place.rank, place.local_rank)
-    client = _client(controller)
     settings = Settings(functools.partial(open_port, port, place.rank), timeout, recover)
-    membership = Membership(client, place, job_name(job))
-    session = join(membership, settings, ring, slots=slots or 0, deadline=deadline)
-    return Communicator(session, timeout)
+    name = job_name(job)
+    cancelled = Latch()
+
+    def make() -> Communicator:
+        membership = Membership(_client(controller), place, name)
+        waiting = Waiting(membership.who, deadline, cancelled)
+        session = join(membership, settings, ring, slots=slots or 0, waiting=waiting)
+        return Communicator(session, timeout)
+
+    return _made(make, cancelled)
 
 
 class Communicator(Collectives):
@@ -146,8 +160,10 @@ class Communicator(Collectives):
     def __init__(self, session: Session, timeout: float) -> None:
         self._session = session
         self._timeout = timeout
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._sequence = 0
+        self._starting = False  # between counting collectives and having started all of them
+        self._call = _Call()
         self._under_way: deque[Collective] = deque()
         self._closed = False
         self._process = os.getpid()
@@ -181,7 +197,11 @@ class Communicator(Collectives):
     @property
     def stats(self) -> Statistics:
         """Bytes, frames, retransmissions, duplicates, round-trip times … so far."""
-        return self._session.statistics()
+        try:
+            return self._session.statistics()
+        except BaseException:
+            self._session.unlock()
+            raise
 
     def _check_process(self) -> None:
         if self._process != os.getpid():
@@ -202,6 +222,9 @@ class Communicator(Collectives):
         with self._lock:
             if self._closed:
                 raise ClosedError("the communicator is closed")
+            if self._starting and self._session.broken is None:
+                self._session.interrupted(_interrupted("another call, which had not begun all"))
+            first = self._sequence
             # All are made before any runs: what is wrong with one input must not leave this rank
             # with half of what the others call.
             streams = [
@@ -215,15 +238,39 @@ class Communicator(Collectives):
                     lane_format=plan.lane_format,
                     noise=plan.noise(self.rank, sequence),
                 )
-                for sequence, plan in enumerate(plans, start=self._sequence)
+                for sequence, plan in enumerate(plans, start=first)
             ]
-            for stream in streams:
-                self._session.submit(stream)
-                self._sequence += 1
-                self._under_way.append(stream)
+            # Counted before they start: two collectives of one number would be added up as one.
+            self._call.started = self._starting = True
+            self._sequence = first + len(streams)
+            self._under_way.extend(streams)
+            try:
+                for stream in streams:
+                    self._session.submit(stream)
+            except P4ReduceError as error:
+                for stream in streams:
+                    stream.finish(error)
+                raise
+            self._starting = False
             while self._under_way[0].done() and len(self._under_way) > 1:
                 self._under_way.popleft()
         return Handle(streams, result)
+
+    def _begin(self) -> None:
+        self._call.started = False
+
+    def _left_by(self, error: BaseException) -> None:
+        if isinstance(error, P4ReduceError):
+            return
+        if isinstance(error, (TypeError, ValueError, MemoryError)) and not self._call.started:
+            return  # what is wrong with the arguments shows before anything has started
+        if self._process != os.getpid():
+            return
+        unlock(self._lock)
+        broken_by = _interrupted(f"{type(error).__name__} {error}".rstrip())
+        self._session.interrupted(broken_by)
+        for collective in list(self._under_way):
+            collective.finish(broken_by)  # what had not been started when the exception came
 
     # -- After a loss ----------------------------------------------------------------------------
 
@@ -257,11 +304,17 @@ class Communicator(Collectives):
         if world_size is not None:
             world_size = number_within("world_size", world_size, 1, MAX_WORLD_SIZE)
         self._check_process()
-        session = form_anew(self._session, world_size or 0, timeout)
-        with self._lock:
-            self._closed = True
-        self._finalizer.detach()
-        return Communicator(session, self._timeout)
+        session = self._session
+
+        def form() -> Communicator:
+            new = form_anew(session, world_size or 0, timeout, cancelled)
+            with self._lock:
+                self._closed = True
+            self._finalizer.detach()
+            return Communicator(new, self._timeout)
+
+        cancelled = Latch()
+        return _made(form, cancelled)
 
     # -- The end ---------------------------------------------------------------------------------
 
@@ -285,13 +338,44 @@ class Communicator(Collectives):
         self._end(wait=kind is None)
 
     def _end(self, *, wait: bool) -> None:
+        if self._process != os.getpid():
+            return
         with self._lock:
             self._closed = True
-        if wait and self._process == os.getpid():
-            for collective in self._under_way:
+        if wait and not self._starting:  # else by a signal handler, in the middle of a call
+            for collective in list(self._under_way):
                 collective.join()
-            self._session.stay_for_others()
-        self._finalizer()
+        self._session.close(farewell=wait)
+        self._finalizer.detach()
+
+
+class _Call(threading.local):
+    """A thread's call under way.
+
+    Attributes:
+        started: whether it has given anything to the progress thread.
+    """
+
+    started = False
+
+
+def _interrupted(by: str) -> InterruptedCallError:
+    return InterruptedCallError(
+        f"an earlier call was left by {by}: whether the other ranks count on it is not known, so "
+        "this rank has left the job; close this communicator, and call init again"
+    )
+
+
+def _made(make: Callable[[], Communicator], cancelled: Latch) -> Communicator:
+    """Make a communicator in a thread of its own; close it if the caller is gone by then."""
+    making = Apart(make, cancel=cancelled.set, undo=lambda comm: comm._end(wait=False))
+    try:
+        return making()
+    except P4ReduceError:
+        raise
+    except BaseException:
+        making.abandon()
+        raise
 
 
 def _client(controller: str | None) -> ControlClient:
@@ -321,4 +405,4 @@ def _ring_settings(
 
 def _abandon(session: Session, process: int) -> None:
     if os.getpid() == process:
-        session.close()
+        session.abandon()

@@ -23,7 +23,15 @@ class ControllerUnreachableError(P4ReduceError, ConnectionError):
 
 
 class SwitchUnreachableError(P4ReduceError, ConnectionError):
-    """No frames can be exchanged with the switch."""
+    """No frames can be exchanged with the switch.
+
+    Attributes:
+        lasting: this will not change by itself, so `init` does not wait for it.
+    """
+
+    def __init__(self, message: str, *, lasting: bool = False) -> None:
+        super().__init__(message)
+        self.lasting = lasting
 
 
 class P4ReduceTimeoutError(P4ReduceError, TimeoutError):
@@ -83,6 +91,14 @@ class LaneOverflowError(P4ReduceError, OverflowError):
 
 class ValueRangeError(P4ReduceError, OverflowError):
     """A float64 number is out of float32's range, which the block exponents have."""
+
+
+class InterruptedCallError(P4ReduceError):
+    """An exception that is not its own has left an earlier call of this communicator.
+
+    A signal handler raises such exceptions (KeyboardInterrupt; a SIGALRM handler's own). How far
+    the call came, and whether the other ranks count on it, cannot be known then.
+    """
 
 
 class ClosedError(P4ReduceError):

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from pathlib import Path
 
 import click
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.tls import TlsFiles
+from p4reduce_common.output import command, ends_with_reader
 
 from p4reduce_controller.cli.common import (
     Group,
@@ -125,7 +125,7 @@ def watch(options: Options, name: str | None, interval: float) -> None:
     In a pipe, or with --json, only the events: one a line. A job that is not there yet is waited
     for.
     """
-    from p4reduce_controller.cli.watch import is_there, not_there, watch_live
+    from p4reduce_controller.cli.watch import follow, is_there, not_there, watch_live
 
     terminal = console()
     with options.connect() as client, contextlib.suppress(KeyboardInterrupt):
@@ -136,18 +136,18 @@ def watch(options: Options, name: str | None, interval: float) -> None:
             return
         if name and not is_there(client, name):
             click.echo(not_there(name), err=True)
-        for event in client.watch(name or ""):
-            if options.json:
-                click.echo(json.dumps(plain(event)))
-            else:
-                click.echo(render.event_line(event).plain)
+        with ends_with_reader():
+            for event in follow(client, name or ""):
+                if options.json:
+                    click.echo(json.dumps(plain(event)))
+                else:
+                    click.echo(render.event_line(event).plain)
 
 
 def main() -> None:
     """Run the command line."""
-    # gRPC's own log repeats, at length, what the errors here say.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    cli(prog_name="p4reduce-controller")
+    with command("p4reduce-controller"):
+        cli(prog_name="p4reduce-controller")
 
 
 if __name__ == "__main__":

@@ -61,7 +61,9 @@ class Group(click.Group):
             raise Failure(str(error), Exit.USAGE) from None
         except ControllerUnreachableError as error:
             raise Failure(
-                f"{error}. Is it running? See 'p4reduce-controller serve --help'", Exit.UNREACHABLE
+                f"{error}. Is it running? See 'p4reduce-controller serve --help'; where "
+                "'p4reduce-lab up' runs in another shell, export what it prints",
+                Exit.UNREACHABLE,
             ) from None
         except ControlError as error:
             code = {

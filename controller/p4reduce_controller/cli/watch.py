@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import math
+import queue
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from p4reduce.control import control_pb2 as pb
@@ -149,6 +151,30 @@ class Follower:
         except ControlError as error:
             self.error = error
         self.ended.set()
+
+
+def follow(client: ControlClient, job: str) -> Iterator[pb.Event]:
+    """Yield events until the controller stops. Raises ControlError.
+
+    They are received on a thread of their own: what ends this one while it waits for the next
+    (Ctrl-C, a reader that is gone) then never does so in the middle of gRPC, whose locks it would
+    leave held.
+    """
+    arrived: queue.SimpleQueue[pb.Event | ControlError | None] = queue.SimpleQueue()
+
+    def receive() -> None:
+        try:
+            for event in client.watch(job):
+                arrived.put(event)
+            arrived.put(None)
+        except ControlError as error:
+            arrived.put(error)
+
+    threading.Thread(target=receive, name="events", daemon=True).start()
+    while (event := arrived.get()) is not None:
+        if isinstance(event, ControlError):
+            raise event
+        yield event
 
 
 def watch_live(client: ControlClient, console: Console, job: str, interval: float) -> None:

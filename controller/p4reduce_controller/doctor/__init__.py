@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`p4reduce-controller doctor`: looks at a set-up, and says what to do about what is wrong."""
+"""`p4reduce-controller doctor`: looks at a set-up, and says what to do about what is wrong.
+
+A module for each thing that it looks at. Imports all other folders but `cli`, and the worker's
+library, to send a gradient as a worker does.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,7 @@ from pathlib import Path
 from p4reduce.control.controller_address import is_local
 from p4reduce.control.tls import TlsFiles
 
-from p4reduce_controller.doctor import clock, kernel, software, switch
-from p4reduce_controller.doctor import control_path as controller
-from p4reduce_controller.doctor import data_path as dataplane
+from p4reduce_controller.doctor import clock, control_path, data_path, kernel, software, switch
 from p4reduce_controller.doctor.finding import Finding, Status, failure
 from p4reduce_controller.doctor.interface import fill
 
@@ -45,15 +47,15 @@ class Patient:
 
 def examine(patient: Patient) -> Iterator[Finding]:
     """Yield findings as they are made. Never raises: what an examination raises is one."""
-    answers = controller.Answers()
+    answers = control_path.Answers()
     interface = fill(patient.interface)
     examinations: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
         (software.SECTION, software.examine),
         (kernel.SECTION, lambda: kernel.examine(interface.name)),
         (clock.SECTION, lambda: clock.examine(answers)),
         (
-            controller.SECTION,
-            lambda: controller.examine(
+            control_path.SECTION,
+            lambda: control_path.examine(
                 patient.address, patient.tls, patient.state, patient.timeout, answers
             ),
         ),
@@ -68,8 +70,8 @@ def examine(patient: Patient) -> Iterator[Finding]:
             ),
         ),
         (
-            dataplane.SECTION,
-            lambda: dataplane.examine(
+            data_path.SECTION,
+            lambda: data_path.examine(
                 patient.address, patient.tls, interface, patient.timeout, answers
             ),
         ),

@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 CALL_TIMEOUT = 5.0  # seconds; below that of the CLI, so that its users see why
 READ_TIMEOUT = 30.0  # a full table has thousands of entries; a dead switch is noticed elsewhere
-PIPELINE_TIMEOUT = 30.0  # BMv2 takes its time over a program of this size
+PIPELINE_TIMEOUT = 120.0  # a compiler may have to run, for the first time on a slow machine
 PACKETS_QUEUED = 4096  # of those to the controller; more are dropped, as a network would
 UPDATES_A_WRITE = 256  # keeps a request well below gRPC's 4 MiB
 

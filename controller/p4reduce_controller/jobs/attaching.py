@@ -18,7 +18,15 @@ class Entrance:
     switch_mac: int
     switch_ip: int
 
-    def objection(self, job: Job, member: Member, at: Attachment, all_jobs: Iterable[Job]) -> str:
+    def objection(
+        self,
+        job: Job,
+        member: Member,
+        at: Attachment,
+        all_jobs: Iterable[Job],
+        *,
+        suggested_ip: int,
+    ) -> str:
         """Return what is wrong with a HELLO whose nonce is right, or nothing."""
         if not job.alive or not member.active:
             return f"the job is {job.state.name.lower()}, the rank {member.state.value}"
@@ -34,10 +42,22 @@ class Entrance:
             return f"{format_ip(at.ip)} is no address that a worker can have"
         if at.udp_port == 0:
             return "UDP port 0 cannot be answered"
+        if not member.own_address and (at.mac, at.ip) != (member.mac, suggested_ip):
+            return (
+                f"it was given {format_mac(member.mac)} and {format_ip(suggested_ip)}, but comes "
+                f"from {format_mac(at.mac)} and {format_ip(at.ip)}"
+            )
         for other_job in all_jobs:
+            if other_job.over:
+                continue
             for other in other_job.members.values():
+                if other is not member and other.mac == at.mac and not other.own_address:
+                    return (
+                        f"{format_mac(at.mac)} was given to rank {other.rank} of job "
+                        f"{other_job.name!r}"
+                    )
                 theirs = other.attachment
-                if other_job.over or theirs is None or theirs.mac != at.mac:
+                if theirs is None or theirs.mac != at.mac:
                     continue
                 if theirs.port != at.port:
                     return (

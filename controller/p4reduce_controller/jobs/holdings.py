@@ -29,7 +29,7 @@ class Holdings:
         self._slots = RangeAllocator(SLOTS)
         self._replica_ids = IdAllocator(*REPLICA_IDS)
         self._group_ids = IdAllocator(*GROUP_IDS)
-        # The low 16 bits of suggested addresses: no network, broadcast or switch address.
+        # The low 16 bits of suggested IP addresses: no network, broadcast or switch address.
         self._host_numbers = IdAllocator(
             1, 0xFFFE, but=frozenset({switch_ip & 0xFFFF} & set(range(1, 0xFFFF)))
         )
@@ -53,7 +53,7 @@ class Holdings:
         self._slots.free(slots)
 
     def host_numbers(self, count: int) -> list[int]:
-        """Take numbers for that many ranks' suggested addresses."""
+        """Take numbers for that many ranks' suggested IP addresses."""
         try:
             return self._host_numbers.allocate(count)
         except ExhaustedError as error:
@@ -98,11 +98,6 @@ class Holdings:
         self._group_ids.free(job.groups)
         self._host_numbers.free([member.host_number for member in job.members.values()])
 
-    def suggested_addresses(self, job: Job, member: Member) -> tuple[int, int]:
-        """Return a MAC and an IPv4 address that no other living rank was given.
-
-        The MAC is locally administered and holds rank and incarnation, so never comes again. The
-        address is in the /16 of the switch's.
-        """
-        mac = 0x02 << 40 | member.rank << 32 | job.incarnation
-        return mac, self._switch_ip & 0xFFFF0000 | member.host_number
+    def suggested_ip(self, member: Member) -> int:
+        """Return an IPv4 address of the /16 of the switch's that no other living rank was given."""
+        return self._switch_ip & 0xFFFF0000 | member.host_number

@@ -97,7 +97,7 @@ class Member:
     nonce: int
     host: str
     pid: int
-    host_number: int  # unique among the living; makes the suggested addresses
+    host_number: int  # unique among the living; makes the suggested IP address
     heard: float = field(default=0.0, metadata=TRANSIENT)  # when it last was
     lease_ends: float = field(default=0.0, metadata=TRANSIENT)
     state: MemberState = MemberState.JOINED
@@ -109,6 +109,13 @@ class Member:
     # It has the result of all collectives before this one; it says so with each heartbeat.
     completed: int = field(default=0, metadata=TRANSIENT)
     report: Report = field(default=Report(), metadata=TRANSIENT)
+    mac: int = 0  # the suggested one
+    own_address: bool = True  # it has one; otherwise only the suggested ones are its
+    local: bool = False  # its process is on this machine
+    # How many calls of it stay open, and when the last one was closed although it was well.
+    attending: int = field(default=0, metadata=TRANSIENT)
+    cut: float | None = field(default=None, metadata=TRANSIENT)
+    process: int | None = field(default=None, metadata=TRANSIENT)  # when it began, if seen
 
     @property
     def active(self) -> bool:

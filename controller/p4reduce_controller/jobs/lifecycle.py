@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from p4reduce_controller.jobs import leases, silence
+from p4reduce_controller.jobs import leases, presence, silence
 from p4reduce_controller.jobs.attaching import Entrance
 from p4reduce_controller.jobs.holdings import Holdings
 from p4reduce_controller.jobs.job import (
@@ -124,6 +124,9 @@ class Jobs(Roster):
         pid: int,
         ring_address: str = "",
         token: TokenHash | None = None,
+        *,
+        own_address: bool = True,
+        local: bool = False,
     ) -> tuple[Job, Member]:
         """Register a rank, making the job, with `token`, if there is none alive.
 
@@ -147,6 +150,7 @@ class Jobs(Roster):
             raise
         host = printable(host)  # it ends up in terminals
         member = self.admit(job, rank, host, pid, host_number, printable(ring_address, MAX_ADDRESS))
+        member.own_address, member.local = own_address, local
         self._listener.changed(job)
         return job, member
 
@@ -186,7 +190,8 @@ class Jobs(Roster):
         except RefusedError as error:
             self.refuse_hello(job, f"from {attachment}: {error}")
             return
-        refusal = self._entrance.objection(job, member, attachment, self.all)
+        ip = self.holdings.suggested_ip(member)
+        refusal = self._entrance.objection(job, member, attachment, self.all, suggested_ip=ip)
         if refusal:
             member.refusal = refusal
             self.refuse_hello(job, f"rank {rank}: {refusal}")
@@ -248,6 +253,7 @@ class Jobs(Roster):
             return job
         now = self._clock()
         leases.heard(job, member, now, self.lease)
+        member.cut = None
         member.completed = max(member.completed, completed)
         member.report = silence.report(now, unanswered, heard)
         if job.state is JobState.RUNNING:
@@ -265,12 +271,25 @@ class Jobs(Roster):
         member.waiting -= 1
         leases.begin(member, self._clock(), self.lease)
 
+    def begin_attending(self, member: Member) -> None:
+        """A call stays open as long as the rank's process lives."""
+        presence.begin(member)
+
+    def end_attending(self, job: Job, member: Member) -> None:
+        """It has ended, but not by us."""
+        reason = presence.end(member, self._clock(), self.lease)
+        if reason and member.active and job.members.get(member.rank) is member:
+            self._lose(job, member, reason)
+
     def expire(self) -> None:
-        """Find the ranks whose lease ran out."""
+        """Find the ranks whose process has ended, or whose lease ran out."""
         now = self._clock()
         for job in self.all:
             if job.over and not job.reformable:
                 continue
+            for member in job.active:
+                if reason := presence.run_out(member, now, self.lease):
+                    self._lose(job, member, reason)
             for member, reason in leases.run_out(job, now, self.lease).items():
                 self._lose(job, member, reason)
 

@@ -162,6 +162,7 @@ class Reforming:
         [host_number] = self._jobs.holdings.host_numbers(1)
         address = member.ring_address
         new = self._jobs.admit(job, place.rank, member.host, member.pid, host_number, address)
+        new.own_address, new.local = member.own_address, member.local
         succession.places[member.rank] = NewPlace(place.rank, new.nonce)
         self._listener.changed(old, job)
         return job, new
@@ -231,6 +232,7 @@ class Reforming:
             address = printable(reformation.asked[member.rank].ring_address, MAX_ADDRESS)
             rank = places[member.rank]
             new = self._jobs.admit(job, rank, member.host, member.pid, host_number, address)
+            new.own_address, new.local = member.own_address, member.local
             new_places[member.rank] = NewPlace(rank, new.nonce)
             member.state = MemberState.LEFT
         resume_from = min(each.completed for each in asked)

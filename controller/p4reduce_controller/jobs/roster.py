@@ -38,6 +38,11 @@ class Listener(Protocol):
         """Something about these jobs, or about all, is no longer as it was."""
 
 
+def suggested_mac() -> int:
+    """Return a locally administered MAC address that nobody can foresee: 40 bits are random."""
+    return 0x02 << 40 | secrets.randbits(40)
+
+
 @dataclass(frozen=True)
 class Clocks:
     """Where time comes from, and the ids that it makes unique."""
@@ -136,6 +141,7 @@ class Roster:
             pid,
             host_number,
             ring_address=ring_address,
+            mac=suggested_mac(),
         )
         leases.begin(member, self._clocks.monotonic(), self._lease)
         job.members[rank] = member

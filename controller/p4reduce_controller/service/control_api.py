@@ -18,7 +18,7 @@ from p4reduce_controller.events import Event, TooManyError, TooSlowError
 from p4reduce_controller.fabric.fabric import RankCounts
 from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchError, SwitchUnreachableError
 from p4reduce_controller.fabric.schema import Row, SchemaError
-from p4reduce_controller.jobs import tokens
+from p4reduce_controller.jobs import presence, tokens
 from p4reduce_controller.jobs.job import SLOTS, Cause, Job, Member, MemberState, RefusedError
 from p4reduce_controller.service import limits
 from p4reduce_controller.values.mac_ip import format_ip, format_mac
@@ -119,6 +119,8 @@ class Service(ControlServicer):
             request.pid,
             request.ring_address,
             token,
+            own_address=request.own_address,
+            local=presence.is_local(context.peer(), request.host),
         )
         self._peers.joined(peer, job, member)
         try:
@@ -129,13 +131,13 @@ class Service(ControlServicer):
         return self._joined(job, member)
 
     def _joined(self, job: Job, member: Member) -> pb.JoinReply:
-        mac, ip = self._jobs.holdings.suggested_addresses(job, member)
+        ip = self._jobs.holdings.suggested_ip(member)
         return pb.JoinReply(
             incarnation=job.incarnation,
             nonce=member.nonce,
             switch_mac=self._controller.settings.switch_mac,
             switch_ip=self._controller.settings.switch_ip,
-            suggested_mac=format_mac(mac),
+            suggested_mac=format_mac(member.mac),
             suggested_ip=format_ip(ip),
         )
 
@@ -177,6 +179,22 @@ class Service(ControlServicer):
             cause=_CAUSES[job.cause] if job.cause else pb.CAUSE_UNSPECIFIED,
             completed_by_all=job.completed_by_all,
         )
+
+    async def Attend(  # noqa: N802
+        self, request: pb.AttendRequest, context: _Context
+    ) -> AsyncIterator[pb.Attending]:
+        try:
+            job, member = self._jobs.member(request.incarnation, request.rank, request.nonce)
+            limits.check_attending(member)
+        except RefusedError as error:
+            await context.abort(_CODES[error.cause], str(error), ANSWERED)
+        self._jobs.begin_attending(member)
+        try:
+            yield pb.Attending()
+            await self._controller.stopping.wait()
+        finally:
+            if not self._controller.stopping.is_set():
+                self._jobs.end_attending(job, member)
 
     @_answers
     async def Leave(self, request: pb.LeaveRequest, context: _Context) -> pb.LeaveReply:  # noqa: N802

@@ -13,9 +13,10 @@ from collections import defaultdict
 from p4reduce_controller.jobs.job import Cause, Job, JobState, Member, RefusedError
 
 MAX_REQUEST_BYTES = 64 << 10  # the largest real request has some hundred bytes
-MAX_CALLS = 4096  # at once; 64 jobs of 64 ranks may all wait
-MAX_CALLS_A_CONNECTION = 2048  # the ranks of one process share a connection
+MAX_CALLS = 8192  # at once; 64 jobs of 64 ranks may all wait, and tell that they are there
+MAX_CALLS_A_CONNECTION = 2048
 MAX_WAITS_A_RANK = 8  # AwaitReady and Reform; a repeated one may overlap with its forerunner
+MAX_ATTENDING_A_RANK = 8  # one is enough; a broken one may not have been noticed yet
 MAX_FORMING_JOBS_A_PEER = 64
 MAX_FORMING_RANKS_A_PEER = 2048
 
@@ -79,4 +80,13 @@ def check_waits(member: Member) -> None:
     if member.waiting >= MAX_WAITS_A_RANK:
         raise RefusedError(
             Cause.EXHAUSTED, f"{MAX_WAITS_A_RANK} calls of {member} wait already; one is enough"
+        )
+
+
+def check_attending(member: Member) -> None:
+    """Raise RefusedError if the rank holds enough calls open already."""
+    if member.attending >= MAX_ATTENDING_A_RANK:
+        raise RefusedError(
+            Cause.EXHAUSTED,
+            f"{member} attends {MAX_ATTENDING_A_RANK} times already",
         )

@@ -22,9 +22,11 @@ def write_durably(path: Path, data: bytes) -> None:
         while view:
             view = view[os.write(file, view) :]
         os.fsync(file)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             beside.unlink()
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk is told of a descriptor, without a name
         raise
     finally:
         os.close(file)

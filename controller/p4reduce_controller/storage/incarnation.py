@@ -52,7 +52,7 @@ class Incarnations:
 
     def _last(self) -> int:
         try:
-            text = self._file.read_text("ascii")
+            text = self._file.read_text("ascii", errors="backslashreplace")
         except FileNotFoundError:
             return 0
         if not text.strip().isdecimal():

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from p4reduce.compression import compressor_by_name
+from p4reduce.compression import Cat, compressor_by_name
 
 from p4reduce_lab.errors import LabError
 
@@ -58,6 +58,21 @@ class TrainingConfig:
     def compresses(self) -> bool:
         """Whether anything but the whole gradient is sent."""
         return self.compression != UNCOMPRESSED
+
+    def compressed(self) -> TrainingConfig:
+        """The same with the optimiser that the compressed training takes.
+
+        With error feedback and a fixed level that is SGD without momentum, of the same step in
+        the long run, learning_rate / (1 - momentum). What is not sent arrives 1/share steps late
+        on average; momentum makes each such arrival count for 1 / (1 - momentum) steps more, and
+        the two together overshoot (docs/experiments.md, "Momentum"). CAT with feedback is left as
+        it is: it sends more as soon as what waits loses its worth.
+        """
+        compressor = compressor_by_name(self.compression, self.workers)
+        if not compressor.feedback or isinstance(compressor, Cat):
+            return self
+        rate = self.learning_rate / (1 - self.momentum)
+        return replace(self, learning_rate=rate, momentum=0.0)
 
     @property
     def faulty(self) -> bool:

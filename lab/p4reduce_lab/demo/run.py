@@ -193,4 +193,16 @@ def _plot(path: Path, choice: Choice, summary: Summary, results: Results) -> Non
     )
     if summary.compression is not None:
         title += f", compressed by {summary.compression.name}"
-    plot(path, results.curve, results.reference, results.course, title=title, caption=caption)
+    fault = None
+    if summary.fault is not None:
+        what = summary.fault.name.replace("kill-worker", "a worker killed")
+        fault = summary.fault.step, what.replace("restart-", "killed: ")
+    plot(
+        path,
+        results.curve,
+        results.reference,
+        results.course,
+        title=title,
+        caption=caption,
+        fault=fault,
+    )

@@ -13,7 +13,7 @@ import functools
 import shutil
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from p4reduce_lab.errors import LabError, UnavailableError
@@ -32,6 +32,23 @@ def unavailable() -> str | None:
     if shutil.which(PROGRAM) is None:
         return f"{PROGRAM} is not on PATH: install p4lang-bmv2 (docs/bmv2.md)"
     return veth.unavailable()
+
+
+def bmv2_command(
+    options: Sequence[str], address: str, target_options: Sequence[str] = ()
+) -> list[str]:
+    """BMv2's command line, as everything here starts it, such that any number run at once.
+
+    p4lang's package is built with Thrift, which nothing here uses, and whose default port two BMv2
+    cannot share: the kernel chooses a free one.
+
+    Args:
+        options: of all of BMv2's targets: interfaces, log, the program or --no-p4.
+        address: where P4Runtime is served; a Unix socket cannot be somebody else's by then.
+        target_options: of simple_switch_grpc itself.
+    """
+    thrift = ["--thrift-port", "0"] if _has_thrift() else []
+    return [PROGRAM, *thrift, *options, "--", "--grpc-server-addr", address, *target_options]
 
 
 class Bmv2Switch(SwitchLauncher):
@@ -89,20 +106,16 @@ class Bmv2Switch(SwitchLauncher):
                 self._veths = None
 
     def _command(self) -> list[str]:
-        command = [PROGRAM, "--no-p4", "--device-id", str(DEVICE_ID)]
+        options = ["--no-p4", "--device-id", str(DEVICE_ID)]
         # Where it logs each packet's way (by default, unless built without), it is
         # ten times slower.
-        command += ["--log-console", "--log-level", "warn"]
+        options += ["--log-console", "--log-level", "warn"]
         for port, interface in self._ports.items():
-            command += ["--interface", f"{port}@{interface}"]
+            options += ["--interface", f"{port}@{interface}"]
         if self._pcap:
-            command += ["--pcap", str(self.directory)]
-        if _has_thrift():
-            # Two switches with the default one collide.
-            command += ["--thrift-port", str(_free_port())]
-        command += ["--", "--grpc-server-addr", self.grpc_address]
-        command += ["--cpu-port", str(CPU_PORT), "--drop-port", str(DROP_PORT)]
-        return command
+            options += ["--pcap", str(self.directory)]
+        own = ["--cpu-port", str(CPU_PORT), "--drop-port", str(DROP_PORT)]
+        return bmv2_command(options, self.grpc_address, own)
 
     def _is_ready(self) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -120,10 +133,3 @@ def _has_thrift() -> bool:
         [PROGRAM, "--help"], capture_output=True, text=True, timeout=HELP_TIMEOUT, check=False
     )
     return "--thrift-port" in answer.stdout + answer.stderr
-
-
-def _free_port() -> int:
-    """A TCP port of the loopback address that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -6,15 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from p4reduce_switch.codegen_c.checksums import write_hash
-from p4reduce_switch.codegen_c.context import Context
-from p4reduce_switch.codegen_c.expressions import Expressions
-from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width, limbs_of, make
 from p4reduce_switch.codegen_python.context import Stage
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.program.usage import ASSIGNING
 from p4reduce_switch.state.clone_sessions import MAX_SESSION_ID
+
+from .checksums import write_hash
+from .context import Context
+from .errors import NotNativeError
+from .expressions import Expressions
+from .flow import State
+from .values import Value, constant, kind_of_width, limbs_of, make
 
 __all__ = ["ActionWriter"]
 
@@ -26,7 +29,7 @@ class ActionWriter:
     """
 
     def __init__(
-        self, context: Context, expressions: Expressions, stage: Stage, exits: list[object]
+        self, context: Context, expressions: Expressions, stage: Stage, exits: list[State]
     ) -> None:
         self._context = context
         self._stage = stage
@@ -394,17 +397,17 @@ class ActionWriter:
             empty = expressions.compare("==", size_value, constant(0))
             name = self._context.function.temporary("range")
             if size_value.kind != "u64":
-                raise_wide(field)
+                raise NotNativeError(f"the range of the hash in {field} has more than 64 bits")
             self._context.writer.line(
                 f"const uint64_t {name} = ({empty}) ? 1 : {self._u64(size_value)};"
             )
             modulus = make("u64", name, 1, max(size_value.high, 1), atom=True)
-        chosen = expressions._divide("%", hashed, modulus)
+        chosen = expressions.divide("%", hashed, modulus)
         if base_value.is_constant and base_value.low == 0:
             self.set(field, chosen)
             return
         bounds = (chosen.low + base_value.low, chosen.high + base_value.high)
-        total = expressions._operation("+", chosen, base_value, bounds, field.width)
+        total = expressions.operation("+", chosen, base_value, bounds, field.width)
         self.set(field, total)
 
     def _random(self, field: FieldRef, low: ir.Expr, high: ir.Expr) -> None:
@@ -456,12 +459,6 @@ class ActionWriter:
             text.value,
             [self._expressions.data(item) for item in values.items],
         )
-
-
-def raise_wide(field: FieldRef) -> None:
-    from p4reduce_switch.codegen_c.errors import NotNativeError
-
-    raise NotNativeError(f"the range of the hash in {field} is more than 64 bits")
 
 
 def write_event(

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from p4reduce_switch.codegen_c.context import Context
-from p4reduce_switch.codegen_c.expressions import Expressions
-from p4reduce_switch.codegen_c.layout import put_field
-from p4reduce_switch.codegen_c.values import Value, kind_of_width, limbs_of, literal, make
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
+
+from .context import Context, refusal
+from .expressions import Expressions
+from .layout import put_field
+from .values import Value, kind_of_width, limbs_of, literal, make
 
 __all__ = ["write_hash", "write_update", "write_verify"]
 
@@ -186,7 +187,10 @@ def _write_bits(context: Context, calculation: ir.Calculation, payload: Payload 
     if calculation.with_payload:
         writer.line(f"struct p4r_bits {name} = {{.bytes = program->scratch}};")
         if most > _SCRATCH_BYTES:
-            raise_large(calculation)
+            raise refusal(
+                f"calculation '{calculation.name}' of more than {_SCRATCH_BYTES} bytes",
+                calculation.source,
+            )
     else:
         function.take_stack((most + 8) // 8)
         writer.line(f"uint8_t {name}_bytes[{most + 1}];")
@@ -215,11 +219,3 @@ def _put(context: Context, bits: str, part: FieldRef | ir.ConstBits) -> None:
         value = part.value >> at & (1 << 64) - 1
         width = min(64, part.width - at)
         context.writer.line(f"p4r_put(&{bits}, {literal(value, 'u64')}, {width});")
-
-
-def raise_large(calculation: ir.Calculation) -> None:
-    from p4reduce_switch.codegen_c.errors import NotNativeError
-
-    raise NotNativeError(
-        f"{calculation.source}: calculation '{calculation.name}' of more than {_SCRATCH_BYTES} bytes"
-    )

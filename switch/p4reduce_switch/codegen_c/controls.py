@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from p4reduce_switch.codegen_c.actions import ActionWriter
-from p4reduce_switch.codegen_c.checksums import write_hash
-from p4reduce_switch.codegen_c.context import Context
-from p4reduce_switch.codegen_c.expressions import Expressions
-from p4reduce_switch.codegen_c.flow import State
-from p4reduce_switch.codegen_c.keys import write_key
-from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width, limbs_of, make
 from p4reduce_switch.codegen_python.controls import post_dominators, topological_order
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
+
+from .actions import ActionWriter
+from .checksums import write_hash
+from .context import Context
+from .expressions import Expressions
+from .flow import State
+from .keys import write_key
+from .values import Value, constant, kind_of_width, limbs_of, make
 
 __all__ = ["write_control"]
 
@@ -271,7 +272,7 @@ class _Writer:
         expressions, context = self._expressions, self._context
         value = expressions.fit(expressions.data(key.field), key.width)
         if key.mask is not None and key.mask != (1 << key.width) - 1:
-            value = expressions._mask(value, key.mask)
+            value = expressions.mask(value, key.mask)
         if isinstance(key.field, FieldRef):
             # BMv2 takes the fields of an invalid header for zero in keys (and only there).
             header = key.field.header

@@ -11,9 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from p4reduce_switch.codegen_c.context import Context
-from p4reduce_switch.codegen_c.errors import NotNativeError
-from p4reduce_switch.codegen_c.values import (
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import Expr, FieldRef
+from p4reduce_switch.program.limits import MAX_VALUE_BITS, MAX_WIDTH
+
+from .context import Context
+from .errors import NotNativeError
+from .values import (
     C_TYPES,
     Kind,
     Value,
@@ -26,10 +30,7 @@ from p4reduce_switch.codegen_c.values import (
     literal,
     make,
 )
-from p4reduce_switch.codegen_c.wide import Wide
-from p4reduce_switch.program import ir
-from p4reduce_switch.program.ir import Expr, FieldRef
-from p4reduce_switch.program.limits import MAX_VALUE_BITS, MAX_WIDTH
+from .wide import Wide
 
 __all__ = ["Expressions"]
 
@@ -91,7 +92,7 @@ class Expressions:
             return value
         if value.is_constant:
             return constant(value.low & full)
-        return self._mask(value, full)
+        return self.mask(value, full)
 
     def assigned(self, expr: Expr, width: int, signed: bool = False) -> Value:
         return self.fit(self.data(expr, width), width, signed)
@@ -166,7 +167,7 @@ class Expressions:
         most = max(high, *(v.high for v in operands))
         return kind_for(least, most), limbs_for(least, most), False
 
-    def _operation(
+    def operation(
         self,
         operator: str,
         left: Value,
@@ -229,7 +230,7 @@ class Expressions:
         if op in ("<<", ">>"):
             return self._shift(op, expr, modulo)
         if op in ("/", "%"):
-            return self._divide(op, self.data(expr.left), self.data(expr.right))
+            return self.divide(op, self.data(expr.left), self.data(expr.right))
         left, right = self.data(expr.left, modulo), self.data(expr.right, modulo)
         if left.is_constant and right.is_constant:
             return constant(_fold(op, left.low, right.low))
@@ -237,17 +238,17 @@ class Expressions:
             high = left.high + right.high
             zeros = min(_trailing_zeros(left), _trailing_zeros(right))
             ones = (1 << high.bit_length()) - (1 << zeros) if high > 0 else 0
-            return self._operation("+", left, right, (left.low + right.low, high), modulo, ones)
+            return self.operation("+", left, right, (left.low + right.low, high), modulo, ones)
         if op == "-":
             bounds = (left.low - right.high, left.high - right.low)
-            return self._operation("-", left, right, bounds, modulo)
+            return self.operation("-", left, right, bounds, modulo)
         if op == "*":
             corners = [a * b for a in (left.low, left.high) for b in (right.low, right.high)]
-            return self._operation("*", left, right, (min(corners), max(corners)), modulo)
+            return self.operation("*", left, right, (min(corners), max(corners)), modulo)
         if left.low >= 0 and right.low >= 0:
             ones = left.ones | right.ones
-            return self._operation(op, left, right, (0, _full(ones)), modulo, ones)
-        return self._operation(op, left, right, _signed_bounds(left, right), modulo)
+            return self.operation(op, left, right, (0, _full(ones)), modulo, ones)
+        return self.operation(op, left, right, _signed_bounds(left, right), modulo)
 
     def _and(self, expr: ir.Binary, modulo: int | None) -> Value:
         for value, mask in ((expr.left, expr.right), (expr.right, expr.left)):
@@ -255,19 +256,19 @@ class Expressions:
                 bits = max(mask.value.bit_length(), 1)
                 if modulo is not None:
                     bits = min(bits, modulo)
-                return self._mask(self.data(value, bits), mask.value & (1 << bits) - 1)
+                return self.mask(self.data(value, bits), mask.value & (1 << bits) - 1)
         left, right = self.data(expr.left, modulo), self.data(expr.right, modulo)
         if left.is_constant and right.is_constant:
             return constant(left.low & right.low)
         if left.low >= 0 and right.low >= 0:
             high, ones = min(left.high, right.high), left.ones & right.ones
-            return self._operation("&", left, right, (0, high), modulo, ones)
+            return self.operation("&", left, right, (0, high), modulo, ones)
         if left.low >= 0 or right.low >= 0:
             bound = left if left.low >= 0 else right
-            return self._operation("&", left, right, (0, bound.high), modulo, bound.ones)
-        return self._operation("&", left, right, _signed_bounds(left, right), modulo)
+            return self.operation("&", left, right, (0, bound.high), modulo, bound.ones)
+        return self.operation("&", left, right, _signed_bounds(left, right), modulo)
 
-    def _mask(self, value: Value, mask: int) -> Value:
+    def mask(self, value: Value, mask: int) -> Value:
         """value & mask, of which only the bits of the mask are asked for."""
         if value.is_constant:
             return constant(value.low & mask)
@@ -417,7 +418,7 @@ class Expressions:
         text = self._wrapped(value, kind)
         return make(kind, text, value.low, value.high, value.ones if value.low >= 0 else None)
 
-    def _divide(self, op: str, left: Value, right: Value) -> Value:
+    def divide(self, op: str, left: Value, right: Value) -> Value:
         if left.is_constant and right.is_constant:
             return constant(_fold(op, left.low, right.low))
         low, bound = 0, max(abs(left.low), abs(left.high))
@@ -529,8 +530,7 @@ def _decided(op: str, left: Value, right: Value) -> bool | None:
         if left.low > right.high or (op == "<" and left.low == right.high):
             return False
         return None
-    mirrored = _decided(_MIRRORED[op], right, left)
-    return mirrored
+    return _decided(_MIRRORED[op], right, left)
 
 
 def _holds(op: str, left: int, right: int) -> bool:

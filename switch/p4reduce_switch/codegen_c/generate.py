@@ -11,16 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from p4reduce_switch.codegen_c.actions import ActionWriter, write_event
-from p4reduce_switch.codegen_c.checksums import write_verify
-from p4reduce_switch.codegen_c.context import Context, Event
-from p4reduce_switch.codegen_c.controls import write_control
-from p4reduce_switch.codegen_c.egress import HEAD as EGRESS_HEAD
-from p4reduce_switch.codegen_c.egress import write_egress, write_wait
-from p4reduce_switch.codegen_c.expressions import Expressions
-from p4reduce_switch.codegen_c.packet import Packet
-from p4reduce_switch.codegen_c.parser import write_parser
-from p4reduce_switch.codegen_c.replay import (
+from p4reduce_switch.program.ir import FieldRef, Program
+
+from .actions import ActionWriter, write_event
+from .checksums import write_verify
+from .context import Context, Event
+from .controls import write_control
+from .egress import HEAD as EGRESS_HEAD
+from .egress import write_egress, write_wait
+from .errors import NotNativeError
+from .expressions import Expressions
+from .packet import Packet
+from .parser import write_parser
+from .replay import (
     RESUBMITTED,
     carried_fields,
     clone_fields,
@@ -31,9 +34,8 @@ from p4reduce_switch.codegen_c.replay import (
     write_flags,
     write_reset,
 )
-from p4reduce_switch.codegen_c.state import State
-from p4reduce_switch.codegen_c.values import Value, constant, make
-from p4reduce_switch.program.ir import FieldRef, Program
+from .state import State
+from .values import Value, constant, make
 
 __all__ = ["Generated", "generate"]
 
@@ -56,6 +58,13 @@ class Generated:
 
 def generate(program: Program) -> Generated:
     """Generate the source of a program. Raises NotNativeError."""
+    try:
+        return _generate(program)
+    except RecursionError as error:
+        raise NotNativeError(f"the program is nested too deeply: {error}") from error
+
+
+def _generate(program: Program) -> Generated:
     context = Context(program)
     packet = Packet(context)
     state = State(context)
@@ -81,8 +90,8 @@ def generate(program: Program) -> Generated:
 
 
 _HEADER = """\
-/* Generated from BMv2 JSON. Fields of the program begin with f_, its tables with table_, …; the
- * comments say which line of P4 what follows comes from. */
+/* Generated from BMv2 JSON. Fields of the program begin with f_, its tables with table_, and so on;
+ * the comments say which line of P4 what follows comes from. */
 #if defined(__GNUC__) && !defined(__clang__)
 /* A packet passes dozens of conditions; gcc would take what is behind these for cold, and neither
  * vectorise nor unroll it. */

@@ -7,15 +7,16 @@ that was extracted until then in place.
 
 from __future__ import annotations
 
-from p4reduce_switch.codegen_c.actions import ActionWriter
-from p4reduce_switch.codegen_c.context import Context
-from p4reduce_switch.codegen_c.expressions import Expressions
-from p4reduce_switch.codegen_c.keys import write_key
-from p4reduce_switch.codegen_c.layout import load_bits, load_header
-from p4reduce_switch.codegen_c.values import constant, kind_of_width, limbs_of, make
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.program.usage import StageUsage
+
+from .actions import ActionWriter
+from .context import Context
+from .expressions import Expressions
+from .keys import write_key
+from .layout import load_bits, load_header
+from .values import constant, kind_of_width, limbs_of, make
 
 __all__ = ["write_parser"]
 
@@ -66,7 +67,7 @@ class _Parser:
         context, flow = self._context, self._context.function.flow
         usage: StageUsage = context.usage.parser
         disturbed = usage.writes | usage.reads
-        headers = {header for header in usage.added | usage.removed}
+        headers = usage.added | usage.removed
         flow.forget()
         flow.state.must |= before
         for name, header in context.program.headers.items():
@@ -275,7 +276,7 @@ class _Parser:
                 continue
             value = expressions.fit(expressions.field(field), field.width)
             if mask != (1 << field.width) - 1:
-                value = expressions._mask(value, mask)
+                value = expressions.mask(value, mask)
             text = expressions.compare("==", value, constant(wanted))
             if text != "true":
                 tests.append(text)

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from p4reduce_switch.codegen_c.context import Context
-from p4reduce_switch.codegen_c.errors import NotNativeError
-from p4reduce_switch.codegen_c.values import kind_of_width, limbs_of, literal
 from p4reduce_switch.program import ir
+
+from .context import Context
+from .errors import NotNativeError
+from .values import kind_of_width, limbs_of, literal
 
 __all__ = ["State"]
 
@@ -151,21 +152,23 @@ class State:
 
     def _objects(self) -> list[str]:
         names, program = self._context.names, self._context.program
+        counters = [names.of("counter", counter.name) for counter in self._counters]
         kinds = {
             "P4R_TABLE": [f"&program->{names.of('table', name)}" for name in self._tables],
             "P4R_VALUE_SET": [
                 f"&program->{names.of('value_set', name)}" for name in program.value_sets
             ],
-            "P4R_PACKETS": _each("program->{}.packets", names.of, "counter", self._counters),
-            "P4R_OCTETS": _each("program->{}.bytes", names.of, "counter", self._counters),
+            "P4R_PACKETS": [f"program->{name}.packets" for name in counters],
+            "P4R_OCTETS": [f"program->{name}.bytes" for name in counters],
             "P4R_CELLS": [f"program->{names.of('register', name)}" for name in program.registers],
-            "P4R_METERS": _each("program->{}", names.of, "meter", self._meters),
+            "P4R_METERS": [f"program->{names.of('meter', meter.name)}" for meter in self._meters],
             "P4R_DIGEST_WANTED": [
                 f"&program->digest_wanted[{number}]" for number in range(len(program.digests))
             ],
         }
         lines = [
-            "void *p4r_program_object(struct p4r_program *program, uint32_t kind, uint32_t number) {",
+            "void *p4r_program_object(struct p4r_program *program, uint32_t kind,",
+            "                         uint32_t number) {",
             "    switch (kind) {",
             "    case P4R_COMMON:",
             "        return &program->common;",
@@ -178,10 +181,6 @@ class State:
                 lines += [f"        case {number}:", f"            return {text};"]
             lines += ["        default:", "            return NULL;", "        }"]
         return [*lines, "    default:", "        return NULL;", "    }", "}"]
-
-
-def _each(pattern, of, kind, items):  # type: ignore[no-untyped-def]
-    return [pattern.format(of(kind, item.name)) for item in items]
 
 
 def _cells(name: str, register: ir.RegisterArray) -> str:

@@ -32,9 +32,11 @@ class Wide:
         if value.is_constant:
             return self._context.wide_constant(value.low, limbs)
         if value.kind == "wide" and value.limbs >= limbs:
+            if bare:
+                return value.text
             if len(value.text) > _LONGEST_TEXT:
                 return self.array(value, value.limbs).text
-            return value.text if bare else value.at()
+            return value.at()
         return self._extended(value, limbs).text
 
     def array(self, value: Value, limbs: int) -> Value:
@@ -43,7 +45,7 @@ class Wide:
             return value
         if not value.is_constant and (value.kind != "wide" or value.limbs < limbs):
             return self._extended(value, limbs)
-        text = self.text(value, limbs)
+        text = self.text(value, limbs, bare=True)
         name = self._new(limbs)
         self._context.writer.limbs(limbs, f"{name}[i] = {text.replace('§', 'i')};")
         return self._leaf(name, limbs, value.low, value.high, value.ones)

@@ -272,7 +272,7 @@ class ActionEmitter:
         self._writer.line(f"{self._context.bind('log')}({text.value!r}, ({items}))")
 
 
-# The arguments were checked against `program.PRIMITIVES` when the program was loaded.
+# The arguments were checked against `ir.PRIMITIVES` when the program was loaded.
 _EMITTERS: Mapping[str, Callable[..., None]] = {
     "assign": ActionEmitter._assign,
     "assign_header": ActionEmitter._assign_header,

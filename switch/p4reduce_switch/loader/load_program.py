@@ -4,7 +4,7 @@
 The format is behavioral-model's docs/JSON_format.md, version 2. Whatever is not supported is
 refused here, with its name and source line, so that a program that loads also runs as written.
 
-Each kind of construct has a module of its own (`loader_*.py`); here is only their order: what is
+Each kind of construct has a module of its own; here is only their order: what is
 loaded first can be referred to by what comes after it.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single primitives, each with the arguments that `program.PRIMITIVES` says it takes."""
+"""Single primitives, each with the arguments that `ir.PRIMITIVES` says it takes."""
 
 from __future__ import annotations
 

@@ -6,6 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from p4reduce_native.errors import NativeUnavailableError
+
+from p4reduce_switch.codegen_c import NotNativeError
 from p4reduce_switch.errors import invalid
 from p4reduce_switch.p4runtime.p4info import P4Info, P4InfoError
 from p4reduce_switch.p4runtime.packets import PacketCodec
@@ -60,7 +63,7 @@ def load_config(message: Any, cpu_port: int | None, engine: Engine = "auto") -> 
         raise invalid(f"p4info: {error}") from None
     try:
         pipeline = load_pipeline(message.p4_device_config, engine=engine, cpu_port=cpu_port)
-    except LoadError as error:
+    except (LoadError, NotNativeError, NativeUnavailableError) as error:
         raise invalid(f"p4_device_config: {error}") from None
     differences = p4info.differences(pipeline)
     if differences:

@@ -29,8 +29,7 @@ from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from p4reduce_switch.errors import P4RuntimeError, abort, abort_batch, invalid
-from p4reduce_switch.p4runtime import read as server_read
-from p4reduce_switch.p4runtime import write as server_write
+from p4reduce_switch.p4runtime import read, write
 from p4reduce_switch.p4runtime.arbitration import Arbiter, Controller, election_id_of
 from p4reduce_switch.p4runtime.config import ForwardingConfig, load_config
 from p4reduce_switch.p4runtime.entities.digests import digest_message, plan_acknowledgement
@@ -80,7 +79,7 @@ class P4RuntimeServer:
     Args:
         dataplane: what runs the pipeline. Its packet-ins go to the primary controllers.
         device_id: the only device id answered to.
-        engine: what runs the programs that are set.
+        engine: what runs programs: machine code, Python, or the first where it can be.
         on_pipeline: called with each committed pipeline's config, outside the data plane's thread.
     """
 
@@ -268,7 +267,7 @@ class P4RuntimeServer:
                     code_pb2.UNIMPLEMENTED,
                     f"atomicity {request.atomicity} is not supported, only CONTINUE_ON_ERROR (0)",
                 )
-            plans = [_attempt(partial(server_write.plan, config, u)) for u in request.updates]
+            plans = [_attempt(partial(write.plan, config, u)) for u in request.updates]
             results: list[P4RuntimeError | None] = []
             for start in range(0, len(plans), _UPDATES_PER_TURN):
                 turn = plans[start : start + _UPDATES_PER_TURN]
@@ -283,11 +282,11 @@ class P4RuntimeServer:
         """
         self._check_device(request.device_id)
         results: list[P4RuntimeError | None] = []
-        answers: list[tuple[server_read.Query, list[Any]]] = []
+        answers: list[tuple[read.Query, list[Any]]] = []
         with self._locked():
             config = self._configured()
             for entity in request.entities:
-                query = _attempt(partial(server_read.plan, config, entity))
+                query = _attempt(partial(read.plan, config, entity))
                 if isinstance(query, P4RuntimeError):
                     results.append(query)
                     continue
@@ -548,7 +547,7 @@ def _attempt(step: Callable[[], Any]) -> Any:
 
 
 def _carry_out(
-    plans: Sequence[server_write.Operation | P4RuntimeError],
+    plans: Sequence[write.Operation | P4RuntimeError],
 ) -> list[P4RuntimeError | None]:
     """Run in the data plane: an operation gives None, like any function without a result."""
     return [plan if isinstance(plan, P4RuntimeError) else _attempt(plan) for plan in plans]

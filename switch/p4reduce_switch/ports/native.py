@@ -120,6 +120,9 @@ class NativePacketPort(InterfaceSocket):
     def poll_stats(self) -> None:
         self._overruns += self._overrun()
 
+    def flush(self) -> None:
+        """The loop writes captures itself."""
+
     def close(self) -> None:
         if self._served is not None:
             self.poll_stats()

@@ -96,6 +96,7 @@ class CapturedPort:
         self._port.poll_stats()
 
     def flush(self) -> None:
+        self._port.flush()
         self._file.flush()
 
     def close(self) -> None:

@@ -109,7 +109,8 @@ class Port(OpenPort, Protocol):
         """Send without waiting. What cannot be sent is counted and dropped."""
 
     def flush(self) -> None:
-        """Write out what is buffered (a capture)."""
+        """Called about once a second: write out what is buffered (a capture), and try again what
+        had to wait."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from p4reduce_switch.ports.batch import FrameBatches
 from p4reduce_switch.ports.egress_queue import EgressQueue
 from p4reduce_switch.ports.peer import GONE, LinkPeer, Peer, SocketPeer, has_gone
 from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, PortError, PortSpec, PortStats
+from p4reduce_switch.seldom import Seldom
 
 __all__ = ["UnixListener", "UnixPort", "prepare_socket_path", "why_gone"]
 
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 4 << 20
 _MAX_PATH_BYTES = 107  # sun_path, less the final zero
+# Until one of these passes, epoll would report the same peer again at once, for ever.
+_SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 def prepare_socket_path(path: Path, kind: socket.SocketKind) -> None:
@@ -81,6 +84,8 @@ class UnixListener(ABC):
         self._path = spec.socket_path
         self._poller: Poller | None = None
         self._who = ""  # the peer, while there is one
+        self._accepting = True
+        self._scarcity = Seldom(log)
         try:
             prepare_socket_path(self._path, socket.SOCK_SEQPACKET)
             self._listener = _listen(self._path)
@@ -95,6 +100,12 @@ class UnixListener(ABC):
     @property
     def has_carrier(self) -> bool:
         return True  # as a link on which nobody has been heard yet
+
+    def flush(self) -> None:
+        """Nothing is buffered that has to be written; a peer that could not be taken may wait."""
+        if not self._accepting and self._poller is not None:
+            self._accepting = True
+            self._poller.change(self._listener.fileno(), select.EPOLLIN)
 
     def close(self) -> None:
         self._disconnect("is cut off: the switch stops")
@@ -127,7 +138,7 @@ class UnixListener(ABC):
         try:
             peer, _ = self._listener.accept()
         except OSError as error:
-            log.warning("port %s: cannot accept a peer: %s", self.description, error.strerror)
+            self._not_accepted(error)
             return
         if self._who:
             # The peer so far may have hung up in the same turn.
@@ -147,6 +158,20 @@ class UnixListener(ABC):
         self._connected(peer)
         self._who = who
         log.info("port %s is up: peer is %s", self.description, who)
+
+    def _not_accepted(self, error: OSError) -> None:
+        if error.errno == errno.EAGAIN:
+            return  # it has gone meanwhile
+        scarce = error.errno in _SCARCE
+        if scarce and self._poller is not None:
+            self._accepting = False
+            self._poller.change(self._listener.fileno(), 0)
+        self._scarcity.warning(
+            "port %s: cannot take a peer: %s%s",
+            self.description,
+            error.strerror,
+            "; it waits until there is room (see ulimit -n)" if scarce else "",
+        )
 
     def _disconnect(self, why: str) -> None:
         if not self._who:
@@ -207,9 +232,6 @@ class UnixPort(UnixListener):
 
     def poll_stats(self) -> None:
         """All counts are kept here."""
-
-    def flush(self) -> None:
-        """Nothing is buffered that has to be written."""
 
     # -- In the data plane's thread --------------------------------------------------------------
 

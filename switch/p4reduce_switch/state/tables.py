@@ -14,8 +14,9 @@ change, so there is no lock here.
 from __future__ import annotations
 
 import builtins
+import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -88,8 +89,8 @@ class Entry:
     idle_timeout_ns: int = 0
     last_hit_ns: int = 0
     idle_since_ns: int = 0
-    cell: Any = field(default=None, compare=False, repr=False)
-    """Where machine code keeps its counts, time and meter (`native_tables.py`); else None."""
+    cell: Any = dataclasses.field(default=None, compare=False, repr=False)
+    """Where machine code keeps its counts, time and meter (`native/tables.py`); else None."""
 
 
 Slot = tuple[int, tuple[Any, ...], Entry]
@@ -101,7 +102,9 @@ Lookup = Callable[[Any], "Slot | None"]
 class TableIndex(Protocol):
     """Where a table keeps what the packet path needs of it."""
 
-    lookup: Lookup
+    @property
+    def lookup(self) -> Lookup:
+        """Key -> slot, or None on a miss."""
 
     def add(self, entry: Entry, slot: Slot) -> None:
         """Find `slot` with the entry's key from now on."""

@@ -22,9 +22,17 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError, ControllerUnreachableError
 from p4reduce.control.tls import ENVIRONMENT, TlsFiles
 from p4reduce.environment import LAUNCHERS, OWN
-from p4reduce_controller.doctor import Patient, clock, examine, kernel, ports, software, switch
-from p4reduce_controller.doctor import control_path as controller
-from p4reduce_controller.doctor import data_path as sums
+from p4reduce_controller.doctor import (
+    Patient,
+    clock,
+    control_path,
+    data_path,
+    examine,
+    kernel,
+    ports,
+    software,
+    switch,
+)
 from p4reduce_controller.doctor.finding import Finding, Status
 from p4reduce_controller.doctor.interface import Interface, fill
 from p4reduce_controller.doctor.ports import Ports
@@ -224,7 +232,7 @@ def test_an_interface_for_each_rank(
 
 @pytest.mark.usefixtures("few_tools")
 def test_a_crash_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def crash(_: controller.Answers) -> Iterator[Finding]:
+    def crash(_: control_path.Answers) -> Iterator[Finding]:
         raise RuntimeError("boom")
 
     monkeypatch.setattr(clock, "examine", crash)
@@ -311,7 +319,7 @@ def test_a_state_directory_open_to_others(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     tokens.operator_token(tmp_path)
     (tmp_path / tokens.OPERATOR_FILE).chmod(0o644)
-    findings = list(controller._state(tmp_path))
+    findings = list(control_path._state(tmp_path))
     assert [finding.status for finding in findings if finding.status is not Status.OK] == [
         Status.FAILURE,
         Status.FAILURE,
@@ -327,7 +335,7 @@ def test_a_state_directory_that_cannot_be_written_to(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    found = only(controller._state(tmp_path), "state directory")
+    found = only(control_path._state(tmp_path), "state directory")
     assert found.status is Status.FAILURE
     assert "No space left on device" in found.found
 
@@ -337,23 +345,23 @@ def test_what_to_do_about_a_controller_that_does_not_answer(tmp_path: Path) -> N
     nowhere = f"unix:{tmp_path}/none.sock"
 
     def cure(text: str, code: grpc.StatusCode = status.UNAVAILABLE) -> str:
-        return controller._cure(nowhere, ControllerUnreachableError(code, text))
+        return control_path._cure(nowhere, ControllerUnreachableError(code, text))
 
     assert cure("no controller answers (Connection refused)").startswith("Start one")
     assert "unset P4REDUCE_TLS_" in cure("(it does not speak TLS (WRONG_VERSION_NUMBER))")
     assert "another user's" in cure("no controller answers (Permission denied)")
     assert cure("no answer", status.DEADLINE_EXCEEDED).startswith("Nothing came back")
     other = ControlError(status.UNIMPLEMENTED, "the controller failed: UNIMPLEMENTED")
-    assert "this version" in controller._cure(nowhere, other)
+    assert "this version" in control_path._cure(nowhere, other)
 
 
 def test_leases() -> None:
-    assert controller._lease(10.0, 0.002, 0.001).status is Status.OK
-    assert controller._lease(0.5, 0.002, 0.001).status is Status.WARNING
-    assert controller._lease(10.0, 0.5, 0.1).status is Status.WARNING  # for those answers
-    assert controller._lease(10.0, 0.002, 0.6).status is Status.WARNING  # for those timers
-    assert controller._lease(0.0, 0.002, 0.001).status is Status.SKIPPED
-    assert "dates need not agree" in controller._lease(10.0, 0.002, 0.001).found
+    assert control_path._lease(10.0, 0.002, 0.001).status is Status.OK
+    assert control_path._lease(0.5, 0.002, 0.001).status is Status.WARNING
+    assert control_path._lease(10.0, 0.5, 0.1).status is Status.WARNING  # for those answers
+    assert control_path._lease(10.0, 0.002, 0.6).status is Status.WARNING  # for those timers
+    assert control_path._lease(0.0, 0.002, 0.001).status is Status.SKIPPED
+    assert "dates need not agree" in control_path._lease(10.0, 0.002, 0.001).found
 
 
 def test_ports() -> None:
@@ -397,7 +405,7 @@ def test_ports_on_the_command_line_of_bmv2(tmp_path: Path) -> None:
 
 
 def test_a_switch_whose_ports_are_not_known() -> None:
-    answers = controller.Answers(switch=switched(address="127.0.0.1:1"))
+    answers = control_path.Answers(switch=switched(address="127.0.0.1:1"))
     found = only(switch.examine(None, None, 0.1, answers, near=False), "ports")
     assert found.status is Status.NOTE
     assert "is an address of the controller's machine" in found.found
@@ -459,7 +467,7 @@ def switched(**changes: Any) -> pb.Switch:
     ],
 )
 def test_switches(changes: dict[str, Any], name: str, status: Status, cure: str) -> None:
-    answers = controller.Answers(switch=switched(**changes), counts={"malformed": 0})
+    answers = control_path.Answers(switch=switched(**changes), counts={"malformed": 0})
     found = only(switch.examine(None, None, 0.1, answers, near=True), name)
     assert found.status is status
     assert cure in found.cure
@@ -467,7 +475,7 @@ def test_switches(changes: dict[str, Any], name: str, status: Status, cure: str)
 
 def test_counters() -> None:
     counts = {"hello-limited": 3, "malformed": 0, "stale": 9}
-    answers = controller.Answers(switch=switched(), counts=counts)
+    answers = control_path.Answers(switch=switched(), counts=counts)
     findings = list(switch.examine(None, None, 0.1, answers, near=True))
     assert [each.name for each in findings if each.status is Status.WARNING] == ["hello-limited"]
     labels = {outcome.label for outcome in Outcome}
@@ -492,7 +500,7 @@ def test_patterns(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(variable, value)
     filled = fill("eth{local_rank}")
     assert (filled.name, filled.who, filled.guessed) == (name, who, guessed)
-    finding = sums._filled(filled)
+    finding = data_path._filled(filled)
     assert f"eth{{local_rank}} is {name} for {who}" in finding.found
     assert finding.status is (Status.NOTE if guessed else Status.OK)
     assert fill("eth0") == Interface("eth0", "eth0")
@@ -502,7 +510,7 @@ def test_patterns(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pattern_that_cannot_be_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = fill("eth{card}")
     assert unknown.name is None
-    found = only(sums.examine("", None, unknown, 0.1, controller.Answers()), "interface")
+    found = only(data_path.examine("", None, unknown, 0.1, control_path.Answers()), "interface")
     assert found.status is Status.FAILURE
     assert "{local_rank} and {port} are filled in" in found.found
     monkeypatch.setenv("WORLD_SIZE", "4")
@@ -510,10 +518,10 @@ def test_a_pattern_that_cannot_be_filled_in(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sums._link("lo").status is Status.OK
-    assert sums._link("nosuch0").status is Status.FAILURE
-    monkeypatch.setattr(sums, "_LEAST_MTU", 1 << 20)
-    assert "ip link set lo mtu" in sums._link("lo").cure
+    assert data_path._link("lo").status is Status.OK
+    assert data_path._link("nosuch0").status is Status.FAILURE
+    monkeypatch.setattr(data_path, "_LEAST_MTU", 1 << 20)
+    assert "ip link set lo mtu" in data_path._link("lo").cure
 
 
 @pytest.mark.root
@@ -522,7 +530,7 @@ def test_an_interface_that_is_down() -> None:
         pytest.skip("needs root to make an interface")
     subprocess.run(["ip", "link", "add", "p4rdown0", "type", "veth"], check=True)
     try:
-        assert "ip link set p4rdown0 up" in sums._link("p4rdown0").cure
+        assert "ip link set p4rdown0 up" in data_path._link("p4rdown0").cure
     finally:
         subprocess.run(["ip", "link", "del", "p4rdown0"], check=True)
 

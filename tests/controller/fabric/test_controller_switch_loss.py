@@ -23,8 +23,7 @@ from controller_harness import (
     stopped,
 )
 from p4reduce.control import control_pb2 as pb
-from p4reduce_controller.fabric import p4client
-from p4reduce_controller.fabric import switch_link as link
+from p4reduce_controller.fabric import p4client, switch_link
 from p4reduce_controller.fabric.compiled_program import load_program
 from p4reduce_controller.fabric.schema import Group, Op, Row, Update
 
@@ -141,7 +140,7 @@ def test_what_is_missing_or_too_much_is_put_right(start: Start, switch: SwitchPr
 def test_a_switch_that_forgot_its_program(
     start: Start, switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "PULSE", 0.2)
+    monkeypatch.setattr(switch_link, "PULSE", 0.2)
     controller = start(switch)
     ranks = controller.running(switch, 2)
     # Even by the same one: what was in the registers is gone.

@@ -563,12 +563,46 @@ def test_suggested_addresses_are_unique_and_proper(jobs: Jobs) -> None:
     for name in ("a", "b"):
         for rank in range(MAX_WORLD_SIZE):
             job, member = join(jobs, name, rank, MAX_WORLD_SIZE)
-            mac, ip = jobs.holdings.suggested_addresses(job, member)
+            mac, ip = member.mac, jobs.holdings.suggested_ip(member)
             assert ip >> 16 == SWITCH_IP >> 16
             assert {mac, ip}.isdisjoint(seen | {SWITCH_MAC, SWITCH_IP})
             seen |= {mac, ip}
             attach(jobs, job, member, Attachment(1, mac, ip, 1))
     assert jobs.hellos_refused == 0
+
+
+def test_who_was_given_an_address_comes_from_no_other(jobs: Jobs) -> None:
+    job, member = jobs.join("a", 0, 2, 0, "host0", 100, own_address=False)
+    ip = jobs.holdings.suggested_ip(member)
+    attach(jobs, job, member, Attachment(1, member.mac ^ 1, ip, 1))
+    assert member.attachment is None
+    assert "it was given 02:" in member.refusal
+    attach(jobs, job, member, Attachment(1, member.mac, ip ^ 1, 1))
+    assert member.attachment is None
+    attach(jobs, job, member, Attachment(1, member.mac, ip, 1))
+    assert member.attachment is not None
+
+
+def test_nobody_else_gets_an_address_that_was_given_away(jobs: Jobs) -> None:
+    """Not even before the one whose it is has come; nor from the same port."""
+    job, member = jobs.join("a", 0, 2, 0, "host0", 100, own_address=False)
+    other_job, thief = join(jobs, "b", 0, 2)
+    attach(jobs, other_job, thief, Attachment(1, member.mac, 0x0A4D0042, 1))
+    assert thief.attachment is None
+    assert "was given to rank 0 of job 'a'" in thief.refusal
+    mine = Attachment(1, member.mac, jobs.holdings.suggested_ip(member), 1)
+    attach(jobs, job, member, mine)
+    assert member.attachment == mine
+
+
+def test_addresses_to_come_cannot_be_foreseen(world: World) -> None:
+    """The same ranks of the same incarnations get others in another life of the controller."""
+    given = [
+        [join(make_jobs(one), "a", rank, 8)[1].mac for rank in range(8)]
+        for one in (World(), World())
+    ]
+    assert not set(given[0]) & set(given[1])
+    assert all(mac >> 40 == 0x02 for mac in given[0])
 
 
 # -- Anything in any order ----------------------------------------------------------------------

@@ -26,6 +26,7 @@ from p4reduce.control.tls import ENVIRONMENT, TlsError, TlsFiles
 from p4reduce_controller.fabric.compiled_program import load_program
 from p4reduce_controller.fabric.p4client import SwitchClient, SwitchUnreachableError
 from p4reduce_controller.service.listen import ListenError, prepare
+from p4reduce_lab.switches.bmv2 import bmv2_command
 
 MAKE = Path(__file__).parents[3] / "tools" / "make-certificates"
 Start = Callable[..., RunningController]
@@ -247,20 +248,18 @@ def switch_with_tls(request: pytest.FixtureRequest, ours: Path, tmp_path: Path) 
         return
     if shutil.which("simple_switch_grpc") is None:
         pytest.skip("simple_switch_grpc is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    command = ["simple_switch_grpc", "--no-p4", "--device-id", "1", "--"]
-    command += [
-        "--grpc-server-addr",
-        address,
-        "--grpc-server-ssl",
-        "--grpc-server-with-client-auth",
-    ]
-    command += ["--grpc-server-cert", str(server.cert), "--grpc-server-key", str(server.key)]
-    command += ["--grpc-server-cacert", str(server.ca), "--cpu-port", "255"]
-    with running(command, tmp_path / "log"):
-        yield address
+    with socket.socket() as held:
+        # gRPC's servers share a port with whoever allows it. Held by one that does not listen, it
+        # is nobody else's.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        target = ["--grpc-server-ssl", "--grpc-server-with-client-auth"]
+        target += ["--grpc-server-cert", str(server.cert), "--grpc-server-key", str(server.key)]
+        target += ["--grpc-server-cacert", str(server.ca), "--cpu-port", "255"]
+        command = bmv2_command(["--no-p4", "--device-id", "1"], address, target)
+        with running(command, tmp_path / "log"):
+            yield address
 
 
 def test_p4runtime(switch_with_tls: str, ours: Path, theirs: Path) -> None:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import errno
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,24 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "incarnation").write_text("seven")
     with pytest.raises(ValueError, match="incarnation should hold a number, not 'seven'"):
         Incarnations(tmp_path)
+
+
+def test_other_bytes_than_ascii_are_named_with_the_file(tmp_path: Path) -> None:
+    (tmp_path / "incarnation").write_bytes(b"\xff\xfe7\n")
+    with pytest.raises(ValueError, match=r"/incarnation should hold a number, not"):
+        Incarnations(tmp_path)
+
+
+def test_a_full_disk_is_told_of_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    ids = Incarnations(tmp_path)
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/incarnation'"):
+        ids.next()
 
 
 def test_ids_never_wrap(tmp_path: Path) -> None:

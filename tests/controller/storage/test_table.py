@@ -40,6 +40,7 @@ from p4reduce_controller.values.token_hash import TokenHash
 
 HEADER = Header("unix:/run/switch.sock", 1, 0x0A4DFFFE, 0x027034726564, 0xFEDCBA9876543210)
 TRANSIENT = {"heard", "lease_ends", "waiting", "refusal", "completed", "report", "released"}
+TRANSIENT |= {"attending", "cut", "process"}
 
 
 def a_job() -> Job:
@@ -58,6 +59,9 @@ def a_job() -> Job:
         waiting=1,
         refusal="no",
         completed=5,
+        mac=0x020000000006,
+        own_address=False,
+        local=True,
     )
     job = Job(
         name='a "job"\\',
@@ -270,9 +274,7 @@ def test_what_is_held_is_held_again() -> None:
     assert not set(new.replica_ids) & set(second.replica_ids)
     assert not set(new.groups) & set(second.groups)
     addresses = {
-        again.holdings.suggested_addresses(job, member)[1]
-        for job in again.all
-        for member in job.members.values()
+        again.holdings.suggested_ip(member) for job in again.all for member in job.members.values()
     }
     assert len(addresses) == 3 + 1 + 3
 

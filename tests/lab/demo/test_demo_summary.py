@@ -51,9 +51,11 @@ GOOD = Summary(
 
 COMPRESSED = replace(
     GOOD,
-    test_accuracy=0.9,
+    test_accuracy=0.966,
     compression=Compression(
         name="cat",
+        learning_rate=1.0,
+        momentum=0.0,
         bandwidth=1e7,
         round_trip=1e-3,
         frame_seconds=5e-5,
@@ -117,16 +119,54 @@ def test_the_printed_summary_does_not_hide_a_difference() -> None:
 
 
 def test_with_compression_the_whole_gradients_accuracy_must_be_the_references() -> None:
-    assert COMPRESSED.problems() == [], "how much a compression may cost is for its user to say"
+    assert COMPRESSED.problems() == COMPRESSED.warnings() == []
     assert COMPRESSED.compression is not None
     worse = replace(COMPRESSED.compression, uncompressed_accuracy=0.9)
     (problem,) = replace(COMPRESSED, compression=worse).problems()
     assert "test accuracy 0.9000 differs from the reference's 0.9720" in problem
 
 
+@pytest.mark.parametrize(
+    ("accuracy", "warnings", "problems"),
+    [
+        (0.99, 0, 0),
+        (0.9651, 0, 0),
+        (0.96, 1, 0),
+        (0.925, 1, 0),
+        (0.538, 0, 1),
+        (float("nan"), 0, 1),
+    ],
+)
+def test_the_verdict_compares_with_the_uncompressed_training(
+    accuracy: float, warnings: int, problems: int, tmp_path: Path
+) -> None:
+    summary = replace(COMPRESSED, test_accuracy=accuracy)
+    assert (len(summary.warnings()), len(summary.problems())) == (warnings, problems)
+    for said in summary.warnings() + summary.problems():
+        assert f"by cat the training ended at {accuracy:.2%}, " in said
+    summary.write(tmp_path / "summary.json")
+    written = json.loads((tmp_path / "summary.json").read_text())
+    assert written["warnings"] == summary.warnings()
+    assert written["problems"] == summary.problems()
+
+
+@pytest.mark.parametrize(
+    ("name", "momentum"),
+    [("topk:0.1", 0), ("randomk:0.1/int8", 0), ("int8", 0.9), ("none", 0.9), ("cat", 0.9)],
+)
+def test_fixed_levels_with_feedback_are_trained_without_momentum(
+    name: str, momentum: float
+) -> None:
+    config = TrainingConfig(compression=name)
+    trained = config.compressed()
+    assert trained.momentum == momentum
+    # The step in the long run is the same.
+    assert trained.learning_rate / (1 - trained.momentum) == pytest.approx(1.0)
+
+
 def test_the_printed_summary_says_what_compression_saved_and_cost() -> None:
     text = "\n".join(COMPRESSED.lines())
-    assert "90.00%   (uncompressed: 97.00%; reference, summed by numpy: 97.20%)" in text
+    assert "96.60%   (uncompressed: 97.00%; reference, summed by numpy: 97.20%)" in text
     assert (
         "cat, for a link measured as 10 Mbit/s with a round trip of 1 ms and 50 us a frame" in text
     )

@@ -34,6 +34,8 @@ def test_a_compressed_run_tells_what_it_saved_beside_the_uncompressed_one(tmp_pa
     assert 0.1 < compression["bytes"] / compression["uncompressed_bytes"] < 0.55
     assert abs(compression["uncompressed_accuracy"] - summary["reference_accuracy"]) <= 0.005
     assert summary["test_accuracy"] > 0.7
+    assert (compression["learning_rate"], compression["momentum"]) == (pytest.approx(1.0), 0)
+    assert summary["problems"] == []
     assert summary["weights_sha256"] != compression["uncompressed_weights_sha256"]
     assert summary["compared_elements"] == 2 * 40 * (summary["parameters"] + 1)
     assert re.search(r"bytes saved +\d+\.\d%: \d+\.\d MB a worker instead of", run.output)

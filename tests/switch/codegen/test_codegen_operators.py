@@ -12,6 +12,8 @@ from p4reduce_switch.codegen_python.text import Names
 from p4reduce_switch.program import ir
 from pipeline_programs import load
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 WIDE = (1 << 2048) - 1
 
 

@@ -12,6 +12,8 @@ from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.program.hashes import csum16
 from pipeline_programs import load
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 HASHES = 18  # bytes
 
 

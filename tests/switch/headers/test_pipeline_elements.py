@@ -10,6 +10,8 @@ import pytest
 from p4reduce_switch.pipeline import Pipeline
 from pipeline_programs import load
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 WRITE_IN_PARSER, ENABLE_IN_PARSER, VERIFY_IN_PARSER, SELECT = 1, 2, 3, 4
 INVALIDATE, COMPARE, KEY, KEY_VALIDITY, COPY_TO, COPY_BOTH = range(10, 16)
 REGISTER_READ, RANDOM, SIGNED_KEY, SIGNED_ELEMENT_KEY, METER = range(16, 21)

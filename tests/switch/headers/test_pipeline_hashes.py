@@ -12,6 +12,8 @@ import pytest
 from p4reduce_switch.program.hashes import ALGORITHMS
 from pipeline_programs import load
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 # The check values of the CRC catalogue are those of "123456789".
 CHECKS = {
     "crc16": 0xBB3D,

@@ -8,7 +8,9 @@ import struct
 
 import pytest
 from p4reduce_switch.pipeline import Pipeline
-from pipeline_programs import config, load
+from pipeline_programs import config, load, make
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 NO_ERROR, TOO_SHORT, INVALID_ARGUMENT, FORBIDDEN, ODD = 0, 1, 3, 4, 5
 FIRST, SECOND, THIRD = 1, 2, 4
@@ -100,7 +102,7 @@ def test_a_parser_that_takes_nothing_in_its_loop_ends() -> None:
     text = config("many_paths").decode()
     looping = text.replace('"next_state" : "maybe9"', '"next_state" : "maybe1"')
     assert looping != text
-    pipeline = Pipeline(looping)
+    pipeline = make(looping)
     frame = struct.pack(">HH", 0, 0) + b"x"
     assert pipeline.process(0, frame) == [(1, frame)]
 

@@ -8,6 +8,8 @@ import struct
 import pytest
 from pipeline_programs import load
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 
 @pytest.mark.parametrize(
     ("sent", "seen", "too_short", "header_y", "part"),

@@ -9,6 +9,8 @@ import pytest
 from p4reduce_switch.pipeline import Pipeline
 from pipeline_programs import load
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 PLAIN, WRITE_CONSTANT, PUSH_ONE, PUSH_TWO, POP_ONE, POP_TWO = range(6)
 READ_AT, WRITE_AT, SWAP, PUSH_IN_EGRESS, POP_IN_EGRESS = 6, 7, 10, 12, 13
 COPY_FROM, HASH_AT, COPY_STACK, COPY_AND_CHANGE, COPY_IN_PARSER = 8, 9, 11, 14, 15

@@ -6,6 +6,8 @@ from __future__ import annotations
 import pytest
 from pipeline_programs import load
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 A, B = b"\x01\x02", b"\x03\x04\x05"
 SET_A, SET_B, INVALIDATE_A, COPY, COPY_AND_SET_A = 1, 2, 3, 4, 5
 EQUAL, UNEQUAL = 0x40, 0x80

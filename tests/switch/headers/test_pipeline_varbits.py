@@ -8,6 +8,8 @@ import struct
 import pytest
 from pipeline_programs import load
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 SHORT, HEADER_TOO_SHORT, INVALID_ARGUMENT = 1, 2, 3
 PLAIN, SET_X, REMOVE, SET_X_IN_EGRESS, REMOVE_IN_EGRESS, ADD = 0, 1, 2, 3, 4, 9
 

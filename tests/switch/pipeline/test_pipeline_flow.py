@@ -6,24 +6,34 @@ from __future__ import annotations
 import struct
 
 import pytest
+from p4reduce_switch.codegen_c import controls as codegen_c_controls
 from p4reduce_switch.codegen_python import controls as codegen_controls
 from p4reduce_switch.codegen_python import parser as codegen_parser
 from p4reduce_switch.pipeline import Pipeline
 from pipeline_programs import load
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 
 @pytest.fixture(params=["nested", "sequence"])
-def pipeline(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+def pipeline(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> Pipeline:
     """Both forms of generated code: nested blocks, and the one for graphs that do not nest."""
+    nested, sequence = {
+        "native": ("switch (", "goto ingress_0;"),
+        "python": ("if _", "_next =="),
+    }[engine]
     if request.param == "sequence":
         monkeypatch.setattr(codegen_controls, "_DEEPEST", 0)
         monkeypatch.setattr(codegen_parser, "_DEEPEST", 0)
+        monkeypatch.setattr(codegen_c_controls, "_DEEPEST", -1)
         pipeline = load("flow")
-        assert "_next ==" in pipeline.source
-        assert "_state ==" in pipeline.source
+        assert sequence in pipeline.source
         return pipeline
     pipeline = load("flow")
-    assert "_next ==" not in pipeline.source
+    assert nested in pipeline.source
+    assert sequence not in pipeline.source
     return pipeline
 
 

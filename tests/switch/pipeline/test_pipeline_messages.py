@@ -9,6 +9,8 @@ import pytest
 from p4reduce_switch.state.messages import log_msg
 from pipeline_programs import load
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 
 def test_failed_assertions_drop_and_count(caplog: pytest.LogCaptureFixture) -> None:
     pipeline = load("messages")

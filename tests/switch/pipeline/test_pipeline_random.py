@@ -6,9 +6,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.multicast import Replica
-from pipeline_programs import AGGREGATION, NAMES, config
+from pipeline_programs import AGGREGATION, NAMES, config, make
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 SIZES = (0, 1, 2, 13, 14, 15, 33, 34, 42, 60, 77, 78, 79, 300, 783, 1101, 1102, 1103, 1500, 9000)
 
@@ -40,7 +41,7 @@ def test_random_frames(name: str) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     generator = random.Random(seed)
-    pipeline = Pipeline(AGGREGATION.read_bytes() if name == "p4reduce" else config(name))
+    pipeline = make(AGGREGATION.read_bytes() if name == "p4reduce" else config(name))
     for group in range(1, 5):
         pipeline.multicast.insert(group, [Replica(port, port) for port in range(group + 1)])
     sent = frames(generator, 1500)

@@ -17,6 +17,8 @@ from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.replay import MAX_REPLAYS
 from pipeline_programs import load
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 CLONE_INGRESS, CLONE_EGRESS, RESUBMIT, RECIRCULATE = 1, 2, 4, 8
 TRUNCATE_IN_INGRESS, TRUNCATE_IN_EGRESS, OTHER_LIST, MULTICAST = 16, 32, 64, 128
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, REPLICATION = 0, 1, 2, 5

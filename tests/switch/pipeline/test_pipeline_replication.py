@@ -8,7 +8,9 @@ import struct
 import pytest
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.multicast import GroupExists, MulticastGroups, NoSuchGroup, Replica
-from pipeline_programs import config, load
+from pipeline_programs import config, load, make
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 DROP, DROP_ODD, GROW_768, GROW_512, REMOVE, GROW_256 = 1, 2, 4, 8, 16, 32
 NORMAL, REPLICATION = 0, 5
@@ -59,7 +61,7 @@ def test_mark_to_drop_also_takes_back_multicast(pipeline: Pipeline) -> None:
 
 
 def test_another_drop_port() -> None:
-    pipeline = Pipeline(config("replication"), drop_port=400)
+    pipeline = make(config("replication"), drop_port=400)
     assert pipeline.process(3, frame(400)) == []
     assert [port for port, _ in pipeline.process(3, frame(511))] == [511]
     assert pipeline.process(3, frame(5, flags=DROP)) == []

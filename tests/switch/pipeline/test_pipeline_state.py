@@ -9,6 +9,8 @@ import pytest
 from p4reduce_switch.pipeline import Pipeline
 from pipeline_programs import load
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 READ, WRITE = 0, 1
 SIZE = 268
 

@@ -20,6 +20,8 @@ from p4reduce_switch.state.tables import (
 )
 from pipeline_programs import load
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 MISS = 0xFFFF
 EXACT_ONE, EXACT_TWO, PREFIX, MASKED, RANGES, MAYBE, MIXED, CONSTANTS, ROUTES, NO_KEY, CHOSEN = (
     range(11)

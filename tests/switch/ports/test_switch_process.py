@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -44,10 +45,7 @@ class Process:
                 str(self.ready_file),
                 *arguments,
             ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            **options,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options},
         )
         self.out = self.err = ""
 
@@ -378,3 +376,50 @@ def test_an_interface_that_does_not_exist(start: Any) -> None:
     process = start("--port", "1=nosuchif0")
     assert process.finish() == 1
     assert "port 1=nosuchif0: " in process.err
+
+
+def test_without_descriptors_it_waits_and_says_so_once(start: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        process = start(*sockets(tmp_path), stderr=file)
+    ready = process.wait_ready()
+    files = Path(f"/proc/{ready['pid']}/fd")
+    limit = max(int(one.name) for one in files.iterdir()) + 4
+    resource.prlimit(ready["pid"], resource.RLIMIT_NOFILE, (limit, limit))
+    host, port = ready["grpc_addr"].rsplit(":", 1)
+    taken = [socket.create_connection((host, int(port))) for _ in range(2 * limit)]
+    eventually(lambda: len(list(files.iterdir())) >= limit, "the descriptors' end")
+    peer = plug(tmp_path, 1)
+    eventually(lambda: "cannot take a peer" in log.read_text(), "the warning")
+    before = process_seconds(ready["pid"])
+    time.sleep(2.5)  # it looks again once a second, and does not turn in between
+    assert process_seconds(ready["pid"]) - before < 1.5
+    for one in taken:
+        one.close()
+    up = f"port 1=unix:{tmp_path}/p1.sock is up"
+    eventually(lambda: up in log.read_text(), "taking the peer", 30)
+    peer.close()
+    assert process.stop() == 0
+    text = log.read_text()
+    assert text.count("cannot take a peer: Too many open files; it waits") == 1
+    assert len(text.splitlines()) < 20, text
+
+
+def process_seconds(pid: int) -> float:
+    """CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_requests_that_are_no_messages_cost_a_line_and_not_a_traceback_each(start: Any) -> None:
+    process = start()
+    channel = grpc.insecure_channel(process.wait_ready()["grpc_addr"])
+    for method in ("Write", "Read", "SetForwardingPipelineConfig") * 20:
+        call = channel.unary_unary if method != "Read" else channel.unary_stream
+        with pytest.raises(grpc.RpcError):
+            list(call(f"/p4.v1.P4Runtime/{method}")(b"\xff" * 9, timeout=READY_S))
+    channel.close()
+    assert process.stop() == 0
+    assert "Traceback" not in process.err
+    assert process.err.count("cannot be decoded") == 1
+    assert len(process.err.splitlines()) < 10

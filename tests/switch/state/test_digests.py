@@ -23,6 +23,8 @@ from p4rt_client import DELETE, INSERT, MODIFY, BatchError, Builder, Client
 from pipeline_programs import load
 from two_targets import Start, exchange
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 pytest_plugins = ("two_targets",)
 
 BUILD = Builder("digests")

@@ -7,11 +7,12 @@ import time
 from typing import Any
 
 import pytest
-from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.tables import Entry
 from p4rt_client import INSERT, MODIFY, Builder, Client, exact, ternary
-from pipeline_programs import config
+from pipeline_programs import config, make
 from two_targets import Start, exchange
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 pytest_plugins = ("two_targets",)
 
@@ -26,7 +27,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.now = 7
-        self.pipeline = Pipeline(config("idle"), clock=lambda: self.now)
+        self.pipeline = make(config("idle"), clock=lambda: self.now)
         self.reports: list[tuple[int, str, list[Any]]] = []
         for monitor in self.pipeline.idle.values():
             monitor.sink = self._report

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
-from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.meters import GREEN, RED, YELLOW, Meter, Rates
 from p4reduce_switch.state.tables import Entry
 from p4rt_client import DELETE, INSERT, MODIFY, Builder, Client, exact, ternary
-from pipeline_programs import config
+from pipeline_programs import config, make
 from two_targets import Start, exchange
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 pytest_plugins = ("two_targets",)
 
@@ -96,7 +97,7 @@ def test_against_rfc_2698() -> None:
 
 def test_direct_meters_in_the_pipeline() -> None:
     clock = Clock()
-    pipeline = Pipeline(config("meters"), clock=clock)
+    pipeline = make(config("meters"), clock=clock)
     table = pipeline.tables[MEASURED]
     assert pipeline.process(0, frame(1, 8))[0][1][:6] == bytes((1, 8, 9, 9, UNSET, 0))
     table.insert(Entry((1,), 0, "I.ignore", ()))  # the result is there whatever the action does

@@ -22,6 +22,8 @@ from p4rt_fixtures import CPU_PORT
 from pipeline_programs import load
 from two_targets import Start, bmv2, embedded, exchange
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 pytest_plugins = ("two_targets",)
 
 BUILD = Builder("profiles")

@@ -12,6 +12,8 @@ from p4reduce_switch.state.value_sets import ValueSetFull
 from p4rt_client import DELETE, INSERT, MODIFY, Client, config, exact, load_p4info, ternary
 from pipeline_programs import load
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 pytest_plugins = ("p4rt_fixtures",)
 
 SINGLE, PAIRS = (v.preamble.id for v in load_p4info("value_sets").value_sets)

@@ -25,7 +25,12 @@ _Reply = TypeVar("_Reply")
 ANSWERED = (("p4reduce-answered", "1"),)
 # The job's token, for workers and for the command line.
 TOKEN_ENVIRONMENT = "P4REDUCE_TOKEN"
-_OPTIONS = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500)]
+_OPTIONS = [
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    # Or another client's failures in this process would make this one wait at first.
+    ("grpc.use_local_subchannel_pool", 1),
+]
 
 
 class ControlError(Exception):
@@ -37,7 +42,14 @@ class ControlError(Exception):
 
 
 class ControllerUnreachableError(ControlError):
-    """Nobody answers at the controller's address, or not in time."""
+    """Nobody answers at the controller's address, or not in time.
+
+    `lasting` says that this will not change by itself.
+    """
+
+    def __init__(self, code: grpc.StatusCode, message: str, *, lasting: bool = False) -> None:
+        super().__init__(code, message)
+        self.lasting = lasting
 
 
 class ControlClient:
@@ -111,8 +123,11 @@ class ControlClient:
             )
         if code == grpc.StatusCode.UNAVAILABLE:
             # gRPC's own text says the address three times.
-            why = tls.diagnose(self.address, self._tls) or details.rpartition("error: ")[2]
+            by_tls = tls.diagnose(self.address, self._tls)
+            why = by_tls or details.rpartition("error: ")[2]
             return ControllerUnreachableError(
-                code, f"no controller answers at {self.address} ({why})"
+                code,
+                f"no controller answers at {self.address} ({why})",
+                lasting=bool(by_tls),
             )
         return ControlError(code, f"the controller at {self.address} failed: {code.name} {details}")

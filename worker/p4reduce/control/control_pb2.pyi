@@ -94,6 +94,7 @@ class JoinRequest(google.protobuf.message.Message):
     PID_FIELD_NUMBER: builtins.int
     TOKEN_FIELD_NUMBER: builtins.int
     RING_ADDRESS_FIELD_NUMBER: builtins.int
+    OWN_ADDRESS_FIELD_NUMBER: builtins.int
     job: builtins.str
     """the job's name"""
     rank: builtins.int
@@ -108,6 +109,8 @@ class JoinRequest(google.protobuf.message.Message):
     """the job's, where it has one; makes it if this makes the job"""
     ring_address: builtins.str
     """"host:port" where other ranks can reach this one by TCP; or empty"""
+    own_address: builtins.bool
+    """its frames come from addresses of its own, not from suggested ones"""
     def __init__(
         self,
         *,
@@ -119,8 +122,9 @@ class JoinRequest(google.protobuf.message.Message):
         pid: builtins.int = ...,
         token: builtins.str = ...,
         ring_address: builtins.str = ...,
+        own_address: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["host", b"host", "job", b"job", "pid", b"pid", "rank", b"rank", "ring_address", b"ring_address", "slots", b"slots", "token", b"token", "world_size", b"world_size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["host", b"host", "job", b"job", "own_address", b"own_address", "pid", b"pid", "rank", b"rank", "ring_address", b"ring_address", "slots", b"slots", "token", b"token", "world_size", b"world_size"]) -> None: ...
 
 global___JoinRequest = JoinRequest
 
@@ -141,8 +145,9 @@ class JoinReply(google.protobuf.message.Message):
     switch_mac: builtins.str
     switch_ip: builtins.str
     suggested_mac: builtins.str
-    """for a worker whose transport has no addresses of its own"""
+    """for a worker whose transport has no addresses of its own,"""
     suggested_ip: builtins.str
+    """which must use them"""
     def __init__(
         self,
         *,
@@ -334,6 +339,37 @@ class HeartbeatReply(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["cause", b"cause", "completed_by_all", b"completed_by_all", "left", b"left", "lost", b"lost", "reason", b"reason", "state", b"state"]) -> None: ...
 
 global___HeartbeatReply = HeartbeatReply
+
+@typing.final
+class AttendRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    INCARNATION_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    NONCE_FIELD_NUMBER: builtins.int
+    incarnation: builtins.int
+    rank: builtins.int
+    nonce: builtins.int
+    def __init__(
+        self,
+        *,
+        incarnation: builtins.int = ...,
+        rank: builtins.int = ...,
+        nonce: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["incarnation", b"incarnation", "nonce", b"nonce", "rank", b"rank"]) -> None: ...
+
+global___AttendRequest = AttendRequest
+
+@typing.final
+class Attending(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___Attending = Attending
 
 @typing.final
 class LeaveRequest(google.protobuf.message.Message):

@@ -31,6 +31,11 @@ class ControlStub(object):
                 request_serializer=p4reduce_dot_control_dot_control__pb2.HeartbeatRequest.SerializeToString,
                 response_deserializer=p4reduce_dot_control_dot_control__pb2.HeartbeatReply.FromString,
                 )
+        self.Attend = channel.unary_stream(
+                '/p4reduce.control.Control/Attend',
+                request_serializer=p4reduce_dot_control_dot_control__pb2.AttendRequest.SerializeToString,
+                response_deserializer=p4reduce_dot_control_dot_control__pb2.Attending.FromString,
+                )
         self.Leave = channel.unary_unary(
                 '/p4reduce.control.Control/Leave',
                 request_serializer=p4reduce_dot_control_dot_control__pb2.LeaveRequest.SerializeToString,
@@ -118,6 +123,16 @@ class ControlServicer(object):
         """Renews the rank's lease, and tells how the job is. NOT_FOUND: this controller does
         not know the job; it was started anew, or the job is long over. PERMISSION_DENIED:
         wrong nonce. The same for the other calls that take one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Attend(self, request, context):
+        """Stays open as long as the rank's process lives, so that its end shows at once: the kernel
+        closes it. An answer comes when it counts. To lose it is to lose nothing: it is opened again.
+        The rank is lost only if this machine's kernel says that its process is gone, or, from
+        another machine, if neither this nor a heartbeat comes for a lease after it was closed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -219,6 +234,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Heartbeat,
                     request_deserializer=p4reduce_dot_control_dot_control__pb2.HeartbeatRequest.FromString,
                     response_serializer=p4reduce_dot_control_dot_control__pb2.HeartbeatReply.SerializeToString,
+            ),
+            'Attend': grpc.unary_stream_rpc_method_handler(
+                    servicer.Attend,
+                    request_deserializer=p4reduce_dot_control_dot_control__pb2.AttendRequest.FromString,
+                    response_serializer=p4reduce_dot_control_dot_control__pb2.Attending.SerializeToString,
             ),
             'Leave': grpc.unary_unary_rpc_method_handler(
                     servicer.Leave,
@@ -334,6 +354,23 @@ class Control(object):
         return grpc.experimental.unary_unary(request, target, '/p4reduce.control.Control/Heartbeat',
             p4reduce_dot_control_dot_control__pb2.HeartbeatRequest.SerializeToString,
             p4reduce_dot_control_dot_control__pb2.HeartbeatReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Attend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/p4reduce.control.Control/Attend',
+            p4reduce_dot_control_dot_control__pb2.AttendRequest.SerializeToString,
+            p4reduce_dot_control_dot_control__pb2.Attending.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

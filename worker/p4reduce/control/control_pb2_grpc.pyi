@@ -57,6 +57,16 @@ class ControlStub:
     wrong nonce. The same for the other calls that take one.
     """
 
+    Attend: grpc.UnaryStreamMultiCallable[
+        p4reduce.control.control_pb2.AttendRequest,
+        p4reduce.control.control_pb2.Attending,
+    ]
+    """Stays open as long as the rank's process lives, so that its end shows at once: the kernel
+    closes it. An answer comes when it counts. To lose it is to lose nothing: it is opened again.
+    The rank is lost only if this machine's kernel says that its process is gone, or, from
+    another machine, if neither this nor a heartbeat comes for a lease after it was closed.
+    """
+
     Leave: grpc.UnaryUnaryMultiCallable[
         p4reduce.control.control_pb2.LeaveRequest,
         p4reduce.control.control_pb2.LeaveReply,
@@ -157,6 +167,16 @@ class ControlAsyncStub:
     """Renews the rank's lease, and tells how the job is. NOT_FOUND: this controller does
     not know the job; it was started anew, or the job is long over. PERMISSION_DENIED:
     wrong nonce. The same for the other calls that take one.
+    """
+
+    Attend: grpc.aio.UnaryStreamMultiCallable[
+        p4reduce.control.control_pb2.AttendRequest,
+        p4reduce.control.control_pb2.Attending,
+    ]
+    """Stays open as long as the rank's process lives, so that its end shows at once: the kernel
+    closes it. An answer comes when it counts. To lose it is to lose nothing: it is opened again.
+    The rank is lost only if this machine's kernel says that its process is gone, or, from
+    another machine, if neither this nor a heartbeat comes for a lease after it was closed.
     """
 
     Leave: grpc.aio.UnaryUnaryMultiCallable[
@@ -265,6 +285,18 @@ class ControlServicer(metaclass=abc.ABCMeta):
         """Renews the rank's lease, and tells how the job is. NOT_FOUND: this controller does
         not know the job; it was started anew, or the job is long over. PERMISSION_DENIED:
         wrong nonce. The same for the other calls that take one.
+        """
+
+    @abc.abstractmethod
+    def Attend(
+        self,
+        request: p4reduce.control.control_pb2.AttendRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[p4reduce.control.control_pb2.Attending], collections.abc.AsyncIterator[p4reduce.control.control_pb2.Attending]]:
+        """Stays open as long as the rank's process lives, so that its end shows at once: the kernel
+        closes it. An answer comes when it counts. To lose it is to lose nothing: it is opened again.
+        The rank is lost only if this machine's kernel says that its process is gone, or, from
+        another machine, if neither this nor a heartbeat comes for a lease after it was closed.
         """
 
     @abc.abstractmethod

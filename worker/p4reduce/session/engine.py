@@ -15,6 +15,7 @@ from dataclasses import asdict
 import numpy as np
 
 from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
+from p4reduce.latch import Latch
 from p4reduce.native.turn import NativeTurn, Why
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.statistics import Statistics
@@ -25,11 +26,15 @@ from p4reduce.transport.base import Transport
 _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
 _OVERSLEPT = 1.0  # seconds longer than asked for: the process was stopped, or starved
 _TRIES_TO_TELL = 3  # sendings without an answer, after which it is overdue
+_ABORT_LOOK = 0.05  # seconds between two looks at whether the thread is there at all
 _REPRIEVE = 2.0  # seconds for the lease's thread to hear what has happened meanwhile
 
 
 class Engine:
     """Runs a job's collectives in a thread of its own.
+
+    Attributes:
+        lock: held where a request meets the thread's end.
 
     Args:
         machine: what to run; from now on for the thread alone.
@@ -58,7 +63,7 @@ class Engine:
         self._asked_at = math.inf  # when something was first sent since the switch last answered
         self._asked = 0  # how often since then
         self._native = machine.native_turn(transport)
-        self._lock = threading.Lock()  # between submitting and the thread's end
+        self.lock = threading.RLock()  # between submitting and the thread's end
         self.cpu_seconds = 0.0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -87,6 +92,23 @@ class Engine:
         """End all collectives with an error."""
         with contextlib.suppress(P4ReduceError):
             self._request(lambda: self._machine.fail(error))
+
+    def abort(self, error: P4ReduceError, timeout: float) -> None:
+        """As `fail`, and return when no input is read and no output written any more.
+
+        For the thread whose call an exception has left, wherever that was: also in here.
+        """
+        over = Latch()
+
+        def fail() -> None:
+            self._machine.fail(error)
+            over.set()
+
+        with contextlib.suppress(P4ReduceError):
+            self._request(fail)
+            end = time.monotonic() + timeout
+            while not (over.wait(_ABORT_LOOK) or self._stopped) and time.monotonic() < end:
+                pass
 
     def count(self, collective: Collective) -> None:
         """Count one that was reduced without this engine, which has been halted."""
@@ -120,12 +142,12 @@ class Engine:
         )
 
     def _dropped(self) -> int:
-        with self._lock:
+        with self.lock:
             return self._finally_dropped if self._stopped else self._transport.dropped
 
     def stop(self, timeout: float) -> None:
         """End the thread; what is under way ends with `ClosedError`."""
-        with self._lock:
+        with self.lock:
             self._stopping = True
             if not self._stopped:
                 self._transport.wake()
@@ -141,7 +163,7 @@ class Engine:
         Raises:
             P4ReduceError: the thread did not end in time.
         """
-        with self._lock:
+        with self.lock:
             self._kept = True
         self.stop(timeout)
         if self._thread.is_alive():
@@ -149,7 +171,7 @@ class Engine:
         return self._machine
 
     def _request(self, work: Callable[[], None]) -> None:
-        with self._lock:
+        with self.lock:
             if self._machine.broken is not None:
                 raise copy.copy(self._machine.broken)
             if self._stopped and self._kept:
@@ -178,7 +200,7 @@ class Engine:
             error.__cause__ = problem
             raise
         finally:
-            with self._lock:
+            with self.lock:
                 self._stopped = True
                 self._kept |= lost is not None
                 if not self._kept:

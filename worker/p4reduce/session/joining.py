@@ -8,13 +8,16 @@ import time
 
 import grpc
 
+from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
 from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
 from p4reduce.errors import SwitchUnreachableError
+from p4reduce.latch import Latch
 from p4reduce.ring.fallback import Fallback, RingSettings, try_ring
 from p4reduce.ring.rank_address import Listener
 from p4reduce.session.membership import Attached, Membership, Seat, translated
 from p4reduce.session.session import Session, Settings, neighbourhood
+from p4reduce.session.waiting import Waiting
 from p4reduce.transport.base import Transport
 
 _LOOPBACK = "127.0.0.1"
@@ -35,7 +38,7 @@ def join(
     ring: RingSettings | None,
     *,
     slots: int,
-    deadline: float,
+    waiting: Waiting,
 ) -> Session:
     """Join a job and return when all of its ranks are there.
 
@@ -44,14 +47,14 @@ def join(
         settings: of the session.
         ring: whether and how to fall back to one.
         slots: to ask for; 0: the controller's default.
-        deadline: for all that, on the monotonic clock.
+        waiting: until when, for all that; whatever is missing is waited for.
 
     Raises:
         P4ReduceError: as `p4reduce.init`.
     """
     with contextlib.ExitStack() as undo:
         undo.callback(membership.close)
-        transport = settings.connect(0)
+        transport = _connect(settings, waiting)
         undo.callback(transport.close)
         fallback = None
         if ring is not None:
@@ -60,91 +63,108 @@ def join(
             undo.callback(listener.close)
             membership.ring_address = listener.address
             fallback = Fallback(listener, ring.after)
-        seat = membership.join(slots, deadline)
+        seat = membership.join(slots, waiting, own_address=transport.endpoint is not None)
         undo.callback(membership.leave, seat)
         try:
-            ready = membership.attach(seat, transport, _left(deadline))
+            ready = _attach(membership, seat, transport, waiting)
         except ControlError as error:
             what = f"{membership.who} joined, but the job does not start"
             raise translated(error, what) from None
         attached = Attached(seat, transport, ready)
-        _try_ring(fallback, attached, deadline)
+        _try_ring(fallback, attached, waiting)
         undo.pop_all()
     return Session(membership, attached, settings, fallback)
 
 
-def form_anew(session: Session, world_size: int, timeout: float) -> Session:
+def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latch) -> Session:
     """Go on after a job that failed, with those who are there.
 
     Args:
         session: broken. It computes no more, but may be given to this again if this fails.
         world_size: of the new job; 0: as many as are there.
         timeout: seconds.
+        cancelled: nobody wants it any more.
 
     Raises:
         P4ReduceError: as `Communicator.reform`.
     """
-    deadline = time.monotonic() + timeout
+    waiting = Waiting(session.membership.who, time.monotonic() + timeout, cancelled)
     seat = session.stop()
     while True:
-        membership, seat = _new_seat(session.membership, seat, world_size, deadline)
+        membership, seat = _new_seat(session.membership, seat, world_size, waiting)
         session.moved(seat)
         with contextlib.ExitStack() as undo:
-            transport = _connect(session.settings, deadline)
+            transport = _connect(session.settings, waiting)
             undo.callback(transport.close)
             try:
-                ready = membership.attach(seat, transport, _left(deadline))
+                ready = _attach(membership, seat, transport, waiting)
             except ControlError as error:
-                if _is_over(error, deadline):
+                if _is_over(error, waiting):
                     what = f"{membership.who} was formed anew, but does not start"
                     raise translated(error, what) from None
                 continue
             attached = Attached(seat, transport, ready)
-            _try_ring(session.fallback, attached, deadline)
+            _try_ring(session.fallback, attached, waiting)
             undo.pop_all()
         session.hand_over()
         return Session(membership, attached, session.settings, session.fallback)
 
 
 def _new_seat(
-    membership: Membership, seat: Seat, world_size: int, deadline: float
+    membership: Membership, seat: Seat, world_size: int, waiting: Waiting
 ) -> tuple[Membership, Seat]:
-    while True:
-        try:
-            new, _ = membership.reform(
-                seat,
-                world_size=world_size,
-                completed=0,
-                intact=False,
-                timeout=_left(deadline),
-            )
-        except ControlError as error:
-            if _is_over(error, deadline):
-                raise translated(error, f"{membership.who} cannot be formed anew") from None
-        else:
-            return membership.moved(new), new
-        time.sleep(_PAUSE)
+    while isinstance(new := _try_reform(membership, seat, world_size, waiting), ControlError):
+        if _is_over(new, waiting):
+            raise translated(new, f"{membership.who} cannot be formed anew")
+        waiting.pause(_PAUSE, new)
+    return membership.moved(new), new
 
 
-def _is_over(error: ControlError, deadline: float) -> bool:
+def _try_reform(
+    membership: Membership, seat: Seat, world_size: int, waiting: Waiting
+) -> Seat | ControlError:
+    try:
+        new, _ = membership.reform(
+            seat,
+            world_size=world_size,
+            completed=0,
+            intact=False,
+            timeout=waiting.left,
+            check=waiting.check,
+        )
+    except ControlError as error:
+        return error
+    return new
+
+
+def _is_over(error: ControlError, waiting: Waiting) -> bool:
     passing = isinstance(error, NoAnswerError) or error.code in _NOT_YET
-    return not passing or time.monotonic() + _PAUSE >= deadline
+    return not passing or not waiting.may_wait(_PAUSE)
 
 
-def _connect(settings: Settings, deadline: float) -> Transport:
-    while True:
-        try:
-            return settings.connect(0)
-        except SwitchUnreachableError:
-            if time.monotonic() + _PAUSE >= deadline:
-                raise
-        time.sleep(_PAUSE)
+def _connect(settings: Settings, waiting: Waiting) -> Transport:
+    while isinstance(opened := _try_connect(settings), SwitchUnreachableError):
+        if opened.lasting or not waiting.may_wait(_PAUSE):
+            raise opened
+        waiting.pause(_PAUSE, opened)
+    return opened
 
 
-def _try_ring(fallback: Fallback | None, attached: Attached, deadline: float) -> None:
+def _try_connect(settings: Settings) -> Transport | SwitchUnreachableError:
+    try:
+        return settings.connect(0)
+    except SwitchUnreachableError as error:
+        return error
+
+
+def _attach(membership: Membership, seat: Seat, transport: Transport, waiting: Waiting) -> pb.Ready:
+    def check() -> None:
+        waiting.check()
+        waiting.say("the other ranks are not all there yet")
+
+    return membership.attach(seat, transport, waiting.left, check)
+
+
+def _try_ring(fallback: Fallback | None, attached: Attached, waiting: Waiting) -> None:
     if fallback is not None:
-        try_ring(neighbourhood(attached), fallback.listener, _left(deadline))
-
-
-def _left(deadline: float) -> float:
-    return max(deadline - time.monotonic(), 0.1)
+        try_ring(neighbourhood(attached), fallback.listener, waiting.left)

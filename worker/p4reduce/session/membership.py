@@ -25,6 +25,7 @@ from p4reduce.errors import (
     P4ReduceError,
     P4ReduceTimeoutError,
 )
+from p4reduce.session.waiting import Waiting
 from p4reduce.transport.base import Transport
 from p4reduce.wire.format import AGGREGATION_PORT, Aggregation, Endpoint, Kind, template
 from p4reduce.wire.frames import FrameBuffer
@@ -36,8 +37,10 @@ _ANY_PORT = 49152  # own UDP port where the transport has no addresses; ranks di
 _HELLO_INTERVALS = (0.02, 0.5)  # seconds, first and longest: doubled each time
 _POLL = 0.05  # seconds between two looks at whether a call is still wanted
 _RETRY_JOIN = 0.1  # seconds
+_TAKEN_FOR = 4.0  # seconds; a controller that was restarted asks for processes after two
 _CALL_MARGIN = 2.0  # seconds that the controller has beyond what it was told
-_LEAVE_TIMEOUT = 2.0
+_LEAVE_TIMEOUT = 3.0  # for all attempts
+_LEAVE_PAUSE = 0.1
 
 _ADMISSION_CODES = frozenset(
     {
@@ -98,6 +101,22 @@ class Attached:
     ready: pb.Ready
 
 
+class Attendance:
+    """A call that stays open as long as a rank has its seat."""
+
+    def __init__(self, seat: Seat, call: grpc.CallIterator[pb.Attending]) -> None:
+        self._seat = seat
+        self._call = call
+
+    def stands(self, seat: Seat) -> bool:
+        """Whether it still does, and for that seat."""
+        return self._seat is seat and self._call.is_active()
+
+    def end(self) -> None:
+        """Hang up."""
+        self._call.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it open
+
+
 class Membership:
     """Makes the calls, each within a deadline. Thread-safe.
 
@@ -121,12 +140,13 @@ class Membership:
         """For messages."""
         return f"rank {self.place.rank} of job {self.job!r}"
 
-    def join(self, slots: int, deadline: float) -> Seat:
-        """Register. Raises what `p4reduce.init` does.
+    def join(self, slots: int, waiting: Waiting, *, own_address: bool) -> Seat:
+        """Register, as soon as a controller is there. Raises what `p4reduce.init` does.
 
         Args:
             slots: to ask for if this makes the job; 0: the controller's default.
-            deadline: on the monotonic clock.
+            waiting: until when.
+            own_address: its transport has addresses of its own.
         """
         request = pb.JoinRequest(
             job=self.job,
@@ -136,24 +156,31 @@ class Membership:
             host=socket.gethostname(),
             pid=os.getpid(),
             ring_address=self.ring_address,
+            own_address=own_address,
             token=os.environ.get(TOKEN_ENVIRONMENT, ""),
         )
-        while True:
-            left = max(deadline - time.monotonic(), 0.1)
-            try:
-                reply = self.client.call(self.client.stub.Join, request, timeout=left)
-            except ControlError as error:
-                # An earlier life of the job is about to end when its last ranks have left; or the
-                # controller is there and looks for its switch.
-                passing = not isinstance(error, NoAnswerError) and error.code in (
-                    grpc.StatusCode.FAILED_PRECONDITION,
-                    grpc.StatusCode.UNAVAILABLE,
-                )
-                if not passing or time.monotonic() + _RETRY_JOIN >= deadline:
-                    raise translated(error, f"{self.who} cannot join") from None
-            else:
-                return _seat(reply, self.place.rank, self.place.world_size)
-            time.sleep(_RETRY_JOIN)
+        # A place that is taken may be that of a process that has just ended; or this rank's own,
+        # by a request whose answer got lost.
+        taken_until = time.monotonic() + _TAKEN_FOR
+        while isinstance(reply := self._try_join(request, waiting), ControlError):
+            if isinstance(reply, NoAnswerError):
+                taken_until = waiting.deadline
+            passing = _may_pass(reply) or (
+                reply.code == grpc.StatusCode.ALREADY_EXISTS and time.monotonic() < taken_until
+            )
+            if not passing or not waiting.may_wait(_RETRY_JOIN):
+                raise translated(reply, f"{self.who} cannot join")
+            waiting.pause(_RETRY_JOIN, reply)
+        return _seat(reply, self.place.rank, self.place.world_size)
+
+    def _try_join(self, request: pb.JoinRequest, waiting: Waiting) -> pb.JoinReply | ControlError:
+        method = self.client.stub.Join
+        try:
+            return self._call_patiently(
+                *(method, request, waiting.left, waiting.check, _POLL), margin=0
+            )
+        except ControlError as error:
+            return error
 
     def attach(
         self,
@@ -243,21 +270,39 @@ class Membership:
         """Renew a lease, and hear how the job is. Raises ControlError."""
         return self.client.call(self.client.stub.Heartbeat, request, timeout=timeout)
 
+    def attend(self, seat: Seat) -> Attendance:
+        """Hold a call open that ends with this process. Raises ValueError: the client is closed."""
+        request = pb.AttendRequest(incarnation=seat.incarnation, rank=seat.rank, nonce=seat.nonce)
+        return Attendance(seat, self.client.stub.Attend(request))
+
     def moved(self, seat: Seat) -> Membership:
         """Return the same for another seat; the client is then that one's."""
         place = Placement(seat.rank, seat.world_size, self.place.local_rank)
         return Membership(self.client, place, self.job, self.ring_address)
 
     def leave(self, seat: Seat, statistics: pb.WorkerStatistics | None = None) -> None:
-        """Say that nothing more is needed. If nobody hears it, the lease runs out."""
+        """Say that nothing more is needed, for a moment also to a controller that is restarted.
+
+        If nobody hears it, the lease runs out.
+        """
         request = pb.LeaveRequest(
             incarnation=seat.incarnation,
             rank=seat.rank,
             nonce=seat.nonce,
             statistics=statistics,
         )
-        with contextlib.suppress(ControlError, ValueError):  # ValueError: the client is closed
-            self.client.call(self.client.stub.Leave, request, timeout=_LEAVE_TIMEOUT)
+        end = time.monotonic() + _LEAVE_TIMEOUT
+        while (left := end - time.monotonic()) > 0:
+            try:
+                self.client.call(self.client.stub.Leave, request, timeout=left)
+            except ValueError:
+                return  # the client is closed
+            except ControlError as error:
+                if not isinstance(error, NoAnswerError):
+                    return
+            else:
+                return
+            time.sleep(_LEAVE_PAUSE)
 
     def close(self) -> None:
         """Hang up."""
@@ -270,6 +315,7 @@ class Membership:
         timeout: float,
         meanwhile: Callable[[], None],
         interval: float,
+        margin: float = _CALL_MARGIN,
     ) -> _Reply:
         """Make a call that may take long, and do something else every `interval` seconds."""
 
@@ -284,7 +330,16 @@ class Membership:
             finally:
                 pending.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it open
 
-        return self.client.call(wait, request, timeout=timeout + _CALL_MARGIN)
+        return self.client.call(wait, request, timeout=timeout + margin)
+
+
+def _may_pass(error: ControlError) -> bool:
+    """Whether what keeps a rank from joining may pass."""
+    if isinstance(error, NoAnswerError):
+        return not error.lasting
+    # An earlier life of the job is about to end when its last ranks have left; or the controller
+    # is there and looks for its switch.
+    return error.code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAVAILABLE)
 
 
 def here(seat: Seat, transport: Transport) -> Endpoint:

@@ -15,6 +15,7 @@ from p4reduce.errors import (
     P4ReduceTimeoutError,
     SwitchUnreachableError,
 )
+from p4reduce.latch import Latch
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.ring import fallback
 from p4reduce.ring.fallback import Fallback, RingRun
@@ -83,7 +84,7 @@ class Recovery:
         self._seat = seat
         self._connect = connect
         self._started = time.monotonic()
-        self._changed = threading.Event()
+        self._changed = Latch()
         self._ring: RingRun | None = None
         self._thread = threading.Thread(
             target=self._run, name=f"p4reduce-recover-{seat.rank}", daemon=True

@@ -20,13 +20,21 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
 from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
 from p4reduce.control.figures import worker_statistics
-from p4reduce.errors import ClosedError, JobEndedError, P4ReduceError, SwitchUnreachableError
+from p4reduce.errors import (
+    ClosedError,
+    InterruptedCallError,
+    JobEndedError,
+    P4ReduceError,
+    SwitchUnreachableError,
+)
+from p4reduce.latch import Latch, held, unlock
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.ring.fallback import Fallback
 from p4reduce.ring.links import Neighbourhood
+from p4reduce.session.apart import Apart
 from p4reduce.session.engine import Engine
 from p4reduce.session.ledger import Ledger
-from p4reduce.session.membership import Attached, Membership, Seat, here, translated
+from p4reduce.session.membership import Attached, Attendance, Membership, Seat, here, translated
 from p4reduce.session.recovery import Recovery
 from p4reduce.session.seeker import UNKNOWN_FOR, Connect, Found, why_over
 from p4reduce.statistics import Statistics
@@ -38,7 +46,7 @@ log = logging.getLogger(__name__)
 _BEATS = 8  # heartbeats a lease; the controller counts on it (leases.py)
 _BEAT_TIMEOUT = 1 / 4  # of a lease
 _STOP_TIMEOUT = 5.0
-_LOOPBACK = "127.0.0.1"
+_CLOSE_TIMEOUT = 15.0  # seconds; all that leaving waits for, together
 _FAREWELL = 2.0  # seconds that a rank stays for others that lack a result
 _FAREWELL_INTERVALS = (0.002, 0.05)  # seconds, first and longest: doubled each time
 
@@ -83,7 +91,12 @@ class Session:
         self.neighbourhood = neighbourhood(attached)
         self.slots = attached.ready.slot_count
         self._lock = threading.RLock()
-        self._closing = threading.Event()
+        self._closing = Latch()
+        self._stirred = Latch()  # wakes the heartbeat, which has something else to do now
+        self._interrupted = False
+        self._hurried = False
+        self._attendance: Attendance | None = None
+        self._closed = Latch()
         self._error: P4ReduceError | None = None
         self._recovery: Recovery | None = None
         self._lost_frames = 0  # by the kernel, on transports that are gone
@@ -144,6 +157,30 @@ class Session:
             else:
                 self._ledger.fail(error)
                 self._recovery.wake()
+
+    def interrupted(self, error: InterruptedCallError) -> None:
+        """Break, as an exception has left a call of this thread, and leave the job.
+
+        The other ranks may count on what this one called last, or on the next: they must not
+        wait for it, nor take anything else for it. Returns when nothing reads the call's input
+        any more, as it is the caller's again.
+        """
+        self.unlock()
+        engine, recovery = self._engine, self._recovery
+        if self._closing.is_set() or self.broken is not None:
+            return
+        self._interrupted = True
+        self.fail(error)
+        if recovery is None:
+            engine.abort(error, _STOP_TIMEOUT)
+        else:
+            recovery.stop(_STOP_TIMEOUT)
+        self._stirred.set()
+
+    def unlock(self) -> None:
+        """Let go of what an exception in this thread has left taken."""
+        unlock(self._lock)
+        unlock(self._engine.lock)
 
     def statistics(self) -> Statistics:
         """Return the figures so far, of all lives of the job."""
@@ -276,7 +313,8 @@ class Session:
         This goes on when the job has failed: who is still there may form it anew.
         """
         trouble_since: float | None = None
-        while not self._closing.wait(self._lease / _BEATS):
+        self._attend()
+        while not self._stirred.wait(self._lease / _BEATS):
             seat = self._seat
             try:
                 reply = self._beat(seat, _BEAT_TIMEOUT * self._lease)
@@ -299,7 +337,22 @@ class Session:
             if trouble_since is not None:
                 log.warning("%s: the controller answers again", self.membership.who)
                 trouble_since = None
+            self._attend()
             self._hear(seat, reply)
+        if self._interrupted and not self._closing.is_set():
+            self.membership.leave(self._seat, worker_statistics(self.statistics()))
+
+    def _attend(self) -> None:
+        """Let the controller see at once when this process is gone."""
+        if self._attendance is None or not self._attendance.stands(self._seat):
+            self._end_attendance()
+            with contextlib.suppress(ValueError):  # the client was closed meanwhile
+                self._attendance = self.membership.attend(self._seat)
+
+    def _end_attendance(self) -> None:
+        if self._attendance is not None:
+            self._attendance.end()
+            self._attendance = None
 
     def _beat(self, seat: Seat, timeout: float) -> pb.HeartbeatReply:
         unanswered, heard = (0.0, 0.0) if self._recovery else self._engine.silence()
@@ -343,7 +396,7 @@ class Session:
             return
         start = time.monotonic()
         interval, longest = _FAREWELL_INTERVALS
-        while not self.over() and self.broken is None:
+        while not (self._hurried or self.over() or self.broken is not None):
             waited = time.monotonic() - start
             if waited > (_FAREWELL if self._recovery is None else self.settings.timeout):
                 return
@@ -358,18 +411,50 @@ class Session:
             self._closing.wait(interval)
             interval = min(2 * interval, longest)
 
-    def close(self) -> None:
-        """Stop, and leave the job. What is under way ends with `ClosedError`. Idempotent."""
+    def close(self, *, farewell: bool = False) -> None:
+        """Stop, and leave the job. What is under way ends with `ClosedError`. Idempotent.
+
+        Args:
+            farewell: see to it first that the others do not need this rank any more. An exception
+                that leaves this meanwhile cuts that short; leaving goes on.
+        """
+        if held(self._lock):
+            # By a signal handler, within a call of this thread, which cannot go on before.
+            self._leave()
+            return
+
+        def leave() -> None:
+            if farewell:
+                self.stay_for_others()
+            self._leave()
+
+        Apart(leave, cancel=self._hurry)()
+
+    def abandon(self) -> None:
+        """As `close`, in this thread: at the interpreter's end there can be no other."""
+        if not self._closing.is_set():
+            self._leave()
+
+    def _hurry(self) -> None:
+        self._hurried = True
+
+    def _leave(self) -> None:
         with self._lock:
-            if self._closing.is_set():
-                return
+            first = not self._closing.is_set()
             self._closing.set()
-        self._stop()
-        self.membership.leave(self._seat, worker_statistics(self.statistics()))
-        self.membership.close()
-        if self.fallback is not None:
-            self.fallback.listener.close()
-        self._end_heartbeat()
+            self._stirred.set()
+        if not first:
+            self._closed.wait(_CLOSE_TIMEOUT)
+            return
+        try:
+            self._stop()
+            self.membership.leave(self._seat, worker_statistics(self.statistics()))
+            self.membership.close()
+            if self.fallback is not None:
+                self.fallback.listener.close()
+            self._end_heartbeat()
+        finally:
+            self._closed.set()
 
     def stop(self) -> Seat:
         """Compute no more, and return the seat, whose lease goes on being renewed.
@@ -386,7 +471,10 @@ class Session:
     def hand_over(self) -> None:
         """Another session goes on with the membership and the listener: forget about them."""
         self._closing.set()
+        self._stirred.set()
         self._end_heartbeat()
+        self._end_attendance()
+        self._closed.set()
 
     def _stop(self) -> None:
         with self._lock:

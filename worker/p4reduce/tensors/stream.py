@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import math
-import threading
 import time
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.errors import LaneOverflowError, P4ReduceError, P4ReduceTimeoutError
+from p4reduce.latch import Latch
 from p4reduce.tensors.blocks import Absent, BlockRows, Indices, Source, Target
 from p4reduce.tensors.noise import Noise
 from p4reduce.wire.calls import Call, Operation
@@ -100,7 +100,7 @@ class Collective:
         self.overflowed: int | None = None
         self.for_others = False
         self.stream: Any = None
-        self._over = threading.Event()
+        self._over = Latch()
 
     @property
     def description(self) -> str:
@@ -130,7 +130,7 @@ class Collective:
         again.deadline = math.inf
         again.error = None
         again.for_others = True
-        again._over = threading.Event()
+        again._over = Latch()
         again.restart(source)
         return again
 
@@ -147,7 +147,7 @@ class Collective:
     def join(self, timeout: float | None = None) -> bool:
         """Wait until it has ended; return whether it has. None: as long as it may take."""
         if timeout is not None:
-            return self._over.wait(max(timeout, 0.0))
+            return self._over.wait(timeout)
         left = max(self.deadline - time.monotonic(), 0.0) + _GRACE
         while left > 0 and not self._over.wait(min(left, _SLICE)):
             left -= _SLICE

@@ -97,11 +97,14 @@ def _addresses(interface: str) -> tuple[str, str]:
             hardware = fcntl.ioctl(probe, _SIOCGIFHWADDR, request)
         except OSError:
             raise SwitchUnreachableError(
-                f"there is no interface {interface!r}; a Unix socket is written unix:/path"
+                f"there is no interface {interface!r}; a Unix socket is written unix:/path",
+                lasting="/" in interface,
             ) from None
         family = struct.unpack_from("H", hardware, 16)[0]
         if family not in (_ARPHRD_ETHER, _ARPHRD_LOOPBACK):
-            raise SwitchUnreachableError(f"interface {interface!r} is not an Ethernet")
+            raise SwitchUnreachableError(
+                f"interface {interface!r} is not an Ethernet", lasting=True
+            )
         try:
             address = fcntl.ioctl(probe, _SIOCGIFADDR, request)
         except OSError as error:
@@ -140,7 +143,8 @@ def _open(interface: str, udp_port: int) -> socket.socket:
     except PermissionError:
         raise SwitchUnreachableError(
             f"no permission to exchange frames on {interface!r}: needs root or CAP_NET_RAW "
-            "(or a Unix socket of the embedded switch, unix:/path)"
+            "(or a Unix socket of the embedded switch, unix:/path)",
+            lasting=True,
         ) from None
     try:
         _attach_filter(sock, _answers_to(udp_port))

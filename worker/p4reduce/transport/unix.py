@@ -67,7 +67,8 @@ def connect(path: Path) -> socket.socket:
     """Connect to a port of the switch. Raises SwitchUnreachableError, as `UnixTransport`."""
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise SwitchUnreachableError(
-            f"unix:{path}: a socket's path may have {_MAX_PATH_BYTES} bytes at most"
+            f"unix:{path}: a socket's path may have {_MAX_PATH_BYTES} bytes at most",
+            lasting=True,
         )
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
@@ -78,7 +79,10 @@ def connect(path: Path) -> socket.socket:
         sock.connect(os.fspath(path))
     except OSError as error:
         sock.close()
-        raise SwitchUnreachableError(f"unix:{path}: {_reason(path, error)}") from None
+        lasting = error.errno in (errno.EPROTOTYPE, errno.EACCES)
+        raise SwitchUnreachableError(
+            f"unix:{path}: {_reason(path, error)}", lasting=lasting
+        ) from None
     return sock
 
 

@@ -36,7 +36,7 @@ class FrameBuffer:
             headers from IPv4 on fall on whole words.
         raw: the same memory as uint64 of the machine's own byte order, shape (count, 256), for
             comparing with other frames.
-        records: the same as records of `wire.HEADER`, shape (count,).
+        records: the same as records of `format.HEADER`, shape (count,).
         header: the aggregation headers as words, shape (count, 9).
         flags: the byte of flags in them, shape (count,).
         payload: what follows them as bytes, shape (count, 1024).

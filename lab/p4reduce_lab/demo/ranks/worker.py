@@ -205,7 +205,9 @@ class _Rank:
         course = Course()
         reduce = CompressedAllreduce(self._comm, compressor)
         trained = self._train(
-            self._directory, CompressedAggregator(self._comm, reduce, recorder, course)
+            self._directory,
+            CompressedAggregator(self._comm, reduce, recorder, course),
+            self._config.compressed(),
         )
         course.moved, course.uncompressed_moved = trained.moved, whole.moved
         course.save(self._directory, self._comm.rank)
@@ -215,7 +217,9 @@ class _Rank:
         sizes = tensor_sizes(self._digits.train_images.shape[1], self._config.hidden)
         return Recorder(directory, self._rank, self._config.steps, sum(sizes.values()))
 
-    def _train(self, directory: Path, aggregator: Aggregator) -> _Trained:
+    def _train(
+        self, directory: Path, aggregator: Aggregator, config: TrainingConfig | None = None
+    ) -> _Trained:
         writer = ProgressWriter(directory, self._rank, self._config.steps)
         before = self._moved()
         moved: list[float] = []
@@ -229,7 +233,7 @@ class _Rank:
                 writer.write(progress, self.sent)
 
         start = time.monotonic()
-        model, curve = train(self._config, self._digits, aggregator, on_step)
+        model, curve = train(config or self._config, self._digits, aggregator, on_step)
         seconds = time.monotonic() - start
         writer.close()
         return _Trained(model, curve, moved, ends, seconds)

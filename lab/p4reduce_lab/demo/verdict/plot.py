@@ -30,9 +30,11 @@ def plot(
     *,
     title: str,
     caption: str,
+    fault: tuple[int, str] | None = None,
 ) -> None:
     """Writes ``path`` (PNG). The reference lies under the switch's curve, broad and pale, so that
-    both can be seen where they are the same. With a course, what was sent is shown below."""
+    both can be seen where they are the same. With a course, what was sent is shown below; with a
+    fault (after how many steps, and what was killed), when that was."""
     # Imported here: it takes a second, which only the launcher's end has.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -57,9 +59,20 @@ def plot(
     _style(right, "Accuracy on the test images")
     # Drawn in this order for the sake of the overlap, but the switch is what it is about.
     handles, labels = right.get_legend_handles_labels()
-    right.legend(
-        handles[::-1], labels[::-1], loc="lower right", frameon=False, labelcolor=INK, fontsize=9
+    # Outside of the panels, as no corner of them is free of curves in every training.
+    figure.legend(
+        handles[::-1],
+        labels[::-1],
+        loc="upper left",
+        bbox_to_anchor=(0.004, 1 - 0.27 / height),  # in the line below the title
+        ncols=2,
+        frameon=False,
+        labelcolor=INK,
+        fontsize=9,
     )
+    if fault is not None:
+        for axes in (left, right):
+            _mark(axes, *fault)
     right.annotate(
         f"{100 * switch.accuracies[-1]:.1f} %",
         (switch.accuracy_steps[-1], 100 * switch.accuracies[-1]),
@@ -74,9 +87,23 @@ def plot(
         _levels(grid[1][0], course)
         _bytes(grid[1][1], course)
 
-    figure.suptitle(title, x=0.012, ha="left", color=INK, fontsize=13, fontweight="bold")
+    figure.suptitle(f"{title}\n", x=0.012, ha="left", color=INK, fontsize=13, fontweight="bold")
     figure.supxlabel(caption, x=0.012, ha="left", color=INK, fontsize=8.5)
     figure.savefig(path)
+
+
+def _mark(axes: Any, step: int, text: str) -> None:
+    """When something was killed."""
+    axes.axvline(step, color=INK, linewidth=1, linestyle=(0, (3, 2)))
+    axes.annotate(
+        text,
+        (step, 0.5),
+        xycoords=("data", "axes fraction"),
+        xytext=(5, 0),
+        textcoords="offset points",
+        color=INK,
+        fontsize=9,
+    )
 
 
 def _levels(axes: Any, course: Course) -> None:

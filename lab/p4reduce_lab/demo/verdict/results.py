@@ -147,8 +147,11 @@ class Results:
         course = self.course
         levels = np.array(course.blocks)
         alphas = [alpha for alpha in course.alphas if alpha is not None]
+        trained = self.config.compressed()
         return Compression(
             name=self.config.compression,
+            learning_rate=trained.learning_rate,
+            momentum=trained.momentum,
             bandwidth=link.bandwidth,
             round_trip=link.round_trip,
             frame_seconds=link.frame_seconds,

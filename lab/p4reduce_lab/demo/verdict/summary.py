@@ -9,6 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ACCURACY_TOLERANCE = 0.005  # half a percentage point
+# So far below the uncompressed training a compressed one has failed; above the tolerance it is
+# for its user to say whether it was worth it.
+COMPRESSION_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class Compression:
 
     Attributes:
         name: As given: "cat", "topk:0.1", …
+        learning_rate, momentum: Of the compressed training.
         bandwidth: Of the link as measured before, which CAT weighs levels against; bits a second.
         round_trip: Of that link, seconds.
         frame_seconds: What a frame costs there, full or not.
@@ -36,6 +40,8 @@ class Compression:
     """
 
     name: str
+    learning_rate: float
+    momentum: float
     bandwidth: float
     round_trip: float
     frame_seconds: float
@@ -57,11 +63,13 @@ class Compression:
 
     def lines(self) -> list[str]:
         """For people, one fact a line."""
+        momentum = f"momentum {self.momentum:g}" if self.momentum else "without momentum"
         alpha = "" if self.alpha_mean is None else f", alpha {self.alpha_mean:.2f} on average"
         return [
             f"compression      {self.name}, for a link measured as {self.bandwidth / 1e6:.3g} "
             f"Mbit/s with a round trip of {1e3 * self.round_trip:.2g} ms"
-            f" and {1e6 * self.frame_seconds:.2g} us a frame",
+            f" and {1e6 * self.frame_seconds:.3g} us a frame",
+            f"its optimiser    SGD {momentum}, step {self.learning_rate:g}",
             f"blocks a step    {self.level_median:g} of {self.total_blocks} in the median,"
             f" {self.level_minimum:g} to {self.level_maximum:g}{alpha}",
             f"bytes saved      {self.saved:.1%}: {self.bytes / 1e6:.1f} MB a worker instead of"
@@ -190,10 +198,29 @@ class Summary:
 
     @property
     def whole_accuracy(self) -> float:
-        """Test accuracy with whole gradients, which must be the reference's. How far one with
-        compression may be from that is for its user to say."""
+        """Test accuracy with whole gradients, which must be the reference's."""
         compression = self.compression
         return self.test_accuracy if compression is None else compression.uncompressed_accuracy
+
+    @property
+    def _lost_accuracy(self) -> float:
+        """How far the compressed training ended below the uncompressed one; 0 without one."""
+        return 0.0 if self.compression is None else self.whole_accuracy - self.test_accuracy
+
+    def _compression_verdict(self) -> str:
+        compression = self.compression
+        assert compression is not None
+        return (
+            f"compressed by {compression.name} the training ended at {self.test_accuracy:.2%}, "
+            f"{100 * self._lost_accuracy:.1f} points below the uncompressed one"
+        )
+
+    def warnings(self) -> list[str]:
+        """What a user should weigh, one line each: not wrong, but not what they may expect."""
+        lost = self._lost_accuracy
+        if ACCURACY_TOLERANCE < lost <= COMPRESSION_TOLERANCE:
+            return [self._compression_verdict()]
+        return []
 
     def problems(self) -> list[str]:
         """What is not as it must be, one line each; empty when all is well."""
@@ -204,6 +231,8 @@ class Summary:
                 f"test accuracy {self.whole_accuracy:.4f} differs from the reference's "
                 f"{self.reference_accuracy:.4f} by more than {ACCURACY_TOLERANCE}"
             )
+        if not self._lost_accuracy <= COMPRESSION_TOLERANCE:
+            found.append(self._compression_verdict())
         if not self.identical_on_all_ranks:
             found.append("the ranks ended with different weights")
         if not self.identical_results_on_all_ranks:
@@ -232,8 +261,9 @@ class Summary:
         return found
 
     def write(self, path: Path) -> None:
-        """Writes summary.json."""
-        path.write_text(json.dumps(asdict(self), indent=2) + "\n")
+        """Writes summary.json: the keys above, and the verdict as "problems" and "warnings"."""
+        verdict = {"problems": self.problems(), "warnings": self.warnings()}
+        path.write_text(json.dumps({**asdict(self), **verdict}, indent=2) + "\n")
 
     def lines(self) -> list[str]:
         """The summary for people, one fact a line."""

@@ -247,13 +247,12 @@ int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int writab
     };
     if (link->kind == P4R_LINK_SHARED) {
         if (!p4r_shared_may_sleep(link, writable))
-            timeout_ms = 0;
+            return P4R_LINK_READY;
     } else if (writable) {
         waits[0].events |= POLLOUT;
     }
     int count = poll(waits, 2, timeout_ms);
     if (count < 0)
         return errno == EINTR ? 0 : -errno;
-    int ready = waits[0].revents != 0 || timeout_ms == 0;
-    return (ready ? P4R_LINK_READY : 0) | (waits[1].revents != 0 ? P4R_LINK_WOKEN : 0);
+    return (waits[0].revents != 0 ? P4R_LINK_READY : 0) | (waits[1].revents != 0 ? P4R_LINK_WOKEN : 0);
 }

@@ -35,6 +35,12 @@ int p4r_ring_room(const struct p4r_ring *ring)
     return used <= ring->count ? (int)(ring->count - used) : -1;
 }
 
+int p4r_ring_has_room(const struct p4r_ring *ring)
+{
+    int room = p4r_ring_room(ring);
+    return room < 0 || (uint32_t)room >= ring->count - ring->count / 2;
+}
+
 void p4r_ring_take(struct p4r_ring *ring, uint8_t *rows, size_t stride, size_t room,
                    int64_t *lengths, int count)
 {

@@ -44,14 +44,18 @@ void p4r_ring_attach(struct p4r_ring *, uint8_t *memory, uint32_t count);
 int p4r_ring_ready(const struct p4r_ring *);
 int p4r_ring_room(const struct p4r_ring *);
 
+/* Whether it is worth a sender's while that had found the ring full: half of it is free (or its
+ * other end is broken). Else a full ring would be passed on frame by frame. */
+int p4r_ring_has_room(const struct p4r_ring *);
+
 /* Take `count` frames, at most what is ready, into rows; a length above `room` is cut down to it.
  * Put `count` frames, at most the room. */
 void p4r_ring_take(struct p4r_ring *, uint8_t *rows, size_t stride, size_t room, int64_t *lengths,
                    int count);
 void p4r_ring_put(struct p4r_ring *, const struct p4r_frame *, int count);
 
-/* Whether the other end sleeps and has to be told; it is told once. The receiver tells of room only
- * when half of the ring is free, so that a full ring is not passed on frame by frame. */
+/* Whether the other end sleeps and has to be told; it is told once. Of room only when half of the
+ * ring is free. */
 int p4r_ring_receiver_sleeps(struct p4r_ring *);
 int p4r_ring_sender_sleeps(struct p4r_ring *);
 

@@ -112,7 +112,7 @@ static int look(struct p4r_link *link)
             arm(&link->in.words->receiver_sleeps);
         ready = p4r_ring_ready(&link->in);
         /* The bell that was taken may have told of frames that came just now, or of room. */
-        link->uncovered = ready > 0 || (link->wants_room && p4r_ring_room(&link->out) != 0);
+        link->uncovered = ready > 0 || (link->wants_room && p4r_ring_has_room(&link->out));
     }
     if (ready < 0)
         return -EPROTO;
@@ -143,22 +143,20 @@ int p4r_shared_receive(struct p4r_link *link, uint8_t *rows, size_t stride, size
 
 int p4r_shared_send(struct p4r_link *link, const struct p4r_frame *frames, int count)
 {
-    int done = 0, armed = 0;
+    int done = 0;
     while (done < count) {
         int room = p4r_ring_room(&link->out);
         if (room < 0)
             return p4r_break(link, EPROTO);
         if (room == 0) {
-            if (armed)
-                break;
             arm(&link->out.words->sender_sleeps);
-            armed = 1;
+            if (!p4r_ring_has_room(&link->out))
+                break;
             continue;
         }
         int turn = count - done < room ? count - done : room;
         p4r_ring_put(&link->out, frames + done, turn);
         done += turn;
-        armed = 0;
         int error = p4r_ring_receiver_sleeps(&link->out) ? ring_bell(link->fd) : 0;
         if (error != 0)
             return p4r_break(link, error);
@@ -169,13 +167,11 @@ int p4r_shared_send(struct p4r_link *link, const struct p4r_frame *frames, int c
 
 int p4r_shared_may_sleep(struct p4r_link *link, int writable)
 {
-    if (link->broken)
-        return 0;
-    if (link->uncovered)
+    if (link->broken || link->uncovered)
         return 0;
     if (writable) {
         arm(&link->out.words->sender_sleeps);
-        if (p4r_ring_room(&link->out) != 0)
+        if (p4r_ring_has_room(&link->out))
             return 0;
     }
     return 1;

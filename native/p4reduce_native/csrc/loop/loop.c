@@ -82,16 +82,9 @@ static void serve(struct p4r_loop *loop, struct p4r_port *port)
     p4r_port_watch(port);
 }
 
-void p4r_loop_hear_out(struct p4r_loop *loop, struct p4r_port *port)
-{
-    while (p4r_port_has_hung_up(port))
-        serve(loop, port);
-    p4r_loop_flush(loop);
-}
-
 /* -- The loop ------------------------------------------------------------------------------------*/
 
-void p4r_loop_flush(struct p4r_loop *loop)
+static void flush(struct p4r_loop *loop)
 {
     while (loop->dirty != NULL) {
         struct p4r_port *port = loop->dirty;
@@ -131,29 +124,48 @@ static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
             loop->reasons |= P4R_LOOP_DESCRIPTOR;
         }
     }
-    p4r_loop_flush(loop);
+    flush(loop);
     return count;
+}
+
+static uint32_t take_reasons(struct p4r_loop *loop)
+{
+    uint32_t reasons = loop->reasons;
+    loop->reasons = 0;
+    if (loop->program != NULL && loop->events(loop->program) != 0)
+        reasons |= P4R_LOOP_PROGRAM;
+    return reasons;
 }
 
 uint32_t p4r_loop_run(struct p4r_loop *loop, uint64_t deadline_ns)
 {
-    uint32_t reasons = loop->reasons; /* left by what Python called in between */
+    uint32_t reasons = take_reasons(loop); /* left by what Python called in between */
     loop->ready_count = 0;
     while (reasons == 0) {
         const int count = turn(loop, deadline_ns);
         if (count < 0 && errno != EINTR)
             loop->reasons |= P4R_LOOP_ERROR;
-        if (loop->program != NULL && loop->events(loop->program) != 0)
-            loop->reasons |= P4R_LOOP_PROGRAM;
+        reasons = take_reasons(loop);
         if (p4r_now_ns() >= deadline_ns)
-            loop->reasons |= P4R_LOOP_DEADLINE;
-        reasons = loop->reasons;
+            reasons |= P4R_LOOP_DEADLINE;
     }
-    loop->reasons = 0;
     return reasons;
 }
 
 /* -- What Python asks for ------------------------------------------------------------------------*/
+
+void p4r_loop_hear_out(struct p4r_loop *loop, struct p4r_port *port)
+{
+    while (p4r_port_has_hung_up(port))
+        serve(loop, port);
+    flush(loop);
+}
+
+uint32_t p4r_loop_flush(struct p4r_loop *loop)
+{
+    flush(loop);
+    return take_reasons(loop);
+}
 
 void p4r_loop_inject(struct p4r_loop *loop, uint32_t port, const uint8_t *bytes, uint32_t length)
 {

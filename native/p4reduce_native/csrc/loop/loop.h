@@ -60,8 +60,8 @@ void p4r_loop_hear_out(struct p4r_loop *loop, struct p4r_port *port);
 void p4r_loop_inject(struct p4r_loop *loop, uint32_t port, const uint8_t *frame, uint32_t length);
 /* Sends one frame that the program, in Python, gives out. */
 void p4r_loop_emit(struct p4r_loop *loop, uint32_t port, const uint8_t *frame, uint32_t length);
-/* Sends what inject and emit have left behind; run does so by itself. */
-void p4r_loop_flush(struct p4r_loop *loop);
+/* Sends what inject and emit have left behind; run does so by itself. Returns reasons as run does. */
+uint32_t p4r_loop_flush(struct p4r_loop *loop);
 /* Writes captures out. */
 void p4r_loop_flush_captures(struct p4r_loop *loop);
 

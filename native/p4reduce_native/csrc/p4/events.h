@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What waits for Python: samples of digests, log messages, assertions that failed.
  *
- * An event is a word with its number, which says what it is (native_events.py has the list), and
+ * An event is a word with its number, which says what it is (native/events.py has the list), and
  * words with its values, as many as its kind has. */
 #ifndef P4R_P4_EVENTS_H
 #define P4R_P4_EVENTS_H

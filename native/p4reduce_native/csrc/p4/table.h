@@ -8,7 +8,7 @@
  * higher priority wins (LPM: the prefix length), then the one that was added first.
  *
  * A key is words of 64 bits, each field starting with a new one, its lowest word first. Python
- * (native_tables.py) is the authority on what is in a table; it checks all before it comes here.
+ * (native/tables.py) is the authority on what is in a table; it checks all before it comes here.
  */
 #ifndef P4R_P4_TABLE_H
 #define P4R_P4_TABLE_H

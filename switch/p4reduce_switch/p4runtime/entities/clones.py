@@ -93,7 +93,7 @@ def plan_session(
 def query_sessions(
     config: ForwardingConfig, wanted: int
 ) -> tuple[Callable[[], list[_Row]], Callable[[_Row], Any]]:
-    """Snapshot and encoder (`server_read.Query`) of one session, or of all for id 0."""
+    """Snapshot and encoder (`read.Query`) of one session, or of all for id 0."""
     sessions, forms = config.pipeline.clone_sessions, config.clone_forms
 
     def snapshot() -> list[_Row]:

@@ -45,7 +45,7 @@ def plan_value_set(config: ForwardingConfig, update_type: int, message: Any) -> 
 def query_value_sets(
     config: ForwardingConfig, message: Any
 ) -> tuple[Callable[[], list[_Row]], Callable[[_Row], Any]]:
-    """Snapshot and encoder (`server_read.Query`) of one value set, or of all for id 0."""
+    """Snapshot and encoder (`read.Query`) of one value set, or of all for id 0."""
     specs = list(config.p4info.value_sets.values())
     if message.value_set_id:
         specs = [_find(config, message.value_set_id)]

@@ -19,8 +19,8 @@ from p4reduce_switch.state.value_sets import ValueSet
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from p4reduce_switch.native_meters import NativeMeter
-    from p4reduce_switch.native_program import NativeProgram
+    from .meters import NativeMeter
+    from .program import NativeProgram
 
 __all__ = ["NativeIndex", "NativeValueSet"]
 

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose process is gone, told by the kernel rather than by a silence.
+
+Each rank holds a call open (`Attend`) that ends with its process. That alone proves nothing: a
+proxy may have hung up, or the network. So:
+
+- A rank on this machine is lost when its process is gone, as this machine's kernel says. It is
+  asked when the call has ended, and again and again as long as there is none.
+- A rank elsewhere is lost when the call ended while the rank had just been heard, so by somebody's
+  word, and neither a call nor a heartbeat has come for a lease since then. A cut network says
+  nothing for longer than that, and is left to leases.py.
+"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from p4reduce_controller.jobs import leases
+from p4reduce_controller.jobs.job import Member
+from p4reduce_controller.jobs.request_checks import printable
+
+UNATTENDED = 2.0  # seconds without call and heartbeat, at least, until a process is asked for
+_LOCAL_PEERS = ("unix", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D")
+_STATE, _STARTED = 0, 19  # of /proc/PID/stat's fields behind the name: proc(5)
+
+
+def process_start(pid: int) -> int | None:
+    """Return when a process of this machine began, in ticks; None if it is gone or ending."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[_STATE] in "ZX" else int(fields[_STARTED])
+
+
+def is_local(peer: str, host: str) -> bool:
+    """Whether who calls from `peer` and says it is on `host` is on this machine."""
+    return peer.startswith(_LOCAL_PEERS) and host == printable(socket.gethostname())
+
+
+def begin(member: Member) -> None:
+    """A call that stays open has come."""
+    member.attending += 1
+    member.cut = None
+    if member.local and member.process is None:
+        member.process = process_start(member.pid)
+
+
+def end(member: Member, now: float, lease: float) -> str:
+    """Such a call has ended. Return why the rank is lost, or nothing."""
+    member.attending -= 1
+    if member.attending:
+        return ""
+    if member.local:
+        return _gone(member) if member.process is not None else ""
+    if now - member.heard < leases.QUIET * lease:
+        member.cut = now
+    return ""
+
+
+def run_out(member: Member, now: float, lease: float) -> str:
+    """Return why a rank without such a call is lost by now, or nothing."""
+    if member.attending or member.waiting:
+        return ""
+    if member.cut is not None and now - member.cut >= lease:
+        silent = now - member.cut
+        return (
+            f"{member} was lost: its connection was closed, and it was not heard for {silent:.3g} s"
+        )
+    if not member.local:
+        return ""
+    # A process that was never seen may be hidden from here: then its heartbeats speak for it.
+    seen = member.process is not None
+    if not seen and now - member.heard < max(UNATTENDED, leases.QUIET * lease):
+        return ""
+    return _gone(member)
+
+
+def _gone(member: Member) -> str:
+    started = process_start(member.pid)
+    if started is None or member.process not in (None, started):
+        return f"{member} was lost: its process has ended"
+    return ""

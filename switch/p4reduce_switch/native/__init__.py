@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compiled program's state as Python sees it: what `state` has, in memory that C works on."""

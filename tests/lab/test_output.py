@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command where its output cannot be written: it ends, says so, and leaves nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launched import ENVIRONMENT, LAB, Launched
+from p4reduce_common.output import command, ends_with_reader
+
+CONTROLLER = [sys.executable, "-m", "p4reduce_controller"]
+SWITCH = [sys.executable, "-m", "p4reduce_switch"]
+CHATTER = "while True: print('x' * 100)"
+
+NO_SPACE = "cannot write to standard output: No space left on device"
+CLOSED = "cannot write to standard output: Bad file descriptor"
+
+
+def broken_pipe(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        return run(command, stdout=write, **options)
+    finally:
+        os.close(write)
+
+
+def full_disk(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    with Path("/dev/full").open("w") as full:
+        return run(command, stdout=full, **options)
+
+
+def closed(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    return run(["sh", "-c", 'exec "$@" >&-', "sh", *command], **options)
+
+
+def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        **{"env": ENVIRONMENT, "stderr": subprocess.PIPE, **options},
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+WAYS = [
+    pytest.param(broken_pipe, 141, "", id="pipe"),
+    pytest.param(full_disk, 1, NO_SPACE, id="full"),
+    pytest.param(closed, 1, CLOSED, id="closed"),
+]
+Way = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def check(done: subprocess.CompletedProcess[str], code: int, said: str) -> None:
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert "Exception ignored" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if "standard output" in line]
+    assert len(lines) == bool(said)
+    assert said in done.stderr
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment by which a system that is up is found."""
+    up = Launched(tmp_path_factory.mktemp("up"), "up", "--ports", "2")
+    up.wait_for("Ctrl-C ends it")
+    exported = dict(re.findall(r"export (\w+)='?([^'\s]+)'?", up.output))
+    yield {**ENVIRONMENT, **exported}
+    up.process.send_signal(signal.SIGINT)
+    up.wait()
+
+
+@pytest.mark.parametrize(("way", "code", "said"), WAYS)
+@pytest.mark.parametrize("script", [CHATTER, "print('short')"], ids=["endless", "short"])
+@pytest.mark.usefixtures("nothing_left")
+def test_exec(way: Way, code: int, said: str, script: str) -> None:
+    nowhere = {"P4REDUCE_CONTROLLER": "unix:/nowhere", "P4REDUCE_INTERFACE": "unix:/port{port}"}
+    command = [*LAB, "exec", "-n", "3", "--", sys.executable, "-c", script]
+    check(way(command, env={**ENVIRONMENT, **nowhere}), code, said)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_exec_with_a_switch_of_its_own() -> None:
+    command = [*LAB, "exec", "-n", "2", "--", sys.executable, "-c", CHATTER]
+    check(broken_pipe(command), 141, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["run", "--steps", "2", "--workers", "2"], ["up", "--ports", "1"], ["--help"]],
+    ids=lambda arguments: arguments[0],
+)
+@pytest.mark.usefixtures("nothing_left")
+def test_lab_commands(arguments: list[str], tmp_path: Path) -> None:
+    check(full_disk([*LAB, *arguments], cwd=tmp_path), 1, NO_SPACE)
+
+
+@pytest.mark.parametrize(("way", "code", "said"), WAYS)
+def test_the_list_of_jobs(way: Way, code: int, said: str, elsewhere: dict[str, str]) -> None:
+    check(way([*CONTROLLER, "job", "list"], env=elsewhere), code, said)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["job", "list", "--json"],
+        ["switch", "status"],
+        ["switch", "tables"],
+        ["switch", "tables", "--json"],
+        ["doctor"],
+        ["doctor", "--json"],
+        ["--help"],
+        ["--version"],
+    ],
+    ids=" ".join,
+)
+def test_controller_commands(arguments: list[str], elsewhere: dict[str, str]) -> None:
+    check(full_disk([*CONTROLLER, *arguments], env=elsewhere), 1, NO_SPACE)
+
+
+def test_watch_ends_with_its_reader_though_nothing_happens(elsewhere: dict[str, str]) -> None:
+    done = broken_pipe([*CONTROLLER, "watch", "--json", "nobody"], env=elsewhere)
+    check(done, 141, "")
+
+
+def test_the_switch(tmp_path: Path) -> None:
+    address = tmp_path / "s"
+    check(full_disk([*SWITCH, "--grpc-addr", f"unix:{address}"]), 1, NO_SPACE)
+    assert not address.exists()
+
+
+def test_the_switch_goes_on_when_its_log_cannot_be_written(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    arguments = ["--grpc-addr", f"unix:{tmp_path}/s", "--ready-file", str(ready)]
+    arguments += ["--port", f"1=unix:{tmp_path}/p"]
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen(
+            [*SWITCH, *arguments, "--log-level", "debug"], stdout=subprocess.PIPE, stderr=full
+        )
+    try:
+        deadline = time.monotonic() + 20
+        while not ready.exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.terminate()
+        out, _ = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0
+    assert b"stopped" in out
+
+
+@contextlib.contextmanager
+def broken() -> Iterator[None]:
+    """This process's own standard output is a pipe without a reader."""
+    read, write = os.pipe()
+    os.close(read)
+    before = sys.stdout
+    sys.stdout = os.fdopen(write, "w")
+    try:
+        yield
+    finally:
+        sys.stdout.close()
+        sys.stdout = before
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_another_thread_cannot_write_ends_the_main_one() -> None:
+    stack: list[str] = []
+
+    def write() -> None:
+        print("text", flush=True)
+        stack.append("went on")
+
+    def work() -> None:
+        thread = threading.Thread(target=write)
+        try:
+            thread.start()
+            time.sleep(60)
+            stack.append("slept")
+        finally:
+            stack.append("unwound")
+            print("what is said while unwinding is lost")
+            thread.join()
+
+    with pytest.raises(SystemExit) as error, broken(), command("test"):
+        work()
+    assert (error.value.code, stack) == (141, ["unwound"])
+
+
+def test_it_says_so_though_somebody_swallowed_the_exception() -> None:
+    def careless() -> None:
+        with contextlib.suppress(SystemExit):
+            print("text", flush=True)
+
+    with pytest.raises(SystemExit) as error, broken(), command("test"):
+        careless()
+    assert error.value.code == 141
+
+
+def test_a_bug_is_not_hidden_by_output_that_fails() -> None:
+    def fail() -> None:
+        print("text")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), broken(), command("test"):
+        fail()
+
+
+def test_a_socket_without_a_peer_does_not_end_a_command() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with command("test"):
+        with pytest.raises(BrokenPipeError):
+            os.write(write, b"x")
+        os.close(write)
+
+
+def test_waiting_for_the_reader_ends_with_the_block() -> None:
+    before = threading.active_count()
+    with command("test"):
+        with ends_with_reader():
+            assert threading.active_count() == before + 1
+        assert threading.active_count() == before

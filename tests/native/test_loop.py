@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop in C with a program in C: what never comes near Python, and what does."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from loop_program import NativeProgram
+from p4reduce_native.errors import NativeUnavailableError
+from p4reduce_native.library import runtime
+from p4reduce_switch.dataplane_choice import open_data_plane
+from p4reduce_switch.native_dataplane import NativeDataPlane
+from p4reduce_switch.pipeline import PipelineStats
+from p4reduce_switch.ports.egress_queue import QUEUE_FRAMES
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, PortSpec
+from p4reduce_switch.state.timers import Timers
+from scapy.utils import rdpcap
+from switch_peer import DEADLINE_S, Peer, ethernet, eventually
+
+try:
+    runtime()
+    UNAVAILABLE = ""
+except NativeUnavailableError as error:
+    UNAVAILABLE = str(error)
+pytestmark = pytest.mark.skipif(bool(UNAVAILABLE), reason=UNAVAILABLE or "native")
+
+CPU_PORT = 255
+PORTS = range(1, 9)
+
+
+class PythonProgram:
+    """A program that runs in Python and does what the one in C does with a wire."""
+
+    def __init__(self) -> None:
+        self.stats = PipelineStats()
+        self.timers = Timers()
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        return [(3 - port, frame)]
+
+
+class Switch:
+    def __init__(self, directory: Path, capture_dir: Path | None = None) -> None:
+        specs = [PortSpec(n, socket_path=directory / f"p{n}.sock") for n in PORTS]
+        self.dataplane = open_data_plane(
+            specs, engine="native", cpu_port=CPU_PORT, capture_dir=capture_dir
+        )
+        assert isinstance(self.dataplane, NativeDataPlane)
+        self.directory = directory
+        self.program = NativeProgram()
+        self._peers: list[Peer] = []
+        self.dataplane.start()
+        self.install(self.program)
+
+    def install(self, program: object) -> None:
+        self.dataplane.run(lambda: self.dataplane.install(program))  # type: ignore[arg-type]
+
+    def plug(self, number: int) -> Peer:
+        peer = Peer(self.directory / f"p{number}.sock")
+        self._peers.append(peer)
+        eventually(lambda: self.dataplane.ports[number].is_up, f"port {number} up")
+        return peer
+
+    def counts(self, name: str) -> dict[str, int]:
+        return self.dataplane.counts()[name]
+
+    def close(self) -> None:
+        for peer in self._peers:
+            peer.close()
+        self.dataplane.stop()
+
+
+@pytest.fixture
+def switch(tmp_path: Path) -> Iterator[Switch]:
+    made = Switch(tmp_path)
+    yield made
+    made.close()
+
+
+def in_background(action: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=action)
+    thread.start()
+    return thread
+
+
+def test_frames_cross_in_order(switch: Switch) -> None:
+    left, right = switch.plug(1), switch.plug(2)
+    frames = [ethernet(b"w" + i.to_bytes(4, "big") * (1 + i % 200)) for i in range(500)]
+    sender = in_background(lambda: [left.send(frame) for frame in frames] and None)
+    assert [right.receive() for _ in frames] == frames
+    sender.join(DEADLINE_S)
+    counts = switch.dataplane.counts()
+    assert counts["port 1"]["rx_frames"] == counts["port 2"]["tx_frames"] == 500
+    assert counts["port 2"]["tx_bytes"] == sum(map(len, frames))
+    assert 0 <= time.monotonic_ns() - switch.program.last_ns < 60e9
+
+
+def test_every_length(switch: Switch) -> None:
+    left, right = switch.plug(1), switch.plug(2)
+    for length in (14, 15, 60, 63, 64, 65, 1024, 1518, 2047, MAX_FRAME_BYTES):
+        frame = bytes(i * 7 % 256 for i in range(length))
+        left.send(frame[:14] + b"w" + frame[15:] if length > 14 else frame)
+        received = right.receive()
+        assert len(received) == length
+        assert received[:14] == frame[:14]
+        assert received[15:] == frame[15:]
+    for length in (0, 1, 13):
+        left.send(bytes(length))
+    for length in (MAX_FRAME_BYTES + 1, 5000):
+        left.send(b"w" * length)
+    right.expect_nothing()
+    counts = switch.counts("port 1")
+    assert (counts["rx_too_short"], counts["rx_too_long"], counts["rx_frames"]) == (3, 2, 10)
+
+
+def test_copies_reach_every_port_that_has_a_peer(switch: Switch) -> None:
+    peers = {number: switch.plug(number) for number in PORTS if number != 5}
+    frame = ethernet(b"multicast")
+    for _ in range(100):
+        peers[1].send(frame)
+    for number, peer in peers.items():
+        # Port 2 gets the wire's copy as well.
+        for _ in range(200 if number == 2 else 100):
+            assert peer.receive() == frame
+        peer.expect_nothing(0.02)
+    assert switch.counts("port 5")["tx_down"] == 100
+
+
+def test_frames_to_no_port_are_counted(switch: Switch) -> None:
+    left = switch.plug(1)
+    left.send(ethernet(b"x"))
+    eventually(lambda: switch.counts("switch")["no_such_port"] == 2, "count of both copies")
+
+
+def test_frames_before_a_program_are_counted(tmp_path: Path) -> None:
+    dataplane = open_data_plane(
+        [PortSpec(1, socket_path=tmp_path / "p1.sock")], engine="native", cpu_port=None
+    )
+    dataplane.start()
+    peer = Peer(tmp_path / "p1.sock")
+    try:
+        for _ in range(3):
+            peer.send(ethernet())
+        eventually(lambda: dataplane.counts()["switch"]["no_pipeline"] == 3, "count of the frames")
+    finally:
+        peer.close()
+        dataplane.stop()
+    assert dataplane.counts()["switch"]["no_pipeline"] == 3  # counts outlive the loop
+    assert dataplane.counts()["port 1"]["rx_frames"] == 3
+
+
+def test_packet_ins_and_packet_outs(switch: Switch) -> None:
+    left, right = switch.plug(1), switch.plug(2)
+    got: list[bytes] = []
+    left.send(ethernet(b"c unheard"))
+    eventually(lambda: switch.counts("switch")["packet_ins_dropped"] == 1, "drop of the packet-in")
+    switch.dataplane.on_packet_in(lambda frame: got.append(frame) or True)  # type: ignore[func-returns-value]
+    frames = [ethernet(b"c" + i.to_bytes(2, "big")) for i in range(500)]
+    for frame in frames:
+        left.send(frame)
+    eventually(lambda: len(got) == 500, "packet-ins")
+    assert got == frames
+    for i in range(50):
+        switch.dataplane.inject(ethernet(bytes([i])))
+    assert [right.receive() for _ in range(50)] == [ethernet(bytes([i])) for i in range(50)]
+    counts = switch.counts("switch")
+    assert (counts["packet_ins"], counts["packet_outs"]) == (500, 50)
+
+
+def test_a_program_that_has_something_for_python(switch: Switch) -> None:
+    left, right = switch.plug(1), switch.plug(2)
+    left.send(ethernet(b"e"))
+    eventually(lambda: switch.program.events_served == 1, "service of the event")
+    left.send(ethernet(b"w"))
+    assert right.receive() == ethernet(b"w")
+    assert switch.program.events_served == 1
+
+
+def test_programs_in_c_and_in_python_take_turns_and_lose_nothing(switch: Switch) -> None:
+    left, right = switch.plug(1), switch.plug(2)
+    frames = [ethernet(b"w" + i.to_bytes(4, "big")) for i in range(2000)]
+    sender = in_background(lambda: [left.send(frame) for frame in frames] and None)
+    received = []
+    for i in range(len(frames)):
+        if i % 250 == 0:
+            switch.install(PythonProgram() if i % 500 == 0 else switch.program)
+        received.append(right.receive())
+    sender.join(DEADLINE_S)
+    assert received == frames
+    assert switch.counts("switch")["failed"] == 0
+
+
+def test_requests_are_served_under_load(switch: Switch) -> None:
+    left, right = switch.plug(1), switch.plug(2)
+    stop = threading.Event()
+
+    def flood() -> None:
+        left.socket.setblocking(False)
+        while not stop.is_set():
+            try:
+                left.send(ethernet(b"d" + bytes(1000)))
+            except BlockingIOError:  # noqa: PERF203
+                time.sleep(0)
+
+    flooder = in_background(flood)
+    try:
+        eventually(lambda: switch.counts("port 1")["rx_frames"] > 1000, "flood")
+        for i in range(50):
+            assert switch.dataplane.run(lambda i=i: i) == i  # type: ignore[misc]
+            right.send(ethernet(b"m"))
+            assert right.receive() == ethernet(b"m")
+    finally:
+        stop.set()
+        flooder.join(DEADLINE_S)
+
+
+def test_a_port_that_does_not_read_loses_its_own_frames_only(switch: Switch) -> None:
+    peers = {number: switch.plug(number) for number in (1, 2, 3)}
+    frame = ethernet(b"m" + bytes(1400))
+    sent = 0
+    deadline = time.monotonic() + 20
+    received = 0
+    peers[3].socket.settimeout(DEADLINE_S)
+    # Port 3 reads everything; ports 1 and 2 read nothing.
+    while not switch.counts("port 2")["tx_queue_full"]:
+        assert time.monotonic() < deadline, f"no drop after {sent} frames"
+        for _ in range(64):
+            peers[1].send(frame)
+        sent += 64
+        for _ in range(64):
+            assert peers[3].receive() == frame
+            received += 1
+    counts = switch.counts("port 2")
+    assert counts["tx_frames"] + counts["tx_queue_full"] + QUEUE_FRAMES == 2 * sent
+    assert switch.counts("port 3")["tx_frames"] == received
+    assert switch.counts("port 3")["tx_queue_full"] == 0
+    for _ in range(2 * sent - counts["tx_queue_full"]):
+        assert peers[2].receive() == frame
+    peers[2].expect_nothing(0.02)
+    counts = switch.counts("port 2")
+    assert counts["tx_frames"] + counts["tx_queue_full"] == 2 * sent
+
+
+def test_a_jam_gives_its_memory_back(switch: Switch) -> None:
+    peers = {number: switch.plug(number) for number in (1, 2)}
+    frame = ethernet(b"w" + bytes(2000))
+
+    def jam() -> None:
+        sent = 0
+        while not switch.counts("port 2")["tx_queue_full"]:
+            for _ in range(256):
+                peers[1].send(frame)
+            sent += 256
+        for _ in range(sent - switch.counts("port 2")["tx_queue_full"]):
+            peers[2].receive()
+
+    before = resident_bytes()
+    jam()
+    eventually(lambda: switch.counts("port 2")["tx_frames"] > QUEUE_FRAMES, "the queue's end")
+    assert resident_bytes() - before < 1.5e6  # the queue's 1,024 frames take 2.1 MB
+
+
+def resident_bytes() -> int:
+    fields = Path("/proc/self/statm").read_text().split()
+    return int(fields[1]) * resource.getpagesize()
+
+
+def test_peers_come_and_go(switch: Switch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    left = switch.plug(1)
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    for turn in range(20):
+        right = switch.plug(2)
+        left.send(ethernet(b"w" + bytes([turn])))
+        assert right.receive() == ethernet(b"w" + bytes([turn]))
+        last = [ethernet(b"w" + i.to_bytes(2, "big")) for i in range(150)]
+        for frame in last:
+            right.send(frame)
+        right.close()
+        assert [left.receive() for _ in last] == last  # its last words are heard
+        eventually(lambda: not switch.dataplane.ports[2].is_up, "port 2 down")
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    assert switch.counts("port 2")["rx_too_short"] == 0
+    assert caplog.text.count("is down: its peer left") == 20
+    assert f"is up: peer is process {os.getpid()} of user" in caplog.text
+
+
+def test_a_peer_that_replaces_one_that_just_left_is_taken(switch: Switch) -> None:
+    left = switch.plug(1)
+    first = switch.plug(2)
+    held, go_on = threading.Event(), threading.Event()
+    blocker = in_background(
+        lambda: switch.dataplane.run(lambda: held.set() or go_on.wait(DEADLINE_S)) and None  # type: ignore[func-returns-value]
+    )
+    assert held.wait(DEADLINE_S)
+    # While the data plane is busy one peer leaves and another comes: one turn sees both.
+    first.send(ethernet(b"w last word"))
+    first.close()
+    second = Peer(switch.directory / "p2.sock")
+    go_on.set()
+    blocker.join(DEADLINE_S)
+    assert left.receive() == ethernet(b"w last word")
+    left.send(ethernet(b"w welcome"))
+    assert second.receive() == ethernet(b"w welcome")
+    second.close()
+
+
+def test_a_second_peer_is_refused(switch: Switch, caplog: pytest.LogCaptureFixture) -> None:
+    left, right = switch.plug(1), switch.plug(2)
+    intruder = Peer(switch.directory / "p1.sock")
+    assert intruder.receive() == b""
+    intruder.close()
+    left.send(ethernet(b"w"))
+    assert right.receive() == ethernet(b"w")
+    assert "refused a second peer" in caplog.text
+
+
+def test_captures(tmp_path: Path) -> None:
+    switch = Switch(tmp_path, capture_dir=tmp_path / "captures")
+    before = time.time()
+    try:
+        left, right = switch.plug(1), switch.plug(2)
+        left.send(ethernet(b"w there"))
+        assert right.receive() == ethernet(b"w there")
+        right.send(ethernet(b"w back"))
+        assert left.receive() == ethernet(b"w back")
+        left.send(b"short")
+        left.send(ethernet(b"m"))  # also to ports without a peer
+        right.receive()
+        # Written out while the switch runs, at its leisure.
+        path = tmp_path / "captures" / "port3.pcap"
+        eventually(lambda: path.stat().st_size > 24, "the capture's end")
+    finally:
+        switch.close()
+    there, back, copy = ethernet(b"w there"), ethernet(b"w back"), ethernet(b"m")
+    for number, frames in ((1, [there, back, copy, copy]), (2, [there, back, copy, copy])):
+        packets = rdpcap(str(tmp_path / "captures" / f"port{number}.pcap"))
+        assert [bytes(packet) for packet in packets] == frames
+        assert all(before <= float(packet.time) <= time.time() for packet in packets)
+    assert [bytes(p) for p in rdpcap(str(tmp_path / "captures" / "port3.pcap"))] == [copy]
+
+
+def test_a_frame_that_grows(switch: Switch) -> None:
+    left, right = switch.plug(1), switch.plug(2)
+    left.send(ethernet(b"T"))
+    left.send(ethernet(b"t"))
+    assert right.receive() == ethernet(b"t").ljust(MAX_FRAME_BYTES, b"\xee")
+    assert switch.counts("port 2")["tx_too_long"] == 1
+
+
+def test_timers_and_python_descriptors_beside_traffic(switch: Switch) -> None:
+    left, right = switch.plug(1), switch.plug(2)
+    called = threading.Event()
+    switch.dataplane.run(lambda: switch.program.timers.call_after(20_000_000, called.set))
+    for i in range(2000):
+        left.send(ethernet(b"w" + i.to_bytes(2, "big")))
+        right.receive()
+        if called.is_set():
+            break
+    assert called.wait(DEADLINE_S)
+
+
+def test_random_garbage(switch: Switch) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    left, right = switch.plug(1), switch.plug(2)
+    right.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+    stop = threading.Event()
+
+    def drain() -> None:
+        right.socket.settimeout(0.05)
+        while not stop.is_set():
+            try:
+                right.receive()
+            except TimeoutError:  # noqa: PERF203
+                continue
+
+    reader = in_background(drain)
+    for _ in range(3000):
+        left.send(rng.randbytes(rng.randrange(2200)))
+    left.send(ethernet(b"c done"))
+    got: list[bytes] = []
+    switch.dataplane.on_packet_in(lambda frame: got.append(frame) or True)  # type: ignore[func-returns-value]
+    left.send(ethernet(b"c done"))
+    eventually(lambda: ethernet(b"c done") in got, "the last frame", within=20)
+    stop.set()
+    reader.join(DEADLINE_S)
+    counts = switch.counts("port 1")
+    assert counts["rx_frames"] + counts["rx_too_short"] + counts["rx_too_long"] == 3002
+
+
+def test_stop_while_frames_flow(tmp_path: Path) -> None:
+    for turn in range(5):
+        directory = tmp_path / str(turn)
+        directory.mkdir()
+        switch = Switch(directory)
+        left = switch.plug(1)
+        switch.plug(2)
+        stop = threading.Event()
+
+        def flood(left: Peer = left, stop: threading.Event = stop) -> None:
+            while not stop.is_set():
+                try:
+                    left.send(ethernet(b"m" + bytes(500)))
+                except OSError:  # noqa: PERF203
+                    return
+
+        flooder = in_background(flood)
+        time.sleep(0.02)
+        switch.dataplane.stop()
+        stop.set()
+        flooder.join(DEADLINE_S)
+        assert not flooder.is_alive()
+        switch.close()
+        assert not list(directory.glob("*.sock"))
+        assert switch.counts("port 1")["rx_frames"] >= 0  # and may still be asked

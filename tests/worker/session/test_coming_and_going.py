@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`init` before the rest is there, and names that are free again when nobody has them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import p4reduce
+import pytest
+from fault_system import EMBEDDED, FaultSystem
+from p4reduce.control import control_pb2 as pb
+from test_recovery import beside
+from test_reform import Process
+from worker_system import DEADLINE, at_once, wait_for
+
+pytestmark = EMBEDDED
+PAIR = np.ones(300, np.float32)
+
+
+def beside_pair(system: FaultSystem, meanwhile: Callable[[], None], **options: str) -> None:
+    """Two ranks join, and sum up once; something is done when they have begun to wait."""
+    job = system.new_job()
+
+    def rank(number: int) -> None:
+        with system.init(number, 2, job, **options) as comm:
+            assert (comm.allreduce(PAIR) == 2).all()
+
+    beside(lambda: at_once([lambda: rank(0), lambda: rank(1)]), meanwhile)
+
+
+def test_init_waits_for_a_controller(broken: FaultSystem, caplog: pytest.LogCaptureFixture) -> None:
+    broken.kill_controller()
+
+    def come() -> None:
+        wait_for(lambda: "no controller answers" in caplog.text, "they say what they wait for")
+        broken.start_controller()
+
+    with caplog.at_level(logging.WARNING, "p4reduce"):
+        beside_pair(broken, come)
+    assert "has waited" in caplog.text
+
+
+def test_init_waits_for_a_port(
+    broken: FaultSystem, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def come() -> None:
+        wait_for(lambda: "there is no such socket" in caplog.text, "they say what they wait for")
+        for port in (1, 2):
+            real = broken.interface(port).removeprefix("unix:")
+            (tmp_path / f"port{port}.sock").symlink_to(real)
+
+    with caplog.at_level(logging.WARNING, "p4reduce"):
+        beside_pair(broken, come, interface=f"unix:{tmp_path}/port{{port}}.sock")
+
+
+def test_the_error_at_the_end_says_what_was_missing(broken: FaultSystem, tmp_path: Path) -> None:
+    nowhere = {"interface": f"unix:{tmp_path}/port1.sock"}
+    with pytest.raises(p4reduce.SwitchUnreachableError, match="there is no such socket"):
+        broken.init(0, 1, broken.new_job(), timeout=0.3, **nowhere)
+    nobody = {"controller": f"unix:{tmp_path}/controller.sock"}
+    with pytest.raises(p4reduce.ControllerUnreachableError, match="no controller answers"):
+        broken.init(0, 1, broken.new_job(), timeout=0.3, **nobody)
+
+
+def test_init_beside_a_communicator_when_the_controller_is_back(broken: FaultSystem) -> None:
+    """Whose connection is in gRPC's back-off just then."""
+    with broken.init(0, 1, broken.new_job()) as first:
+        broken.kill_controller()
+        wait_for(lambda: not first._session._attendance.stands(first._session._seat), "it is lost")
+        broken.start_controller()
+        with broken.init(0, 1, broken.new_job(), first_port=2) as second:
+            assert (second.allreduce(PAIR) == 1).all()
+
+
+def test_the_name_of_killed_processes_is_free_at_once(broken: FaultSystem) -> None:
+    job = broken.new_job()
+    ranks = [Process(broken, job, rank, 2) for rank in range(2)]
+    try:
+        for rank in ranks:
+            assert rank.line() == "joined"
+        for rank in ranks:
+            rank.send(signal.SIGKILL)
+        wait_for(lambda: broken.job(job).state != pb.RUNNING, "the job is over")
+        wait_for(lambda: {one.state for one in broken.job(job).members} <= {"left", "lost"}, "all")
+        reason = broken.job(job).reason
+        assert "its process has ended" in reason or reason == "all ranks left", reason
+        with broken.init(0, 1, job) as comm:
+            assert (comm.allreduce(PAIR) == 1).all()
+    finally:
+        for rank in ranks:
+            rank.process.kill()
+            rank.process.communicate()
+
+
+def test_processes_that_were_killed_while_no_controller_was_there(broken: FaultSystem) -> None:
+    job = broken.new_job()
+    code = "import p4reduce, sys, time; c = p4reduce.init(0, 1, *sys.argv[1:3], interface="
+    code += "sys.argv[3]); print('joined', flush=True); time.sleep(600)"
+    command = [sys.executable, "-c", code, broken.controller, job, broken.interface(1)]
+    rank = subprocess.Popen(command, stdout=subprocess.PIPE)
+    try:
+        assert rank.stdout is not None
+        assert rank.stdout.readline() == b"joined\n"
+        broken.kill_controller()
+        os.kill(rank.pid, signal.SIGKILL)
+        broken.start_controller()
+        wait_for(lambda: broken.job(job).state != pb.RUNNING, "the job is over")
+        assert "its process has ended" in broken.job(job).reason
+    finally:
+        rank.kill()
+        rank.communicate()
+
+
+CLOSES_LATE = """
+import sys, p4reduce
+comm = p4reduce.init(0, 1, *sys.argv[1:3], interface=sys.argv[3])
+print("joined", flush=True)
+input()
+comm.close()
+print("closed", flush=True)
+"""
+
+
+@pytest.mark.parametrize("in_time", [True, False], ids=["heard", "unheard"])
+def test_a_clean_close_while_the_controller_restarts(broken: FaultSystem, in_time: bool) -> None:
+    job = broken.new_job()
+    command = [sys.executable, "-c", CLOSES_LATE, broken.controller, job, broken.interface(1)]
+    rank = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert rank.stdin is not None
+        assert rank.stdout is not None
+        assert rank.stdout.readline() == b"joined\n"
+        broken.kill_controller()
+        rank.stdin.write(b"\n")
+        rank.stdin.flush()
+        if not in_time:
+            assert rank.stdout.readline() == b"closed\n"
+        broken.start_controller()
+        assert rank.communicate(timeout=DEADLINE)[0].endswith(b"closed\n" if in_time else b"")
+    finally:
+        rank.kill()
+        rank.communicate()
+    with broken.init(0, 1, job) as again:
+        assert (again.allreduce(PAIR) == 1).all()

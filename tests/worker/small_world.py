@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole communicators in milliseconds: the real P4 program in a thread, and no controller.
+
+What takes the controller's place knows who has left, and tells it by heartbeats.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from typing import Any, cast
+
+from one_process import CONFIG, FULL_GROUP, HALVES_GROUP, SWITCH, _number, endpoint
+from p4reduce.communicator import Communicator
+from p4reduce.control import control_pb2 as pb
+from p4reduce.session.membership import Attached, Membership, Seat
+from p4reduce.session.session import Session, Settings
+from p4reduce.transport.unix import UnixTransport
+from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.state.multicast import Replica
+from p4reduce_switch.state.tables import Entry
+
+LEASE = 0.4  # seconds
+SLOTS = 4
+TIMEOUT = 20.0
+
+
+class Switch:
+    """One for all jobs; each has as many ports as ranks.
+
+    Args:
+        world_size: ranks of each job.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        self.world_size = world_size
+        self._pipeline = Pipeline(CONFIG.read_bytes())
+        own = int(SWITCH.mac.replace(":", ""), 16)
+        self._insert("own_address", (_number(SWITCH.ip),), "is_own", (own,))
+        ranks = range(world_size)
+        self._endpoints = [endpoint(rank) for rank in ranks]
+        for rank, here in enumerate(self._endpoints):
+            mac = int(here.mac.replace(":", ""), 16)
+            address = (mac, _number(here.ip), here.udp_port, rank)
+            for part, action in enumerate(("whole", "first_half", "second_half")):
+                self._insert("delivery", (3 * rank + part + 1,), action, address)
+        wholes = [Replica(rank + 1, 3 * rank + 1) for rank in ranks]
+        halves = [Replica(rank + 1, 3 * rank + part) for rank in ranks for part in (2, 3)]
+        self._pipeline.multicast.insert(FULL_GROUP, wholes)
+        self._pipeline.multicast.insert(HALVES_GROUP, halves)
+        self._lock = threading.Lock()
+        self._ports: list[socket.socket] = []
+        self._woken, self._wake = socket.socketpair()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _insert(self, table: str, key: Any, action: str, params: Any) -> None:
+        self._pipeline.tables[table].insert(Entry(key, 0, action, params))
+
+    def connect(self, job: int) -> list[UnixTransport]:
+        """Take off the job before, if any; return the transports of the ranks of this one."""
+        world = self.world_size
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(world)]
+        for _, mine in pairs:
+            mine.setblocking(False)
+        with self._lock:
+            for port in self._ports:
+                port.close()
+            self._ports = [mine for _, mine in pairs]
+            for rank, here in enumerate(self._endpoints):
+                key = (rank + 1, _number(here.ip), job, rank)
+                grant = (1 << rank, (1 << world) - 1, 0, SLOTS, FULL_GROUP, HALVES_GROUP)
+                self._insert("admission", key, "grant", grant)
+        self._wake.send(b"x")
+        return [UnixTransport.of_socket(theirs) for theirs, _ in pairs]
+
+    def close(self) -> None:
+        self._closed = True
+        self._wake.send(b"x")
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed:
+            with self._lock:
+                there = [port for port in self._ports if port.fileno() >= 0]
+            ready, _, _ = select.select([self._woken, *there], [], [], 1.0)
+            if self._woken in ready:
+                self._woken.recv(64)
+            with self._lock:
+                for number, port in enumerate(self._ports, start=1):
+                    if port in ready:
+                        self._serve(number, port)
+
+    def _serve(self, number: int, port: socket.socket) -> None:
+        try:
+            frame = port.recv(4096)
+        except OSError:
+            frame = b""
+        if not frame:
+            port.close()
+            return
+        for out, copy in self._pipeline.process(number, frame):
+            with contextlib.suppress(OSError):  # that rank is gone, or slow: it asks again
+                self._ports[out - 1].send(copy)
+
+
+class Office:
+    """Who of a job's ranks is there, as `Membership` tells and asks."""
+
+    def __init__(self, world_size: int) -> None:
+        self.left: set[int] = set()
+        self.world_size = world_size
+
+    def member(self, rank: int) -> Membership:
+        return cast(Membership, _Member(self, rank))
+
+
+class _Attendance:
+    def stands(self, seat: Seat) -> bool:
+        return True
+
+    def end(self) -> None:
+        pass
+
+
+class _Member:
+    def __init__(self, office: Office, rank: int) -> None:
+        self._office = office
+        self._rank = rank
+        self.job = "small"
+        self.who = f"rank {rank}"
+
+    def heartbeat(self, request: pb.HeartbeatRequest, timeout: float) -> pb.HeartbeatReply:
+        return pb.HeartbeatReply(
+            state=pb.RUNNING, left=sorted(self._office.left), completed_by_all=request.completed
+        )
+
+    def attend(self, seat: Seat) -> _Attendance:
+        return _Attendance()
+
+    def leave(self, seat: Seat, statistics: pb.WorkerStatistics | None = None) -> None:
+        self._office.left.add(self._rank)
+
+    def close(self) -> None:
+        pass
+
+
+class SmallWorld:
+    """Jobs one after the other, on one switch."""
+
+    def __init__(self, world_size: int = 2) -> None:
+        self._switch = Switch(world_size)
+        self._job = 0
+
+    def job(self) -> tuple[Office, list[Communicator]]:
+        """Begin the next one: its ranks in order."""
+        self._job += 1
+        world = self._switch.world_size
+        office = Office(world)
+        transports = self._switch.connect(self._job)
+        comms = []
+        for rank, transport in enumerate(transports):
+            seat = Seat(self._job, rank, world, 0, endpoint(rank), SWITCH)
+            ready = pb.Ready(world_size=world, slot_count=SLOTS, lease=LEASE)
+            settings = Settings(lambda port: transport, TIMEOUT, True)  # noqa: B023
+            session = Session(office.member(rank), Attached(seat, transport, ready), settings, None)
+            comms.append(Communicator(session, TIMEOUT))
+        return office, comms
+
+    def close(self) -> None:
+        self._switch.close()

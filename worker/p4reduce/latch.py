@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A flag to wait for that an exception of a signal handler cannot leave half done.
+
+`threading.Event` is Python code around a lock: an exception that a signal handler raises inside
+it can leave that lock taken for ever, and with it the thread that wanted to set the flag. Here
+each step is one call into C, and every order of them leaves the latch fit for use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from threading import RLock as ReentrantLock
+
+_SLICE = 1.0  # seconds; a waiter whose wake-up went to another one looks again by then
+
+
+class Latch:
+    """Goes up once, unless it is cleared by the only one who waits for it."""
+
+    def __init__(self) -> None:
+        self._up = False
+        self._gate = threading.Lock()  # taken while the flag is down
+        self._gate.acquire()
+
+    def is_set(self) -> bool:
+        """Whether it is up."""
+        return self._up
+
+    def set(self) -> None:
+        """Put it up, and wake who waits. From any thread, more than once if need be."""
+        self._up = True
+        self._open()
+
+    def clear(self) -> None:
+        """Take it down again."""
+        self._up = False
+        self._gate.acquire(blocking=False)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it is up, for so many seconds at most; return whether it is."""
+        while not self._up and timeout > 0:
+            if self._gate.acquire(timeout=min(timeout, _SLICE)):
+                self._open()  # for the next who waits
+                break
+            timeout -= _SLICE
+        return self._up
+
+    def _open(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it is open
+            self._gate.release()
+
+
+def unlock(lock: ReentrantLock) -> None:
+    """Let go of what this thread still holds of a lock, where an exception left it taken."""
+    with contextlib.suppress(RuntimeError):  # not this thread's
+        while True:
+            lock.release()
+
+
+def held(lock: ReentrantLock) -> bool:
+    """Say whether this thread holds it."""
+    return bool(lock._is_owned())  # type: ignore[attr-defined]  # as threading.Condition does
