@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from .cache import Cache, cache_directory, is_whole, write_digest
-from .compiler import (
+from p4reduce_native.cache import Cache, cache_directory, is_whole, write_digest
+from p4reduce_native.compiler import (
     HOW_TO_GET_A_COMPILER,
     Compiler,
     cpu_level,
@@ -21,7 +21,7 @@ from .compiler import (
     find_compiler,
     levels_below,
 )
-from .errors import CompileError, CompilerMissingError, NativeUnavailableError
+from p4reduce_native.errors import CompileError, CompilerMissingError, NativeUnavailableError
 
 __all__ = [
     "BASE_FLAGS",

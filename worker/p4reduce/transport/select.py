@@ -29,7 +29,8 @@ def port_name(interface: str | None, rank: int, local_rank: int) -> str:
 
     Args:
         interface: the name of a network interface, or "unix:/path" for a port of the embedded
-            switch; ",offload" behind an interface's name sends many frames per packet. `{rank}`, `{local_rank}` and `{port}` (rank + 1) are filled in. None:
+            switch. With ",offload" behind an interface's name, packets have many frames.
+            `{rank}`, `{local_rank}` and `{port}` (rank + 1) are filled in. None:
             `$P4REDUCE_INTERFACE`.
         rank: within the job.
         local_rank: within this host.
