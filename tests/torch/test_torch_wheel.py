@@ -32,7 +32,7 @@ CASES = """
     test_broadcast_object_list test_scatter_object_list
     test_DistributedDataParallelCPU test_ddp_sync_module_states test_ddp_hook_parity_powerSGD
     test_ddp_uneven_inputs test_accumulate_gradients_no_sync_allreduce_with_then_hook
-""".split()
+""".split()  # noqa: SIM905  # as a list it would be a line for each
 
 
 @pytest.mark.timeout(600)
