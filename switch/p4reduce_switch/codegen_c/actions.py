@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from p4reduce_switch.codegen_python.context import Stage
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
-from p4reduce_switch.program.usage import ASSIGNING
+from p4reduce_switch.program.usage import ASSIGNING, Stage
 from p4reduce_switch.state.clone_sessions import MAX_SESSION_ID
 
 from .checksums import write_hash

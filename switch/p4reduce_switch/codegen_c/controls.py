@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from p4reduce_switch.codegen_python.controls import post_dominators, topological_order
 from p4reduce_switch.program import ir
+from p4reduce_switch.program.control_flow import post_dominators, topological_order
 from p4reduce_switch.program.ir import FieldRef
 
 from .actions import ActionWriter
