@@ -65,7 +65,7 @@ test-install: $(TESTS_READY)  ## the wheel beside the newest jupyterlab, ray, ml
 TORCH := torch==2.13.0
 .PHONY: test-torch
 test-torch: $(TESTS_READY)  ## install PyTorch where it is missing, and test what needs it (minutes)
-	$(PYTHON) -c 'import torch' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH)
+	$(PYTHON) -c 'import torch, expecttest' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH) expecttest
 	$(PYTHON) -m pytest -n 2 --dist loadfile tests/torch
 
 .PHONY: model
