@@ -51,12 +51,6 @@ def ddp(group: Any) -> list[torch.Tensor]:
     return train(model, sgd(model))
 
 
-def synchronised_batch_norm(group: Any) -> list[torch.Tensor]:
-    model = nn.SyncBatchNorm.convert_sync_batchnorm(network(), group)
-    model = DistributedDataParallel(model, process_group=group)
-    return train(model, sgd(model))
-
-
 def zero(group: Any) -> list[torch.Tensor]:
     model = DistributedDataParallel(network(), process_group=group)
     adam = ZeroRedundancyOptimizer(
@@ -125,7 +119,7 @@ def main() -> None:
     dist.init_process_group("cpu:p4reduce")
     gloo = dist.new_group(backend="gloo")
     uses: list[Callable[[Any], list[torch.Tensor]]]
-    uses = [ddp, synchronised_batch_norm, zero, fsdp, collectives, saved]
+    uses = [ddp, zero, fsdp, collectives, saved]
     if dist.get_world_size() == 4:
         uses.append(hsdp)
     for use in uses:
