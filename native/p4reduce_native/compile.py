@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from .cache import Cache, cache_directory, is_whole, write_digest
-from .compiler import (
+from p4reduce_native.cache import Cache, cache_directory, is_whole, write_digest
+from p4reduce_native.compiler import (
     HOW_TO_GET_A_COMPILER,
     Compiler,
     cpu_level,
@@ -21,7 +21,7 @@ from .compiler import (
     find_compiler,
     levels_below,
 )
-from .errors import CompileError, CompilerMissingError, NativeUnavailableError
+from p4reduce_native.errors import CompileError, CompilerMissingError, NativeUnavailableError
 
 __all__ = [
     "BASE_FLAGS",
@@ -50,6 +50,7 @@ _FLAGS_VARIABLE = "P4REDUCE_CFLAGS"  # more options, say for a sanitizer
 _SWITCH_VARIABLE = "P4REDUCE_NATIVE"
 _COMPILE_TIMEOUT_S = 90.0  # zig's first call on a machine compiles parts of its own libraries
 _TEXT_SUFFIXES = frozenset({".h", ".c", ".inc"})
+_PREBUILD_TIMEOUT_S = 600.0
 _MESSAGE_CHARACTERS = 2000
 
 
@@ -132,8 +133,10 @@ def prebuild(
     written = []
     for level in cpu_levels(machine):
         path = directory / f"{_name(stem, level, key)}.so"
-        with tempfile.TemporaryDirectory() as zig_cache:
-            _compile(compiler, level, stem, sources, include, flags, path, Path(zig_cache))
+        _compile(
+            *(compiler, level, stem, sources, include, flags, path, directory / "zig"),
+            timeout_s=_PREBUILD_TIMEOUT_S,
+        )
         written += [path, write_digest(path)]
     return written
 
@@ -189,6 +192,7 @@ def _compile(
     flags: Sequence[str],
     output: Path,
     zig_cache: Path,
+    timeout_s: float = _COMPILE_TIMEOUT_S,
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="p4reduce-") as work:
         if isinstance(sources, Mapping):
@@ -207,10 +211,10 @@ def _compile(
             *files,
             "-lm",
         ]
-        _run(command, stem, zig_cache)
+        _run(command, stem, zig_cache, timeout_s)
 
 
-def _run(command: Sequence[str], stem: str, zig_cache: Path) -> None:
+def _run(command: Sequence[str], stem: str, zig_cache: Path, timeout_s: float) -> None:
     environment = {
         **os.environ,
         "ZIG_GLOBAL_CACHE_DIR": str(zig_cache),
@@ -223,14 +227,14 @@ def _run(command: Sequence[str], stem: str, zig_cache: Path) -> None:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_COMPILE_TIMEOUT_S,
+            timeout=timeout_s,
             env=environment,
             stdin=subprocess.DEVNULL,
             check=False,
         )
     except subprocess.TimeoutExpired:
         raise CompileError(
-            f"{command[0]} did not compile {stem} within {_COMPILE_TIMEOUT_S:.0f} s"
+            f"{command[0]} did not compile {stem} within {timeout_s:.0f} s"
         ) from None
     except OSError as error:
         raise CompileError(f"cannot run {command[0]}: {error.strerror or error}") from None

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import CompilerMissingError
+from p4reduce_native.errors import CompilerMissingError
 
 __all__ = [
     "HOW_TO_GET_A_COMPILER",

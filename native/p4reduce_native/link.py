@@ -17,9 +17,9 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from .compile import check_enabled
-from .errors import NativeUnavailableError
-from .library import runtime
+from p4reduce_native.compile import check_enabled
+from p4reduce_native.errors import NativeUnavailableError
+from p4reduce_native.library import runtime
 
 __all__ = [
     "BATCH_FRAMES",

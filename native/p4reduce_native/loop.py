@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Any
 
-from .errors import NativeUnavailableError
-from .library import runtime
+from p4reduce_native.errors import NativeUnavailableError
+from p4reduce_native.library import runtime
 
 __all__ = ["FramesHandler", "Loop", "LoopPort", "NativeEntry", "News", "Reason"]
 

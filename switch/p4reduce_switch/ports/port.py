@@ -96,6 +96,10 @@ class OpenPort(Protocol):
     def poll_stats(self) -> None:
         """Bring `stats` up to date with counts that others keep (the kernel's)."""
 
+    def flush(self) -> None:
+        """Called about once a second: write out what is buffered (a capture), and try again what
+        had to wait."""
+
     def close(self) -> None:
         """Release everything, sockets in the file system included."""
 

@@ -61,6 +61,11 @@ class FramesOverLink:
         """For an engine in C, by its `pointer`; as long as this transport is open."""
         return self._link
 
+    @property
+    def wake_fd(self) -> int:
+        """The eventfd that `wake` writes to."""
+        return self._wake_fd
+
     def receive(self) -> int:
         count = self._link.receive_rows(
             self._received.address, FRAME_STRIDE, MAX_FRAME_BYTES, self._lengths_at, RECEIVE_BATCH
