@@ -9,12 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from p4reduce.errors import ValueRangeError
-from p4reduce.native import measure
-from p4reduce.native.codec import NativeCodec
-from p4reduce.native.library import native_library
+from p4reduce.machine_code import native_library
 from p4reduce.protocol.lane_codec import Codec
+from p4reduce.protocol.native_codec import NativeCodec
 from p4reduce.session.ledger import Snapshot
-from p4reduce.tensors import plans, quantise
+from p4reduce.tensors import measure, plans, quantise
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.answers import FIRST, SECOND, WHOLE
 from p4reduce.wire.calls import Operation

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from p4reduce.native.library import native_library
+from p4reduce.machine_code import native_library
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective

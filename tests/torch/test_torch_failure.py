@@ -7,17 +7,26 @@ import os
 import random
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torch_system import Ended, Ranks, TorchSystem, all_well
+from torch_system import Ended, Ranks, TorchSystem, all_well, torch_system
 
 pytest.importorskip(
     "torch", reason="needs torch: pip install 'p4reduce[torch]', or make test-torch"
 )
 
+LEASE = 5.0  # seconds
 MODES = ("backend", "hook", "delegated", "queued")
+
+
+@pytest.fixture(scope="module")
+def system() -> Iterator[TorchSystem]:
+    """One that notices soon what is lost."""
+    with torch_system(LEASE) as running:
+        yield running
 
 
 @pytest.mark.timeout(300)

@@ -11,7 +11,7 @@ import numpy as np
 import p4reduce
 import pytest
 from fault_system import FaultSystem
-from p4reduce.native.library import native_library
+from p4reduce.machine_code import native_library
 from p4reduce.protocol import slots
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
 from p4reduce_lab.switches import bmv2

@@ -89,10 +89,6 @@ class OpenPort(Protocol):
     def has_carrier(self) -> bool:
         """Whether a frame could leave. Any thread may ask."""
 
-    def flush(self) -> None:
-        """Called about once a second: write out what is buffered (a capture), and try again what
-        had to wait."""
-
     def poll_stats(self) -> None:
         """Bring `stats` up to date with counts that others keep (the kernel's)."""
 

@@ -27,6 +27,7 @@ os.environ["TEMP_DIR"] = str(SHARED)
 tempfile.tempdir = str(SHARED)
 
 import torch.distributed as dist  # noqa: E402
+from torch.testing._internal.common_utils import set_rng_seed  # noqa: E402
 from torch.testing._internal.distributed import distributed_test as suite  # noqa: E402
 
 
@@ -41,6 +42,7 @@ def run(name: str, rank: int) -> str:
     for path in (SHARED / "test_dir").iterdir():
         path.unlink(missing_ok=True)
     case._barrier(timeout=60)
+    set_rng_seed(1234)  # as the suite does, the same on all ranks
     method = getattr(case, name)
     try:
         method()
@@ -56,9 +58,10 @@ def run(name: str, rank: int) -> str:
 def main() -> None:
     rank = int(os.environ["RANK"])
     dist.init_process_group("p4reduce", timeout=timedelta(seconds=60))
-    # Cases with groups want 8 ranks, and take 3.
-    os.environ["WORLD_SIZE"] = "8"
+    size = os.environ["WORLD_SIZE"]
     for name in NAMES:
+        # Cases with groups want 8 ranks, and take 3.
+        os.environ["WORLD_SIZE"] = "8" if "group" in name else size
         print(json.dumps({"case": name, "rank": rank, "begin": True}), flush=True)
         outcome = run(name, rank)
         print(json.dumps({"case": name, "rank": rank, "outcome": outcome}), flush=True)

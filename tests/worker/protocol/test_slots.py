@@ -625,7 +625,7 @@ def test_when_nothing_comes_one_frame_asks_for_all() -> None:
 
 def test_what_one_frame_has_found_lost_is_repeated_in_all_slots_at_once() -> None:
     script, sent = outstanding(4)
-    (again,) = script.expire(0.06)
+    assert len(script.expire(0.06)) == 1
     repeated = answer(sent[0], SUMS, next_block=4, flags=int(Flag.RETRANSMISSION))
     (following,) = script.receive(repeated)
     assert (following.slot, following.block) == (0, 4)
@@ -634,7 +634,7 @@ def test_what_one_frame_has_found_lost_is_repeated_in_all_slots_at_once() -> Non
 
 def test_what_came_late_by_itself_lets_the_others_wait() -> None:
     script, sent = outstanding(4)
-    (again,) = script.expire(0.06)
+    assert len(script.expire(0.06)) == 1
     (following,) = script.receive(answer(sent[0], SUMS, next_block=4))
     assert following.slot == 0
     assert script.expire(0.09) == []

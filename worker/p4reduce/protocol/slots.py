@@ -24,16 +24,16 @@ from p4reduce.errors import (
     SwitchUnreachableError,
     WorkerLostError,
 )
-from p4reduce.native.codec import codec_for
-from p4reduce.native.library import Library, native_library
-from p4reduce.native.slots import NativeSlots
-from p4reduce.native.stream import Stream
-from p4reduce.native.turn import LinkedTransport, NativeTurn, Why
+from p4reduce.machine_code import Library, native_library
 from p4reduce.protocol.lane_codec import Lanes
+from p4reduce.protocol.native_codec import codec_for
+from p4reduce.protocol.native_slots import NativeSlots
+from p4reduce.protocol.native_turn import LinkedTransport, NativeTurn, Why
 from p4reduce.protocol.timers import SlotTimers
 from p4reduce.protocol.window import Gate
 from p4reduce.statistics import Counts
 from p4reduce.tensors.blocks import Indices
+from p4reduce.tensors.native_stream import Stream
 from p4reduce.tensors.stream import Collective, overflow_error
 from p4reduce.wire.answers import (
     BLOCK,

@@ -45,7 +45,7 @@ class RetransmissionTimeout:
 
     @property
     def figures(self) -> Sequence[float]:
-        """All that it keeps, for machine code: see `native.slots`."""
+        """All that it keeps, for machine code: see `protocol.native_slots`."""
         return (
             *(self.seconds, self.floor, self._least_ceiling, self.ceiling),
             *(self._smoothed, self._variation, self._longest, self._window_ends),

@@ -68,7 +68,7 @@ class Window:
 
     @property
     def figures(self) -> tuple[Sequence[int], Sequence[float]]:
-        """All that it keeps, for machine code: see `native.slots`."""
+        """All that it keeps, for machine code: see `protocol.native_slots`."""
         numbers = self.size, self._growth, int(self._settling), self._results, self._troubled
         return numbers, (self._latest, self._silence)
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.native.codec import codec_for
-from p4reduce.native.library import native_library
+from p4reduce.machine_code import native_library
 from p4reduce.protocol.lane_codec import Lanes
+from p4reduce.protocol.native_codec import codec_for
 from p4reduce.ring.links import Links
 from p4reduce.ring.rounds import Bytes, reduce
 from p4reduce.tensors.blocks import Indices

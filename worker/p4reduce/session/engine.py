@@ -16,7 +16,7 @@ import numpy as np
 
 from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
 from p4reduce.latch import Latch
-from p4reduce.native.turn import NativeTurn, Why
+from p4reduce.protocol.native_turn import NativeTurn, Why
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.blocks import Indices

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.native.measure import block_exponents
+from p4reduce.tensors.measure import block_exponents
 from p4reduce.wire.format import PAYLOAD_BYTES, Format
 
 Array = npt.NDArray[Any]

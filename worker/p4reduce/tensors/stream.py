@@ -42,7 +42,7 @@ class Collective:
         exponents: of each block, and 0 for `none`; shape (count + 1,).
         deadline: seconds on the monotonic clock.
         for_others: this rank has the result already; see `repetition`.
-        stream: what machine code keeps of it; see `native.stream.Stream`.
+        stream: what machine code keeps of it; see `tensors.native_stream.Stream`.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The progress thread's loop in C: contract with worker/p4reduce/native/turn.py. */
+/* The progress thread's loop in C: contract with worker/p4reduce/protocol/native_turn.py. */
 #ifndef P4R_WORKER_TURN_H
 #define P4R_WORKER_TURN_H
 

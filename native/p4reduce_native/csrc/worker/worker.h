@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker's part of the protocol in C: contract with worker/p4reduce/native/.
+/* The worker's part of the protocol in C: contract with worker/p4reduce/machine_code.py.
  *
  * Nothing here allocates memory or keeps any: all state lies in arrays that Python owns, so that
  * Python sees the same whoever has changed it last. What is said in Python (quantise.py,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.native.library import COUNTED, Library, SlotsStructure
+from p4reduce.machine_code import COUNTED, Library, SlotsStructure
 from p4reduce.protocol.timers import SlotTimers
 from p4reduce.protocol.window import Gate
 from p4reduce.statistics import Counts

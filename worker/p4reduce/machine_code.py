@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions of csrc/worker/worker.h, if there is machine code here."""
+"""The worker's functions in C, if there is machine code here.
+
+What they do is said in csrc/worker/worker.h. The results are those of the modules that do the same
+with numpy, bit for bit. These are the reference, and take over where there is no machine code
+(`P4REDUCE_NATIVE=0`, or neither compiler nor compiled library).
+"""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.native.library import Library
-from p4reduce.native.stream import NativeBlocks, Stream
+from p4reduce.machine_code import Library
 from p4reduce.protocol.lane_codec import Codec, Lanes
 from p4reduce.tensors.blocks import Array, Indices, Memory, Piece
+from p4reduce.tensors.native_stream import NativeBlocks, Stream
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.answers import FIRST, SECOND
 from p4reduce.wire.format import Format

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.native.library import (
+from p4reduce.machine_code import (
     BlocksStructure,
     CodecStructure,
     PieceStructure,
     StreamStructure,
 )
-from p4reduce.native.measure import INTEGERS, numbers_of
 from p4reduce.tensors.blocks import BlockRows, Memory, Target
+from p4reduce.tensors.measure import INTEGERS, numbers_of
 from p4reduce.tensors.quantise import Quantiser
 from p4reduce.tensors.stochastic import StochasticQuantiser
 from p4reduce.tensors.stream import Collective

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.native.library import native_library
+from p4reduce.machine_code import native_library
 from p4reduce.tensors import quantise
 
 INTEGERS, FLOAT16, FLOAT32, FLOAT64 = range(4)

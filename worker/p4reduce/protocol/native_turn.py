@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 from p4reduce_native.link import Link
 
-from p4reduce.native.library import TurnStructure
-from p4reduce.native.slots import NativeSlots
+from p4reduce.machine_code import TurnStructure
+from p4reduce.protocol.native_slots import NativeSlots
 from p4reduce.tensors.blocks import Indices
 from p4reduce.wire.frames import FrameBuffer
 
