@@ -88,15 +88,21 @@ static void make_stream(struct setting *setting, uint32_t slots)
     struct p4r_stream *stream = &setting->stream;
     int64_t blocks = 1 + draw(30);
 
-    stream->codec = (struct p4r_codec){
-        .numbers = draw(4), .lane_bytes = lane_bytes[draw(3)], .inexact = draw(2), .key = state,
-        .limit = 31, .divisor = 31, .scales = scales, .scales32 = scales32, .factors = factors,
-        .factors32 = factors32};
+    stream->codec = (struct p4r_codec){.numbers = draw(4),
+                                       .lane_bytes = lane_bytes[draw(3)],
+                                       .inexact = draw(2),
+                                       .key = state,
+                                       .limit = 31,
+                                       .divisor = 31,
+                                       .scales = scales,
+                                       .scales32 = scales32,
+                                       .factors = factors,
+                                       .factors32 = factors32};
     if (stream->codec.lane_bytes == 4)
         stream->codec.limit = 536870911;
     static const uint32_t of_floats[] = {0, 2, 4, 8};
-    uint32_t size = stream->codec.numbers ? of_floats[stream->codec.numbers]
-                                          : stream->codec.lane_bytes;
+    uint32_t size =
+        stream->codec.numbers ? of_floats[stream->codec.numbers] : stream->codec.lane_bytes;
     uint64_t block_bytes = (uint64_t)(P4R_PAYLOAD_BYTES / stream->codec.lane_bytes) * size;
     stream->source = make_tensor(&setting->source, blocks, block_bytes);
     stream->target = make_tensor(&setting->target, blocks, block_bytes);
@@ -118,20 +124,24 @@ static void make_slots(struct setting *setting, uint32_t count)
 {
     struct p4r_slots *slots = &setting->slots;
 
-    *slots = (struct p4r_slots){.slots = count, .job = 5, .most = MOST, .window = 1 + draw(count),
-                                .growth = 1, .latest = INFINITY};
+    *slots = (struct p4r_slots){.slots = count,
+                                .job = 5,
+                                .most = MOST,
+                                .window = 1 + draw(count),
+                                .growth = 1,
+                                .latest = INFINITY};
     slots->timeout = (struct p4r_timeout){0.05, 0.01, 0.25, 0.25, 0, 0, 0, -INFINITY};
     slots->opening_timeout = slots->timeout;
     for (int i = 0; i < P4R_COMPARED; i++)
         slots->mask[i] = i == 0 ? 0xff : 0; /* one byte decides whether a frame is for us */
     slots->streams = array(count, sizeof *slots->streams);
-    int64_t **longs[] = {&slots->expected, &slots->block, &slots->announced, &slots->row,
-                         &slots->tries, &slots->order, &slots->queued, &slots->ended,
+    int64_t **longs[] = {&slots->expected,  &slots->block, &slots->announced, &slots->row,
+                         &slots->tries,     &slots->order, &slots->queued,    &slots->ended,
                          &slots->completed, &slots->sorted};
     for (size_t i = 0; i < sizeof longs / sizeof *longs; i++)
         *longs[i] = array(count, sizeof(int64_t));
-    uint8_t **bytes[] = {&slots->exponent, &slots->parts, &slots->opening, &slots->waiting,
-                         &slots->seen, &slots->how, &slots->ended_late};
+    uint8_t **bytes[] = {&slots->exponent, &slots->parts, &slots->opening,   &slots->waiting,
+                         &slots->seen,     &slots->how,   &slots->ended_late};
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
         *bytes[i] = array(count, 1);
     slots->next_round = array(count, sizeof *slots->next_round);
@@ -190,13 +200,38 @@ static int64_t make_frame(const struct setting *setting, uint8_t *frame)
 static void release(struct setting *setting)
 {
     struct p4r_slots *slots = &setting->slots;
-    void *all[] = {slots->streams, slots->expected, slots->block, slots->announced, slots->row,
-                   slots->tries, slots->order, slots->queued, slots->ended, slots->completed,
-                   slots->sorted, slots->exponent, slots->parts, slots->opening, slots->waiting,
-                   slots->seen, slots->how, slots->ended_late, slots->next_round, slots->awaited,
-                   slots->heard, slots->outgoing, slots->sent_at, slots->due, slots->round_trips,
-                   slots->samples, slots->verdicts, slots->next, setting->source.bytes,
-                   setting->target.bytes, setting->next_nonzero, setting->exponents};
+    void *all[] = {slots->streams,
+                   slots->expected,
+                   slots->block,
+                   slots->announced,
+                   slots->row,
+                   slots->tries,
+                   slots->order,
+                   slots->queued,
+                   slots->ended,
+                   slots->completed,
+                   slots->sorted,
+                   slots->exponent,
+                   slots->parts,
+                   slots->opening,
+                   slots->waiting,
+                   slots->seen,
+                   slots->how,
+                   slots->ended_late,
+                   slots->next_round,
+                   slots->awaited,
+                   slots->heard,
+                   slots->outgoing,
+                   slots->sent_at,
+                   slots->due,
+                   slots->round_trips,
+                   slots->samples,
+                   slots->verdicts,
+                   slots->next,
+                   setting->source.bytes,
+                   setting->target.bytes,
+                   setting->next_nonzero,
+                   setting->exponents};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
@@ -219,12 +254,12 @@ int main(int argc, char **argv)
         for (int batch = 0; batch < 12; batch++) {
             uint32_t count = 1 + draw(draw(2) ? 4 : MOST);
             for (uint32_t i = 0; i < count; i++)
-                lengths[i] = make_frame(
-                    &setting, rows + (size_t)i * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD);
+                lengths[i] =
+                    make_frame(&setting, rows + (size_t)i * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD);
             double now = 1.0 + batch * 0.01;
             p4r_receive(&setting.slots, rows, lengths, count, now);
-            uint32_t sent = p4r_let_out(&setting.slots, setting.slots.queued,
-                                        setting.slots.queued_count, out);
+            uint32_t sent =
+                p4r_let_out(&setting.slots, setting.slots.queued, setting.slots.queued_count, out);
             p4r_sent(&setting.slots, out, sent, now);
             for (uint32_t i = 0; i < setting.slots.ended_count; i++) {
                 int64_t slot = setting.slots.ended[i];

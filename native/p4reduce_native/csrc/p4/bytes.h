@@ -15,26 +15,30 @@
 #define P4R_BIG64(value) (value)
 #endif
 
-P4R_INLINE uint64_t p4r_load16(const uint8_t *from) {
+P4R_INLINE uint64_t p4r_load16(const uint8_t *from)
+{
     uint16_t value;
     memcpy(&value, from, sizeof value);
     return P4R_BIG16(value);
 }
 
-P4R_INLINE uint64_t p4r_load32(const uint8_t *from) {
+P4R_INLINE uint64_t p4r_load32(const uint8_t *from)
+{
     uint32_t value;
     memcpy(&value, from, sizeof value);
     return P4R_BIG32(value);
 }
 
-P4R_INLINE uint64_t p4r_load64(const uint8_t *from) {
+P4R_INLINE uint64_t p4r_load64(const uint8_t *from)
+{
     uint64_t value;
     memcpy(&value, from, sizeof value);
     return P4R_BIG64(value);
 }
 
 /* `count` bytes (0..8); made for a constant `count`. */
-P4R_INLINE uint64_t p4r_load(const uint8_t *from, unsigned count) {
+P4R_INLINE uint64_t p4r_load(const uint8_t *from, unsigned count)
+{
     switch (count) {
     case 0:
         return 0;
@@ -58,27 +62,32 @@ P4R_INLINE uint64_t p4r_load(const uint8_t *from, unsigned count) {
 }
 
 /* `count` bytes (9..16). */
-P4R_INLINE p4r_u128 p4r_load128(const uint8_t *from, unsigned count) {
+P4R_INLINE p4r_u128 p4r_load128(const uint8_t *from, unsigned count)
+{
     return (p4r_u128)p4r_load(from, count - 8) << 64 | p4r_load64(from + count - 8);
 }
 
-P4R_INLINE void p4r_store16(uint8_t *to, uint64_t value) {
+P4R_INLINE void p4r_store16(uint8_t *to, uint64_t value)
+{
     const uint16_t big = P4R_BIG16((uint16_t)value);
     memcpy(to, &big, sizeof big);
 }
 
-P4R_INLINE void p4r_store32(uint8_t *to, uint64_t value) {
+P4R_INLINE void p4r_store32(uint8_t *to, uint64_t value)
+{
     const uint32_t big = P4R_BIG32((uint32_t)value);
     memcpy(to, &big, sizeof big);
 }
 
-P4R_INLINE void p4r_store64(uint8_t *to, uint64_t value) {
+P4R_INLINE void p4r_store64(uint8_t *to, uint64_t value)
+{
     const uint64_t big = P4R_BIG64(value);
     memcpy(to, &big, sizeof big);
 }
 
 /* The low `count` bytes (0..8) of a number; made for a constant `count`. */
-P4R_INLINE void p4r_store(uint8_t *to, uint64_t value, unsigned count) {
+P4R_INLINE void p4r_store(uint8_t *to, uint64_t value, unsigned count)
+{
     switch (count) {
     case 0:
         break;
@@ -115,7 +124,8 @@ P4R_INLINE void p4r_store(uint8_t *to, uint64_t value, unsigned count) {
 }
 
 /* The low `count` bytes (9..16) of a number. */
-P4R_INLINE void p4r_store128(uint8_t *to, p4r_u128 value, unsigned count) {
+P4R_INLINE void p4r_store128(uint8_t *to, p4r_u128 value, unsigned count)
+{
     p4r_store(to, (uint64_t)(value >> 64), count - 8);
     p4r_store64(to + count - 8, (uint64_t)value);
 }

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "control.h"
 
-bool p4r_common_init(struct p4r_common *common, uint32_t drop_port) {
+bool p4r_common_init(struct p4r_common *common, uint32_t drop_port)
+{
     common->drop_port = drop_port;
     common->random.state[0] = 1; /* anything but zeros, until Python seeds it */
     common->events.words = malloc(P4R_EVENT_WORDS * sizeof(uint64_t));
     return common->events.words;
 }
 
-void p4r_common_free(struct p4r_common *common) {
+void p4r_common_free(struct p4r_common *common)
+{
     for (uint32_t number = 0; number < P4R_GROUPS; number++)
         free(common->groups[number]);
     for (uint32_t number = 0; number < P4R_SESSIONS; number++)
@@ -17,7 +19,8 @@ void p4r_common_free(struct p4r_common *common) {
     free(common->collected);
 }
 
-uint32_t p4r_entry_offset(uint32_t which) {
+uint32_t p4r_entry_offset(uint32_t which)
+{
     static const size_t offsets[] = {
         offsetof(struct p4r_entry, packets),
         offsetof(struct p4r_entry, bytes),
@@ -30,7 +33,8 @@ uint32_t p4r_entry_offset(uint32_t which) {
 /* -- Copies --------------------------------------------------------------------------------------- */
 
 static bool set_copies(struct p4r_copies **place, uint32_t count, const uint32_t *copies,
-                       uint64_t most, bool exists) {
+                       uint64_t most, bool exists)
+{
     struct p4r_copies *made = NULL;
     if (exists) {
         made = malloc(sizeof *made + count * sizeof made->copy[0]);
@@ -47,29 +51,34 @@ static bool set_copies(struct p4r_copies **place, uint32_t count, const uint32_t
 }
 
 bool p4r_set_group(struct p4r_common *common, uint32_t group, uint32_t count,
-                   const uint32_t *copies, bool exists) {
+                   const uint32_t *copies, bool exists)
+{
     return set_copies(&common->groups[group], count, copies, P4R_UNLIMITED, exists);
 }
 
 bool p4r_set_session(struct p4r_common *common, uint32_t session, uint32_t count,
-                     const uint32_t *copies, uint64_t most, bool exists) {
+                     const uint32_t *copies, uint64_t most, bool exists)
+{
     return set_copies(&common->sessions[session], count, copies, most, exists);
 }
 
 /* -- Everything else ------------------------------------------------------------------------------ */
 
-uint64_t p4r_meter_color(struct p4r_meter *meter, uint32_t size, uint64_t now_ns) {
+uint64_t p4r_meter_color(struct p4r_meter *meter, uint32_t size, uint64_t now_ns)
+{
     return p4r_meter_execute(meter, size, now_ns);
 }
 
-void p4r_seed(struct p4r_common *common, const uint64_t *seed) {
+void p4r_seed(struct p4r_common *common, const uint64_t *seed)
+{
     memcpy(common->random.state, seed, sizeof common->random.state);
     common->random.state[0] |= 1;
 }
 
 void p4r_set_start(struct p4r_common *common, uint64_t start_ns) { common->start_ns = start_ns; }
 
-const uint64_t *p4r_take_events(struct p4r_common *common, uint32_t *words, uint64_t *lost) {
+const uint64_t *p4r_take_events(struct p4r_common *common, uint32_t *words, uint64_t *lost)
+{
     struct p4r_events *events = &common->events;
     *words = events->used;
     *lost = events->lost;
@@ -80,7 +89,8 @@ const uint64_t *p4r_take_events(struct p4r_common *common, uint32_t *words, uint
 
 /* -- Frames, one at a time from Python -------------------------------------------------------------- */
 
-static void collect(void *context, uint32_t port, const uint8_t *frame, uint32_t length) {
+static void collect(void *context, uint32_t port, const uint8_t *frame, uint32_t length)
+{
     struct p4r_common *common = context;
     const size_t needed = common->collected_used + 2 * sizeof port + length;
     if (needed > common->collected_room) {
@@ -98,7 +108,8 @@ static void collect(void *context, uint32_t port, const uint8_t *frame, uint32_t
 }
 
 const uint8_t *p4r_run(struct p4r_program *program, uint32_t port, const uint8_t *frame,
-                       uint32_t length, uint64_t now_ns, uint64_t *used) {
+                       uint32_t length, uint64_t now_ns, uint64_t *used)
+{
     struct p4r_common *common = p4r_program_object(program, P4R_COMMON, 0);
     common->collected_used = 0;
     p4r_program_process(program, port, frame, length, now_ns, collect, common);
@@ -106,7 +117,8 @@ const uint8_t *p4r_run(struct p4r_program *program, uint32_t port, const uint8_t
     return common->collected;
 }
 
-static void count_copy(void *context, uint32_t port, const uint8_t *frame, uint32_t length) {
+static void count_copy(void *context, uint32_t port, const uint8_t *frame, uint32_t length)
+{
     (void)port;
     (void)frame;
     (void)length;
@@ -114,7 +126,8 @@ static void count_copy(void *context, uint32_t port, const uint8_t *frame, uint3
 }
 
 uint64_t p4r_run_many(struct p4r_program *program, uint32_t count, const uint32_t *ports,
-                      const uint8_t *frames, uint32_t length, uint64_t now_ns) {
+                      const uint8_t *frames, uint32_t length, uint64_t now_ns)
+{
     uint64_t copies = 0;
     for (uint32_t i = 0; i < count; i++)
         p4r_program_process(program, ports[i], frames + (size_t)i * length, length, now_ns,

@@ -18,7 +18,8 @@ struct p4r_events {
 };
 
 /* Room for the values of an event; NULL if there is none. */
-P4R_INLINE uint64_t *p4r_event(struct p4r_events *events, uint32_t number, uint32_t values) {
+P4R_INLINE uint64_t *p4r_event(struct p4r_events *events, uint32_t number, uint32_t values)
+{
     if (values >= P4R_EVENT_WORDS - events->used) {
         events->lost++;
         return NULL;

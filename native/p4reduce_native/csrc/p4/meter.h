@@ -23,10 +23,10 @@ struct p4r_meter {
     struct p4r_bucket peak, committed;
 };
 
-P4R_INLINE bool p4r_bucket_take(struct p4r_bucket *bucket, int64_t amount, double micros) {
+P4R_INLINE bool p4r_bucket_take(struct p4r_bucket *bucket, int64_t amount, double micros)
+{
     const p4r_i128 total = (p4r_i128)(micros * bucket->per_microsecond);
-    const p4r_i128 filled =
-        (p4r_i128)((p4r_u128)bucket->filled_high << 64 | bucket->filled_low);
+    const p4r_i128 filled = (p4r_i128)((p4r_u128)bucket->filled_high << 64 | bucket->filled_low);
     const p4r_i128 tokens = bucket->tokens + total - filled;
     bucket->tokens = tokens < bucket->burst ? (int64_t)tokens : bucket->burst;
     bucket->filled_low = (uint64_t)total;
@@ -39,7 +39,8 @@ P4R_INLINE bool p4r_bucket_take(struct p4r_bucket *bucket, int64_t amount, doubl
 
 /* The colour of a packet of `size` bytes; green without a meter or without rates. */
 static P4R_UNUSED uint64_t p4r_meter_execute(struct p4r_meter *meter, uint32_t size,
-                                             uint64_t now_ns) {
+                                             uint64_t now_ns)
+{
     if (!meter || !meter->is_configured)
         return P4R_GREEN;
     const uint64_t passed_ns = now_ns > meter->start_ns ? now_ns - meter->start_ns : 0;

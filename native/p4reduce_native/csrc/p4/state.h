@@ -44,15 +44,15 @@ struct p4r_common {
     size_t collected_used, collected_room;
 };
 
-P4R_INLINE void p4r_send(struct p4r_common *common, uint32_t port, uint32_t length,
-                         uint64_t most) {
+P4R_INLINE void p4r_send(struct p4r_common *common, uint32_t port, uint32_t length, uint64_t most)
+{
     common->stats.frames_out++;
-    common->emit(common->emit_context, port, common->out,
-                 length < most ? length : (uint32_t)most);
+    common->emit(common->emit_context, port, common->out, length < most ? length : (uint32_t)most);
 }
 
 /* Microseconds since the program was loaded. */
-P4R_INLINE uint64_t p4r_now(const struct p4r_common *common) {
+P4R_INLINE uint64_t p4r_now(const struct p4r_common *common)
+{
     return common->now_ns > common->start_ns ? (common->now_ns - common->start_ns) / 1000 : 0;
 }
 

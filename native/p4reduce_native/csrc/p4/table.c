@@ -7,7 +7,8 @@
 enum { FIRST_ROOM = 16 };
 
 bool p4r_in_ranges(const struct p4r_table *table, const struct p4r_entry *entry,
-                   const uint64_t *key) {
+                   const uint64_t *key)
+{
     const uint64_t *bounds = entry->words + table->key_words;
     for (uint32_t number = 0; number < table->range_count; number++) {
         const uint32_t words = table->ranges[number].words;
@@ -33,24 +34,28 @@ bool p4r_in_ranges(const struct p4r_table *table, const struct p4r_entry *entry,
 }
 
 void p4r_table_init(struct p4r_table *table, uint32_t key_words, bool is_exact,
-                    const struct p4r_range *ranges, uint32_t range_count) {
+                    const struct p4r_range *ranges, uint32_t range_count)
+{
     table->key_words = key_words;
     table->is_exact = is_exact;
     table->ranges = ranges;
     table->range_count = range_count;
 }
 
-static void free_entry(struct p4r_entry *entry) {
+static void free_entry(struct p4r_entry *entry)
+{
     free(entry->slots);
     free(entry);
 }
 
-static void free_group(struct p4r_group *group) {
+static void free_group(struct p4r_group *group)
+{
     free(group->buckets);
     free(group);
 }
 
-void p4r_table_clear(struct p4r_table *table) {
+void p4r_table_clear(struct p4r_table *table)
+{
     for (uint32_t number = 0; number < table->group_count; number++) {
         struct p4r_group *group = table->groups[number];
         for (size_t bucket = 0; bucket < group->room; bucket++) {
@@ -72,7 +77,8 @@ void p4r_table_clear(struct p4r_table *table) {
 
 /* -- Groups --------------------------------------------------------------------------------- */
 
-static struct p4r_group *find_group(const struct p4r_table *table, const uint64_t *mask) {
+static struct p4r_group *find_group(const struct p4r_table *table, const uint64_t *mask)
+{
     const size_t size = table->key_words * sizeof *mask;
     for (uint32_t number = 0; number < table->group_count; number++)
         if (!memcmp(table->groups[number]->mask, mask, size))
@@ -80,7 +86,8 @@ static struct p4r_group *find_group(const struct p4r_table *table, const uint64_
     return NULL;
 }
 
-static struct p4r_group *add_group(struct p4r_table *table, const uint64_t *mask) {
+static struct p4r_group *add_group(struct p4r_table *table, const uint64_t *mask)
+{
     if (table->group_count == table->group_room) {
         const uint32_t room = table->group_room ? 2 * table->group_room : 4;
         struct p4r_group **groups = realloc(table->groups, room * sizeof *groups);
@@ -106,7 +113,8 @@ static struct p4r_group *add_group(struct p4r_table *table, const uint64_t *mask
     return group;
 }
 
-static uint32_t position_of(const struct p4r_table *table, const struct p4r_group *group) {
+static uint32_t position_of(const struct p4r_table *table, const struct p4r_group *group)
+{
     uint32_t number = 0;
     while (table->groups[number] != group)
         number++;
@@ -114,7 +122,8 @@ static uint32_t position_of(const struct p4r_table *table, const struct p4r_grou
 }
 
 /* The group's best entry may be better than before: move it forward. */
-static void promote(struct p4r_table *table, struct p4r_group *group) {
+static void promote(struct p4r_table *table, struct p4r_group *group)
+{
     for (uint32_t at = position_of(table, group); at > 0; at--) {
         struct p4r_group *before = table->groups[at - 1];
         if (before->priority > group->priority ||
@@ -125,7 +134,8 @@ static void promote(struct p4r_table *table, struct p4r_group *group) {
     }
 }
 
-static void remove_group(struct p4r_table *table, struct p4r_group *group) {
+static void remove_group(struct p4r_table *table, struct p4r_group *group)
+{
     const uint32_t at = position_of(table, group);
     table->group_count--;
     memmove(table->groups + at, table->groups + at + 1,
@@ -135,7 +145,8 @@ static void remove_group(struct p4r_table *table, struct p4r_group *group) {
 
 /* Twice as many buckets; without memory for them it stays as it is, only slower. A bucket's
  * entries keep their order, so each half of one is in the order of rank as well. */
-static void grow(struct p4r_group *group) {
+static void grow(struct p4r_group *group)
+{
     const size_t room = 2 * group->room;
     struct p4r_entry **buckets = calloc(room, sizeof(struct p4r_entry *));
     if (!buckets)
@@ -157,7 +168,8 @@ static void grow(struct p4r_group *group) {
 /* -- What Python calls ------------------------------------------------------------------------ */
 
 struct p4r_entry *p4r_table_add(struct p4r_table *table, const uint64_t *mask,
-                                const uint64_t *words, int64_t priority) {
+                                const uint64_t *words, int64_t priority)
+{
     size_t count = table->key_words;
     for (uint32_t number = 0; number < table->range_count; number++)
         count += 2 * (size_t)table->ranges[number].words;
@@ -193,7 +205,8 @@ struct p4r_entry *p4r_table_add(struct p4r_table *table, const uint64_t *mask,
     return entry;
 }
 
-void p4r_table_remove(struct p4r_table *table, struct p4r_entry *entry) {
+void p4r_table_remove(struct p4r_table *table, struct p4r_entry *entry)
+{
     struct p4r_group *group = entry->group;
     struct p4r_entry **place = &group->buckets[entry->hash & (group->room - 1)];
     while (*place != entry)
@@ -206,7 +219,8 @@ void p4r_table_remove(struct p4r_table *table, struct p4r_entry *entry) {
 
 /* Slots and their arguments in one piece of memory. */
 static struct p4r_slots *make_slots(uint32_t count, bool chooses, const uint32_t *actions,
-                                    const uint32_t *lengths, const uint64_t *arguments) {
+                                    const uint32_t *lengths, const uint64_t *arguments)
+{
     size_t total = 0;
     for (uint32_t i = 0; i < count; i++)
         total += lengths[i];
@@ -228,7 +242,8 @@ static struct p4r_slots *make_slots(uint32_t count, bool chooses, const uint32_t
 }
 
 bool p4r_entry_set(struct p4r_entry *entry, uint32_t count, bool chooses, const uint32_t *actions,
-                   const uint32_t *lengths, const uint64_t *arguments) {
+                   const uint32_t *lengths, const uint64_t *arguments)
+{
     struct p4r_slots *slots = make_slots(count, chooses, actions, lengths, arguments);
     if (!slots)
         return false;
@@ -238,7 +253,8 @@ bool p4r_entry_set(struct p4r_entry *entry, uint32_t count, bool chooses, const 
 }
 
 bool p4r_table_set_miss(struct p4r_table *table, uint32_t action, uint32_t length,
-                        const uint64_t *arguments) {
+                        const uint64_t *arguments)
+{
     struct p4r_slots *slots = make_slots(1, false, &action, &length, arguments);
     if (!slots)
         return false;
@@ -247,6 +263,7 @@ bool p4r_table_set_miss(struct p4r_table *table, uint32_t action, uint32_t lengt
     return true;
 }
 
-struct p4r_entry *p4r_table_lookup(const struct p4r_table *table, const uint64_t *key) {
+struct p4r_entry *p4r_table_lookup(const struct p4r_table *table, const uint64_t *key)
+{
     return p4r_table_find(table, key, table->key_words);
 }

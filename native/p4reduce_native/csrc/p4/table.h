@@ -67,7 +67,8 @@ struct p4r_table {
     struct p4r_slots *miss;
 };
 
-P4R_INLINE uint64_t p4r_hash_word(uint64_t hash, uint64_t word) {
+P4R_INLINE uint64_t p4r_hash_word(uint64_t hash, uint64_t word)
+{
     hash = (hash ^ word) * UINT64_C(0x9E3779B97F4A7C15);
     return hash ^ hash >> 32;
 }
@@ -75,13 +76,15 @@ P4R_INLINE uint64_t p4r_hash_word(uint64_t hash, uint64_t word) {
 bool p4r_in_ranges(const struct p4r_table *table, const struct p4r_entry *entry,
                    const uint64_t *key);
 
-P4R_INLINE bool p4r_better(const struct p4r_entry *entry, int64_t priority, uint64_t order) {
+P4R_INLINE bool p4r_better(const struct p4r_entry *entry, int64_t priority, uint64_t order)
+{
     return entry->priority > priority || (entry->priority == priority && entry->order < order);
 }
 
 /* The entry for a key, or NULL. `words` is the table's `key_words`, as a constant. */
 P4R_INLINE struct p4r_entry *p4r_table_find(const struct p4r_table *table, const uint64_t *key,
-                                            uint32_t words) {
+                                            uint32_t words)
+{
     struct p4r_entry *found = NULL;
     for (uint32_t number = 0; number < table->group_count; number++) {
         const struct p4r_group *group = table->groups[number];
@@ -107,13 +110,15 @@ P4R_INLINE struct p4r_entry *p4r_table_find(const struct p4r_table *table, const
     return found;
 }
 
-P4R_INLINE void p4r_entry_count(struct p4r_entry *entry, uint32_t size) {
+P4R_INLINE void p4r_entry_count(struct p4r_entry *entry, uint32_t size)
+{
     entry->packets++;
     entry->bytes += size;
 }
 
 /* The slot of an entry, or of a miss; `hash` chooses among several. */
-P4R_INLINE const struct p4r_slot *p4r_choose(const struct p4r_slots *slots, uint64_t hash) {
+P4R_INLINE const struct p4r_slot *p4r_choose(const struct p4r_slots *slots, uint64_t hash)
+{
     return &slots->slot[slots->chooses ? (uint32_t)hash % slots->count : 0];
 }
 

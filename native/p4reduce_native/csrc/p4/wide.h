@@ -9,21 +9,22 @@
 
 #define P4R_LIMBS_OF(bits) (((bits) + 63) / 64)
 
-P4R_INLINE void p4r_wide_zero(uint64_t *to, unsigned count) {
-    memset(to, 0, count * sizeof *to);
-}
+P4R_INLINE void p4r_wide_zero(uint64_t *to, unsigned count) { memset(to, 0, count * sizeof *to); }
 
-P4R_INLINE void p4r_wide_copy(uint64_t *to, const uint64_t *from, unsigned count) {
+P4R_INLINE void p4r_wide_copy(uint64_t *to, const uint64_t *from, unsigned count)
+{
     memmove(to, from, count * sizeof *to);
 }
 
-P4R_INLINE bool p4r_wide_negative(const uint64_t *value, unsigned count) {
+P4R_INLINE bool p4r_wide_negative(const uint64_t *value, unsigned count)
+{
     return value[count - 1] >> 63;
 }
 
 /* Make a number of `from_count` limbs one of `count`, larger ones. */
 P4R_INLINE void p4r_wide_extend(uint64_t *to, unsigned count, const uint64_t *from,
-                                unsigned from_count, bool is_signed) {
+                                unsigned from_count, bool is_signed)
+{
     const uint64_t fill = is_signed && p4r_wide_negative(from, from_count) ? UINT64_MAX : 0;
     for (unsigned i = 0; i < from_count; i++)
         to[i] = from[i];
@@ -31,27 +32,31 @@ P4R_INLINE void p4r_wide_extend(uint64_t *to, unsigned count, const uint64_t *fr
         to[i] = fill;
 }
 
-P4R_INLINE void p4r_wide_from_u128(uint64_t *to, unsigned count, p4r_u128 value) {
+P4R_INLINE void p4r_wide_from_u128(uint64_t *to, unsigned count, p4r_u128 value)
+{
     p4r_wide_zero(to, count);
     to[0] = (uint64_t)value;
     if (count > 1)
         to[1] = (uint64_t)(value >> 64);
 }
 
-P4R_INLINE void p4r_wide_from_i128(uint64_t *to, unsigned count, p4r_i128 value) {
+P4R_INLINE void p4r_wide_from_i128(uint64_t *to, unsigned count, p4r_i128 value)
+{
     p4r_wide_from_u128(to, count, (p4r_u128)value);
     for (unsigned i = 2; i < count; i++)
         to[i] = value < 0 ? UINT64_MAX : 0;
 }
 
 /* Clear the bits from `width` on. */
-P4R_INLINE void p4r_wide_cut(uint64_t *value, unsigned count, unsigned width) {
+P4R_INLINE void p4r_wide_cut(uint64_t *value, unsigned count, unsigned width)
+{
     for (unsigned i = width / 64; i < count; i++)
         value[i] &= i == width / 64 && width % 64 ? (UINT64_C(1) << width % 64) - 1 : 0;
 }
 
 /* Take the low `width` bits as a two's complement number. */
-P4R_INLINE void p4r_wide_signed(uint64_t *value, unsigned count, unsigned width) {
+P4R_INLINE void p4r_wide_signed(uint64_t *value, unsigned count, unsigned width)
+{
     p4r_wide_cut(value, count, width);
     if (!(value[(width - 1) / 64] >> (width - 1) % 64 & 1))
         return;
@@ -60,7 +65,8 @@ P4R_INLINE void p4r_wide_signed(uint64_t *value, unsigned count, unsigned width)
 }
 
 P4R_INLINE void p4r_wide_add(uint64_t *to, const uint64_t *left, const uint64_t *right,
-                             unsigned count) {
+                             unsigned count)
+{
     uint64_t carry = 0;
     for (unsigned i = 0; i < count; i++) {
         const p4r_u128 sum = (p4r_u128)left[i] + right[i] + carry;
@@ -70,7 +76,8 @@ P4R_INLINE void p4r_wide_add(uint64_t *to, const uint64_t *left, const uint64_t 
 }
 
 P4R_INLINE void p4r_wide_subtract(uint64_t *to, const uint64_t *left, const uint64_t *right,
-                                  unsigned count) {
+                                  unsigned count)
+{
     uint64_t borrow = 0;
     for (unsigned i = 0; i < count; i++) {
         const p4r_u128 difference = (p4r_u128)left[i] - right[i] - borrow;
@@ -79,7 +86,8 @@ P4R_INLINE void p4r_wide_subtract(uint64_t *to, const uint64_t *left, const uint
     }
 }
 
-P4R_INLINE void p4r_wide_negate(uint64_t *value, unsigned count) {
+P4R_INLINE void p4r_wide_negate(uint64_t *value, unsigned count)
+{
     uint64_t carry = 1;
     for (unsigned i = 0; i < count; i++) {
         value[i] = ~value[i] + carry;
@@ -89,7 +97,8 @@ P4R_INLINE void p4r_wide_negate(uint64_t *value, unsigned count) {
 
 /* Modulo 2^(64 * count); `to` is neither operand. */
 static P4R_UNUSED void p4r_wide_multiply(uint64_t *restrict to, const uint64_t *left,
-                                         const uint64_t *right, unsigned count) {
+                                         const uint64_t *right, unsigned count)
+{
     p4r_wide_zero(to, count);
     for (unsigned i = 0; i < count; i++) {
         uint64_t carry = 0;
@@ -103,7 +112,8 @@ static P4R_UNUSED void p4r_wide_multiply(uint64_t *restrict to, const uint64_t *
 
 /* Shifts by any amount; `to` is not `from`. */
 static P4R_UNUSED void p4r_wide_shl(uint64_t *restrict to, const uint64_t *from, unsigned count,
-                                    uint64_t by) {
+                                    uint64_t by)
+{
     const uint64_t limbs = by / 64;
     const unsigned bits = by % 64;
     for (unsigned i = count; i-- > 0;) {
@@ -115,7 +125,8 @@ static P4R_UNUSED void p4r_wide_shl(uint64_t *restrict to, const uint64_t *from,
 }
 
 static P4R_UNUSED void p4r_wide_shr(uint64_t *restrict to, const uint64_t *from, unsigned count,
-                                    uint64_t by, bool is_signed) {
+                                    uint64_t by, bool is_signed)
+{
     const uint64_t fill = is_signed && p4r_wide_negative(from, count) ? UINT64_MAX : 0;
     const uint64_t limbs = by / 64;
     const unsigned bits = by % 64;
@@ -127,7 +138,8 @@ static P4R_UNUSED void p4r_wide_shr(uint64_t *restrict to, const uint64_t *from,
 }
 
 /* An amount to shift by, which may be larger than any that leaves something, or negative. */
-P4R_INLINE uint64_t p4r_wide_amount(const uint64_t *by, unsigned count) {
+P4R_INLINE uint64_t p4r_wide_amount(const uint64_t *by, unsigned count)
+{
     for (unsigned i = 1; i < count; i++)
         if (by[i])
             return UINT64_MAX;
@@ -135,7 +147,8 @@ P4R_INLINE uint64_t p4r_wide_amount(const uint64_t *by, unsigned count) {
 }
 
 P4R_INLINE bool p4r_wide_less(const uint64_t *left, const uint64_t *right, unsigned count,
-                              bool is_signed) {
+                              bool is_signed)
+{
     if (is_signed && p4r_wide_negative(left, count) != p4r_wide_negative(right, count))
         return p4r_wide_negative(left, count);
     for (unsigned i = count; i-- > 0;)
@@ -144,7 +157,8 @@ P4R_INLINE bool p4r_wide_less(const uint64_t *left, const uint64_t *right, unsig
     return false;
 }
 
-P4R_INLINE bool p4r_wide_is_zero(const uint64_t *value, unsigned count) {
+P4R_INLINE bool p4r_wide_is_zero(const uint64_t *value, unsigned count)
+{
     uint64_t any = 0;
     for (unsigned i = 0; i < count; i++)
         any |= value[i];
@@ -155,7 +169,8 @@ P4R_INLINE bool p4r_wide_is_zero(const uint64_t *value, unsigned count) {
  * By zero both are zero. */
 static P4R_UNUSED void p4r_wide_divide_unsigned(uint64_t *quotient, uint64_t *rest,
                                                 const uint64_t *left, const uint64_t *right,
-                                                unsigned count) {
+                                                unsigned count)
+{
     p4r_wide_zero(quotient, count);
     p4r_wide_zero(rest, count);
     if (p4r_wide_is_zero(right, count))
@@ -174,7 +189,8 @@ static P4R_UNUSED void p4r_wide_divide_unsigned(uint64_t *quotient, uint64_t *re
 
 /* Division rounded down, as Python's. Changes the operands where they are negative. */
 static P4R_UNUSED void p4r_wide_divide(uint64_t *quotient, uint64_t *rest, uint64_t *left,
-                                       uint64_t *right, unsigned count, bool is_signed) {
+                                       uint64_t *right, unsigned count, bool is_signed)
+{
     const bool left_negative = is_signed && p4r_wide_negative(left, count);
     const bool right_negative = is_signed && p4r_wide_negative(right, count);
     if (left_negative)
@@ -196,7 +212,8 @@ static P4R_UNUSED void p4r_wide_divide(uint64_t *quotient, uint64_t *rest, uint6
 }
 
 /* `bytes` bytes of a frame; the limbs that they do not fill become zero. */
-P4R_INLINE void p4r_wide_load(uint64_t *to, unsigned count, const uint8_t *from, unsigned bytes) {
+P4R_INLINE void p4r_wide_load(uint64_t *to, unsigned count, const uint8_t *from, unsigned bytes)
+{
     const unsigned whole = bytes / 8;
     P4R_LIMBS
     for (unsigned i = 0; i < whole; i++)
@@ -209,7 +226,8 @@ P4R_INLINE void p4r_wide_load(uint64_t *to, unsigned count, const uint8_t *from,
     }
 }
 
-P4R_INLINE void p4r_wide_store(uint8_t *to, const uint64_t *from, unsigned bytes) {
+P4R_INLINE void p4r_wide_store(uint8_t *to, const uint64_t *from, unsigned bytes)
+{
     const unsigned whole = bytes / 8;
     P4R_LIMBS
     for (unsigned i = 0; i < whole; i++)

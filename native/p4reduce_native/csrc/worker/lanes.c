@@ -49,25 +49,13 @@ static inline uint32_t load_32(const uint8_t *from)
     return number;
 }
 
-static inline void store_float(uint8_t *to, float number)
-{
-    memcpy(to, &number, sizeof number);
-}
+static inline void store_float(uint8_t *to, float number) { memcpy(to, &number, sizeof number); }
 
-static inline void store_double(uint8_t *to, double number)
-{
-    memcpy(to, &number, sizeof number);
-}
+static inline void store_double(uint8_t *to, double number) { memcpy(to, &number, sizeof number); }
 
-static inline void store_16(uint8_t *to, uint16_t number)
-{
-    memcpy(to, &number, sizeof number);
-}
+static inline void store_16(uint8_t *to, uint16_t number) { memcpy(to, &number, sizeof number); }
 
-static inline void store_32(uint8_t *to, uint32_t number)
-{
-    memcpy(to, &number, sizeof number);
-}
+static inline void store_32(uint8_t *to, uint32_t number) { memcpy(to, &number, sizeof number); }
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define SWAP_16(x) __builtin_bswap16(x)

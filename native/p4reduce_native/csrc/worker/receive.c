@@ -34,10 +34,7 @@ static inline uint32_t word(const uint8_t *frame, int number)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-static inline uint32_t flags_of(const uint8_t *frame)
-{
-    return frame[P4R_AGG_OFFSET + 1];
-}
+static inline uint32_t flags_of(const uint8_t *frame) { return frame[P4R_AGG_OFFSET + 1]; }
 
 static inline uint32_t slot_of(const uint8_t *frame)
 {

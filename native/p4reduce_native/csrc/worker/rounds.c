@@ -59,6 +59,6 @@ void p4r_contribute(struct p4r_slots *slots, uint32_t slot, int64_t block, uint8
     slots->counts.frames_sent++;
     slots->counts.blocks_sent += filled;
     slots->counts.empty_sent += !filled;
-    slots->counts.bytes_sent += filled ? P4R_PAYLOAD_OFFSET + P4R_PAYLOAD_BYTES
-                                       : P4R_PAYLOAD_OFFSET;
+    slots->counts.bytes_sent +=
+        filled ? P4R_PAYLOAD_OFFSET + P4R_PAYLOAD_BYTES : P4R_PAYLOAD_OFFSET;
 }

@@ -69,8 +69,7 @@ static void calm_down(struct p4r_slots *slots, uint32_t count, double now)
     }
 }
 
-int64_t p4r_timers_completed(struct p4r_slots *slots, uint32_t count, double now,
-                             int64_t *troubled)
+int64_t p4r_timers_completed(struct p4r_slots *slots, uint32_t count, double now, int64_t *troubled)
 {
     double longest = -1.0, longest_opening = -1.0;
     int64_t rounds = count;

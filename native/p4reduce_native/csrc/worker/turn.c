@@ -15,18 +15,15 @@
 #define LONGEST_RUN 0.05  /* seconds of work after which Python sees the figures */
 #define OVERSLEPT 1.0     /* seconds longer than asked for: the process was stopped, or starved */
 
-static double seconds_now(void)
-{
-    return (double)p4r_now_ns() * 1e-9;
-}
+static double seconds_now(void) { return (double)p4r_now_ns() * 1e-9; }
 
 /* Send what may be sent; what the link does not take waits for room. */
 static int flush(struct p4r_turn *turn, double now)
 {
     struct p4r_slots *slots = turn->slots;
 
-    turn->backlog_count += p4r_let_out(slots, slots->queued, slots->queued_count,
-                                       turn->backlog + turn->backlog_count);
+    turn->backlog_count +=
+        p4r_let_out(slots, slots->queued, slots->queued_count, turn->backlog + turn->backlog_count);
     slots->queued_count = 0;
     if (!turn->backlog_count)
         return 0;

@@ -33,13 +33,13 @@ struct p4r_codec {
     uint32_t lane_bytes; /* 4: rounded to nearest; 2 or 1: rounded at random */
     uint32_t inexact;    /* a factor below is no power of two (lanes of 4 bytes only) */
     uint32_t unused;
-    uint64_t key;            /* of the noise, for rounding at random */
-    double limit;            /* the largest magnitude of one rank's lane */
-    double divisor;          /* of sums, for lanes of 2 bytes or 1 */
-    const double *scales;    /* 256, by a block's exponent: numbers to lanes */
-    const float *scales32;   /* the same as float32 */
-    const double *factors;   /* 256: lanes to numbers */
-    const float *factors32;  /* the same as float32 */
+    uint64_t key;           /* of the noise, for rounding at random */
+    double limit;           /* the largest magnitude of one rank's lane */
+    double divisor;         /* of sums, for lanes of 2 bytes or 1 */
+    const double *scales;   /* 256, by a block's exponent: numbers to lanes */
+    const float *scales32;  /* the same as float32 */
+    const double *factors;  /* 256: lanes to numbers */
+    const float *factors32; /* the same as float32 */
 };
 
 /* Fill a payload with a block's lanes: `numbers` are as many as a payload has lanes. */
@@ -67,8 +67,8 @@ struct p4r_piece {
 
 struct p4r_blocks {
     const struct p4r_piece *pieces; /* in order */
-    const int64_t *places; /* of each block among those that are there; NULL: all are */
-    uint64_t count;        /* of pieces */
+    const int64_t *places;          /* of each block among those that are there; NULL: all are */
+    uint64_t count;                 /* of pieces */
 };
 
 enum p4r_part { P4R_FIRST = 1, P4R_SECOND = 2, P4R_WHOLE = 3 };
@@ -104,10 +104,10 @@ void p4r_decode(const struct p4r_codec *codec, const struct p4r_blocks *target,
 
 /* -- Slots (receive.c, rounds.c) --------------------------------------------------------------- */
 
-#define P4R_SHAPES 3      /* rows of a slot in the frames to send: empty, with lanes, padded */
-#define P4R_IDLE (-1)     /* in `expected` */
-#define P4R_OPENING (-1)  /* in `block` */
-#define P4R_COMPARED 6    /* words of 8 bytes, from the sixth byte of a frame on */
+#define P4R_SHAPES 3     /* rows of a slot in the frames to send: empty, with lanes, padded */
+#define P4R_IDLE (-1)    /* in `expected` */
+#define P4R_OPENING (-1) /* in `block` */
+#define P4R_COMPARED 6   /* words of 8 bytes, from the sixth byte of a frame on */
 #define P4R_ROUND_TRIPS 4096
 
 /* timers.RetransmissionTimeout */
@@ -127,7 +127,7 @@ struct p4r_counts {
 struct p4r_slots {
     /* What never changes. */
     uint32_t slots, job;
-    uint32_t contribution, result; /* first words of headers, without flags */
+    uint32_t contribution, result;                     /* first words of headers, without flags */
     uint64_t wanted[P4R_COMPARED], mask[P4R_COMPARED]; /* answers.own_answers */
 
     /* What runs, and the round under way. */
@@ -153,21 +153,21 @@ struct p4r_slots {
 
     /* What comes out of a call. */
     struct p4r_counts counts;
-    int64_t *queued;      /* rows to send, of `outgoing`; room for one a slot */
-    int64_t *ended;       /* slots whose stripe is over */
-    uint8_t *ended_late;  /* of each of these, whether a timer of this rank's had a part in that */
-    uint32_t odd_count, /* frames for Python */
+    int64_t *queued;     /* rows to send, of `outgoing`; room for one a slot */
+    int64_t *ended;      /* slots whose stripe is over */
+    uint8_t *ended_late; /* of each of these, whether a timer of this rank's had a part in that */
+    uint32_t odd_count,  /* frames for Python */
         queued_count, ended_count;
 
     /* Scratch. */
-    uint32_t most;       /* frames in a batch */
-    uint8_t *verdicts;   /* `most` */
-    uint8_t *seen;       /* a slot; 0 between two calls */
-    int64_t *completed;  /* slots whose round is complete, at most one entry each */
-    uint8_t *how;        /* of each of these: P4R_LATE, ... */
-    uint32_t *next;      /* of each of these: next block and exponent, two words */
-    int64_t *sorted;     /* slots, or their order */
-    double *samples;     /* P4R_ROUND_TRIPS */
+    uint32_t most;      /* frames in a batch */
+    uint8_t *verdicts;  /* `most` */
+    uint8_t *seen;      /* a slot; 0 between two calls */
+    int64_t *completed; /* slots whose round is complete, at most one entry each */
+    uint8_t *how;       /* of each of these: P4R_LATE, ... */
+    uint32_t *next;     /* of each of these: next block and exponent, two words */
+    int64_t *sorted;    /* slots, or their order */
+    double *samples;    /* P4R_ROUND_TRIPS */
 };
 
 /* Take a batch of frames, at most `most`: the first rows of a FrameBuffer. What is regular is done.
