@@ -433,9 +433,8 @@ class Expressions:
         if kind == "wide" or (kind[0] == "i" and not fits("i128", 2 * least, 2 * most)):
             return self._narrowed(self.wide.divide(op, left, right, (low, bound)))
         name = "div" if op == "/" else "mod"
-        function, as_kind = f"p4r_floor_{name}", "i128"
-        if kind[0] == "u":
-            function, as_kind = f"p4r_{name}{_BITS[kind]}", kind
+        as_kind: Kind = kind if kind[0] == "u" else "i128"
+        function = f"p4r_{name}{_BITS[kind]}" if kind[0] == "u" else f"p4r_floor_{name}"
         operands = f"{self._wrapped(left, as_kind)}, {self._wrapped(right, as_kind)}"
         value = make(as_kind, f"{function}({operands})", low, bound, atom=True)
         return self._narrowed(value)
