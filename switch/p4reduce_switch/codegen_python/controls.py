@@ -18,11 +18,11 @@ from p4reduce_switch.codegen_python.checksums import emit_hash
 from p4reduce_switch.codegen_python.context import Context
 from p4reduce_switch.codegen_python.expressions import ATOM, Code
 from p4reduce_switch.program import ir
-from p4reduce_switch.program.control_flow import post_dominators, topological_order
+from p4reduce_switch.program.graphs import post_dominators, topological_order
 from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.state.profiles import CHOOSE
 
-__all__ = ["emit_control"]
+__all__ = ["emit_control", "post_dominators", "topological_order"]
 
 _DEEPEST = 60  # blocks; Python's limit is 100
 

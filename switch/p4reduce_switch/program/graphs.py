@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph of a control: in which order its nodes can run, and where branches join again."""
+"""Controls as graphs: what comes before what, and where branches join. For all generators."""
 
 from __future__ import annotations
 
