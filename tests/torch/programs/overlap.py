@@ -30,7 +30,7 @@ def counting(state: hooks.HookState, bucket: dist.GradBucket) -> torch.futures.F
         assert done.value().data_ptr() == buffer, "the bucket was copied"
         return done.value()
 
-    if last and dist.get_rank() == 0:
+    if last and index and dist.get_rank() == 0:
         dist.distributed_c10d._get_default_store().set("go", "1")
     return future.then(note)
 
@@ -41,6 +41,11 @@ def main() -> None:
         nn.Sequential(*[nn.Linear(600, 600) for _ in range(BUCKETS)]), bucket_cap_mb=1.5
     )
     model.register_comm_hook(hooks.HookState(), counting)
+    # The first step has all parameters in one bucket; DDP sorts them into buckets after it.
+    model(torch.ones(2, 600)).sum().backward()
+    called.clear()
+    completed.clear()
+    dist.barrier()
     loss = model(torch.ones(2, 600)).sum()
     if dist.get_rank() == 1:
         dist.distributed_c10d._get_default_store().wait(["go"], timedelta(seconds=60))
