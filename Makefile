@@ -14,8 +14,8 @@ SCRIPTS := experiments tools examples
 
 # What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, BW=Mbit/s; `make run` also
 # NET=mininet|local (the lab is a Mininet network), COMPRESSION=cat (or another name; a wrong one
-# lists all), or FAULT=kill-worker|restart-switch|restart-controller. All but the first go through
-# the environment.
+# lists all), FAULT=kill-worker|restart-switch|restart-controller, or FRAMEWORK=torch. All but the
+# first go through the environment.
 WORKERS ?= 4
 
 .PHONY: help
@@ -61,6 +61,13 @@ test: $(TESTS_READY)  ## every test that this machine can run; says what it skip
 test-install: $(TESTS_READY)  ## the wheel beside the newest jupyterlab, ray, mlflow, … (gigabytes, minutes)
 	P4REDUCE_TEST_INSTALL=1 $(PYTHON) -m pytest tests/install
 
+# The CPU build, 200 MB, where this is run first.
+TORCH := torch==2.13.0
+.PHONY: test-torch
+test-torch: $(TESTS_READY)  ## install PyTorch where it is missing, and test what needs it (minutes)
+	$(PYTHON) -c 'import torch, expecttest' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH) expecttest
+	$(PYTHON) -m pytest -n 2 --dist loadfile tests/torch
+
 .PHONY: model
 model: $(READY)  ## check the protocol exhaustively, by the compiled program and the worker (minutes)
 	PYTHONPATH=model $(PYTHON) -m p4reduce_model
@@ -91,9 +98,10 @@ soak: $(TESTS_READY)  ## run for MINUTES=30 with LOSS=0.01 of the frames, and te
 	$(PYTHON) -m bench.worker.soak --minutes $(MINUTES) --loss $(LOSS)
 
 .PHONY: lint
-lint: $(LINT_READY)  ## ruff, mypy --strict, and who may import whom
+lint: $(LINT_READY)  ## ruff, mypy --strict, clang-format, C compilers, and who may import whom
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(PYTHON) tools/lint_c.py
 	PYTHONPATH=model $(VENV)/bin/lint-imports --no-cache --no-logo
 	$(VENV)/bin/mypy $(PACKAGES)
 	for scripts in $(SCRIPTS); do (cd $$scripts && \
@@ -101,9 +109,10 @@ lint: $(LINT_READY)  ## ruff, mypy --strict, and who may import whom
 	    --cache-dir $(CURDIR)/.mypy_cache *.py) || exit 1; done
 
 .PHONY: format
-format: $(LINT_READY)  ## let ruff format the Python
+format: $(LINT_READY)  ## let ruff and clang-format write Python and C
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+	$(PYTHON) tools/lint_c.py --fix
 
 .PHONY: bench
 bench: $(READY)  ## measure: switch, worker, all-reduce

@@ -16,6 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from skip_summary import pytest_terminal_summary
+
+__all__ = ["pytest_terminal_summary"]  # pytest finds a hook by its name
 
 ROOM = 64 << 20  # bytes that the process may have grown by
 

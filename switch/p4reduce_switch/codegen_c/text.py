@@ -11,13 +11,12 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from p4reduce_switch.codegen_c.errors import NotNativeError
 from p4reduce_switch.program.ir import FieldRef, Source
-
-from .errors import NotNativeError
 
 __all__ = ["Names", "Writer", "comment", "plain"]
 
-_MAX_LINES = 40_000
+_MAX_LINES = 30_000
 _DEEPEST = 120  # blocks within each other; clang bears 256 brackets
 _LONGEST_NAME = 60
 _LONGEST_COMMENT = 90

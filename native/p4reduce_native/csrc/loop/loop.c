@@ -224,15 +224,9 @@ int p4r_port_take_news(struct p4r_port *port, int *error)
     return (int)news;
 }
 
-struct p4r_port_stats *p4r_port_stats(struct p4r_port *port)
-{
-    return &port->stats;
-}
+struct p4r_port_stats *p4r_port_stats(struct p4r_port *port) { return &port->stats; }
 
-struct p4r_loop_stats *p4r_loop_stats(struct p4r_loop *loop)
-{
-    return &loop->stats;
-}
+struct p4r_loop_stats *p4r_loop_stats(struct p4r_loop *loop) { return &loop->stats; }
 
 /* -- What ports ask for --------------------------------------------------------------------------*/
 
@@ -261,10 +255,7 @@ void p4r_loop_mark_dirty(struct p4r_loop *loop, struct p4r_port *port)
     loop->dirty = port;
 }
 
-void p4r_loop_has_news(struct p4r_loop *loop)
-{
-    loop->reasons |= P4R_LOOP_NEWS;
-}
+void p4r_loop_has_news(struct p4r_loop *loop) { loop->reasons |= P4R_LOOP_NEWS; }
 
 /* -- Its life ------------------------------------------------------------------------------------*/
 
@@ -317,7 +308,8 @@ struct p4r_port *p4r_loop_add_unix_port(struct p4r_loop *loop, uint32_t number, 
 }
 
 struct p4r_port *p4r_loop_add_packet_port(struct p4r_loop *loop, uint32_t number,
-                                          uint32_t max_bytes, int capture_fd)
+                                          uint32_t max_bytes, int offload, int capture_fd)
 {
-    return add(loop, p4r_port_new(loop, &p4r_packet_port, number, max_bytes), capture_fd);
+    const struct p4r_port_kind *kind = offload ? &p4r_offload_port : &p4r_packet_port;
+    return add(loop, p4r_port_new(loop, kind, number, max_bytes), capture_fd);
 }
