@@ -14,8 +14,8 @@ SCRIPTS := experiments tools examples
 
 # What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, BW=Mbit/s; `make run` also
 # NET=mininet|local (the lab is a Mininet network), COMPRESSION=cat (or another name; a wrong one
-# lists all), or FAULT=kill-worker|restart-switch|restart-controller. All but the first go through
-# the environment.
+# lists all), FAULT=kill-worker|restart-switch|restart-controller, or FRAMEWORK=torch. All but the
+# first go through the environment.
 WORKERS ?= 4
 
 .PHONY: help
@@ -60,6 +60,13 @@ test: $(TESTS_READY)  ## every test that this machine can run; says what it skip
 .PHONY: test-install
 test-install: $(TESTS_READY)  ## the wheel beside the newest jupyterlab, ray, mlflow, … (gigabytes, minutes)
 	P4REDUCE_TEST_INSTALL=1 $(PYTHON) -m pytest tests/install
+
+# The CPU build, 200 MB, where this is run first.
+TORCH := torch==2.13.0
+.PHONY: test-torch
+test-torch: $(TESTS_READY)  ## install PyTorch where it is missing, and test what needs it (minutes)
+	$(PYTHON) -c 'import torch, expecttest' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH) expecttest
+	$(PYTHON) -m pytest -n 2 --dist loadfile tests/torch
 
 .PHONY: model
 model: $(READY)  ## check the protocol exhaustively, by the compiled program and the worker (minutes)

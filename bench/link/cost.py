@@ -24,7 +24,7 @@ from pathlib import Path
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import CSRC
-from p4reduce_native.link import Kind, Link, offers
+from p4reduce_native.link import UNIX_KINDS, Kind, Link, offers
 
 from bench.machine import describe, machine
 
@@ -105,7 +105,7 @@ def main() -> None:
         raise SystemExit(CANNOT_RUN) from None
     best: dict[tuple[Kind, int], tuple[float, float]] = {}
     for _ in range(arguments.repeat):
-        for kind in Kind:
+        for kind in UNIX_KINDS:
             for batch in BATCHES:
                 frames = arguments.frames // (8 if kind == Kind.SINGLE else 1)
                 once = measure(library, kind, batch, frames)

@@ -8,6 +8,10 @@ as root, over interfaces (veth pairs):
 - contribute: ranks that sum blocks of 256 int32 lanes, each sending the next round of a slot when
   it has the result of the last.
 
+Over Unix-socket ports the frames go one per message, as between older peers ("unix"), many per
+message ("batch"), or through shared memory ("shared"). Each is measured with the switch as machine
+code and in Python, one right after the other.
+
 This process is the load; the switch has a core for itself where there are two. Its CPU time is
 taken from /proc, so the cost of a frame is known even where the load is the bottleneck.
 
@@ -17,6 +21,9 @@ taken from /proc, so the cost of a frame is known even where the load is the bot
 from __future__ import annotations
 
 import argparse
+import ctypes
+import functools
+import itertools
 import json
 import os
 import platform
@@ -39,11 +46,16 @@ from google.protobuf import text_format
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 from p4reduce.wire import format as wire
-from p4reduce_switch.ports.batch import BATCH, FrameBatches
-from p4reduce_switch.ports.port import PortStats
+from p4reduce_native.compile import compile_shared
+from p4reduce_native.errors import NativeUnavailableError
+from p4reduce_native.library import CSRC
+from p4reduce_native.link import Kind, Link, offers
+from p4reduce_switch.pipeline_choice import Engine
+from p4reduce_switch.ports.batch import BATCH
 
 COMPILED = Path(__file__).resolve().parents[2] / "p4src" / "compiled"
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
+CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
 ROUND_OFFSET = wire.HEADER.fields["round"][1]  # type: ignore[index]
 SLOT_OFFSET = wire.HEADER.fields["slot"][1]  # type: ignore[index]
@@ -73,23 +85,38 @@ class UnixWires:
     """Unix-socket ports."""
 
     name = "unix"
+    kind = Kind.SINGLE
 
     def __init__(self, directory: Path, ports: int) -> None:
         self._paths = [directory / f"port{n}.sock" for n in range(1, ports + 1)]
         self.ports = [f"unix:{path}" for path in self._paths]
 
-    def plug(self) -> list[socket.socket]:
+    def plug(self) -> list[Link]:
         """A peer on each port."""
         peers = []
         for path in self._paths:
             peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
             peer.connect(str(path))
-            peers.append(peer)
+            peers.append(Link.connect(peer, offers(self.kind), DEADLINE_S))
         return peers
 
     def close(self) -> None:
         """The switch removes the sockets."""
+
+
+class BatchWires(UnixWires):
+    """Unix-socket ports, many frames per message."""
+
+    name = "batch"
+    kind = Kind.BATCH
+
+
+class SharedWires(UnixWires):
+    """Unix-socket ports, frames in shared memory."""
+
+    name = "shared"
+    kind = Kind.SHARED
 
 
 class VethWires:
@@ -106,19 +133,37 @@ class VethWires:
                 Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
                 _ip("link", "set", name, "up")
 
-    def plug(self) -> list[socket.socket]:
+    def plug(self) -> list[Link]:
         peers = []
         for _, far in self._pairs:
             peer = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
             peer.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
             peer.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
             peer.bind((far, 3))  # ETH_P_ALL
-            peers.append(peer)
+            peer.setblocking(False)
+            peers.append(self._link(peer))
         return peers
+
+    def _link(self, peer: socket.socket) -> Link:
+        return Link.accept(peer, 0)
 
     def close(self) -> None:
         for near, _ in self._pairs:
             _ip("link", "del", near)
+
+
+class OffloadWires(VethWires):
+    """Interface ports, many frames per packet."""
+
+    name = "offload"
+
+    def __init__(self, directory: Path, ports: int) -> None:
+        super().__init__(directory, ports)
+        self.ports = [f"{near},offload" for near in self.ports]
+
+    def _link(self, peer: socket.socket) -> Link:
+        with peer:
+            return Link.over_interface(peer, peer_understands=True)
 
 
 def _ip(*arguments: str) -> None:
@@ -131,7 +176,7 @@ Wires = UnixWires | VethWires
 class Switch:
     """A switch process, and the controller of it."""
 
-    def __init__(self, wires: Wires) -> None:
+    def __init__(self, wires: Wires, engine: Engine) -> None:
         self._wires = wires
         ready_read, ready_write = os.pipe()
         arguments = [f"--port={n}={where}" for n, where in enumerate(wires.ports, start=1)]
@@ -139,6 +184,7 @@ class Switch:
             [
                 *(sys.executable, "-m", "p4reduce_switch", "--grpc-addr", "127.0.0.1:0"),
                 *("--ready-fd", str(ready_write), "--log-level", "warning", *arguments),
+                *("--engine", engine),
             ],
             pass_fds=[ready_write],
             stdout=subprocess.DEVNULL,
@@ -198,11 +244,9 @@ class Switch:
             group.replicas.add(egress_port=port, instance=instance)
         self._stub.Write(request, timeout=DEADLINE_S)
 
-    def plug(self) -> list[socket.socket]:
-        """A peer on each port, which does not block."""
+    def plug(self) -> list[Link]:
+        """A peer on each port."""
         peers = self._wires.plug()
-        for peer in peers:
-            peer.setblocking(False)
         time.sleep(0.1)  # for the switch to take them in
         return peers
 
@@ -222,104 +266,100 @@ def _bytes(value: int) -> bytes:
 
 
 @contextmanager
-def running(kind: type[Wires], ports: int) -> Iterator[Switch]:
+def running(case: Case, ports: int) -> Iterator[Switch]:
     with tempfile.TemporaryDirectory() as directory, ExitStack() as cleanup:
-        wires = kind(Path(directory), ports)
+        wires = case.wires(Path(directory), ports)
         cleanup.callback(wires.close)
-        switch = Switch(wires)
+        switch = Switch(wires, case.engine)
         cleanup.callback(switch.close)
         yield switch
 
 
-class Load:
-    """The far ends of the ports: sends and receives in batches."""
+@dataclass(frozen=True)
+class Case:
+    """What is measured: over which wires, by which engine, for how long."""
 
-    def __init__(self, peers: list[socket.socket]) -> None:
-        self._peers = peers
-        self._batches = FrameBatches()
-        self._stats = PortStats()
-        self._epoll = select.epoll()
-        for peer in peers:
-            self._epoll.register(peer, select.EPOLLIN)
-        self._index = {peer.fileno(): i for i, peer in enumerate(peers)}
+    wires: type[Wires]
+    engine: Engine
+    seconds: float
 
-    def send(self, peer: int, frames: list[bytes]) -> None:
-        for start in range(0, len(frames), BATCH):
-            turn = frames[start : start + BATCH]
-            if self._batches.send(self._peers[peer].fileno(), turn) != len(turn):
-                raise RuntimeError("the switch does not read: more frames under way than it queues")
-
-    def receive(self) -> Iterator[tuple[int, list[bytes]]]:
-        """What is there on each peer, waiting for the first."""
-        ready = self._epoll.poll(DEADLINE_S)
-        if not ready:
-            raise TimeoutError(f"no frame came back within {DEADLINE_S} s: some were lost")
-        for fd, _ in ready:
-            yield self._index[fd], self._batches.receive(fd, self._stats, gone=lambda: False)[0]
+    def measure(
+        self, switch: Switch, what: str, frame_bytes: int, load: Callable[[int], int]
+    ) -> Result:
+        """Call `load` with nanoseconds to run; it returns how many frames the switch took in."""
+        _checked(load(int(min(0.5, self.seconds / 4) * 1e9)))  # to warm up
+        cpu, began = switch.cpu_seconds(), time.perf_counter()
+        frames = _checked(load(int(self.seconds * 1e9)))
+        elapsed, used = time.perf_counter() - began, switch.cpu_seconds() - cpu
+        name = f"{self.wires.name}, {self.engine}: {what}"
+        return Result(name, frame_bytes, frames / elapsed, used / frames * 1e6, used / elapsed)
 
 
-def measure(
-    switch: Switch, name: str, frame_bytes: int, seconds: float, turn: Callable[[], int]
-) -> Result:
-    """Run `turn`, which returns how many frames the switch took in, for some seconds."""
-    warm_up = time.perf_counter() + min(0.5, seconds / 4)
-    while time.perf_counter() < warm_up:
-        turn()
-    frames = 0
-    cpu, began = switch.cpu_seconds(), time.perf_counter()
-    while time.perf_counter() - began < seconds:
-        frames += turn()
-    elapsed, used = time.perf_counter() - began, switch.cpu_seconds() - cpu
-    return Result(name, frame_bytes, frames / elapsed, used / frames * 1e6, used / elapsed)
+def _checked(count: int) -> int:
+    if count < 0:
+        raise RuntimeError(f"the load ended: {os.strerror(-count)}; frames were lost")
+    return count
 
 
-def bench_forward(kind: type[Wires], frame_bytes: int, window: int, seconds: float) -> Result:
+@functools.cache
+def _load() -> Any:
+    """The far ends in C (`load.c`)."""
+    sources = [Path(__file__).with_name("load.c"), *sorted((CSRC / "link").glob("*.c"))]
+    library = ctypes.CDLL(str(compile_shared("switch_load", sources, include=[CSRC])))
+    for name in ("bench_forward", "bench_contribute"):
+        getattr(library, name).restype = ctypes.c_int64
+    return library
+
+
+def _pointers(links: list[Link]) -> Any:
+    return (ctypes.c_void_p * len(links))(*(link.pointer for link in links))
+
+
+def _send(link: Link, frames: list[bytes]) -> None:
+    while frames:
+        try:
+            frames = frames[link.send(frames[:BATCH]) :]
+        except BlockingIOError:  # noqa: PERF203
+            link.wait(-1, DEADLINE_S, writable=True)
+
+
+def bench_forward(case: Case, frame_bytes: int, window: int) -> Result:
     """Frames from port 1 to port 2, by the bridge table."""
-    with running(kind, 2) as switch:
+    with running(case, 2) as switch:
         switch.insert("bridge", [0x020000000002], "forward", 2)
-        load = Load(switch.plug())
+        links = switch.plug()
         frame = bytes.fromhex("020000000002 020000000001 88b5").ljust(frame_bytes, b"\x5a")
-        load.send(0, [frame] * window)
+        _send(links[0], [frame] * window)
 
-        def turn() -> int:
-            count = sum(len(frames) for _, frames in load.receive())
-            load.send(0, [frame] * count)
+        def load(nanoseconds: int) -> int:
+            count: int = _load().bench_forward(
+                _pointers(links), frame, frame_bytes, ctypes.c_uint64(nanoseconds)
+            )
             return count
 
-        return measure(
-            switch, f"{kind.name}: forward, {window} under way", frame_bytes, seconds, turn
-        )
+        return case.measure(switch, f"forward, {window} under way", frame_bytes, load)
 
 
-def bench_contribute(kind: type[Wires], ranks: int, slots: int, seconds: float) -> Result:
+def bench_contribute(case: Case, ranks: int, slots: int) -> Result:
     """All ranks contribute whole blocks to all slots; results are multicast."""
-    with running(kind, ranks) as switch:
+    length = wire.PAYLOAD_FRAME_BYTES
+    with running(case, ranks) as switch:
         _admit(switch, ranks, slots)
-        load = Load(switch.plug())
-        contributions = [
-            [bytearray(_contribution(rank, slot)) for slot in range(slots)] for rank in range(ranks)
-        ]
+        links = switch.plug()
+        frames = [_contribution(rank, slot) for rank in range(ranks) for slot in range(slots)]
+        rows = ctypes.create_string_buffer(b"".join(frames), ranks * slots * length)
+        layout = (ctypes.c_uint32 * 3)(KIND_OFFSET, SLOT_OFFSET, ROUND_OFFSET)
         for rank in range(ranks):
-            load.send(rank, [bytes(frame) for frame in contributions[rank]])
+            _send(links[rank], frames[rank * slots : (rank + 1) * slots])
 
-        def turn() -> int:
-            count = 0
-            for rank, frames in load.receive():
-                following = []
-                for frame in frames:
-                    if frame[KIND_OFFSET] & 0xF != wire.Kind.RESULT:
-                        raise RuntimeError(f"not a RESULT: {frame[: wire.PAYLOAD_OFFSET].hex()}")
-                    slot = int.from_bytes(frame[SLOT_OFFSET : SLOT_OFFSET + 2], "big")
-                    round_ = int.from_bytes(frame[ROUND_OFFSET : ROUND_OFFSET + 4], "big")
-                    own = contributions[rank][slot]
-                    own[ROUND_OFFSET : ROUND_OFFSET + 4] = (round_ + 1).to_bytes(4, "big")
-                    following.append(bytes(own))
-                load.send(rank, following)
-                count += len(following)
+        def load(nanoseconds: int) -> int:
+            count: int = _load().bench_contribute(
+                *(_pointers(links), ranks, rows, length, length, slots, layout),
+                ctypes.c_uint64(nanoseconds),
+            )
             return count
 
-        name = f"{kind.name}: contribute, {ranks} ranks, {slots} slots"
-        return measure(switch, name, wire.PAYLOAD_FRAME_BYTES, seconds, turn)
+        return case.measure(switch, f"contribute, {ranks} ranks, {slots} slots", length, load)
 
 
 def _worker(rank: int) -> wire.Endpoint:
@@ -384,31 +424,41 @@ def machine() -> dict[str, Any]:
     }
 
 
+def _runs(seconds: float) -> Iterator[Callable[[], Result]]:
+    empty, full = wire.EMPTY_FRAME_BYTES, wire.PAYLOAD_FRAME_BYTES
+    wires: list[type[Wires]] = [UnixWires, BatchWires, SharedWires]
+    if os.geteuid() == 0:
+        wires += [VethWires, OffloadWires]
+    engines: tuple[Engine, ...] = ("native", "python")
+    for kind, engine in itertools.product(wires, engines):
+        if kind is OffloadWires and engine == "python":
+            continue  # Python has no offload
+        case = Case(kind, engine, seconds)
+        yield partial(bench_forward, case, empty, 1)
+        yield partial(bench_forward, case, full, 256)
+        yield partial(bench_contribute, case, 4, 32)
+        yield partial(bench_contribute, case, 4, 128)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--seconds", type=float, default=2.0, help="for each measurement")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
+    try:
+        _load()
+    except NativeUnavailableError as error:
+        print(f"the load is machine code: {error}", file=sys.stderr)
+        raise SystemExit(CANNOT_RUN) from None
     host = machine()
     print(f"{host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, Python {host['python']}")
-    print(f"{'':38} {'bytes':>6} {'frames/s':>10} {'us/frame':>9} {'core':>6}")
+    print(f"{'':44} {'bytes':>6} {'frames/s':>10} {'us/frame':>9} {'core':>6}")
     results = []
-    empty, full = wire.EMPTY_FRAME_BYTES, wire.PAYLOAD_FRAME_BYTES
-    runs: list[Callable[[], Result]] = []
-    for kind in (UnixWires, VethWires) if os.geteuid() == 0 else (UnixWires,):
-        runs += [
-            partial(bench_forward, kind, empty, 1, options.seconds),
-            partial(bench_forward, kind, empty, 256, options.seconds),
-            partial(bench_forward, kind, full, 256, options.seconds),
-            partial(bench_contribute, kind, 2, 32, options.seconds),
-            partial(bench_contribute, kind, 4, 32, options.seconds),
-            partial(bench_contribute, kind, 4, 128, options.seconds),
-        ]
-    for run in runs:
+    for run in _runs(options.seconds):
         result = run()
         results.append(result)
         print(
-            f"{result.name:38} {result.frame_bytes:6d} {result.frames_per_second:10,.0f} "
+            f"{result.name:44} {result.frame_bytes:6d} {result.frames_per_second:10,.0f} "
             f"{result.switch_us:9.2f} {result.switch_load:6.0%}",
             flush=True,
         )

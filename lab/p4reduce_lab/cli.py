@@ -8,11 +8,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 from p4reduce_common.output import command
 
 from p4reduce_lab.errors import ArgumentsError, Interrupted, LabError
+
+if TYPE_CHECKING:
+    from p4reduce_lab.choice import Choice
 
 # What a command needs is imported in it: `worker` starts many times a run and needs little.
 
@@ -94,8 +98,37 @@ def commands() -> None:
     """Runs a P4 switch, its controller and workers on this machine."""
 
 
+def _run_torch(
+    workers: int,
+    steps: int | None,
+    seed: int | None,
+    compression: str,
+    fault: str,
+    output: Path,
+    choice: Choice,
+) -> None:
+    from p4reduce_lab.torch_demo.run import SUMMARY_FILE, lines, problems, run_torch_demo
+
+    if fault != "none":
+        raise LabError("FAULT is for FRAMEWORK=numpy; docs/pytorch.md says what happens with torch")
+    print(f"Switch: {choice.text}", flush=True)
+    runs = run_torch_demo(workers, steps, seed, compression, choice, output)
+    print("\n  " + "\n  ".join(lines(runs)) + f"\n\n  {output / SUMMARY_FILE}")
+    if found := problems(runs, compression):
+        raise LabError("; ".join(found))
+
+
 @commands.command()
 @click.option("--workers", "-n", type=WORKERS, default=4, show_default=True, help="How many.")
+@click.option(
+    "--framework",
+    type=click.Choice(["numpy", "torch"]),
+    default="numpy",
+    envvar="FRAMEWORK",
+    show_default=True,
+    help="What trains. torch: a convolutional network over DistributedDataParallel, by the switch "
+    "and by Gloo. [environment: FRAMEWORK]",
+)
 @click.option("--steps", type=click.IntRange(1), help="Optimiser steps.")
 @click.option("--seed", type=click.IntRange(0), help="Of data split, weights and batches.")
 @click.option(
@@ -131,6 +164,7 @@ def commands() -> None:
 @pcap_option
 def run(
     workers: int,
+    framework: str,
     steps: int | None,
     seed: int | None,
     compression: str,
@@ -152,6 +186,10 @@ def run(
     from p4reduce_lab.demo.run import PICTURE_FILE, SUMMARY_FILE, run_demo
     from p4reduce_lab.text import wrapped
 
+    if framework == "torch":
+        choice = choose(switch, net, bandwidth=bandwidth)
+        _run_torch(workers, steps, seed, compression, fault, output, choice)
+        return
     given = {"steps": steps, "seed": seed}
     config = TrainingConfig(
         workers=workers,

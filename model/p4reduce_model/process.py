@@ -44,6 +44,9 @@ NOT_STATE = {
     ("SlotMachine", "heard_switch_at"): "for texts of errors",
     ("SlotMachine", "_heard"): "for texts of errors",
     ("SlotMachine", "_codecs"): "constants, and scratch: written before it is read",
+    ("SlotMachine", "_native"): "scratch, and addresses of what is part of the state",
+    ("SlotMachine", "_library"): "which of two ways of doing the same is taken",
+    ("Collective", "stream"): "follows from the rest of the collective",
     ("SlotMachine", "_mark"): "scratch",
     ("SlotMachine", "_numbers"): "constant",
     **{("FrameBuffer", name): "the same memory as `raw`" for name in _VIEWS},
@@ -57,9 +60,9 @@ NOT_STATE = {
 }
 """Attributes that are left out of the state, and why they may be. RETRANSMISSION in a frame that is
 kept for repetition is left out as well. Every step is done twice, once with all of these (but
-constants) at rest and once with other values in them, and has to lead to the same. In the second
-run a frame comes together with one of another job, so that both ways that the machine has of taking
-results are gone."""
+constants) at rest and once with other values in them, and has to lead to the same. The first run is
+in machine code if there is any, and the second in Python, where a frame comes together with one of
+another job. So each step is taken in every way that the machine has of it."""
 
 _NOTHING = -99  # what is in a result before anything comes
 _GARBAGE = 0xA5  # what a frame's row holds that is not to be sent any more
@@ -257,13 +260,12 @@ class Process:
         timers.backed_off = timers._some_open = disturbed
         timers._opening[:] = disturbed
         timers._sent_at[:] = -9.0 if disturbed else _NOW
+        # Faults are planted in methods that machine code does without.
+        machine.compute_natively(not disturbed and type(machine) is SlotMachine)
         machine.gate.window._results = 0  # no period ends: the explorer sets the size
         machine.heard_switch_at = _NOW if disturbed else -math.inf
         machine._heard[:] = 1 if disturbed else 0
         machine._mark[:] = 1 if disturbed else 0
-        for codec in machine._codecs.values():
-            for scratch in (codec._lanes, *codec._scratch.values()):
-                scratch.view(np.uint8)[:] = _GARBAGE if disturbed else 0
         if disturbed:
             machine.outgoing.flags[:] |= np.uint8(Flag.RETRANSMISSION)
 

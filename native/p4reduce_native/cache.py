@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from .errors import CacheError
+from p4reduce_native.errors import CacheError
 
 __all__ = ["Cache", "cache_directory"]
 

@@ -7,15 +7,21 @@ import hashlib
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from .cache import Cache, cache_directory, is_whole, write_digest
-from .compiler import HOW_TO_GET_A_COMPILER, Compiler, cpu_level, find_compiler
-from .errors import CompileError, CompilerMissingError, NativeUnavailableError
+from p4reduce_native.cache import Cache, cache_directory, is_whole, write_digest
+from p4reduce_native.compiler import (
+    HOW_TO_GET_A_COMPILER,
+    Compiler,
+    cpu_level,
+    cpu_levels,
+    find_compiler,
+    levels_below,
+)
+from p4reduce_native.errors import CompileError, CompilerMissingError, NativeUnavailableError
 
 __all__ = [
     "BASE_FLAGS",
@@ -44,6 +50,7 @@ _FLAGS_VARIABLE = "P4REDUCE_CFLAGS"  # more options, say for a sanitizer
 _SWITCH_VARIABLE = "P4REDUCE_NATIVE"
 _COMPILE_TIMEOUT_S = 90.0  # zig's first call on a machine compiles parts of its own libraries
 _TEXT_SUFFIXES = frozenset({".h", ".c", ".inc"})
+_PREBUILD_TIMEOUT_S = 600.0
 _MESSAGE_CHARACTERS = 2000
 
 
@@ -79,7 +86,7 @@ def compile_shared(
     flags = (*flags, *shlex.split(os.environ.get(_FLAGS_VARIABLE, "")))
     key = _key(sources, include, flags)
     level = cpu_level()
-    for prebuilt_level in dict.fromkeys((level, _baseline(level))):
+    for prebuilt_level in levels_below(level):
         prebuilt = PREBUILT / f"{_name(stem, prebuilt_level, key)}.so"
         if is_whole(prebuilt):
             return prebuilt
@@ -109,28 +116,29 @@ def prebuild(
     stem: str,
     sources: Sources,
     *,
+    compiler: Compiler,
+    machine: str,
     include: Sequence[Path] = (),
     flags: Sequence[str] = (),
 ) -> list[Path]:
-    """Compile into a package that is being built, for every level of this architecture.
+    """Compile into a package that is being built, for every level of a machine's processors.
+
+    Args:
+        machine: as `platform.machine` names it on the machines that will use the package.
 
     Returns what was written. Raises as `compile_shared`.
     """
-    compiler = find_compiler()
     key = _key(sources, include, flags)
     directory.mkdir(parents=True, exist_ok=True)
     written = []
-    for level in dict.fromkeys((_baseline(cpu_level()), cpu_level())):
+    for level in cpu_levels(machine):
         path = directory / f"{_name(stem, level, key)}.so"
-        zig_cache = directory / ".zig"
-        _compile(compiler, level, stem, sources, include, flags, path, zig_cache)
+        _compile(
+            *(compiler, level, stem, sources, include, flags, path, directory / "zig"),
+            timeout_s=_PREBUILD_TIMEOUT_S,
+        )
         written += [path, write_digest(path)]
-        shutil.rmtree(zig_cache, ignore_errors=True)
     return written
-
-
-def _baseline(level: str) -> str:
-    return "x86-64" if level.startswith("x86-64") else level
 
 
 def _name(stem: str, level: str, key: str) -> str:
@@ -184,6 +192,7 @@ def _compile(
     flags: Sequence[str],
     output: Path,
     zig_cache: Path,
+    timeout_s: float = _COMPILE_TIMEOUT_S,
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="p4reduce-") as work:
         if isinstance(sources, Mapping):
@@ -202,10 +211,10 @@ def _compile(
             *files,
             "-lm",
         ]
-        _run(command, stem, zig_cache)
+        _run(command, stem, zig_cache, timeout_s)
 
 
-def _run(command: Sequence[str], stem: str, zig_cache: Path) -> None:
+def _run(command: Sequence[str], stem: str, zig_cache: Path, timeout_s: float) -> None:
     environment = {
         **os.environ,
         "ZIG_GLOBAL_CACHE_DIR": str(zig_cache),
@@ -218,14 +227,14 @@ def _run(command: Sequence[str], stem: str, zig_cache: Path) -> None:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_COMPILE_TIMEOUT_S,
+            timeout=timeout_s,
             env=environment,
             stdin=subprocess.DEVNULL,
             check=False,
         )
     except subprocess.TimeoutExpired:
         raise CompileError(
-            f"{command[0]} did not compile {stem} within {_COMPILE_TIMEOUT_S:.0f} s"
+            f"{command[0]} did not compile {stem} within {timeout_s:.0f} s"
         ) from None
     except OSError as error:
         raise CompileError(f"cannot run {command[0]}: {error.strerror or error}") from None

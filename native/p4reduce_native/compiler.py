@@ -14,16 +14,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import CompilerMissingError
+from p4reduce_native.errors import CompilerMissingError
 
-__all__ = ["HOW_TO_GET_A_COMPILER", "Compiler", "cpu_level", "find_compiler"]
+__all__ = [
+    "HOW_TO_GET_A_COMPILER",
+    "Compiler",
+    "cpu_level",
+    "cpu_levels",
+    "find_compiler",
+    "levels_below",
+    "zig_for",
+]
 
 HOW_TO_GET_A_COMPILER = (
     "install one (Debian and Ubuntu: apt-get install gcc libc6-dev; or without root: "
     "pip install ziglang)"
 )
 
-# The levels of the x86-64 psABI that are worth a file of their own, by the flags in /proc/cpuinfo.
+# Of the levels of the x86-64 psABI these are worth a file of their own. The better one takes these
+# flags of /proc/cpuinfo.
+_X86_64_LEVELS = ("x86-64-v3", "x86-64")
 _X86_64_V3 = frozenset(
     [
         "avx",
@@ -92,18 +102,47 @@ def cpu_level() -> str:
     """What this machine's processor can do, as part of a file's name: a file is never loaded on a
     processor that lacks its instructions, even where machines share a home directory.
     """
-    machine = platform.machine().lower()
-    if machine not in ("x86_64", "amd64"):
-        return machine or "unknown"
+    levels = cpu_levels(platform.machine())
+    if len(levels) == 1:
+        return levels[0]
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return "x86-64"
+        return levels[-1]
     for line in lines:
         name, _, value = line.partition(":")
         if name.strip() == "flags":
-            return "x86-64-v3" if set(value.split()) >= _X86_64_V3 else "x86-64"
-    return "x86-64"
+            return levels[0] if set(value.split()) >= _X86_64_V3 else levels[-1]
+    return levels[-1]
+
+
+def cpu_levels(machine: str) -> tuple[str, ...]:
+    """The levels of a machine's processors, the best first; `machine` as `platform` names it."""
+    return _X86_64_LEVELS if machine.lower() in ("x86_64", "amd64") else (machine.lower(),)
+
+
+def levels_below(level: str) -> tuple[str, ...]:
+    """A level and those whose files its processors can run as well, the best first."""
+    if level in _X86_64_LEVELS:
+        return _X86_64_LEVELS[_X86_64_LEVELS.index(level) :]
+    return (level,)
+
+
+def zig_for(machine: str, glibc: str) -> Compiler:
+    """The `ziglang` wheel as a compiler for another machine.
+
+    Args:
+        machine: "x86_64" or "aarch64". glibc: the oldest C library to run with, "2.28".
+
+    Raises:
+        CompilerMissingError: `ziglang` is not installed.
+    """
+    zig = _zig()
+    if zig is None:
+        raise CompilerMissingError("ziglang is not installed; pip install ziglang")
+    target = f"{machine}-linux-gnu.{glibc}"
+    command = (sys.executable, "-m", "ziglang", "cc", "-target", target)
+    return Compiler(command, f"{_identity(zig)} {target}", is_zig=True)
 
 
 def _named(wanted: str, path: str) -> Compiler:

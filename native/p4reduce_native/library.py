@@ -7,8 +7,8 @@ import ctypes
 import functools
 from pathlib import Path
 
-from .compile import check_enabled, compile_shared
-from .errors import NativeUnavailableError
+from p4reduce_native.compile import check_enabled, compile_shared
+from p4reduce_native.errors import NativeUnavailableError
 
 __all__ = ["CSRC", "load", "runtime", "runtime_sources"]
 

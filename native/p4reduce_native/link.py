@@ -17,11 +17,20 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from .compile import check_enabled
-from .errors import NativeUnavailableError
-from .library import runtime
+from p4reduce_native.compile import check_enabled
+from p4reduce_native.errors import NativeUnavailableError
+from p4reduce_native.library import runtime
 
-__all__ = ["BATCH_FRAMES", "MAX_FRAMES", "Kind", "Link", "LinkCounts", "offers", "why_not"]
+__all__ = [
+    "BATCH_FRAMES",
+    "MAX_FRAMES",
+    "UNIX_KINDS",
+    "Kind",
+    "Link",
+    "LinkCounts",
+    "offers",
+    "why_not",
+]
 
 BATCH_FRAMES = 64
 """The most frames of one message; whoever receives has room for so many at least."""
@@ -42,11 +51,17 @@ class Kind(enum.IntEnum):
     """Many frames per message."""
     SHARED = 2
     """Rings in shared memory; the socket carries bells."""
+    OFFLOAD = 3
+    """Not of a Unix socket: many frames per packet of a veth pair."""
+
+
+UNIX_KINDS = (Kind.SINGLE, Kind.BATCH, Kind.SHARED)
+"""Those that the ends of a Unix socket can agree on."""
 
 
 def offers(best: Kind) -> int:
     """The bits of all kinds up to `best` that take an agreement."""
-    return sum(1 << kind for kind in Kind if Kind.SINGLE < kind <= best)
+    return sum(1 << kind for kind in UNIX_KINDS if Kind.SINGLE < kind <= best)
 
 
 class LinkCounts(ctypes.Structure):
@@ -84,6 +99,9 @@ class _Functions:
         self.accept = quick.p4r_link_accept
         self.accept.argtypes = (_INT, _UINT, _UINT)
         self.accept.restype = _POINTER
+        self.over_interface = quick.p4r_link_over_interface
+        self.over_interface.argtypes = (_INT, _INT)
+        self.over_interface.restype = _POINTER
         self.free = quick.p4r_link_free
         self.free.argtypes = (_POINTER,)
         self.free.restype = None
@@ -184,6 +202,25 @@ class Link:
         pointer = functions.connect(sock.detach(), wishes, int(timeout * 1000), ctypes.byref(error))
         if not pointer:
             raise OSError(error.value, os.strerror(error.value))
+        return cls(pointer)
+
+    @classmethod
+    def over_interface(cls, sock: socket.socket, *, peer_understands: bool) -> Link:
+        """Make one end of a veth pair of a bound packet socket, which stays the caller's.
+
+        Args:
+            sock: AF_PACKET, SOCK_RAW.
+            peer_understands: whether the other end is known to take packets of many frames. Else
+                it is sent such only after it has sent one.
+
+        Raises:
+            NativeUnavailableError: there is no machine code.
+            OSError: the kernel lacks PACKET_VNET_HDR, or there is no memory.
+        """
+        functions = _functions()
+        pointer = functions.over_interface(os.dup(sock.fileno()), peer_understands)
+        if not pointer:
+            raise OSError(errno.EOPNOTSUPP, "this kernel has no segmentation offload for it")
         return cls(pointer)
 
     def close(self) -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Any
 
-from .errors import NativeUnavailableError
-from .library import runtime
+from p4reduce_native.errors import NativeUnavailableError
+from p4reduce_native.library import runtime
 
 __all__ = ["FramesHandler", "Loop", "LoopPort", "NativeEntry", "News", "Reason"]
 
@@ -75,7 +75,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
     "p4r_loop_new": (_pointer, _int, _u32),
     "p4r_loop_free": (None, _pointer),
     "p4r_loop_add_unix_port": (_pointer, _pointer, _u32, _int),
-    "p4r_loop_add_packet_port": (_pointer, _pointer, _u32, _u32, _int),
+    "p4r_loop_add_packet_port": (_pointer, _pointer, _u32, _u32, _int, _int),
     "p4r_loop_set_program": (None, _pointer, _pointer, _pointer, _pointer),
     "p4r_loop_set_callback": (None, _pointer, _FRAMES_CALLBACK),
     "p4r_loop_hear_out": (None, _pointer, _pointer),
@@ -191,10 +191,17 @@ class Loop:
             self._library.p4r_loop_add_unix_port(self._handle, number, capture_fd), number
         )
 
-    def add_packet_port(self, number: int, max_bytes: int, capture_fd: int = -1) -> LoopPort:
-        """A port for a bound packet socket with PACKET_AUXDATA; longer frames are not sent."""
+    def add_packet_port(
+        self, number: int, max_bytes: int, capture_fd: int = -1, *, offload: bool = False
+    ) -> LoopPort:
+        """A port for a bound packet socket with PACKET_AUXDATA; longer frames are not sent.
+
+        With `offload`, packets may have many frames (`csrc/link/offload.c`).
+        """
         return self._added(
-            self._library.p4r_loop_add_packet_port(self._handle, number, max_bytes, capture_fd),
+            self._library.p4r_loop_add_packet_port(
+                self._handle, number, max_bytes, offload, capture_fd
+            ),
             number,
         )
 

@@ -13,16 +13,16 @@ import struct
 
 from p4reduce_native.loop import NativeEntry
 
-from .codegen_c import Generated, NotNativeError, generate
-from .native.cells import NativeStats, counts_at, register_cells
-from .native.copies import NativeCloneSessions, NativeMulticastGroups
-from .native.events import NativeDigest, serve_events
-from .native.meters import NativeMeterArray
-from .native.program import NativeProgram, ObjectKind
-from .native.tables import NativeIndex, NativeValueSet
-from .pipeline import Pipeline, Process
-from .program.ir import Program
-from .state.tables import Table
+from p4reduce_switch.codegen_c import Generated, NotNativeError, generate
+from p4reduce_switch.native.cells import NativeStats, counts_at, register_cells
+from p4reduce_switch.native.copies import NativeCloneSessions, NativeMulticastGroups
+from p4reduce_switch.native.events import NativeDigest, serve_events
+from p4reduce_switch.native.meters import NativeMeterArray
+from p4reduce_switch.native.program import NativeProgram, ObjectKind
+from p4reduce_switch.native.tables import NativeIndex, NativeValueSet
+from p4reduce_switch.pipeline import Pipeline, Process
+from p4reduce_switch.program.ir import Program
+from p4reduce_switch.state.tables import Table
 
 __all__ = ["NativePipeline", "NotNativeError"]
 

@@ -8,9 +8,9 @@ from typing import Literal
 
 from p4reduce_native.errors import NativeUnavailableError
 
-from .codegen_c import NotNativeError
-from .native_pipeline import NativePipeline
-from .pipeline import Pipeline
+from p4reduce_switch.codegen_c import NotNativeError
+from p4reduce_switch.native_pipeline import NativePipeline
+from p4reduce_switch.pipeline import Pipeline
 
 __all__ = ["Engine", "load_pipeline"]
 

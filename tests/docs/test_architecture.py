@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 FOLDERS = (
-    *("bench", "common", "controller", "docs", "examples", "experiments", "lab", "model"),
-    *("native", "p4src", "switch", "tests", "tools", "wireshark", "worker"),
+    *("bench", "common", "controller", "docs", "examples", "experiments", "lab", "model", "native"),
+    *("p4src", "switch", "tests", "tools", "wireshark", "worker"),
 )
 OF_READERS = {"mine.py"}  # what the reader of a command makes
 SUFFIXES = ("py", "p4", "md", "proto", "toml", "json", "svg", "lua")

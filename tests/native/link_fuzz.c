@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "link.h"
+#include "link/link.h"
 
 #define SLOT_BYTES 2112
 #define RING_HEAD 256

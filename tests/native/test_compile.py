@@ -189,7 +189,8 @@ def test_a_package_with_the_compiled_file_needs_no_compiler(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     package = tmp_path / "prebuilt"
-    written = prebuild(package, "answer", ANSWER)
+    machine, found = platform.machine(), compiler.find_compiler()
+    written = prebuild(package, "answer", ANSWER, compiler=found, machine=machine)
     request.getfixturevalue("no_compiler")
     monkeypatch.setattr(compiling, "PREBUILT", package)
     path = compile_shared("answer", ANSWER)

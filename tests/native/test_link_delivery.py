@@ -21,11 +21,11 @@ from link_ends import (
 )
 from p4reduce.wire.format import FRAME_STRIDE
 from p4reduce.wire.frames import MAX_FRAME_BYTES, FrameBuffer
-from p4reduce_native.link import BATCH_FRAMES, MAX_FRAMES, Kind, Link, offers
+from p4reduce_native.link import BATCH_FRAMES, MAX_FRAMES, UNIX_KINDS, Kind, Link, offers
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
-KINDS = list(Kind)
+KINDS = list(UNIX_KINDS)
 BATCHES = [0, 1, 2, 63, 64, 65, 200]
 
 
@@ -108,11 +108,15 @@ def test_the_bytes_of_a_batch() -> None:
         assert there.recv(1000) == message
         there.send(message)
         assert switch.receive() == frames
-        # What is too short or too long, then a record that says more than there is.
+        # What is too short or too long, then half of a record's length.
         bad = b"\x01\x00x\0" + b"\x01\x08" + 2049 * b"l" + b"\0" + b"\x0e\x00" + frames[0] + b"\xff"
         there.send(bad)
         assert switch.receive() == frames[:1]
         assert (switch.counts.rx_too_short, switch.counts.rx_too_long) == (2, 1)
+        # A record that says more than there is ends its message.
+        there.send(b"\x0e\x00" + frames[0] + b"\x64\x00" + b"x" * 40)
+        assert switch.receive() == frames[:1]
+        assert switch.counts.rx_too_short == 3
         # More records than a message may have.
         there.send((b"\x0e\x00" + frames[0]) * 65)
         assert switch.receive() == frames[:1] * 64

@@ -195,6 +195,11 @@ class Communicator(Collectives):
         return self._session.slots
 
     @property
+    def broken(self) -> P4ReduceError | None:
+        """What each further collective ends with, after an error that breaks; else None."""
+        return self._session.broken
+
+    @property
     def stats(self) -> Statistics:
         """Bytes, frames, retransmissions, duplicates, round-trip times … so far."""
         try:

@@ -39,6 +39,7 @@ OWN = Launcher("p4reduce", "P4REDUCE_RANK", "P4REDUCE_WORLD_SIZE", "P4REDUCE_LOC
 
 _JOB_NAMES = ("P4REDUCE_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 _DEFAULT_JOB = "default"
+_NO_RUN_ID = "none"  # what torchrun says where nobody gave it an id
 
 
 @dataclass(frozen=True)
@@ -101,11 +102,19 @@ def placement(
 
 
 def job_name(given: str | None, environ: Mapping[str, str] | None = None) -> str:
-    """Return the job's name: given, or $P4REDUCE_JOB, or the launcher's id, or "default"."""
+    """Return the job's name: given, or $P4REDUCE_JOB, or the launcher's id, or "default".
+
+    After an elastic restart torchrun's ranks get another one.
+    """
     environ = os.environ if environ is None else environ
     if given is not None:
         return given
-    return next((environ[name] for name in _JOB_NAMES if environ.get(name)), _DEFAULT_JOB)
+    name = next((environ[name] for name in _JOB_NAMES if environ.get(name)), _DEFAULT_JOB)
+    if name == _NO_RUN_ID == environ.get("TORCHELASTIC_RUN_ID") and "MASTER_PORT" in environ:
+        name = f"torchrun {environ.get('MASTER_ADDR', '')}:{environ['MASTER_PORT']}"
+    # The ranks of the start before may still be in the job of that name, or counted as lost.
+    restarts = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return name if restarts == "0" else f"{name}, restart {restarts}"
 
 
 def is_placed(environ: Mapping[str, str] | None = None) -> bool:

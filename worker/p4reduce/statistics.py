@@ -12,20 +12,30 @@ _SAMPLES = 4096
 
 
 class RoundTrips:
-    """The latest 4,096 times from a contribution to its result, retransmitted ones left out."""
+    """The latest 4,096 times from a contribution to its result, retransmitted ones left out.
+
+    Attributes:
+        seconds: the n-th one is at n modulo 4,096.
+        count: how many there were so far.
+    """
 
     def __init__(self) -> None:
-        self._seconds = np.zeros(_SAMPLES)
+        self.seconds = np.zeros(_SAMPLES)
         self.count = 0
 
     def add(self, seconds: npt.NDArray[np.float64]) -> None:
         """Add samples, at most 4,096 at a time."""
         at = self.count % _SAMPLES
         first = seconds[: _SAMPLES - at]
-        self._seconds[at : at + len(first)] = first
+        self.seconds[at : at + len(first)] = first
         rest = seconds[len(first) :]
-        self._seconds[: len(rest)] = rest
+        self.seconds[: len(rest)] = rest
         self.count += len(seconds)
+
+    def go_on_from(self, other: RoundTrips) -> None:
+        """Begin with what was measured before."""
+        self.seconds[:] = other.seconds
+        self.count = other.count
 
     def typical(self, number: int) -> float:
         """Return the median of so many of the latest samples, in seconds; 0 if there are none.
@@ -36,19 +46,19 @@ class RoundTrips:
         if not number:
             return 0.0
         end = self.count % _SAMPLES
-        latest = self._seconds[max(end - number, 0) : end]
+        latest = self.seconds[max(end - number, 0) : end]
         if len(latest) < number:
-            latest = np.concatenate((latest, self._seconds[len(latest) - number :]))
+            latest = np.concatenate((latest, self.seconds[len(latest) - number :]))
         return float(np.partition(latest, number // 2)[number // 2])  # a tenth of np.median's time
 
     def shortest(self) -> float:
         """Return the least sample kept, in seconds; 0 if there are none."""
-        kept = self._seconds[: min(self.count, _SAMPLES)]
+        kept = self.seconds[: min(self.count, _SAMPLES)]
         return float(kept.min()) if len(kept) else 0.0
 
     def percentiles(self, *which: float) -> tuple[float, ...]:
         """Return percentiles in seconds; NaN where there are no samples yet."""
-        kept = self._seconds[: min(self.count, _SAMPLES)].copy()
+        kept = self.seconds[: min(self.count, _SAMPLES)].copy()
         if not len(kept):
             return (float("nan"),) * len(which)
         return tuple(float(value) for value in np.percentile(kept, which))

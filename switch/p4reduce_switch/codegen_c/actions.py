@@ -6,18 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from p4reduce_switch.codegen_python.context import Stage
+from p4reduce_switch.codegen_c.checksums import write_hash
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.errors import NotNativeError
+from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.flow import State
+from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width, limbs_of, make
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
-from p4reduce_switch.program.usage import ASSIGNING
+from p4reduce_switch.program.usage import ASSIGNING, Stage
 from p4reduce_switch.state.clone_sessions import MAX_SESSION_ID
-
-from .checksums import write_hash
-from .context import Context
-from .errors import NotNativeError
-from .expressions import Expressions
-from .flow import State
-from .values import Value, constant, kind_of_width, limbs_of, make
 
 __all__ = ["ActionWriter"]
 

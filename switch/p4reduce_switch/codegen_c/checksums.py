@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from p4reduce_switch.codegen_c.context import Context, refusal
+from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.layout import put_field
+from p4reduce_switch.codegen_c.values import Value, kind_of_width, limbs_of, literal, make
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
-
-from .context import Context, refusal
-from .expressions import Expressions
-from .layout import put_field
-from .values import Value, kind_of_width, limbs_of, literal, make
 
 __all__ = ["write_hash", "write_update", "write_verify"]
 

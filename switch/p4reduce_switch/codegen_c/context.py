@@ -6,14 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from p4reduce_switch.codegen_c.errors import NotNativeError
+from p4reduce_switch.codegen_c.flow import Flow
+from p4reduce_switch.codegen_c.known import known_ones
+from p4reduce_switch.codegen_c.text import Names, Writer
+from p4reduce_switch.codegen_c.values import C_TYPES, kind_of_width, limbs_of, literal
 from p4reduce_switch.program.ir import VARBITS, FieldRef, Header, Program, Source
 from p4reduce_switch.program.usage import Usage
-
-from .errors import NotNativeError
-from .flow import Flow
-from .known import known_ones
-from .text import Names, Writer
-from .values import C_TYPES, kind_of_width, limbs_of, literal
 
 __all__ = ["Context", "Event", "Function", "refusal"]
 

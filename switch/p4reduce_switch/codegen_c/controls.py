@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from p4reduce_switch.codegen_python.controls import post_dominators, topological_order
+from p4reduce_switch.codegen_c.actions import ActionWriter
+from p4reduce_switch.codegen_c.checksums import write_hash
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.flow import State
+from p4reduce_switch.codegen_c.keys import write_key
+from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width, limbs_of, make
 from p4reduce_switch.program import ir
+from p4reduce_switch.program.graphs import post_dominators, topological_order
 from p4reduce_switch.program.ir import FieldRef
-
-from .actions import ActionWriter
-from .checksums import write_hash
-from .context import Context
-from .expressions import Expressions
-from .flow import State
-from .keys import write_key
-from .values import Value, constant, kind_of_width, limbs_of, make
 
 __all__ = ["write_control"]
 

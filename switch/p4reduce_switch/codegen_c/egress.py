@@ -3,17 +3,22 @@
 
 from __future__ import annotations
 
+from p4reduce_switch.codegen_c.actions import ActionWriter
+from p4reduce_switch.codegen_c.checksums import write_update
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.controls import write_control
+from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.layout import store_header
+from p4reduce_switch.codegen_c.packet import ENTRY_FIELDS, Packet
+from p4reduce_switch.codegen_c.replay import (
+    RECIRCULATED,
+    carried_fields,
+    kept_value,
+    store_member,
+    write_flags,
+)
+from p4reduce_switch.codegen_c.values import Value, make
 from p4reduce_switch.program.ir import FieldRef
-
-from .actions import ActionWriter
-from .checksums import write_update
-from .context import Context
-from .controls import write_control
-from .expressions import Expressions
-from .layout import store_header
-from .packet import ENTRY_FIELDS, Packet
-from .replay import RECIRCULATED, carried_fields, kept_value, store_member, write_flags
-from .values import Value, make
 
 __all__ = ["write_egress", "write_wait"]
 

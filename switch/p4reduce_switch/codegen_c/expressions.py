@@ -11,13 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from p4reduce_switch.program import ir
-from p4reduce_switch.program.ir import Expr, FieldRef
-from p4reduce_switch.program.limits import MAX_VALUE_BITS, MAX_WIDTH
-
-from .context import Context
-from .errors import NotNativeError
-from .values import (
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.errors import NotNativeError
+from p4reduce_switch.codegen_c.values import (
     C_TYPES,
     Kind,
     Value,
@@ -30,7 +26,10 @@ from .values import (
     literal,
     make,
 )
-from .wide import Wide
+from p4reduce_switch.codegen_c.wide import Wide
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.ir import Expr, FieldRef
+from p4reduce_switch.program.limits import MAX_VALUE_BITS, MAX_WIDTH
 
 __all__ = ["Expressions"]
 

@@ -11,19 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from p4reduce_switch.program.ir import FieldRef, Program
-
-from .actions import ActionWriter, write_event
-from .checksums import write_verify
-from .context import Context, Event
-from .controls import write_control
-from .egress import HEAD as EGRESS_HEAD
-from .egress import write_egress, write_wait
-from .errors import NotNativeError
-from .expressions import Expressions
-from .packet import Packet
-from .parser import write_parser
-from .replay import (
+from p4reduce_switch.codegen_c.actions import ActionWriter, write_event
+from p4reduce_switch.codegen_c.checksums import write_verify
+from p4reduce_switch.codegen_c.context import Context, Event
+from p4reduce_switch.codegen_c.controls import write_control
+from p4reduce_switch.codegen_c.egress import HEAD as EGRESS_HEAD
+from p4reduce_switch.codegen_c.egress import write_egress, write_wait
+from p4reduce_switch.codegen_c.errors import NotNativeError
+from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.packet import Packet
+from p4reduce_switch.codegen_c.parser import write_parser
+from p4reduce_switch.codegen_c.replay import (
     RESUBMITTED,
     carried_fields,
     clone_fields,
@@ -34,8 +32,9 @@ from .replay import (
     write_flags,
     write_reset,
 )
-from .state import State
-from .values import Value, constant, make
+from p4reduce_switch.codegen_c.state import State
+from p4reduce_switch.codegen_c.values import Value, constant, make
+from p4reduce_switch.program.ir import FieldRef, Program
 
 __all__ = ["Generated", "generate"]
 

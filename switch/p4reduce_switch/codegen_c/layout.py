@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.values import kind_of_width, limbs_of
 from p4reduce_switch.program.ir import FieldRef, Header
-
-from .context import Context
-from .values import kind_of_width, limbs_of
 
 __all__ = ["load_bits", "load_header", "store_header"]
 

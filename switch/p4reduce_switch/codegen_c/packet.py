@@ -8,15 +8,21 @@ once, before.
 
 from __future__ import annotations
 
+from p4reduce_switch.codegen_c.actions import ActionWriter
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.layout import store_header
+from p4reduce_switch.codegen_c.replay import (
+    EGRESS_CLONE,
+    OF_HEADERS,
+    declare_member,
+    kept_value,
+    set_kept,
+    store_member,
+)
+from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
-
-from .actions import ActionWriter
-from .context import Context
-from .expressions import Expressions
-from .layout import store_header
-from .replay import EGRESS_CLONE, OF_HEADERS, declare_member, kept_value, set_kept, store_member
-from .values import Value, constant, kind_of_width
 
 __all__ = ["ENTRY_FIELDS", "Packet"]
 

@@ -7,16 +7,15 @@ that was extracted until then in place.
 
 from __future__ import annotations
 
+from p4reduce_switch.codegen_c.actions import ActionWriter
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.keys import write_key
+from p4reduce_switch.codegen_c.layout import load_bits, load_header
+from p4reduce_switch.codegen_c.values import constant, kind_of_width, limbs_of, make
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.program.usage import StageUsage
-
-from .actions import ActionWriter
-from .context import Context
-from .expressions import Expressions
-from .keys import write_key
-from .layout import load_bits, load_header
-from .values import constant, kind_of_width, limbs_of, make
 
 __all__ = ["write_parser"]
 

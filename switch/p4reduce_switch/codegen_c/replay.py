@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from p4reduce_switch.codegen_c.actions import ActionWriter
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.expressions import Expressions
+from p4reduce_switch.codegen_c.values import C_TYPES, Value, constant, kind_of_width, limbs_of, make
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.header_stacks import STACKS
 from p4reduce_switch.program.ir import FieldRef
-
-from .actions import ActionWriter
-from .context import Context
-from .expressions import Expressions
-from .values import C_TYPES, Value, constant, kind_of_width, limbs_of, make
 
 __all__ = [
     "OF_HEADERS",

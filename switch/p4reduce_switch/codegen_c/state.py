@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from p4reduce_switch.codegen_c.context import Context
+from p4reduce_switch.codegen_c.errors import NotNativeError
+from p4reduce_switch.codegen_c.values import kind_of_width, limbs_of, literal
 from p4reduce_switch.program import ir
-
-from .context import Context
-from .errors import NotNativeError
-from .values import kind_of_width, limbs_of, literal
 
 __all__ = ["State"]
 

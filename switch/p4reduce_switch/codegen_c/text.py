@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from p4reduce_switch.codegen_c.errors import NotNativeError
 from p4reduce_switch.program.ir import FieldRef, Source
-
-from .errors import NotNativeError
 
 __all__ = ["Names", "Writer", "comment", "plain"]
 

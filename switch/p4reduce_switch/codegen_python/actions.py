@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from p4reduce_switch.codegen_python.checksums import emit_hash
-from p4reduce_switch.codegen_python.context import Context, Stage
+from p4reduce_switch.codegen_python.context import Context
 from p4reduce_switch.codegen_python.expressions import ATOM, OR, SUM, Code
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
-from p4reduce_switch.program.usage import ASSIGNING
+from p4reduce_switch.program.usage import ASSIGNING, Stage
 from p4reduce_switch.state.clone_sessions import MAX_SESSION_ID
 
 __all__ = ["ActionEmitter"]

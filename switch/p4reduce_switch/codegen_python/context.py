@@ -12,9 +12,8 @@ from p4reduce_switch.codegen_python.text import Names, Writer
 from p4reduce_switch.program.ir import FieldRef, Program
 from p4reduce_switch.program.usage import Usage
 
-__all__ = ["Binding", "Context", "ObjectKind", "Stage"]
+__all__ = ["Binding", "Context", "ObjectKind"]
 
-Stage = Literal["parser", "ingress", "egress"]
 ObjectKind = Literal[
     "lookup",
     "members",

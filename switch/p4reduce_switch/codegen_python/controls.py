@@ -10,8 +10,7 @@ written as a sequence of `if _next == …` in topological order instead.
 
 from __future__ import annotations
 
-import graphlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from p4reduce_switch.codegen_python.actions import ActionEmitter
@@ -19,6 +18,7 @@ from p4reduce_switch.codegen_python.checksums import emit_hash
 from p4reduce_switch.codegen_python.context import Context
 from p4reduce_switch.codegen_python.expressions import ATOM, Code
 from p4reduce_switch.program import ir
+from p4reduce_switch.program.graphs import post_dominators, topological_order
 from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.state.profiles import CHOOSE
 
@@ -287,40 +287,3 @@ class _Emitter:
         self._actions.action(action, arguments)
         if by_action and table.next_by_action is not None:
             proceed(table.next_by_action[action.id])
-
-
-def topological_order(control: ir.Control) -> list[str]:
-    """The nodes that can be reached, each before those that come after it."""
-    reached: dict[str, ir.Node] = {}
-    pending = [control.start]
-    while pending:
-        name = pending.pop()
-        if name is not None and name not in reached:
-            reached[name] = control.nodes[name]
-            pending += reached[name].successors
-    graph = {name: [s for s in node.successors if s is not None] for name, node in reached.items()}
-    return list(graphlib.TopologicalSorter(graph).static_order())[::-1]
-
-
-def post_dominators(control: ir.Control, order: list[str]) -> Mapping[str, str | None]:
-    """Each node's immediate post-dominator; None is the end (Cooper, Harvey, Kennedy 2001)."""
-    position: dict[str | None, int] = {name: index for index, name in enumerate(order)}
-    position[None] = len(order)
-    join: dict[str, str | None] = {}
-
-    def common(left: str | None, right: str | None) -> str | None:
-        while left != right:
-            if position[left] < position[right]:
-                assert left is not None
-                left = join[left]
-            else:
-                assert right is not None
-                right = join[right]
-        return left
-
-    for name in reversed(order):
-        first, *others = control.nodes[name].successors
-        for other in others:
-            first = common(first, other)
-        join[name] = first
-    return join

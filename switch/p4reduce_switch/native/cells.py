@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from p4reduce_switch.pipeline import PipelineStats
 
 if TYPE_CHECKING:
-    from .program import NativeProgram
+    from p4reduce_switch.native.program import NativeProgram
 
 __all__ = ["NativeStats", "WideCells", "counts_at", "register_cells"]
 

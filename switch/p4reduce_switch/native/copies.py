@@ -11,7 +11,7 @@ from p4reduce_switch.state.clone_sessions import UNLIMITED, CloneSession, CloneS
 from p4reduce_switch.state.multicast import MulticastGroups, Replica
 
 if TYPE_CHECKING:
-    from .program import NativeProgram
+    from p4reduce_switch.native.program import NativeProgram
 
 __all__ = ["NativeCloneSessions", "NativeMulticastGroups"]
 

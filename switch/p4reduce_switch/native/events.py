@@ -13,9 +13,8 @@ from p4reduce_switch.state import messages
 from p4reduce_switch.state.digests import Digest, DigestConfig
 
 if TYPE_CHECKING:
+    from p4reduce_switch.native.program import NativeProgram
     from p4reduce_switch.state.timers import Timers
-
-    from .program import NativeProgram
 
 __all__ = ["NativeDigest", "serve_events"]
 

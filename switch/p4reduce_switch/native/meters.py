@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from p4reduce_switch.state.meters import Meter, MeterArray, Rates
 
 if TYPE_CHECKING:
+    from p4reduce_switch.native.program import NativeProgram
     from p4reduce_switch.state.timers import Clock
-
-    from .program import NativeProgram
 
 __all__ = ["NativeMeter", "NativeMeterArray"]
 

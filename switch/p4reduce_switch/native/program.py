@@ -16,10 +16,11 @@ from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import CSRC, load
 
-__all__ = ["NativeProgram", "ObjectKind", "sources_of"]
+__all__ = ["INCLUDE", "NativeProgram", "ObjectKind", "sources_of"]
 
 _ABI = 1
 _PARTS = CSRC / "p4"
+INCLUDE = (CSRC, _PARTS)
 _pointer, _u32, _u64, _bytes = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p
 _bool = ctypes.c_bool
 _SIGNATURES = {  # result, then arguments
@@ -87,7 +88,7 @@ class NativeProgram:
     def __init__(self, text: str, drop_port: int, stem: str = "program") -> None:
         if sys.byteorder != "little":
             raise NativeUnavailableError("compiled programs need a little-endian processor")
-        path = compile_shared(stem, sources_of(text), include=[CSRC, _PARTS])
+        path = compile_shared(stem, sources_of(text), include=INCLUDE)
         self.library = load(path)
         for name, (result, *arguments) in _SIGNATURES.items():
             function = getattr(self.library, name)

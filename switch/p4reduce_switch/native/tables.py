@@ -19,8 +19,8 @@ from p4reduce_switch.state.value_sets import ValueSet
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .meters import NativeMeter
-    from .program import NativeProgram
+    from p4reduce_switch.native.meters import NativeMeter
+    from p4reduce_switch.native.program import NativeProgram
 
 __all__ = ["NativeIndex", "NativeValueSet"]
 

@@ -96,6 +96,7 @@ class NativePacketPort(InterfaceSocket):
 
     def __init__(self, spec: PortSpec, capture_dir: Path | None = None) -> None:
         super().__init__(spec)
+        self._offload = spec.offload
         self._served: LoopPort | None = None
         self._overruns = 0
         self._capture = _Capture()
@@ -108,7 +109,9 @@ class NativePacketPort(InterfaceSocket):
         return stats
 
     def join(self, loop: Loop, poller: Poller) -> None:
-        self._served = loop.add_packet_port(self.number, self._max_bytes, self._capture.take())
+        self._served = loop.add_packet_port(
+            self.number, self._max_bytes, self._capture.take(), offload=self._offload
+        )
         self._served.attach(self._socket.fileno())
 
     def look_for_news(self) -> None:

@@ -100,10 +100,12 @@ class PacketPort(InterfaceSocket):
     """A port on an interface that Python serves.
 
     Raises:
-        PortError: there is no such interface, or no right to open it.
+        PortError: there is no such interface, no right to open it, or it shall have offload.
     """
 
     def __init__(self, spec: PortSpec, batches: FrameBatches) -> None:
+        if spec.offload:
+            raise PortError(f"port {spec}: offload needs the data plane in C")
         super().__init__(spec)
         self.stats = PortStats()
         self._batches = batches

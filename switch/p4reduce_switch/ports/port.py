@@ -92,6 +92,10 @@ class OpenPort(Protocol):
     def poll_stats(self) -> None:
         """Bring `stats` up to date with counts that others keep (the kernel's)."""
 
+    def flush(self) -> None:
+        """Called about once a second: write out what is buffered (a capture), and try again what
+        had to wait."""
+
     def close(self) -> None:
         """Release everything, sockets in the file system included."""
 
@@ -108,29 +112,30 @@ class Port(OpenPort, Protocol):
     def send(self, frames: Sequence[bytes]) -> None:
         """Send without waiting. What cannot be sent is counted and dropped."""
 
-    def flush(self) -> None:
-        """Called about once a second: write out what is buffered (a capture), and try again what
-        had to wait."""
-
 
 @dataclass(frozen=True, slots=True)
 class PortSpec:
-    """A `--port` option: exactly one of `interface` and `socket_path` is set."""
+    """A `--port` option: exactly one of `interface` and `socket_path` is set.
+
+    With `offload`, packets of many frames are taken apart, and sent to who sends such.
+    """
 
     number: int
     interface: str | None = None
     socket_path: Path | None = None
+    offload: bool = False
 
     def __str__(self) -> str:
         where = self.interface if self.interface is not None else f"unix:{self.socket_path}"
-        return f"{self.number}={where}"
+        return f"{self.number}={where}{_OFFLOAD if self.offload else ''}"
 
 
+_OFFLOAD = ",offload"
 _MAX_INTERFACE_NAME = 15  # IFNAMSIZ - 1
 
 
 def parse_port(text: str) -> PortSpec:
-    """Read "1=veth1" or "2=unix:/path/p2.sock".
+    """Read "1=veth1", "1=veth1,offload" or "2=unix:/path/p2.sock".
 
     Raises:
         ValueError: with a message for whoever typed it.
@@ -146,9 +151,11 @@ def parse_port(text: str) -> PortSpec:
         if not path:
             raise ValueError(f"'{text}' has no path after 'unix:'")
         return PortSpec(number, socket_path=Path(path))
+    offload = where.endswith(_OFFLOAD)
+    where = where.removesuffix(_OFFLOAD)
     if len(where) > _MAX_INTERFACE_NAME or "/" in where or any(c.isspace() for c in where):
         raise ValueError(
             f"'{where}' of '{text}' is not an interface name (at most {_MAX_INTERFACE_NAME} "
             "characters, no '/' or space); for a socket write unix:PATH"
         )
-    return PortSpec(number, interface=where)
+    return PortSpec(number, interface=where, offload=offload)

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import Expr, FieldRef, Program
 
-__all__ = ["ASSIGNING", "REPLAYING", "StageUsage", "Usage", "reads_of"]
+__all__ = ["ASSIGNING", "REPLAYING", "Stage", "StageUsage", "Usage", "reads_of"]
+
+Stage = Literal["parser", "ingress", "egress"]
 
 # Primitives that do nothing but assign to their first argument; left out if nobody reads that.
 ASSIGNING = frozenset({"assign", "register_read", "modify_field_with_hash_based_offset"})

@@ -18,6 +18,8 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from worker_system import PORTS, System, wait_for
 
+pytestmark = pytest.mark.usefixtures("arithmetic")
+
 INTRUDER = Endpoint("02:66:66:66:66:66", "10.77.66.66", wire.AGGREGATION_PORT)
 PRIORITY_TAG = b"\x81\x00\x00\x00"  # 802.1Q, VLAN 0
 

@@ -24,7 +24,7 @@ from p4reduce.wire.calls import Operation
 from p4reduce.wire.format import AGG_OFFSET, NO_BLOCK, Aggregation, Kind
 from p4reduce.wire.frames import FrameBuffer
 
-pytestmark = pytest.mark.fuzz
+pytestmark = [pytest.mark.fuzz, pytest.mark.usefixtures("arithmetic")]
 
 JOB, RANK, WORLD, SLOTS = 77, 1, 3, 4
 HERE = wire.Endpoint("02:00:00:00:00:05", "10.77.0.5", 49157)

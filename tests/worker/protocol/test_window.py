@@ -166,6 +166,7 @@ class Caller:
             self.collectives.append(one)
 
 
+@pytest.mark.usefixtures("arithmetic")
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 def test_windows_of_any_sizes_never_stop_a_job(rng: np.random.Generator, loss: float) -> None:
     """Each rank has another window, from a single slot on, and another one every few frames.

@@ -72,3 +72,13 @@ def test_job_name() -> None:
     assert job_name(None, {"SLURM_JOB_ID": "7"}) == "7"
     assert job_name(None, {"TORCHELASTIC_RUN_ID": "r"}) == "r"
     assert job_name(None, {}) == "default"
+
+
+def test_an_elastic_restart_is_another_job() -> None:
+    torchrun = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"}
+    assert job_name(None, torchrun) == "torchrun node0:29500"
+    restarted = {**torchrun, "TORCHELASTIC_RESTART_COUNT": "2"}
+    assert job_name(None, restarted) == "torchrun node0:29500, restart 2"
+    named = {"P4REDUCE_JOB": "mine", "TORCHELASTIC_RESTART_COUNT": "0"}
+    assert job_name(None, named) == "mine"
+    assert job_name(None, {**named, "TORCHELASTIC_RESTART_COUNT": "1"}) == "mine, restart 1"

@@ -17,6 +17,30 @@ from p4reduce.wire.format import Format
 from p4reduce.wire.frames import FrameBuffer
 
 
+class Lanes(Protocol):
+    """Fills and reads frames whose lanes have one format."""
+
+    def encode(
+        self,
+        collective: Collective,
+        blocks: Indices,
+        exponents: npt.NDArray[np.uint8],
+        rows: Indices,
+    ) -> None:
+        """See `Codec`."""
+
+    def decode(
+        self,
+        collective: Collective,
+        blocks: Indices,
+        exponents: npt.NDArray[np.uint8],
+        buffer: FrameBuffer,
+        rows: Indices,
+        part: int,
+    ) -> None:
+        """See `Codec`."""
+
+
 class Conversion(Protocol):
     """Between numbers and lanes; see `Quantiser`."""
 

@@ -9,10 +9,13 @@ lanes.
 
 from __future__ import annotations
 
+import time
 from collections import deque
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
+from p4reduce_native.link import Link
 
 from p4reduce.errors import (
     MismatchError,
@@ -21,11 +24,16 @@ from p4reduce.errors import (
     SwitchUnreachableError,
     WorkerLostError,
 )
-from p4reduce.protocol.lane_codec import Codec
+from p4reduce.machine_code import Library, native_library
+from p4reduce.protocol.lane_codec import Lanes
+from p4reduce.protocol.native_codec import codec_for
+from p4reduce.protocol.native_slots import NativeSlots
+from p4reduce.protocol.native_turn import LinkedTransport, NativeTurn, Why
 from p4reduce.protocol.timers import SlotTimers
 from p4reduce.protocol.window import Gate
 from p4reduce.statistics import Counts
 from p4reduce.tensors.blocks import Indices
+from p4reduce.tensors.native_stream import Stream
 from p4reduce.tensors.stream import Collective, overflow_error
 from p4reduce.wire.answers import (
     BLOCK,
@@ -80,6 +88,8 @@ _HAS_PAYLOAD, _OVERFLOW, _NONFINITE, _MISMATCH, _RETRANSMISSION = (
 )
 _NO_HALVES = np.uint32(0xFFFFFFFF ^ (Flag.FIRST_HALF | Flag.SECOND_HALF) << 16)
 
+_QUIET = 1 / 2  # of the timeout, without any answer: then it is not single frames that are lost
+_DOUBLINGS = 10  # of the frames that ask for all: more than there are slots
 _TRIES_TO_TELL = 3  # retransmissions without any answer, after which the switch is not there
 
 
@@ -102,6 +112,7 @@ class SlotMachine:
         world_size: of the job.
         here: own addresses.
         switch: those of the switch.
+        native: whether to compute in machine code where there is any, or with numpy.
     """
 
     def __init__(
@@ -113,6 +124,7 @@ class SlotMachine:
         world_size: int,
         here: Endpoint,
         switch: Endpoint,
+        native: bool = True,
     ) -> None:
         self.counts = Counts()
         self.timers = SlotTimers(slots)
@@ -120,7 +132,6 @@ class SlotMachine:
         self.broken: P4ReduceError | None = None
         self._slots = slots
         self._world_size = world_size
-
         # -- What runs where ---------------------------------------------------------------
         self._collectives: dict[int, Collective] = {}
         self._queues: list[deque[Collective]] = [deque() for _ in range(slots)]
@@ -162,9 +173,52 @@ class SlotMachine:
         self._wanted, self._mask = own_answers(here, switch, rank, job)
 
         # -- Scratch -------------------------------------------------------------------------
-        self._codecs: dict[tuple[Format, bool], Codec] = {}
+        self._codecs: dict[tuple[Format, bool], Lanes] = {}
         self._mark = np.zeros(2 * slots, np.int64)
         self._numbers = np.arange(4096)
+        self._library: Library | None = None
+        self._native: NativeSlots | None = None
+        self.compute_natively(native)
+
+    def compute_natively(self, wanted: bool) -> None:
+        """Choose between machine code, where there is any, and numpy; at any moment."""
+        self._codecs.clear()
+        self._native = None
+        self._library = native_library() if wanted else None
+        if self._library is None:
+            return
+        self._native = NativeSlots(
+            self._library,
+            {
+                "slots": self._slots,
+                "job": self._job,
+                "contribution": self._first_word,
+                "result": self._plain & ~(Flag.PAYLOAD << 16),
+            },
+            self._wanted,
+            self._mask,
+            {
+                "expected": self._expected,
+                "block": self._block,
+                "announced": self._announced,
+                "row": self._row,
+                "next_round": self._next_round,
+                "awaited": self._awaited,
+                "exponent": self._exponent,
+                "parts": self._parts,
+                "heard": self._heard,
+            },
+            self.outgoing,
+            self.timers,
+            self.gate,
+        )
+        for slot in np.flatnonzero(self._expected != _IDLE):
+            self._native.streams[slot] = self._stream(self._collectives[int(self._owner[slot])])
+
+    def _stream(self, collective: Collective) -> int:
+        """Return the address of what C knows a collective by; 0 if it cannot do it."""
+        stream = Stream.of(collective, self._world_size)
+        return stream.address if stream.regular else 0
 
     def _fill_templates(self, here: Endpoint, switch: Endpoint, rank: int) -> None:
         header = Aggregation(kind=Kind.CONTRIBUTE, rank=rank, job=self._job)
@@ -277,7 +331,7 @@ class SlotMachine:
             return
         slots = self.timers.expired(now)
         if len(slots):
-            self._repeat(slots)
+            self._repeat(self._worth_repeating(slots, now))
         for collective in self._collectives.values():
             if collective.deadline <= now:
                 self.fail(self._timeout_error(collective, now))
@@ -287,7 +341,13 @@ class SlotMachine:
         )
 
     def receive(self, buffer: FrameBuffer, count: int, now: float) -> None:
-        """Take frames that came in, the first `count` rows of a buffer."""
+        """Take frames that came in, the first `count` rows of a buffer, whose order may change."""
+        if self._native is not None and count <= self._native.most:
+            count = self._receive_natively(self._native, buffer, count, now)
+        if count:
+            self._receive(buffer, count, now)
+
+    def _receive(self, buffer: FrameBuffer, count: int, now: float) -> None:
         with np.errstate(over="ignore"):  # sums beyond the dtype become infinite
             plain = self._plain_results(buffer, count)
             if plain is None:
@@ -304,6 +364,48 @@ class SlotMachine:
                 answers = self._join_plain_halves(collective, buffer, answers, parts)
             if len(answers):
                 self._complete(collective, answers, now)
+
+    def _receive_natively(
+        self, native: NativeSlots, buffer: FrameBuffer, count: int, now: float
+    ) -> int:
+        """Let C do what is regular. Returns how many frames are left, as the first rows."""
+        self._hand_over(native)
+        native.receive(buffer, count, now)
+        self._take_back(native)
+        return native.odd
+
+    def native_turn(self, transport: object) -> NativeTurn | None:
+        """Return what lets C run the engine's loop; None: it cannot, on this transport."""
+        if self._native is None or not isinstance(getattr(transport, "link", None), Link):
+            return None
+        return NativeTurn(self._native, cast(LinkedTransport, transport))
+
+    def run(self, turn: NativeTurn) -> Why:
+        """Send and receive in C until there is something that is not regular; take that in."""
+        native = self._native
+        assert native is not None
+        rows = self.take_sendable()
+        self._hand_over(native)
+        why = turn.run(rows, self._earliest_deadline)
+        self._take_back(native)
+        if native.odd:
+            self._receive(turn.received, native.odd, time.monotonic())
+        return why
+
+    def _hand_over(self, native: NativeSlots) -> None:
+        native.hand_over(self.heard_switch_at, int(self._left_bits), self._some_halves)
+
+    def _take_back(self, native: NativeSlots) -> None:
+        """Go on after C: stripes that are over, and rows to send."""
+        self.heard_switch_at, self._some_halves = native.take_back(self.counts)
+        ended, late = native.ended
+        if len(ended):
+            for collective, which in self._by_owner(ended):
+                self._end_stripes(collective, ended if which is None else ended[which])
+            self.outgoing.flags[self._row[ended[late]]] |= np.uint8(_RETRANSMISSION)
+        queued = native.queued
+        if len(queued):
+            self._sendable.append(queued)
 
     def _heard_switch(self, now: float) -> None:
         self.heard_switch_at = now
@@ -565,11 +667,11 @@ class SlotMachine:
         if part != FIRST:
             self.counts.blocks_received += len(blocks)
 
-    def _codec(self, collective: Collective) -> Codec:
+    def _codec(self, collective: Collective) -> Lanes:
         kind = collective.format, collective.dtype.kind == "f"
         codec = self._codecs.get(kind)
         if codec is None:
-            codec = Codec(*kind, self._world_size, self._slots, self.outgoing)
+            codec = codec_for(*kind, self._world_size, self._slots, self.outgoing, self._library)
             self._codecs[kind] = codec
         return codec
 
@@ -590,7 +692,7 @@ class SlotMachine:
             in_time = ~np.isin(slots, late)
         if self.timers.backed_off:
             told = self._heard[slots] != 0
-            self._heard[slots] = 0
+        self._heard[slots] = 0
         self.gate.window.completed(*self.timers.completed(slots, now, in_time, told))
         if self._some_halves:
             self._parts[slots] = 0
@@ -638,6 +740,8 @@ class SlotMachine:
         self.gate.enter(slots, collective.sequence, stripes)
         announced = collective.next_nonzero[stripes]
         self._announced[slots] = announced
+        if self._native is not None:
+            self._native.streams[slots] = self._stream(collective)
         none = np.full(len(slots), NO_BLOCK)
         self._contribute(collective, slots, none, announced, np.zeros(len(slots), np.uint32))
         self._awaited[slots] = 0  # the answer has no sums, so is not plain
@@ -709,6 +813,22 @@ class SlotMachine:
         self._sendable.append(rows)
 
     # -- When nothing comes ------------------------------------------------------------------------
+
+    def _worth_repeating(self, slots: Indices, now: float) -> Indices:
+        """Return which of the slots whose timers have run out are to be repeated.
+
+        All of them, unless nothing at all comes: then a rank is late, rather than a frame lost in
+        each slot. So one frame asks for all, the next time two do, then four. They are the first
+        ones in the order that all ranks have, so that all ask for the same; see docs/protocol.md,
+        "When nothing comes".
+        """
+        if len(slots) == 1 or now - self.heard_switch_at < self.timers.timeout.seconds * _QUIET:
+            return slots
+        in_order = self.gate.in_order(slots)
+        tries = int(self.timers.tries[in_order[0]])
+        number = 1 << min(tries, _DOUBLINGS)
+        self.timers.hold(in_order[number:], tries, now)
+        return in_order[:number]
 
     def _repeat(self, slots: Indices) -> None:
         """Send the slots' last frames again.

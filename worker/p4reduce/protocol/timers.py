@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -39,6 +42,19 @@ class RetransmissionTimeout:
         self._variation = 0.0
         self._longest = 0.0
         self._window_ends = -np.inf
+
+    @property
+    def figures(self) -> Sequence[float]:
+        """All that it keeps, for machine code: see `protocol.native_slots`."""
+        return (
+            *(self.seconds, self.floor, self._least_ceiling, self.ceiling),
+            *(self._smoothed, self._variation, self._longest, self._window_ends),
+        )
+
+    @figures.setter
+    def figures(self, figures: Sequence[float]) -> None:
+        self.seconds, self.floor, self._least_ceiling, self.ceiling = figures[:4]
+        self._smoothed, self._variation, self._longest, self._window_ends = figures[4:]
 
     def measured(self, round_trip: float, now: float) -> None:
         """Take a measurement into account, at the time `now`."""
@@ -92,6 +108,26 @@ class SlotTimers:
         self._some_open = False
 
     @property
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What machine code works on as well, by the names that it has there."""
+        return {
+            "tries": self.tries,
+            "sent_at": self._sent_at,
+            "due": self._due,
+            "opening": self._opening,
+            "round_trips": self.round_trips.seconds,
+        }
+
+    @property
+    def flags(self) -> tuple[bool, bool]:
+        """`backed_off`, and whether some slots' contributions open a stripe."""
+        return self.backed_off, self._some_open
+
+    @flags.setter
+    def flags(self, flags: tuple[bool, bool]) -> None:
+        self.backed_off, self._some_open = flags
+
+    @property
     def next_due(self) -> float:
         """When the first one runs out; infinite if there is none."""
         return float(np.minimum.reduce(self._due))
@@ -129,6 +165,13 @@ class SlotTimers:
     def expired(self, now: float) -> Indices:
         """Return the slots whose timers have run out."""
         return np.flatnonzero(self._due <= now)
+
+    def hold(self, slots: Indices, tries: int, now: float) -> None:
+        """Let timers that have run out run on, while another slot's frame is sent again.
+
+        As long as that one's will, which was sent again `tries` times before.
+        """
+        self._due[slots] = now + self.timeout.after(np.array([tries + 1]))[0]
 
     def repeated(self, slots: Indices) -> None:
         """Contributions are to be sent again; their timers start when they are."""
@@ -171,6 +214,8 @@ class SlotTimers:
             samples = samples[counted]
             lost = again & ~opening if told is None else again & ~opening & ~told
             troubled = int(np.count_nonzero(lost | again & counted))
+            if in_time is not None and np.count_nonzero(again & ~in_time):
+                self._stop_holding()
             rounds -= int(np.count_nonzero(opening))
             self._opening[slots] = False
             self._some_open = bool(self._opening.any())
@@ -180,6 +225,12 @@ class SlotTimers:
         if self.backed_off:
             self._calm_down(slots, now)
         return rounds, troubled
+
+    def _stop_holding(self) -> None:
+        """Something was lost after all: those held back run out as they would have."""
+        once = np.isfinite(self._due) & (self.tries == 0)
+        usual = self._sent_at[once] + self.timeout.seconds
+        self._due[once] = np.minimum(self._due[once], usual)
 
     def _calm_down(self, slots: Indices, now: float) -> None:
         """Some slots have a result, so there is no reason left to wait for long in the others.

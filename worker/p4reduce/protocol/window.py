@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +65,18 @@ class Window:
     def limits(self) -> bool:
         """Whether fewer slots than there are may be used."""
         return self.size < self._slots
+
+    @property
+    def figures(self) -> tuple[Sequence[int], Sequence[float]]:
+        """All that it keeps, for machine code: see `protocol.native_slots`."""
+        numbers = self.size, self._growth, int(self._settling), self._results, self._troubled
+        return numbers, (self._latest, self._silence)
+
+    @figures.setter
+    def figures(self, figures: tuple[Sequence[int], Sequence[float]]) -> None:
+        numbers, (self._latest, self._silence) = figures
+        self.size, self._growth, settling, self._results, self._troubled = numbers
+        self._settling = bool(settling)
 
     def heard(self, now: float) -> None:
         """Take notice that the switch has sent something."""
@@ -132,6 +146,11 @@ class Gate:
         self._waiting = np.zeros(slots, np.bool_)
 
     @property
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What machine code works on as well, by the names that it has there."""
+        return {"order": self._order, "waiting": self._waiting}
+
+    @property
     def open(self) -> bool:
         """Whether everything may pass."""
         return not self.holds_back and not self.window.limits
@@ -139,6 +158,10 @@ class Gate:
     def enter(self, slots: Indices, sequence: int, stripes: npt.NDArray[np.int64]) -> None:
         """Slots begin with stripes of a collective."""
         self._order[slots] = sequence * self._slots + stripes
+
+    def in_order(self, slots: Indices) -> Indices:
+        """Return slots in the order that all ranks have."""
+        return slots[np.argsort(self._order[slots])]
 
     def leave(self, slots: Indices | slice = _ALL) -> None:
         """Slots have nothing to send any more."""

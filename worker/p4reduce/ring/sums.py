@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.protocol.lane_codec import Codec
+from p4reduce.machine_code import native_library
+from p4reduce.protocol.lane_codec import Lanes
+from p4reduce.protocol.native_codec import codec_for
 from p4reduce.ring.links import Links
 from p4reduce.ring.rounds import Bytes, reduce
 from p4reduce.tensors.blocks import Indices
@@ -40,7 +42,7 @@ class Adder:
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size
         self._frames = FrameBuffer(_BLOCKS_AT_A_TIME)
-        self._codecs: dict[tuple[Format, bool], Codec] = {}
+        self._codecs: dict[tuple[Format, bool], Lanes] = {}
 
     async def reduce(self, links: Links, collective: Collective) -> None:
         """Run a collective to its end. Raises what `rounds.reduce` does."""
@@ -105,10 +107,12 @@ class Adder:
         cuts = [len(array) * number // size for number in range(size + 1)]
         return [array[first:end].view(np.uint8) for first, end in itertools.pairwise(cuts)]
 
-    def _codec(self, collective: Collective) -> Codec:
+    def _codec(self, collective: Collective) -> Lanes:
         kind = collective.format, collective.dtype.kind == "f"
         if kind not in self._codecs:
-            self._codecs[kind] = Codec(*kind, self._world_size, _BLOCKS_AT_A_TIME, self._frames)
+            self._codecs[kind] = codec_for(
+                *kind, self._world_size, _BLOCKS_AT_A_TIME, self._frames, native_library()
+            )
         return self._codecs[kind]
 
 

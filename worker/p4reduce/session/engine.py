@@ -16,6 +16,7 @@ import numpy as np
 
 from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
 from p4reduce.latch import Latch
+from p4reduce.protocol.native_turn import NativeTurn, Why
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.blocks import Indices
@@ -61,6 +62,7 @@ class Engine:
         self._finally_dropped = 0
         self._asked_at = math.inf  # when something was first sent since the switch last answered
         self._asked = 0  # how often since then
+        self._native = machine.native_turn(transport)
         self.lock = threading.RLock()  # between submitting and the thread's end
         self.cpu_seconds = 0.0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -215,6 +217,9 @@ class Engine:
         machine, transport = self._machine, self._transport
         while self._requests:
             self._requests.popleft()()
+        if self._native is not None:
+            self._turn_natively(self._native)
+            return
         self._send()
         now = time.monotonic()
         until = min(machine.next_due - now, _LONGEST_WAIT)
@@ -231,6 +236,23 @@ class Engine:
             if count < len(transport.received):
                 break
         machine.expire(time.monotonic())
+        if machine.idle or machine.heard_switch_at >= self._asked_at:
+            self._asked_at, self._asked = math.inf, 0
+        self.cpu_seconds = time.thread_time()
+
+    def _turn_natively(self, native: NativeTurn) -> None:
+        """Let C go on for as long as it can."""
+        machine = self._machine
+        native.asked = self._asked_at, self._asked
+        why = machine.run(native)
+        self._asked_at, self._asked = native.asked
+        if why & Why.BROKEN:
+            self._transport.receive()  # says how
+        now = time.monotonic()
+        if why & Why.OVERSLEPT:
+            machine.postpone(now + _REPRIEVE)
+        else:
+            machine.expire(now)
         if machine.idle or machine.heard_switch_at >= self._asked_at:
             self._asked_at, self._asked = math.inf, 0
         self.cpu_seconds = time.thread_time()

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from p4reduce.errors import P4ReduceError
-from p4reduce.tensors.blocks import Array, BlockRows, Indices
+from p4reduce.tensors.blocks import Array, BlockRows, Indices, Memory, Piece
 from p4reduce.tensors.stream import Collective
 
 _PRUNE_BEYOND = 8  # entries; looking for those to release is not worth it for fewer
@@ -59,6 +59,11 @@ class Snapshot:
     def nbytes(self) -> int:
         """How much memory the copy takes."""
         return self._rows.nbytes + (0 if self._places is None else self._places.nbytes)
+
+    def memory(self) -> Memory:
+        """See `blocks.Memory`."""
+        rows = self._rows
+        return Memory([Piece(len(rows), len(rows), 0, rows.ctypes.data)], self._places)
 
     def gather(self, blocks: Indices, rows: Array) -> None:
         """Copy blocks, of which none is all zeros, into rows of the same dtype."""

@@ -289,7 +289,7 @@ class Session:
                 self._repeated += len(again)
                 machine = _machine(found.attached)
                 machine.counts = before.counts
-                machine.timers.round_trips = before.timers.round_trips
+                machine.timers.round_trips.go_on_from(before.timers.round_trips)
                 self._lease = found.attached.ready.lease
                 self.neighbourhood = neighbourhood(found.attached)
                 self._recoveries += 1

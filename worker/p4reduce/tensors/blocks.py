@@ -4,18 +4,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.tensors.quantise import block_exponents
+from p4reduce.tensors.measure import block_exponents
 from p4reduce.wire.format import PAYLOAD_BYTES, Format
 
 Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 
 _ALL = slice(None)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Blocks that lie in memory one after the other.
+
+    Attributes:
+        blocks: how many.
+        full: those of them that are whole; there is one more at most.
+        tail_bytes: of that one.
+        address: of the first; 0: they are zeros, and what is written to them is dropped.
+    """
+
+    blocks: int
+    full: int
+    tail_bytes: int
+    address: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where blocks lie.
+
+    A source or target that has them in memory as they are says so by a method `memory`; machine
+    code then reads and writes them there.
+
+    Attributes:
+        pieces: in order.
+        places: of each block among the pieces' blocks; None: its number is its place.
+    """
+
+    pieces: Sequence[Piece]
+    places: Indices | None = None
 
 
 class BlockRows(Protocol):
@@ -70,9 +104,14 @@ class Blocks:
         self._rows = flat[: full * lanes].reshape(full, lanes)
         self._tail = flat[full * lanes :]
         self._lanes = lanes
+        self._address: int = flat.ctypes.data
 
     def __len__(self) -> int:
         return self._full + bool(len(self._tail))
+
+    def memory(self) -> Memory:
+        """See `Memory`."""
+        return Memory([Piece(len(self), self._full, self._tail.nbytes, self._address)])
 
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
         """Return each block's exponent and whether it is not all zeros."""
@@ -149,6 +188,10 @@ class RawBlocks:
     def __len__(self) -> int:
         return len(self._bytes)
 
+    def memory(self) -> Memory:
+        """See `Memory`."""
+        return self._bytes.memory()
+
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
         """See `Source`. All exponents are 0, as integers have none."""
         return self._bytes.measure()
@@ -182,6 +225,10 @@ class Absent:
     def __len__(self) -> int:
         return self._count
 
+    def memory(self) -> Memory:
+        """See `Memory`."""
+        return Memory([Piece(self._count, self._count, 0, 0)])
+
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
         """See `Source`."""
         return np.zeros(self._count, np.uint8), np.zeros(self._count, np.bool_)
@@ -200,6 +247,9 @@ class Absent:
 class Part(Source, Target, Protocol):
     """What can be read and written."""
 
+    def memory(self) -> Memory:
+        """See `Memory`."""
+
 
 class Pieces:
     """Several sources or targets one after the other, each beginning with a block of its own."""
@@ -212,6 +262,10 @@ class Pieces:
 
     def __len__(self) -> int:
         return int(self._ends[-1])
+
+    def memory(self) -> Memory:
+        """See `Memory`."""
+        return Memory([piece for part in self._pieces for piece in part.memory().pieces])
 
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
         """See `Source`."""

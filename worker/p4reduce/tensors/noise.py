@@ -26,6 +26,9 @@ _WORD = (1 << 64) - 1
 class Noise:
     """Numbers evenly from 0 to 2^16 - 1, for each lane of each block of one collective.
 
+    Attributes:
+        key: 64 bits, of all that they depend on besides the place.
+
     Args:
         seed: not negative. None: other numbers each time.
         rank: ranks get numbers that are independent of each other's, with the same seed as well.
@@ -34,7 +37,7 @@ class Noise:
 
     def __init__(self, seed: int | None, rank: int, sequence: int) -> None:
         places = np.random.SeedSequence(seed, spawn_key=(rank, sequence))
-        self._key = int(places.generate_state(1, np.uint64)[0])
+        self.key = int(places.generate_state(1, np.uint64)[0])
 
     def rows(self, blocks: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np.uint16]:
         """Return the numbers of some blocks.
@@ -49,7 +52,7 @@ class Noise:
         words = lanes // _NUMBERS_A_WORD
         first = blocks.astype(np.uint64)
         first *= np.uint64(words * _GAMMA & _WORD)
-        first += np.uint64(self._key)
+        first += np.uint64(self.key)
         within = np.arange(words, dtype=np.uint64)
         within *= np.uint64(_GAMMA)
         numbers = np.add(first[:, None], within)

@@ -36,8 +36,9 @@ from p4reduce.wire.format import MAX_WORLD_SIZE, NONFINITE_EXPONENT, Format
 Rows = npt.NDArray[Any]
 """Shape (rows, lanes of a block)."""
 
-# From this exponent on, scale and its inverse are normal float32 numbers for every world size.
-_FLOAT32_SCALES_FROM = 40
+FLOAT32_SCALES_FROM = 40
+"""From this exponent on, scale and its inverse are normal float32 numbers for every world size."""
+
 _ROWS_AT_A_TIME = 512  # keeps the temporary array within a core's cache
 
 _MAGNITUDE_BITS = {4: np.uint32(0x7FFFFFFF), 8: np.uint64(0x7FFFFFFFFFFFFFFF)}
@@ -98,6 +99,9 @@ class Quantiser:
     Attributes:
         limit: the largest magnitude of a lane, L // n.
         headroom: k of the module's text.
+        scales, scales32: lanes' units per 1.0 by block exponent, float64 and float32.
+        factors, factors32: the inverse, by what sums are divided by: 1 or the world size.
+        mean_is_exact: whether the latter's are powers of two.
     """
 
     def __init__(self, world_size: int) -> None:
@@ -112,19 +116,19 @@ class Quantiser:
         self._float32_never_clips = self.headroom >= 24
         powers = [math.ldexp(1.0, self.headroom + 126 - e) for e in range(NONFINITE_EXPONENT)]
         # Blocks with exponent 255 are never sent; the last entry only completes the table.
-        self._scales = np.array([*powers, math.nan])
+        self.scales = np.array([*powers, math.nan])
         with np.errstate(over="ignore", under="ignore"):
-            self._scales32 = self._scales.astype(np.float32)
-        self._factors = {1: 1.0 / self._scales, world_size: 1.0 / self._scales / world_size}
+            self.scales32 = self.scales.astype(np.float32)
+        self.factors = {1: 1.0 / self.scales, world_size: 1.0 / self.scales / world_size}
         with np.errstate(over="ignore", under="ignore"):
-            self._factors32 = {
-                divisor: factors.astype(np.float32) for divisor, factors in self._factors.items()
+            self.factors32 = {
+                divisor: factors.astype(np.float32) for divisor, factors in self.factors.items()
             }
-        self._mean_is_exact = world_size & (world_size - 1) == 0
+        self.mean_is_exact = world_size & (world_size - 1) == 0
 
     def scale(self, exponent: int) -> float:
         """Return lanes' units per 1.0 at a block exponent."""
-        return float(self._scales[exponent])
+        return float(self.scales[exponent])
 
     def quantise(
         self,
@@ -142,10 +146,10 @@ class Quantiser:
             noise: not used; see `stochastic.StochasticQuantiser`.
         """
         if rows.dtype == np.float32 and not any_tiny(exponents):
-            np.multiply(rows, self._scales32[exponents][:, None], out=rows)
+            np.multiply(rows, self.scales32[exponents][:, None], out=rows)
             clip = not self._float32_never_clips
         else:
-            rows = rows * self._scales[exponents][:, None]
+            rows = rows * self.scales[exponents][:, None]
             clip = True
         np.rint(rows, out=rows)
         if clip:
@@ -171,16 +175,16 @@ class Quantiser:
             rows: float32 or float64, same shape, is written to.
         """
         divisor = self.world_size if mean else 1
-        exact = not mean or self._mean_is_exact
+        exact = not mean or self.mean_is_exact
         if rows.dtype == np.float32 and exact and not any_tiny(exponents):
             np.copyto(rows, lanes, casting="unsafe")
-            np.multiply(rows, self._factors32[divisor][exponents][:, None], out=rows)
+            np.multiply(rows, self.factors32[divisor][exponents][:, None], out=rows)
         else:
             wide = lanes.astype(np.float64)
-            wide *= self._factors[divisor][exponents][:, None]
+            wide *= self.factors[divisor][exponents][:, None]
             np.copyto(rows, wide, casting="unsafe")
 
 
 def any_tiny(exponents: npt.NDArray[np.uint8]) -> bool:
     """Whether a scale or its inverse is beyond float32's normal numbers for some exponent."""
-    return bool(np.count_nonzero(exponents < _FLOAT32_SCALES_FROM))
+    return bool(np.count_nonzero(exponents < FLOAT32_SCALES_FROM))

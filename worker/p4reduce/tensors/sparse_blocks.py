@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.tensors.blocks import Array, Indices, Source
-from p4reduce.tensors.quantise import block_exponents
+from p4reduce.tensors.measure import block_exponents
 
 _SLAB_BYTES = 1 << 20
 

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.tensors.noise import NOISE_BITS
-from p4reduce.tensors.quantise import Rows, any_tiny
+from p4reduce.tensors.quantise import FLOAT32_SCALES_FROM, Rows, any_tiny
 from p4reduce.wire.format import MAX_WORLD_SIZE, NONFINITE_EXPONENT, Format
 
 SMALLEST_LIMIT = 2
@@ -45,6 +45,8 @@ class StochasticQuantiser:
 
     Attributes:
         limit: the largest magnitude of a lane, M of the module's text.
+        scales, scales32: 1 / u by block exponent, times 2^16; float64 and float32.
+        halves, halves32: 2^e / 2 likewise.
 
     Args:
         world_size: at most `largest_world_size`.
@@ -61,12 +63,12 @@ class StochasticQuantiser:
         # 2^e is 2^(E - 126) for the biased exponent E; blocks with E = 255 are never sent.
         powers = [math.ldexp(1.0, 126 - e) for e in range(NONFINITE_EXPONENT)]
         powers.append(math.nan)
-        self._scales = np.array(powers) * (self.limit << NOISE_BITS)
+        self.scales = np.array(powers) * (self.limit << NOISE_BITS)
         # 2^128 is no float32, so half of it, and the other half with the divisor.
-        self._halves = 0.5 / np.array(powers)
+        self.halves = 0.5 / np.array(powers)
         with np.errstate(over="ignore", under="ignore"):
-            self._scales32 = self._scales.astype(np.float32)
-            self._halves32 = self._halves.astype(np.float32)
+            self.scales32 = self.scales.astype(np.float32)
+            self.halves32 = self.halves.astype(np.float32)
 
     def quantise(
         self,
@@ -85,15 +87,31 @@ class StochasticQuantiser:
         """
         if noise is None:
             raise ValueError("narrow lanes are rounded at random, which takes noise")
-        if rows.dtype == np.float32 and not any_tiny(exponents):
-            np.multiply(rows, self._scales32[exponents][:, None], out=rows)
-        else:
-            rows = rows * self._scales[exponents][:, None]
+        rows = self._scaled(rows, exponents)
         np.rint(rows, out=rows)
         fixed = rows.astype(np.int32)
         fixed += noise
         fixed >>= NOISE_BITS
         np.copyto(lanes, fixed, casting="unsafe")
+
+    def _scaled(self, rows: Rows, exponents: npt.NDArray[np.uint8]) -> Rows:
+        """Return lanes' units times 2^16.
+
+        float32 is rounded as such wherever it can be, whatever other rows there are: the same
+        numbers become the same lanes in any company.
+        """
+        if rows.dtype == np.float64:
+            return np.asarray(rows * self.scales[exponents][:, None])
+        if not any_tiny(exponents):
+            return np.multiply(rows, self.scales32[exponents][:, None], out=rows)
+        wide = rows * self.scales[exponents][:, None]
+        usual = exponents >= FLOAT32_SCALES_FROM
+        wide[usual] = rows[usual] * self.scales32[exponents[usual]][:, None]
+        return np.asarray(wide)
+
+    def divisor(self, *, mean: bool) -> float:
+        """Return what sums of lanes are divided by, and multiplied by `halves` then."""
+        return self.limit * (self._world_size if mean else 1) / 2
 
     def dequantise(
         self,
@@ -103,13 +121,17 @@ class StochasticQuantiser:
         *,
         mean: bool = False,
     ) -> None:
-        """Turn sums back into floats, as `Quantiser.dequantise` does."""
-        divisor = self.limit * (self._world_size if mean else 1) / 2
-        if rows.dtype == np.float64 or not any_tiny(exponents):
-            halves = self._halves if rows.dtype == np.float64 else self._halves32
-            np.copyto(rows, lanes, casting="unsafe")
-            # The division rounds, to nearest; the product with a power of two does not.
-            rows /= rows.dtype.type(divisor)
-            rows *= halves[exponents][:, None]
-        else:
-            np.copyto(rows, lanes * (self._halves[exponents] / divisor)[:, None], casting="unsafe")
+        """Turn sums back into floats, as `Quantiser.dequantise` does.
+
+        What a row becomes does not depend on the others: all ranks get the same, whatever sums come
+        together.
+        """
+        divisor = self.divisor(mean=mean)
+        halves = self.halves if rows.dtype == np.float64 else self.halves32
+        np.copyto(rows, lanes, casting="unsafe")
+        # The division rounds, to nearest; the product with a power of two does not.
+        rows /= rows.dtype.type(divisor)
+        rows *= halves[exponents][:, None]
+        if rows.dtype != np.float64 and any_tiny(exponents):
+            tiny = exponents < FLOAT32_SCALES_FROM
+            rows[tiny] = lanes[tiny] * (self.halves[exponents[tiny]] / divisor)[:, None]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,7 @@ class Collective:
         exponents: of each block, and 0 for `none`; shape (count + 1,).
         deadline: seconds on the monotonic clock.
         for_others: this rank has the result already; see `repetition`.
+        stream: what machine code keeps of it; see `tensors.native_stream.Stream`.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Collective:
         self.error: P4ReduceError | None = None
         self.overflowed: int | None = None
         self.for_others = False
+        self.stream: Any = None
         self._over = Latch()
 
     @property
@@ -179,4 +182,4 @@ def _next_nonzero(nonzero: npt.NDArray[np.bool_], stripes: int) -> Indices:
     steps = -(-count // stripes)
     blocks = np.full((steps + 1, stripes), count, np.int64)
     blocks.reshape(-1)[:count] = np.where(nonzero, np.arange(count), count)
-    return np.minimum.accumulate(blocks[::-1], axis=0)[::-1].reshape(-1)
+    return np.ascontiguousarray(np.minimum.accumulate(blocks[::-1], axis=0)[::-1].reshape(-1))

@@ -97,6 +97,11 @@ class SocketTransport:
     def received(self) -> FrameBuffer:
         return self._received
 
+    @property
+    def socket(self) -> socket.socket:
+        """For whoever exchanges frames by it in another way; stays this transport's."""
+        return self._socket
+
     def receive(self) -> int:
         count, error = self._incoming.receive(self._socket.fileno())
         if error in _FULL:

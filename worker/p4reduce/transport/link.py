@@ -21,7 +21,7 @@ from p4reduce.transport.unix import connect, hung_up
 from p4reduce.wire.format import FRAME_STRIDE
 from p4reduce.wire.frames import MAX_FRAME_BYTES, FrameBuffer
 
-__all__ = ["ANSWER_SECONDS", "LinkTransport"]
+__all__ = ["ANSWER_SECONDS", "FramesOverLink", "LinkTransport"]
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,73 @@ ANSWER_SECONDS = 1.0
 _CONNECT_AGAIN = frozenset({errno.ETIMEDOUT, errno.EPROTO})
 
 
-class LinkTransport:
+class FramesOverLink:
+    """What every transport on a link has: all of `Transport` but for who it is."""
+
+    def __init__(self, description: str, link: Link) -> None:
+        self._description = description
+        self._link = link
+        self._received = FrameBuffer(RECEIVE_BATCH)
+        self._lengths_at: int = self._received.lengths.ctypes.data
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._closed = False
+
+    @property
+    def description(self) -> str:
+        return self._description
+
+    @property
+    def received(self) -> FrameBuffer:
+        return self._received
+
+    @property
+    def kind(self) -> Kind:
+        """How frames cross it."""
+        return self._link.kind
+
+    @property
+    def link(self) -> Link:
+        """For an engine in C, by its `pointer`; as long as this transport is open."""
+        return self._link
+
+    @property
+    def wake_fd(self) -> int:
+        """The eventfd that `wake` writes to."""
+        return self._wake_fd
+
+    def receive(self) -> int:
+        count = self._link.receive_rows(
+            self._received.address, FRAME_STRIDE, MAX_FRAME_BYTES, self._lengths_at, RECEIVE_BATCH
+        )
+        if count < 0:
+            raise _broken(self._description, -count)
+        return count
+
+    def send(self, buffer: FrameBuffer, rows: Indices) -> int:
+        rows = np.ascontiguousarray(rows, np.int64)
+        sent = self._link.send_rows(
+            buffer.address, FRAME_STRIDE, buffer.lengths.ctypes.data, rows.ctypes.data, len(rows)
+        )
+        if sent < 0:
+            raise _broken(self._description, -sent)
+        return sent
+
+    def wait(self, timeout: float, *, writable: bool = False) -> None:
+        if self._link.wait(self._wake_fd, timeout, writable=writable):
+            os.eventfd_read(self._wake_fd)
+
+    def wake(self) -> None:
+        if not self._closed:
+            os.eventfd_write(self._wake_fd, 1)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._link.close()
+            os.close(self._wake_fd)
+
+
+class LinkTransport(FramesOverLink):
     """`SOCK_SEQPACKET` to begin with, then as agreed.
 
     Args:
@@ -55,80 +121,29 @@ class LinkTransport:
         best: Kind = Kind.SHARED,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
-        self._description = f"unix:{os.fspath(path)}"
-        self._link = self._connect(Path(path), best, answer_seconds)
-        self._received = FrameBuffer(RECEIVE_BATCH)
-        self._lengths_at: int = self._received.lengths.ctypes.data
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._closed = False
+        description = f"unix:{os.fspath(path)}"
+        super().__init__(description, _connect(Path(path), description, best, answer_seconds))
 
-    @property
-    def description(self) -> str:
-        return self._description
 
-    @property
-    def received(self) -> FrameBuffer:
-        return self._received
+def _connect(path: Path, description: str, best: Kind, answer_seconds: float) -> Link:
+    sock = connect(path)
+    try:
+        return Link.connect(sock, offers(best), answer_seconds)
+    except OSError as error:
+        if error.errno not in _CONNECT_AGAIN:
+            raise _broken(description, error.errno or 0) from None
+        log.debug("%s: one frame per message: %s", description, error.strerror)
+    # Anew, so that an answer that comes late cannot be taken for a frame.
+    return Link.connect(connect(path), 0, 0.0)
 
-    @property
-    def kind(self) -> Kind:
-        """What was agreed on."""
-        return self._link.kind
 
-    @property
-    def link(self) -> Link:
-        """For an engine in C, by its `pointer`; as long as this transport is open."""
-        return self._link
-
-    def receive(self) -> int:
-        count = self._link.receive_rows(
-            self._received.address, FRAME_STRIDE, MAX_FRAME_BYTES, self._lengths_at, RECEIVE_BATCH
-        )
-        if count < 0:
-            raise self._broken(-count)
-        return count
-
-    def send(self, buffer: FrameBuffer, rows: Indices) -> int:
-        rows = np.ascontiguousarray(rows, np.int64)
-        sent = self._link.send_rows(
-            buffer.address, FRAME_STRIDE, buffer.lengths.ctypes.data, rows.ctypes.data, len(rows)
-        )
-        if sent < 0:
-            raise self._broken(-sent)
-        return sent
-
-    def wait(self, timeout: float, *, writable: bool = False) -> None:
-        if self._link.wait(self._wake_fd, timeout, writable=writable):
-            os.eventfd_read(self._wake_fd)
-
-    def wake(self) -> None:
-        if not self._closed:
-            os.eventfd_write(self._wake_fd, 1)
-
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._link.close()
-            os.close(self._wake_fd)
-
-    def _connect(self, path: Path, best: Kind, answer_seconds: float) -> Link:
-        sock = connect(path)
-        try:
-            return Link.connect(sock, offers(best), answer_seconds)
-        except OSError as error:
-            if error.errno not in _CONNECT_AGAIN:
-                raise self._broken(error.errno or 0) from None
-            log.debug("%s: one frame per message: %s", self._description, error.strerror)
-        # Anew, so that an answer that comes late cannot be taken for a frame.
-        return Link.connect(connect(path), 0, 0.0)
-
-    def _broken(self, code: int) -> SwitchUnreachableError:
-        if code == errno.EPIPE:
-            return hung_up(self._description)
-        if code == errno.EPROTO:
-            return SwitchUnreachableError(
-                f"the switch wrote what cannot be into the memory shared by {self._description}"
-            )
+def _broken(description: str, code: int) -> SwitchUnreachableError:
+    if code == errno.EPIPE:
+        return hung_up(description)
+    if code == errno.EPROTO:
         return SwitchUnreachableError(
-            f"cannot exchange frames with the switch by {self._description}: {os.strerror(code)}"
+            f"the switch wrote what cannot be into the memory shared by {description}"
         )
+    return SwitchUnreachableError(
+        f"cannot exchange frames with the switch by {description}: {os.strerror(code)}"
+    )

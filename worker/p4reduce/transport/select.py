@@ -6,18 +6,20 @@ from __future__ import annotations
 import logging
 import os
 
-from p4reduce_native.link import Kind, why_not
+from p4reduce_native.link import UNIX_KINDS, Kind, why_not
 
 from p4reduce.errors import ConfigurationError
 from p4reduce.transport.base import Transport
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT, FaultPlan, FaultyTransport
 from p4reduce.transport.link import LinkTransport
+from p4reduce.transport.offload import OffloadTransport
 from p4reduce.transport.packet import PacketTransport
 from p4reduce.transport.unix import UnixTransport
 
 INTERFACE_ENVIRONMENT = "P4REDUCE_INTERFACE"
 LINK_ENVIRONMENT = "P4REDUCE_LINK"
 _UNIX = "unix:"
+_OFFLOAD = ",offload"
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +29,8 @@ def port_name(interface: str | None, rank: int, local_rank: int) -> str:
 
     Args:
         interface: the name of a network interface, or "unix:/path" for a port of the embedded
-            switch. `{rank}`, `{local_rank}` and `{port}` (rank + 1) are filled in. None:
+            switch. With ",offload" behind an interface's name, packets have many frames.
+            `{rank}`, `{local_rank}` and `{port}` (rank + 1) are filled in. None:
             `$P4REDUCE_INTERFACE`.
         rank: within the job.
         local_rank: within this host.
@@ -68,6 +71,8 @@ def open_port(name: str, rank: int, udp_port: int = 0) -> Transport:
     transport: Transport
     if name.startswith(_UNIX):
         transport = _open_unix(name.removeprefix(_UNIX))
+    elif name.endswith(_OFFLOAD):
+        transport = OffloadTransport(name.removesuffix(_OFFLOAD), udp_port)
     else:
         transport = PacketTransport(name, udp_port)
     if faults := os.environ.get(FAULTS_ENVIRONMENT):
@@ -86,8 +91,8 @@ def _open_unix(path: str) -> Transport:
 
 def _best_kind() -> Kind:
     """Return the fastest kind of link that `$P4REDUCE_LINK` allows."""
-    names = {kind.name.lower(): kind for kind in Kind}
+    names = {kind.name.lower(): kind for kind in UNIX_KINDS}
     given = os.environ.get(LINK_ENVIRONMENT) or Kind.SHARED.name.lower()
     if given not in names:
-        raise ConfigurationError(f"{LINK_ENVIRONMENT}={given}: expected one of {', '.join(names)}")
+        raise ConfigurationError(f"P4REDUCE_LINK={given}: expected one of single, batch, shared")
     return names[given]

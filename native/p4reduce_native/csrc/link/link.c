@@ -41,6 +41,7 @@ void p4r_link_free(struct p4r_link *link)
     if (link->memory != NULL)
         munmap(link->memory, link->memory_bytes);
     close(link->fd);
+    p4r_offload_free(link->offload);
     free(link->rows);
     free(link);
 }
@@ -57,6 +58,9 @@ int p4r_link_fd(const struct p4r_link *link) { return link->fd; }
 uint32_t p4r_link_events(const struct p4r_link *link, int frames_wait)
 {
     uint32_t events = EPOLLIN | EPOLLRDHUP;
+    if (link->kind == P4R_LINK_OFFLOAD)
+        return EPOLLIN |
+               (frames_wait || p4r_offload_is_in_parts(link->offload) ? EPOLLOUT : 0);
     /* A socket that carries bells alone always has room: so waiting for room is a way to come back
      * at once. Room in a ring is told by a bell. */
     if (link->kind == P4R_LINK_SHARED ? link->uncovered : frames_wait)
@@ -107,6 +111,18 @@ static int sift(struct p4r_link *link, struct p4r_frame *frames, int count)
     return good;
 }
 
+/* Into the link's own memory; of the kinds that have frames by message. */
+static int receive_some(struct p4r_link *link, struct p4r_frame *frames, int most)
+{
+    return link->kind == P4R_LINK_BATCH ? p4r_batch_receive(link, frames, most)
+                                        : p4r_offload_receive(link, frames, most);
+}
+
+static int has_many_per_message(const struct p4r_link *link)
+{
+    return link->kind == P4R_LINK_BATCH || link->kind == P4R_LINK_OFFLOAD;
+}
+
 int p4r_link_receive(struct p4r_link *link, struct p4r_frame *frames, int most)
 {
     if (most < P4R_LINK_FRAMES)
@@ -114,8 +130,8 @@ int p4r_link_receive(struct p4r_link *link, struct p4r_frame *frames, int most)
     if (link->broken)
         return -link->broken;
     int count;
-    if (link->kind == P4R_LINK_BATCH) {
-        count = p4r_batch_receive(link, frames, most);
+    if (has_many_per_message(link)) {
+        count = receive_some(link, frames, most);
     } else {
         int64_t lengths[P4R_LINK_MOST];
         count = receive_rows(link, link->rows, P4R_ROW_STRIDE, P4R_ROW_ROOM, lengths, most);
@@ -134,9 +150,9 @@ int p4r_link_receive_rows(struct p4r_link *link, uint8_t *rows, size_t stride, s
     if (link->broken)
         return -link->broken;
     int count;
-    if (link->kind == P4R_LINK_BATCH) {
+    if (has_many_per_message(link)) {
         struct p4r_frame frames[P4R_LINK_MOST];
-        count = p4r_batch_receive(link, frames, most > P4R_LINK_MOST ? P4R_LINK_MOST : most);
+        count = receive_some(link, frames, most > P4R_LINK_MOST ? P4R_LINK_MOST : most);
         for (int i = 0; i < count; i++) {
             lengths[i] = frames[i].length < room ? frames[i].length : (int64_t)room;
             __builtin_memcpy(rows + (size_t)i * stride, frames[i].bytes, (size_t)lengths[i]);
@@ -161,6 +177,8 @@ static int send_some(struct p4r_link *link, const struct p4r_frame *frames, int 
         sent = p4r_shared_send(link, frames, count);
     else if (link->kind == P4R_LINK_BATCH)
         sent = p4r_batch_send(link, frames, count);
+    else if (link->kind == P4R_LINK_OFFLOAD)
+        sent = p4r_offload_send(link, frames, count);
     else
         sent = p4r_single_send(link, frames, count);
     for (int i = 0; i < sent; i++)
@@ -248,6 +266,11 @@ int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int writab
     if (link->kind == P4R_LINK_SHARED) {
         if (!p4r_shared_may_sleep(link, writable))
             return P4R_LINK_READY;
+    } else if (link->kind == P4R_LINK_OFFLOAD && p4r_offload_is_in_parts(link->offload)) {
+        return P4R_LINK_READY;
+    } else if (writable && link->kind == P4R_LINK_OFFLOAD &&
+               p4r_offload_waits_for_device(link->offload)) {
+        timeout_ms = 1;
     } else if (writable) {
         waits[0].events |= POLLOUT;
     }

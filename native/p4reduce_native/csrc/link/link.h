@@ -34,6 +34,7 @@ enum p4r_link_kind {
     P4R_LINK_SINGLE = 0, /* one frame per message, as any peer understands */
     P4R_LINK_BATCH = 1,  /* many frames per message */
     P4R_LINK_SHARED = 2, /* rings in shared memory; the socket carries bells, one byte each */
+    P4R_LINK_OFFLOAD = 3, /* a packet socket at one end of a veth pair; see offload.c */
 };
 
 /* What a peer wishes and what a switch offers. */
@@ -69,6 +70,12 @@ struct p4r_link *p4r_link_accept(int fd, uint32_t offers, uint32_t slots);
  *   any other  as the system call that failed. */
 struct p4r_link *p4r_link_connect(int fd, uint32_t wishes, int timeout_ms, int *error);
 
+/* One end of a veth pair: a bound packet socket of type RAW, with PACKET_AUXDATA. Frames of UDP over
+ * IPv4 with equal headers go together in one packet of up to 64 KB, if the peer is known to
+ * understand it, or has sent such a packet within the last 2 s. There is no hang-up: an error ends
+ * nothing, and the next call tries again. The link owns `fd`, also if this fails (NULL). */
+struct p4r_link *p4r_link_over_interface(int fd, int peer_understands);
+
 /* Closes the socket, unmaps the memory. NULL is allowed. */
 void p4r_link_free(struct p4r_link *link);
 
@@ -88,7 +95,7 @@ uint32_t p4r_link_events(const struct p4r_link *link, int frames_wait);
  * Returns their number, or
  *   -EPIPE   the peer has gone, and everything that it sent has been taken;
  *   -EPROTO  the peer broke the rules of the ring;
- *   or minus another errno. After any of these only p4r_link_free is of use. */
+ *   or minus another errno. After any of these only p4r_link_free is of use (but for OFFLOAD). */
 int p4r_link_receive(struct p4r_link *link, struct p4r_frame *frames, int most);
 
 /* The same into rows `stride` bytes apart. A frame longer than `room` is cut off there, and short

@@ -21,6 +21,8 @@
 #define P4R_ROW_ROOM (P4R_LINK_MAX_FRAME + 1)
 #define P4R_ROW_STRIDE 2112
 
+struct p4r_offload;
+
 struct p4r_link {
     int fd;
     int kind;
@@ -36,6 +38,7 @@ struct p4r_link {
     size_t memory_bytes; /* SHARED */
     uint8_t *memory;
     struct p4r_ring in, out;
+    struct p4r_offload *offload; /* OFFLOAD, or NULL */
     struct p4r_link_counts counts;
     uint8_t *rows;       /* SINGLE, SHARED: P4R_LINK_MOST rows; BATCH: a message */
     /* What recvmmsg reads, and for which rows it is prepared; what sendmmsg and sendmsg read. */
@@ -45,7 +48,7 @@ struct p4r_link {
     struct mmsghdr in_messages[P4R_LINK_MOST], out_messages[P4R_LINK_FRAMES];
 };
 
-/* The three kinds. Received rows are not yet looked at: any length up to `room`. */
+/* The kinds. Received rows are not yet looked at: any length up to `room`. */
 int p4r_single_receive(struct p4r_link *, uint8_t *rows, size_t stride, size_t room,
                        int64_t *lengths, int most);
 int p4r_single_send(struct p4r_link *, const struct p4r_frame *, int count);
@@ -54,6 +57,14 @@ int p4r_batch_send(struct p4r_link *, const struct p4r_frame *, int count);
 int p4r_shared_receive(struct p4r_link *, uint8_t *rows, size_t stride, size_t room,
                        int64_t *lengths, int most);
 int p4r_shared_send(struct p4r_link *, const struct p4r_frame *, int count);
+
+int p4r_offload_receive(struct p4r_link *, struct p4r_frame *, int most);
+int p4r_offload_send(struct p4r_link *, const struct p4r_frame *, int count);
+/* Whether frames are left of a packet that was received. */
+int p4r_offload_is_in_parts(const struct p4r_offload *);
+/* Whether the last send found the device's queue full, for which there is no event; asked once. */
+int p4r_offload_waits_for_device(struct p4r_offload *);
+void p4r_offload_free(struct p4r_offload *);
 
 /* Memory with two rings. `make` returns its file descriptor, sealed, for the caller to hand over
  * and close; `map` checks what came from the other end. Both return minus an errno. */

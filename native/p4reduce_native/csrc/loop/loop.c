@@ -317,7 +317,8 @@ struct p4r_port *p4r_loop_add_unix_port(struct p4r_loop *loop, uint32_t number, 
 }
 
 struct p4r_port *p4r_loop_add_packet_port(struct p4r_loop *loop, uint32_t number,
-                                          uint32_t max_bytes, int capture_fd)
+                                          uint32_t max_bytes, int offload, int capture_fd)
 {
-    return add(loop, p4r_port_new(loop, &p4r_packet_port, number, max_bytes), capture_fd);
+    const struct p4r_port_kind *kind = offload ? &p4r_offload_port : &p4r_packet_port;
+    return add(loop, p4r_port_new(loop, kind, number, max_bytes), capture_fd);
 }

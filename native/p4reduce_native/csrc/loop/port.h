@@ -34,6 +34,7 @@ struct p4r_port_kind {
 
 extern const struct p4r_port_kind p4r_unix_port;
 extern const struct p4r_port_kind p4r_packet_port;
+extern const struct p4r_port_kind p4r_offload_port;
 
 enum p4r_port_news {
     P4R_NEWS_NONE,

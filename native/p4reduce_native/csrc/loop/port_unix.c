@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One peer on a Unix socket of type SEQPACKET, by whatever link it agrees to. */
+/* Ports on a link: one peer on a Unix socket of type SEQPACKET, by whatever link it agrees to; or
+ * one end of a veth pair whose packets have many frames. */
 #include <errno.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include "link/link.h"
 #include "loop/port.h"
@@ -12,6 +14,16 @@ static int attach(struct p4r_port *port, int fd)
     if (port->link == NULL)
         return -ENOMEM;
     port->fd = p4r_link_fd(port->link);
+    return 0;
+}
+
+static int attach_interface(struct p4r_port *port, int fd)
+{
+    const int own = dup(fd);
+    port->link = own < 0 ? NULL : p4r_link_over_interface(own, 0);
+    if (port->link == NULL)
+        return -EOPNOTSUPP;
+    port->fd = own;
     return 0;
 }
 
@@ -49,4 +61,13 @@ const struct p4r_port_kind p4r_unix_port = {
     .send = send_out,
     .events = events,
     .ends_by_error = 1,
+};
+
+const struct p4r_port_kind p4r_offload_port = {
+    .attach = attach_interface,
+    .detach = detach,
+    .receive = take_in,
+    .send = send_out,
+    .events = events,
+    .ends_by_error = 0,
 };

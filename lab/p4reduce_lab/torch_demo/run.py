@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``make run FRAMEWORK=torch``: trains over the switch, then over Gloo, and compares."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from p4reduce_lab.choice import Choice
+from p4reduce_lab.demo.training.data import load_digits
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.execute import execute
+from p4reduce_lab.processes.rundir import results_directory
+
+STEPS = 150
+BATCH = 32  # images of each rank in a step
+SUMMARY_FILE = "torch-summary.json"
+HOOKS = {
+    "none": "",
+    "int16": "int16_hook",
+    "int8": "int8_hook",
+    "cat": "cat_hook",
+}
+TOLERANCE = 0.005  # of accuracy, between switch and Gloo
+
+
+@dataclass(frozen=True)
+class TorchRun:
+    """What one training came to.
+
+    Attributes:
+        backend: "p4reduce" or "gloo".
+        accuracy: On images that were not trained on, 0 to 1.
+        steps_per_second: Of training, all communication included.
+        bytes_a_rank: What rank 0 sent while training: whole frames to the switch, and TCP payload.
+        waiting_share: How much longer a step takes than one without communication, as a share of
+            the step: medians.
+        parameters: Of the network.
+        same_weights: Whether all ranks have the same bits in the end.
+    """
+
+    backend: str
+    accuracy: float
+    steps_per_second: float
+    bytes_a_rank: int
+    waiting_share: float
+    parameters: int
+    same_weights: bool
+
+
+def run_torch_demo(
+    workers: int,
+    steps: int | None,
+    seed: int | None,
+    compression: str,
+    choice: Choice,
+    output: Path,
+) -> list[TorchRun]:
+    """Trains twice with the same seeds.
+
+    Raises:
+        LabError: torch is missing, there is no such hook, a rank failed, the accuracies differ by
+            more than half a point (without compression) or the ranks' weights do.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise LabError("FRAMEWORK=torch needs PyTorch: pip install 'p4reduce[torch]'")
+    if compression not in HOOKS:
+        raise LabError(
+            f"COMPRESSION={compression} is not one of PyTorch's hooks: {', '.join(HOOKS)} are"
+        )
+    with results_directory(output, replace=(SUMMARY_FILE, "torch-*.json")):
+        runs = [
+            _train(backend, workers, steps, seed, compression, choice, output)
+            for backend in ("p4reduce", "gloo")
+        ]
+        summary = [asdict(one) for one in runs]
+        (output / SUMMARY_FILE).write_text(json.dumps(summary, indent=2))
+    return runs
+
+
+def _train(
+    backend: str,
+    workers: int,
+    steps: int | None,
+    seed: int | None,
+    compression: str,
+    choice: Choice,
+    output: Path,
+) -> TorchRun:
+    data, result = (output / "torch-digits.npz").absolute(), output / f"torch-{backend}.json"
+    load_digits(seed or 0).save(data)
+    command = [sys.executable, "-m", "p4reduce_lab.torch_demo.train", backend]
+    command += ["--data", str(data), "--result", str(result.absolute())]
+    command += ["--steps", str(steps or STEPS), "--batch", str(BATCH), "--seed", str(seed or 0)]
+    command += ["--hook", HOOKS[compression]]
+    code = execute(command, workers, choice)
+    if code:
+        raise LabError(f"training with {backend} ended with exit code {code}")
+    read: dict[str, Any] = json.loads(result.read_text())
+    return TorchRun(**read)
+
+
+def lines(runs: list[TorchRun]) -> list[str]:
+    """The comparison, for people."""
+    rows = [
+        ("", *(run.backend for run in runs)),
+        ("accuracy", *(f"{run.accuracy:.2%}" for run in runs)),
+        ("steps/s", *(f"{run.steps_per_second:.1f}" for run in runs)),
+        ("bytes a rank", *(f"{run.bytes_a_rank:,}" for run in runs)),
+        ("waiting, of a step", *(f"{run.waiting_share:.0%}" for run in runs)),
+        ("same weights", *("yes" if run.same_weights else "NO" for run in runs)),
+    ]
+    return [f"{name:<22}" + "".join(f"{cell:>14}" for cell in cells) for name, *cells in rows]
+
+
+def problems(runs: list[TorchRun], compression: str) -> list[str]:
+    """What is not as it has to be."""
+    found = [
+        f"the ranks' weights differ with {run.backend}" for run in runs if not run.same_weights
+    ]
+    apart = abs(runs[0].accuracy - runs[1].accuracy)
+    if compression == "none" and apart > TOLERANCE:
+        found.append(f"the accuracies are {apart * 100:.2f} points apart, {TOLERANCE:.1%} at most")
+    return found

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Many frames per packet of a veth pair: UDP segmentation offload (virtio_net_hdr, UDP_L4) between
+ * two packet sockets with PACKET_VNET_HDR. The kernel passes such a packet on whole, and we take it
+ * apart as the kernel would, but for what stays as it was: the IPv4 identification and checksum, and
+ * no UDP checksum. So every frame comes out as it went in.
+ *
+ * Whoever else listens at the veth pair sees packets of up to 64 KB. So nothing is put together for
+ * a peer that has not done so itself a moment ago, or that is known to understand it.
+ */
+#include "link_impl.h"
+
+#include <linux/if_packet.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HEADERS 42 /* Ethernet, IPv4 without options, UDP */
+#define IP_LENGTH 16
+#define UDP_LENGTH 38
+#define UDP_CHECKSUM 40
+#define UDP_BYTES 8
+#define IP_UDP_BYTES 28
+#define MOST_BYTES 65535 /* of a packet: what a filter of packet sockets lets through at most */
+#define TRUST_NS 2000000000LL
+#define TAG_BYTES 4
+#define MAC_PAIR_BYTES 12
+
+/* struct virtio_net_hdr of linux/virtio_net.h, which not every kernel's headers have in full. */
+struct vnet {
+    uint8_t flags, gso_type;
+    uint16_t header_length, gso_size, checksum_start, checksum_offset;
+};
+#define NEEDS_CHECKSUM 1
+#define GSO_UDP_L4 5
+
+union auxdata {
+    struct cmsghdr header;
+    uint8_t bytes[CMSG_SPACE(sizeof(struct tpacket_auxdata))];
+};
+
+struct p4r_offload {
+    int is_known;          /* the peer understands it, whatever it sends */
+    int64_t trusted_until; /* else until when */
+    int is_device_full;    /* its queue, of which poll knows nothing */
+    /* A packet that is being taken apart: its bytes, its payload's part that is left. */
+    uint8_t *packet;
+    size_t at, end, segment;
+};
+
+struct p4r_link *p4r_link_over_interface(int fd, int peer_understands)
+{
+    int on = 1;
+    struct p4r_link *link = p4r_link_accept(fd, 0, 0);
+    if (link == NULL)
+        return NULL;
+    link->kind = P4R_LINK_OFFLOAD;
+    link->offload = calloc(1, sizeof *link->offload);
+    if (link->offload != NULL)
+        link->offload->packet = malloc(MOST_BYTES + 64);
+    if (link->offload == NULL || link->offload->packet == NULL ||
+        setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof on) != 0) {
+        p4r_link_free(link);
+        return NULL;
+    }
+    link->offload->is_known = peer_understands;
+    return link;
+}
+
+void p4r_offload_free(struct p4r_offload *offload)
+{
+    if (offload != NULL)
+        free(offload->packet);
+    free(offload);
+}
+
+int p4r_offload_is_in_parts(const struct p4r_offload *offload)
+{
+    return offload->at < offload->end;
+}
+
+int p4r_offload_waits_for_device(struct p4r_offload *offload)
+{
+    int waits = offload->is_device_full;
+    offload->is_device_full = 0;
+    return waits;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static unsigned read16(const uint8_t *bytes) { return (unsigned)bytes[0] << 8 | bytes[1]; }
+
+static void write16(uint8_t *bytes, size_t value)
+{
+    bytes[0] = (uint8_t)(value >> 8);
+    bytes[1] = (uint8_t)value;
+}
+
+/* Whether it is UDP over IPv4 that says of itself how long it is, without options and fragments. */
+static int is_plain_udp(const uint8_t *bytes, size_t length)
+{
+    return length >= HEADERS && read16(bytes + 12) == 0x0800 && bytes[14] == 0x45 &&
+           (read16(bytes + 20) & 0x3FFF) == 0 && bytes[23] == 17 &&
+           read16(bytes + IP_LENGTH) == length - 14 && read16(bytes + UDP_LENGTH) == length - 34;
+}
+
+/* Reads one packet; returns its bytes, 0: there is none, or minus an errno. */
+static ssize_t read_packet(struct p4r_link *link, struct vnet *vnet, size_t *start)
+{
+    uint8_t *packet = link->offload->packet;
+    union auxdata control;
+    /* Room in front for a VLAN tag. */
+    struct iovec vectors[2] = {{vnet, sizeof *vnet}, {packet + TAG_BYTES, MOST_BYTES + 32}};
+    struct msghdr message = {.msg_iov = vectors, .msg_iovlen = 2, .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    ssize_t bytes = recvmsg(link->fd, &message, MSG_DONTWAIT);
+    if (bytes < 0)
+        return p4r_is_full(errno) || errno == EINTR ? 0 : -errno;
+    bytes -= (ssize_t)sizeof *vnet;
+    *start = TAG_BYTES;
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    struct tpacket_auxdata aux;
+    if (bytes < MAC_PAIR_BYTES || header == NULL || header->cmsg_level != SOL_PACKET ||
+        header->cmsg_type != PACKET_AUXDATA)
+        return bytes > 0 ? bytes : 1; /* too short to be a frame */
+    memcpy(&aux, CMSG_DATA(header), sizeof aux);
+    if ((aux.tp_status & TP_STATUS_VLAN_VALID) != 0) { /* the kernel has taken the tag out */
+        memmove(packet, packet + TAG_BYTES, MAC_PAIR_BYTES);
+        write16(packet + MAC_PAIR_BYTES,
+                aux.tp_status & TP_STATUS_VLAN_TPID_VALID ? aux.tp_vlan_tpid : 0x8100);
+        write16(packet + MAC_PAIR_BYTES + 2, aux.tp_vlan_tci);
+        *start = 0;
+        bytes += TAG_BYTES;
+    }
+    return bytes;
+}
+
+/* Gives frames out of the packet at hand, into rows from `count` on; returns how many there are. */
+static int take_apart(struct p4r_link *link, struct p4r_frame *frames, int count, int most)
+{
+    struct p4r_offload *it = link->offload;
+    const uint8_t *headers = it->packet + TAG_BYTES;
+    for (; it->at < it->end && count < most; count++) {
+        size_t payload = it->end - it->at < it->segment ? it->end - it->at : it->segment;
+        uint8_t *row = link->rows + (size_t)count * P4R_ROW_STRIDE;
+        memcpy(row, headers, HEADERS);
+        write16(row + IP_LENGTH, IP_UDP_BYTES + payload);
+        write16(row + UDP_LENGTH, UDP_BYTES + payload);
+        memcpy(row + HEADERS, it->packet + it->at, payload);
+        frames[count] = (struct p4r_frame){row, (uint32_t)(HEADERS + payload)};
+        it->at += payload;
+    }
+    return count;
+}
+
+int p4r_offload_receive(struct p4r_link *link, struct p4r_frame *frames, int most)
+{
+    struct p4r_offload *it = link->offload;
+    if (most > P4R_LINK_MOST)
+        most = P4R_LINK_MOST;
+    int count = take_apart(link, frames, 0, most);
+    while (count < most && it->at >= it->end) {
+        struct vnet vnet;
+        size_t start;
+        ssize_t bytes = read_packet(link, &vnet, &start);
+        if (bytes <= 0)
+            return count != 0 ? count : (int)bytes;
+        const uint8_t *packet = it->packet + start;
+        if (vnet.gso_type == GSO_UDP_L4 && start == TAG_BYTES && vnet.gso_size != 0 &&
+            vnet.gso_size <= P4R_LINK_MAX_FRAME - HEADERS && bytes > HEADERS &&
+            is_plain_udp(packet, (size_t)bytes) && read16(packet + UDP_CHECKSUM) == 0) {
+            it->trusted_until = now_ns() + TRUST_NS;
+            it->segment = vnet.gso_size;
+            it->at = start + HEADERS;
+            it->end = start + (size_t)bytes;
+            count = take_apart(link, frames, count, most);
+            continue;
+        }
+        /* A frame; one that is too long shows as such by a byte. */
+        uint8_t *row = link->rows + (size_t)count * P4R_ROW_STRIDE;
+        size_t length = (size_t)bytes < P4R_ROW_ROOM ? (size_t)bytes : P4R_ROW_ROOM;
+        memcpy(row, packet, length);
+        frames[count++] = (struct p4r_frame){row, (uint32_t)length};
+    }
+    return count;
+}
+
+/* How many of the first frames can go together: equal headers, no UDP checksum. */
+static int together(const struct p4r_frame *frames, int count)
+{
+    const struct p4r_frame *first = &frames[0];
+    if (!is_plain_udp(first->bytes, first->length) || first->length == HEADERS ||
+        read16(first->bytes + UDP_CHECKSUM) != 0)
+        return 1;
+    size_t payload = first->length - HEADERS;
+    int most = (int)((MOST_BYTES - HEADERS) / payload), run = 1;
+    if (most > P4R_LINK_FRAMES)
+        most = P4R_LINK_FRAMES;
+    while (run < count && run < most && frames[run].length == first->length &&
+           memcmp(frames[run].bytes, first->bytes, HEADERS) == 0)
+        run++;
+    return run;
+}
+
+int p4r_offload_send(struct p4r_link *link, const struct p4r_frame *frames, int count)
+{
+    struct head {
+        struct vnet vnet;
+        uint8_t headers[HEADERS];
+    } heads[P4R_LINK_FRAMES];
+    struct iovec vectors[2 * P4R_LINK_FRAMES];
+    int runs[P4R_LINK_FRAMES], messages = 0, used = 0, done = 0;
+    int coalesces = link->offload->is_known || now_ns() < link->offload->trusted_until;
+    if (count > P4R_LINK_FRAMES)
+        count = P4R_LINK_FRAMES;
+    memset(link->out_messages, 0, sizeof link->out_messages);
+    for (; done < count; messages++) {
+        const struct p4r_frame *run = &frames[done];
+        int length = coalesces ? together(run, count - done) : 1;
+        struct head *head = &heads[messages];
+        struct msghdr *message = &link->out_messages[messages].msg_hdr;
+        memset(&head->vnet, 0, sizeof head->vnet);
+        message->msg_iov = &vectors[used];
+        vectors[used++] = (struct iovec){head, sizeof head->vnet};
+        if (length == 1) {
+            vectors[used++] = (struct iovec){(void *)(uintptr_t)run->bytes, run->length};
+        } else {
+            size_t payload = run->length - HEADERS;
+            head->vnet = (struct vnet){NEEDS_CHECKSUM, GSO_UDP_L4, HEADERS, (uint16_t)payload, 34,
+                                       6};
+            memcpy(head->headers, run->bytes, HEADERS);
+            write16(head->headers + IP_LENGTH, IP_UDP_BYTES + (size_t)length * payload);
+            write16(head->headers + UDP_LENGTH, UDP_BYTES + (size_t)length * payload);
+            vectors[used - 1].iov_len = sizeof *head;
+            for (int i = 0; i < length; i++)
+                vectors[used++] =
+                    (struct iovec){(void *)(uintptr_t)(run[i].bytes + HEADERS), payload};
+        }
+        message->msg_iovlen = (size_t)(&vectors[used] - message->msg_iov);
+        runs[messages] = length;
+        done += length;
+    }
+    int sent = sendmmsg(link->fd, link->out_messages, (unsigned)messages,
+                        MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0) {
+        link->offload->is_device_full = errno == ENOBUFS;
+        return p4r_is_full(errno) || errno == EINTR ? 0 : -errno;
+    }
+    done = 0;
+    for (int i = 0; i < sent; i++)
+        done += runs[i];
+    return done;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the blocks of tensors lie, and what goes between them and frames. */
+#include "worker/worker.h"
+
+#include <string.h>
+
+static const uint8_t ZEROS[P4R_MOST_LANES * sizeof(double)];
+
+uint32_t p4r_worker_abi(void)
+{
+    return P4R_WORKER_ABI;
+}
+
+static uint32_t number_bytes(const struct p4r_codec *codec)
+{
+    static const uint8_t of_floats[] = {0, 2, 4, 8};
+    return codec->numbers == P4R_INTEGERS ? codec->lane_bytes : of_floats[codec->numbers & 3];
+}
+
+/* Returns where a block begins and how many bytes of it there are; NULL: it is nowhere. */
+static uint8_t *find(const struct p4r_blocks *blocks, int64_t block, uint64_t block_bytes,
+                     uint64_t *bytes)
+{
+    if (blocks->places)
+        block = blocks->places[block];
+    uint64_t low = 0, high = blocks->count;
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+        if (blocks->pieces[middle].first <= block)
+            low = middle;
+        else
+            high = middle;
+    }
+    const struct p4r_piece *piece = &blocks->pieces[low];
+    int64_t inner = block - piece->first;
+    if (!piece->base || inner < 0 || inner > piece->full)
+        return NULL;
+    *bytes = inner < piece->full ? block_bytes : (uint64_t)piece->tail_bytes;
+    return *bytes ? piece->base + (uint64_t)inner * block_bytes : NULL;
+}
+
+void p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *source, int64_t block,
+                      int64_t number, uint8_t exponent, uint8_t *payload)
+{
+    uint8_t padded[sizeof ZEROS];
+    uint64_t whole = (uint64_t)(P4R_PAYLOAD_BYTES / codec->lane_bytes) * number_bytes(codec), bytes;
+    const uint8_t *numbers = find(source, block, whole, &bytes);
+
+    if (!numbers) {
+        numbers = ZEROS;
+    } else if (bytes < whole) {
+        memcpy(padded, numbers, bytes);
+        memset(padded + bytes, 0, whole - bytes);
+        numbers = padded;
+    }
+    p4r_lanes_encode(codec, numbers, exponent, number, payload);
+}
+
+void p4r_block_decode(const struct p4r_codec *codec, const struct p4r_blocks *target, int64_t block,
+                      uint8_t exponent, const uint8_t *lanes, uint32_t part)
+{
+    uint32_t count = P4R_PAYLOAD_BYTES / codec->lane_bytes, size = number_bytes(codec);
+    uint64_t whole = (uint64_t)count * size, begin = 0, bytes;
+    uint8_t *numbers = find(target, block, whole, &bytes);
+
+    if (!numbers)
+        return;
+    if (part != P4R_WHOLE)
+        count /= 2;
+    if (part == P4R_SECOND)
+        begin = whole / 2;
+    uint64_t length = (uint64_t)count * size;
+    if (begin + length <= bytes) {
+        p4r_lanes_decode(codec, lanes, count, exponent, numbers + begin);
+    } else if (begin < bytes) {
+        uint8_t padded[sizeof ZEROS];
+        p4r_lanes_decode(codec, lanes, count, exponent, padded);
+        memcpy(numbers + begin, padded, bytes - begin);
+    }
+}
+
+void p4r_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,
+                const int64_t *blocks, const int64_t *numbers, const uint8_t *exponents,
+                uint8_t *rows, const int64_t *which, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        uint8_t *row = rows + (uint64_t)which[i] * P4R_BUFFER_STRIDE;
+        p4r_block_encode(codec, source, blocks[i], numbers[i], exponents[i],
+                         row + P4R_BUFFER_PAD + P4R_PAYLOAD_OFFSET);
+    }
+}
+
+void p4r_decode(const struct p4r_codec *codec, const struct p4r_blocks *target,
+                const int64_t *blocks, const uint8_t *exponents, const uint8_t *rows,
+                const int64_t *which, uint64_t count, uint32_t part)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        const uint8_t *row = rows + (uint64_t)which[i] * P4R_BUFFER_STRIDE;
+        p4r_block_decode(codec, target, blocks[i], exponents[i],
+                         row + P4R_BUFFER_PAD + P4R_PAYLOAD_OFFSET, part);
+    }
+}

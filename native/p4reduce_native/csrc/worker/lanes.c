@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers to lanes and back: quantise.py, stochastic.py and noise.py, a block at a time.
+ *
+ * Whether float32 is computed as float32 or by way of float64 is decided for each block, from its
+ * exponent. All loops are written so that compilers make vector code of them, with loads and stores
+ * by memcpy, as tensors may lie anywhere. Lanes are held within what an integer can hold even where
+ * the exponent is not that of the numbers: that means nothing, but is defined. */
+#include "worker/worker.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "worker/half.h"
+
+/* Below that a scale or its inverse is beyond float32's normal numbers (quantise.any_tiny). */
+#define FLOAT32_SCALES_FROM 40
+
+#define NOISE_BITS 16
+#define GAMMA 0x9E3779B97F4A7C15u
+
+/* The largest float32 below 2^31. */
+#define LARGEST_FLOAT 2147483520.0f
+
+static inline float load_float(const uint8_t *from)
+{
+    float number;
+    memcpy(&number, from, sizeof number);
+    return number;
+}
+
+static inline double load_double(const uint8_t *from)
+{
+    double number;
+    memcpy(&number, from, sizeof number);
+    return number;
+}
+
+static inline uint16_t load_16(const uint8_t *from)
+{
+    uint16_t number;
+    memcpy(&number, from, sizeof number);
+    return number;
+}
+
+static inline uint32_t load_32(const uint8_t *from)
+{
+    uint32_t number;
+    memcpy(&number, from, sizeof number);
+    return number;
+}
+
+static inline void store_float(uint8_t *to, float number)
+{
+    memcpy(to, &number, sizeof number);
+}
+
+static inline void store_double(uint8_t *to, double number)
+{
+    memcpy(to, &number, sizeof number);
+}
+
+static inline void store_16(uint8_t *to, uint16_t number)
+{
+    memcpy(to, &number, sizeof number);
+}
+
+static inline void store_32(uint8_t *to, uint32_t number)
+{
+    memcpy(to, &number, sizeof number);
+}
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define SWAP_16(x) __builtin_bswap16(x)
+#define SWAP_32(x) __builtin_bswap32(x)
+#else
+#define SWAP_16(x) (x)
+#define SWAP_32(x) (x)
+#endif
+
+/* To nearest, ties to even. Without an instruction for it rint() is a call for each number; the sum
+ * with 2^23 (2^52) rounds to whole numbers as well. The sign of a zero does not matter here. */
+static inline float nearest_float(float number)
+{
+#if defined(__SSE4_1__) || defined(__aarch64__)
+    return rintf(number);
+#else
+    float magnitude = fabsf(number);
+    float rounded = (magnitude + 0x1p23f) - 0x1p23f;
+    rounded = magnitude < 0x1p23f ? rounded : magnitude;
+    return copysignf(rounded, number);
+#endif
+}
+
+static inline double nearest_double(double number)
+{
+#if defined(__SSE4_1__) || defined(__aarch64__)
+    return rint(number);
+#else
+    double magnitude = fabs(number);
+    double rounded = (magnitude + 0x1p52) - 0x1p52;
+    rounded = magnitude < 0x1p52 ? rounded : magnitude;
+    return copysign(rounded, number);
+#endif
+}
+
+/* Comparisons with NaN are false, so that it becomes the lower bound. */
+static inline float within_float(float number, float limit)
+{
+    number = number > -limit ? number : -limit;
+    return number < limit ? number : limit;
+}
+
+static inline double within_double(double number, double limit)
+{
+    number = number > -limit ? number : -limit;
+    return number < limit ? number : limit;
+}
+
+/* -- Lanes of 4 bytes, rounded to nearest ------------------------------------------------------- */
+
+static void floats_to_words(const uint8_t *from, float scale, uint8_t *to)
+{
+    for (int i = 0; i < 256; i++) {
+        float number = nearest_float(within_float(load_float(from + 4 * i) * scale, LARGEST_FLOAT));
+        store_32(to + 4 * i, SWAP_32((uint32_t)(int32_t)number));
+    }
+}
+
+static void floats_to_words_wide(const uint8_t *from, double scale, double limit, uint8_t *to)
+{
+    for (int i = 0; i < 256; i++) {
+        double number = nearest_double((double)load_float(from + 4 * i) * scale);
+        store_32(to + 4 * i, SWAP_32((uint32_t)(int32_t)within_double(number, limit)));
+    }
+}
+
+static void doubles_to_words(const uint8_t *from, double scale, double limit, uint8_t *to)
+{
+    for (int i = 0; i < 256; i++) {
+        double number = nearest_double(load_double(from + 8 * i) * scale);
+        store_32(to + 4 * i, SWAP_32((uint32_t)(int32_t)within_double(number, limit)));
+    }
+}
+
+static void words_to_floats(const uint8_t *from, uint32_t count, float factor, uint8_t *to)
+{
+    for (uint32_t i = 0; i < count; i++)
+        store_float(to + 4 * i, (float)(int32_t)SWAP_32(load_32(from + 4 * i)) * factor);
+}
+
+static void words_to_floats_wide(const uint8_t *from, uint32_t count, double factor, uint8_t *to)
+{
+    for (uint32_t i = 0; i < count; i++)
+        store_float(to + 4 * i, (float)((double)(int32_t)SWAP_32(load_32(from + 4 * i)) * factor));
+}
+
+static void words_to_doubles(const uint8_t *from, uint32_t count, double factor, uint8_t *to)
+{
+    for (uint32_t i = 0; i < count; i++)
+        store_double(to + 8 * i, (double)(int32_t)SWAP_32(load_32(from + 4 * i)) * factor);
+}
+
+/* -- Narrow lanes, rounded at random ------------------------------------------------------------ */
+
+static inline uint64_t mix(uint64_t number)
+{
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9u;
+    number = (number ^ number >> 27) * 0x94D049BB133111EBu;
+    return number ^ number >> 31;
+}
+
+/* 16 bits for each lane of a block, in the order in which numpy sees them in words of 64. */
+static void make_noise(uint64_t key, int64_t block, uint32_t lanes, uint16_t *noise)
+{
+    uint32_t words = lanes / 4;
+    uint64_t first = key + (uint64_t)block * (words * GAMMA);
+    for (uint32_t i = 0; i < words; i++) {
+        uint64_t word = mix(first + i * GAMMA);
+        memcpy(noise + 4 * i, &word, sizeof word);
+    }
+}
+
+static void floats_to_fixed(const uint8_t *from, uint32_t count, float scale, float most,
+                            int32_t *fixed)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        float number = nearest_float(load_float(from + 4 * i) * scale);
+        fixed[i] = (int32_t)within_float(number, most);
+    }
+}
+
+static void floats_to_fixed_wide(const uint8_t *from, uint32_t count, double scale, double most,
+                                 int32_t *fixed)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        double number = nearest_double((double)load_float(from + 4 * i) * scale);
+        fixed[i] = (int32_t)within_double(number, most);
+    }
+}
+
+static void doubles_to_fixed(const uint8_t *from, uint32_t count, double scale, double most,
+                             int32_t *fixed)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        double number = nearest_double(load_double(from + 8 * i) * scale);
+        fixed[i] = (int32_t)within_double(number, most);
+    }
+}
+
+static void encode_at_random(const struct p4r_codec *codec, const uint8_t *numbers,
+                             uint8_t exponent, int64_t block, uint8_t *payload)
+{
+    uint32_t count = P4R_PAYLOAD_BYTES / codec->lane_bytes;
+    uint16_t noise[P4R_MOST_LANES];
+    int32_t fixed[P4R_MOST_LANES];
+    double most = codec->limit * (1 << NOISE_BITS);
+
+    make_noise(codec->key, block, count, noise);
+    if (codec->numbers == P4R_FLOAT64)
+        doubles_to_fixed(numbers, count, codec->scales[exponent], most, fixed);
+    else if (exponent < FLOAT32_SCALES_FROM)
+        floats_to_fixed_wide(numbers, count, codec->scales[exponent], most, fixed);
+    else
+        floats_to_fixed(numbers, count, codec->scales32[exponent], (float)most, fixed);
+    if (codec->lane_bytes == 2)
+        for (uint32_t i = 0; i < count; i++)
+            store_16(payload + 2 * i, SWAP_16((uint16_t)((fixed[i] + noise[i]) >> NOISE_BITS)));
+    else
+        for (uint32_t i = 0; i < count; i++)
+            payload[i] = (uint8_t)((fixed[i] + noise[i]) >> NOISE_BITS);
+}
+
+static void widen(const uint8_t *lanes, uint32_t lane_bytes, uint32_t count, int32_t *wide)
+{
+    if (lane_bytes == 2)
+        for (uint32_t i = 0; i < count; i++)
+            wide[i] = (int16_t)SWAP_16(load_16(lanes + 2 * i));
+    else
+        for (uint32_t i = 0; i < count; i++)
+            wide[i] = (int8_t)lanes[i];
+}
+
+static void decode_narrow(const struct p4r_codec *codec, const uint8_t *lanes, uint32_t count,
+                          uint8_t exponent, uint8_t *numbers)
+{
+    int32_t wide[P4R_MOST_LANES];
+    double divisor = codec->divisor, factor = codec->factors[exponent];
+
+    widen(lanes, codec->lane_bytes, count, wide);
+    if (codec->numbers == P4R_FLOAT64) {
+        for (uint32_t i = 0; i < count; i++)
+            store_double(numbers + 8 * i, (double)wide[i] / divisor * factor);
+    } else if (exponent < FLOAT32_SCALES_FROM) {
+        factor /= divisor;
+        for (uint32_t i = 0; i < count; i++)
+            store_float(numbers + 4 * i, (float)((double)wide[i] * factor));
+    } else {
+        float divisor32 = (float)divisor, factor32 = codec->factors32[exponent];
+        for (uint32_t i = 0; i < count; i++)
+            store_float(numbers + 4 * i, (float)wide[i] / divisor32 * factor32);
+    }
+}
+
+/* -- Any lanes ---------------------------------------------------------------------------------- */
+
+/* Between the machine's byte order and the wire's, either way. */
+static void swap_bytes(const uint8_t *from, uint32_t lane_bytes, uint32_t count, uint8_t *to)
+{
+    if (lane_bytes == 4)
+        for (uint32_t i = 0; i < count; i++)
+            store_32(to + 4 * i, SWAP_32(load_32(from + 4 * i)));
+    else if (lane_bytes == 2)
+        for (uint32_t i = 0; i < count; i++)
+            store_16(to + 2 * i, SWAP_16(load_16(from + 2 * i)));
+    else
+        memcpy(to, from, count);
+}
+
+void p4r_lanes_encode(const struct p4r_codec *codec, const uint8_t *numbers, uint8_t exponent,
+                      int64_t block, uint8_t *payload)
+{
+    float wide[P4R_MOST_LANES];
+    uint32_t count = P4R_PAYLOAD_BYTES / codec->lane_bytes;
+
+    if (codec->numbers == P4R_INTEGERS) {
+        swap_bytes(numbers, codec->lane_bytes, count, payload);
+        return;
+    }
+    if (codec->numbers == P4R_FLOAT16) {
+        for (uint32_t i = 0; i < count; i++)
+            wide[i] = p4r_float_of_half(load_16(numbers + 2 * i));
+        numbers = (const uint8_t *)wide;
+    }
+    if (codec->lane_bytes != 4)
+        encode_at_random(codec, numbers, exponent, block, payload);
+    else if (codec->numbers == P4R_FLOAT64)
+        doubles_to_words(numbers, codec->scales[exponent], codec->limit, payload);
+    else if (exponent < FLOAT32_SCALES_FROM)
+        floats_to_words_wide(numbers, codec->scales[exponent], codec->limit, payload);
+    else
+        floats_to_words(numbers, codec->scales32[exponent], payload);
+}
+
+void p4r_lanes_decode(const struct p4r_codec *codec, const uint8_t *lanes, uint32_t count,
+                      uint8_t exponent, uint8_t *numbers)
+{
+    float wide[P4R_MOST_LANES];
+    uint8_t *to = codec->numbers == P4R_FLOAT16 ? (uint8_t *)wide : numbers;
+
+    if (codec->numbers == P4R_INTEGERS) {
+        swap_bytes(lanes, codec->lane_bytes, count, numbers);
+        return;
+    }
+    if (codec->lane_bytes != 4)
+        decode_narrow(codec, lanes, count, exponent, to);
+    else if (codec->numbers == P4R_FLOAT64)
+        words_to_doubles(lanes, count, codec->factors[exponent], to);
+    else if (codec->inexact || exponent < FLOAT32_SCALES_FROM)
+        words_to_floats_wide(lanes, count, codec->factors[exponent], to);
+    else
+        words_to_floats(lanes, count, codec->factors32[exponent], to);
+    if (codec->numbers == P4R_FLOAT16)
+        for (uint32_t i = 0; i < count; i++)
+            store_16(numbers + 2 * i, p4r_half_of_float(wide[i]));
+}

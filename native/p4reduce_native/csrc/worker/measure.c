@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Exponents of blocks: quantise.block_exponents. */
+#include "worker/worker.h"
+
+#include <string.h>
+
+#include "worker/half.h"
+
+#define NONFINITE_EXPONENT 255
+#define FLOAT64_TO_FLOAT32_BIAS (1023 - 127)
+
+/* The bits of numbers without their signs are in the order of their magnitudes, NaN being largest. */
+static uint16_t largest_half(const uint8_t *numbers, uint64_t count)
+{
+    uint16_t largest = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint16_t bits;
+        memcpy(&bits, numbers + 2 * i, sizeof bits);
+        bits &= 0x7fff;
+        largest = bits > largest ? bits : largest;
+    }
+    return largest;
+}
+
+static uint32_t largest_float(const uint8_t *numbers, uint64_t count)
+{
+    int32_t largest = 0; /* signed: SSE2 can compare these only, and the sign is gone */
+    for (uint64_t i = 0; i < count; i++) {
+        int32_t bits;
+        memcpy(&bits, numbers + 4 * i, sizeof bits);
+        bits &= 0x7fffffff;
+        largest = bits > largest ? bits : largest;
+    }
+    return (uint32_t)largest;
+}
+
+static uint64_t largest_double(const uint8_t *numbers, uint64_t count)
+{
+    int64_t largest = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        int64_t bits;
+        memcpy(&bits, numbers + 8 * i, sizeof bits);
+        bits &= 0x7fffffffffffffff;
+        largest = bits > largest ? bits : largest;
+    }
+    return (uint64_t)largest;
+}
+
+static int any_bits(const uint8_t *bytes, uint64_t count)
+{
+    uint64_t at = 0;
+    for (; at + 64 <= count; at += 64) {
+        uint64_t words[8], any = 0;
+        memcpy(words, bytes + at, sizeof words);
+        for (int i = 0; i < 8; i++)
+            any |= words[i];
+        if (any)
+            return 1; /* mostly in the first ones, as a gradient's block is rarely zero */
+    }
+    for (; at < count; at++)
+        if (bytes[at])
+            return 1;
+    return 0;
+}
+
+int64_t p4r_measure(uint32_t numbers, uint32_t number_bytes, const uint8_t *base, uint64_t blocks,
+                    uint64_t width, uint8_t *exponents, uint8_t *nonzero)
+{
+    for (uint64_t i = 0; i < blocks; i++) {
+        const uint8_t *block = base + i * width * number_bytes;
+        if (numbers == P4R_INTEGERS) {
+            exponents[i] = 0;
+            nonzero[i] = (uint8_t)any_bits(block, width * number_bytes);
+        } else if (numbers == P4R_FLOAT16) {
+            uint16_t largest = largest_half(block, width);
+            exponents[i] = (uint8_t)(p4r_bits_of_float(p4r_float_of_half(largest)) >> 23);
+            nonzero[i] = largest != 0;
+        } else if (numbers == P4R_FLOAT32) {
+            uint32_t largest = largest_float(block, width);
+            exponents[i] = (uint8_t)(largest >> 23);
+            nonzero[i] = largest != 0;
+        } else {
+            uint64_t largest = largest_double(block, width);
+            int64_t exponent = (int64_t)(largest >> 52) - FLOAT64_TO_FLOAT32_BIAS;
+            if (largest >> 52 == 2047)
+                exponent = NONFINITE_EXPONENT;
+            else if (exponent >= NONFINITE_EXPONENT)
+                return (int64_t)i;
+            exponents[i] = (uint8_t)(exponent > 0 ? exponent : 0);
+            nonzero[i] = largest != 0;
+        }
+    }
+    return -1;
+}

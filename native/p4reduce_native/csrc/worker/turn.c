@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The progress thread's loop: send, receive, go on, wait; until there is something for Python. */
+#include "worker/turn.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "link/link.h"
+
+#define LONGEST_WAIT 60.0 /* seconds; only bounds what is woken anyway */
+#define LONGEST_RUN 0.05  /* seconds of work after which Python sees the figures */
+#define OVERSLEPT 1.0     /* seconds longer than asked for: the process was stopped, or starved */
+
+static double seconds_now(void)
+{
+    return (double)p4r_now_ns() * 1e-9;
+}
+
+/* Send what may be sent; what the link does not take waits for room. */
+static int flush(struct p4r_turn *turn, double now)
+{
+    struct p4r_slots *slots = turn->slots;
+
+    turn->backlog_count += p4r_let_out(slots, slots->queued, slots->queued_count,
+                                       turn->backlog + turn->backlog_count);
+    slots->queued_count = 0;
+    if (!turn->backlog_count)
+        return 0;
+    int sent = p4r_link_send_rows(turn->link, slots->outgoing + P4R_BUFFER_PAD, P4R_BUFFER_STRIDE,
+                                  turn->outgoing_lengths, turn->backlog, (int)turn->backlog_count);
+    if (sent < 0)
+        return sent;
+    p4r_sent(slots, turn->backlog, (uint64_t)sent, now);
+    turn->backlog_count -= (uint32_t)sent;
+    memmove(turn->backlog, turn->backlog + sent, turn->backlog_count * sizeof *turn->backlog);
+    turn->asked_at = fmin(turn->asked_at, now);
+    turn->asked++;
+    return 0;
+}
+
+/* Take what has come. Returns how many frames that were, or minus an errno. */
+static int receive(struct p4r_turn *turn)
+{
+    struct p4r_slots *slots = turn->slots;
+    int count = p4r_link_receive_rows(turn->link, turn->received + P4R_BUFFER_PAD,
+                                      P4R_BUFFER_STRIDE, P4R_BUFFER_STRIDE - P4R_BUFFER_PAD,
+                                      turn->received_lengths, (int)slots->most);
+
+    if (count <= 0)
+        return count;
+    p4r_receive(slots, turn->received, turn->received_lengths, (uint32_t)count, seconds_now());
+    if (slots->heard_switch_at >= turn->asked_at) {
+        turn->asked_at = INFINITY;
+        turn->asked = 0;
+    }
+    return count;
+}
+
+static int is_woken(int wake_fd)
+{
+    struct pollfd wait = {.fd = wake_fd, .events = POLLIN};
+
+    return poll(&wait, 1, 0) == 1;
+}
+
+static uint32_t broken(struct p4r_turn *turn, int code)
+{
+    turn->error = -code;
+    return P4R_TURN_BROKEN;
+}
+
+static double next_due(const struct p4r_turn *turn)
+{
+    double due = turn->deadline;
+
+    for (uint32_t slot = 0; slot < turn->slots->slots; slot++)
+        due = turn->slots->due[slot] < due ? turn->slots->due[slot] : due;
+    return due;
+}
+
+/* Returns 0 to go on, or why not. */
+static uint32_t wait_for_more(struct p4r_turn *turn, double now)
+{
+    double seconds = fmin(next_due(turn) - now, LONGEST_WAIT);
+
+    if (seconds <= 0)
+        return P4R_TURN_DUE;
+    int woken = p4r_link_wait(turn->link, turn->wake_fd, (int)ceil(seconds * 1000),
+                              turn->backlog_count != 0);
+    if (woken < 0)
+        return broken(turn, woken);
+    /* A stopped process has not waited: before Python says that the others are missing, it has to
+     * hear whether it is missed itself. */
+    uint32_t why = seconds_now() - now > seconds + OVERSLEPT ? P4R_TURN_OVERSLEPT : 0;
+    return woken & P4R_LINK_WOKEN ? why | P4R_TURN_WOKEN : why;
+}
+
+static uint32_t run(struct p4r_turn *turn)
+{
+    struct p4r_slots *slots = turn->slots;
+    double began = seconds_now(), now = began;
+    int count = (int)slots->most, code;
+
+    for (;;) {
+        if ((code = flush(turn, now)) < 0)
+            return broken(turn, code);
+        if (slots->odd_count || slots->ended_count)
+            return P4R_TURN_ODD;
+        if (now - began > LONGEST_RUN)
+            return 0;
+        /* What has come counts before timers do: after a pause, answers lie in the queue. */
+        if (count < (int)slots->most && next_due(turn) <= now)
+            return P4R_TURN_DUE;
+        /* A full backlog is sent before anything else is taken on. */
+        int full = turn->backlog_count + slots->slots > turn->backlog_room;
+        if ((count = full ? 0 : receive(turn)) < 0)
+            return broken(turn, count);
+        now = seconds_now();
+        if (count && !is_woken(turn->wake_fd))
+            continue;
+        if (count) {
+            code = flush(turn, now);
+            return code < 0 ? broken(turn, code) : P4R_TURN_WOKEN | P4R_TURN_ODD;
+        }
+        uint32_t why = wait_for_more(turn, now);
+        if (why)
+            return why;
+        began += seconds_now() - now; /* waiting is no work */
+        now = seconds_now();
+    }
+}
+
+uint32_t p4r_turn_run(struct p4r_turn *turn)
+{
+    struct p4r_slots *slots = turn->slots;
+    uint64_t wakes;
+
+    slots->queued_count = slots->ended_count = slots->odd_count = 0;
+    uint32_t why = run(turn);
+    if (why & P4R_TURN_WOKEN && read(turn->wake_fd, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
+        return broken(turn, -errno);
+    return why;
+}

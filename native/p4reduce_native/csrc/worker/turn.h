@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The progress thread's loop in C: contract with worker/p4reduce/protocol/native_turn.py. */
+#ifndef P4R_WORKER_TURN_H
+#define P4R_WORKER_TURN_H
+
+#include "worker/worker.h"
+
+struct p4r_link;
+
+struct p4r_turn {
+    struct p4r_slots *slots;
+    struct p4r_link *link;
+    uint8_t *received; /* rows of a FrameBuffer, as many as `slots->most` */
+    int64_t *received_lengths;
+    const int64_t *outgoing_lengths;
+    int64_t *backlog; /* rows that may be sent, and have not been yet */
+    double deadline;  /* the earliest of a collective, in seconds */
+    double asked_at;  /* when something was first sent since the switch last answered */
+    int64_t asked;    /* how often since then */
+    uint32_t backlog_count, backlog_room;
+    int32_t wake_fd; /* an eventfd */
+    int32_t error;   /* an errno, of the link */
+};
+
+enum {
+    P4R_TURN_WOKEN = 1,     /* somebody wrote to `wake_fd` */
+    P4R_TURN_ODD = 2,       /* there may be frames for Python, or stripes are over */
+    P4R_TURN_DUE = 4,       /* a timer or the deadline is due, and nothing more has come */
+    P4R_TURN_OVERSLEPT = 8, /* waiting has taken much longer than it should */
+    P4R_TURN_BROKEN = 16,   /* the link cannot be used any more */
+};
+
+/* Go on until there is something for Python, or for some milliseconds of work. Returns why it has
+ * returned, as bits. */
+uint32_t p4r_turn_run(struct p4r_turn *turn);
+
+#endif

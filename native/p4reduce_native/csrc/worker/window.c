@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How many slots may send, and which: window.py, which has the reasons. */
+#include "worker/worker.h"
+
+#include <math.h>
+#include <string.h>
+
+#define FLOOR 4
+#define TARGET 0.05
+#define LEAST_RESULTS 32
+#define TROUBLED 0.25
+#define QUEUEING 4
+#define CAREFULLY 8
+#define LAST INT64_MAX
+
+/* Returns the number that would be at `which` if they were sorted; puts them in another order. */
+static double select_double(double *numbers, int64_t count, int64_t which)
+{
+    int64_t low = 0, high = count - 1;
+
+    while (low < high) {
+        double pivot = numbers[low + (high - low) / 2];
+        int64_t i = low, j = high;
+        while (i <= j) {
+            while (numbers[i] < pivot)
+                i++;
+            while (numbers[j] > pivot)
+                j--;
+            if (i <= j) {
+                double number = numbers[i];
+                numbers[i++] = numbers[j];
+                numbers[j--] = number;
+            }
+        }
+        if (which <= j)
+            high = j;
+        else if (which >= i)
+            low = i;
+        else
+            break;
+    }
+    return numbers[which];
+}
+
+/* Sort the first slots of `sorted` by their order: Shell's way. */
+static void sort_by_order(struct p4r_slots *slots, uint32_t count)
+{
+    int64_t *sorted = slots->sorted;
+
+    for (uint32_t gap = count / 2; gap > 0; gap = gap == 2 ? 1 : gap * 5 / 11)
+        for (uint32_t i = gap; i < count; i++) {
+            int64_t slot = sorted[i];
+            uint32_t j = i;
+            for (; j >= gap && slots->order[sorted[j - gap]] > slots->order[slot]; j -= gap)
+                sorted[j] = sorted[j - gap];
+            sorted[j] = slot;
+        }
+}
+
+/* -- Round trips: statistics.RoundTrips ---------------------------------------------------------- */
+
+static int64_t kept_round_trips(const struct p4r_slots *slots)
+{
+    return slots->round_trip_count < P4R_ROUND_TRIPS ? slots->round_trip_count : P4R_ROUND_TRIPS;
+}
+
+static double typical_round_trip(struct p4r_slots *slots, int64_t number)
+{
+    int64_t kept = kept_round_trips(slots);
+    int64_t end = slots->round_trip_count;
+
+    number = number < kept ? number : kept;
+    if (!number)
+        return 0.0;
+    for (int64_t i = 0; i < number; i++)
+        slots->samples[i] = slots->round_trips[(end - number + i) % P4R_ROUND_TRIPS];
+    return select_double(slots->samples, number, number / 2);
+}
+
+static double shortest_round_trip(const struct p4r_slots *slots)
+{
+    int64_t kept = kept_round_trips(slots);
+    double shortest = kept ? slots->round_trips[0] : 0.0;
+
+    for (int64_t i = 1; i < kept; i++)
+        shortest = slots->round_trips[i] < shortest ? slots->round_trips[i] : shortest;
+    return shortest;
+}
+
+/* -- Window -------------------------------------------------------------------------------------- */
+
+static int queues(const struct p4r_slots *slots, double typical)
+{
+    return typical > QUEUEING * fmax(shortest_round_trip(slots), slots->silence);
+}
+
+static void shrink(struct p4r_slots *slots, double factor)
+{
+    int64_t floor = slots->slots < FLOOR ? slots->slots : FLOOR;
+    int64_t size = (int64_t)((double)slots->window * factor);
+
+    slots->window = size > floor ? size : floor;
+    slots->growth = CAREFULLY;
+    slots->settling = 1;
+}
+
+static void end_period(struct p4r_slots *slots)
+{
+    double typical = typical_round_trip(slots, slots->results), queue = 0.0;
+    int troubled = (double)slots->troubled > TROUBLED * (double)slots->results;
+
+    slots->timeout.ceiling = fmax(slots->timeout.least_ceiling, 2 * typical);
+    /* Whether it is a queue takes longer to tell, and mostly makes no difference. */
+    if ((troubled || typical > TARGET / 2) && queues(slots, typical))
+        queue = typical;
+    if (slots->settling) {
+        slots->settling = 0;
+    } else if (queue > 0 && troubled) {
+        shrink(slots, 0.5);
+    } else if (queue > TARGET) {
+        shrink(slots, fmax(TARGET / queue, 0.5));
+    } else if (queue <= TARGET / 2) {
+        int64_t more = slots->window / slots->growth;
+        slots->window += more > 1 ? more : 1;
+        if (slots->window > slots->slots)
+            slots->window = slots->slots;
+    }
+    slots->results = slots->troubled = 0;
+    slots->silence /= 2; /* pauses do not come in every period */
+}
+
+void p4r_window_completed(struct p4r_slots *slots, int64_t results, int64_t troubled)
+{
+    slots->results += results;
+    slots->troubled += troubled;
+    if (slots->results >= slots->window && slots->results >= LEAST_RESULTS)
+        end_period(slots);
+}
+
+void p4r_window_heard(struct p4r_slots *slots, double now)
+{
+    slots->silence = fmax(slots->silence, now - slots->latest);
+    slots->latest = now;
+}
+
+/* -- Gate ---------------------------------------------------------------------------------------- */
+
+uint32_t p4r_let_out(struct p4r_slots *slots, const int64_t *rows, uint32_t count, int64_t *out)
+{
+    uint32_t busy = 0, found = 0;
+
+    if (!slots->holds_back && slots->window >= slots->slots) {
+        memcpy(out, rows, count * sizeof *out);
+        return count;
+    }
+    if (!count && !slots->holds_back)
+        return 0;
+    for (uint32_t i = 0; i < count; i++)
+        slots->waiting[rows[i] / P4R_SHAPES] = 1;
+    for (uint32_t slot = 0; slot < slots->slots; slot++) {
+        if (slots->order[slot] == LAST)
+            slots->waiting[slot] = 0;
+        else
+            slots->sorted[busy++] = slot;
+    }
+    sort_by_order(slots, busy);
+    slots->holds_back = 0;
+    for (uint32_t i = 0; i < busy; i++) {
+        int64_t slot = slots->sorted[i];
+        if (!slots->waiting[slot])
+            continue;
+        if (i < slots->window) {
+            slots->waiting[slot] = 0;
+            out[found++] = slots->row[slot];
+        } else {
+            slots->holds_back = 1;
+        }
+    }
+    return found;
+}

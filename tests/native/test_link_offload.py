@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many frames per packet of a veth pair: byte for byte, and unasked for by nobody."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from conftest import Fuzz
+from link_ends import DEADLINE_S, NO_LINKS, random_frames, send_some
+from p4reduce_native.link import Kind, Link
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS)),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for veth pairs"),
+]
+
+MTU = 2034  # a frame of 2,048 bytes
+
+
+def packet_socket(interface: str) -> socket.socket:
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    sock.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
+    sock.setsockopt(263, 8, 1)  # PACKET_AUXDATA
+    for option in (32, 33):  # SO_SNDBUFFORCE, SO_RCVBUFFORCE
+        sock.setsockopt(socket.SOL_SOCKET, option, 32 << 20)
+    sock.bind((interface, 3))  # ETH_P_ALL
+    sock.setblocking(False)
+    return sock
+
+
+@pytest.fixture
+def veth() -> Iterator[tuple[str, str]]:
+    names = (f"p4rl{os.getpid() % 100000}a", f"p4rl{os.getpid() % 100000}b")
+    subprocess.run(
+        ["ip", "link", "add", names[0], "type", "veth", "peer", "name", names[1]], check=True
+    )
+    try:
+        for name in names:
+            # Without IPv6 the kernel says nothing by itself.
+            subprocess.run(["sysctl", "-qw", f"net.ipv6.conf.{name}.disable_ipv6=1"], check=False)
+            subprocess.run(["ip", "link", "set", name, "mtu", str(MTU), "up"], check=True)
+        yield names
+    finally:
+        subprocess.run(["ip", "link", "delete", names[0]], check=True)
+
+
+@pytest.fixture
+def ends(veth: tuple[str, str]) -> Iterator[tuple[Link, Link]]:
+    """Those of the switch, which knows nothing of its peer, and of a worker that knows."""
+    made = []
+    for name, peer_understands in zip(veth, (False, True), strict=True):
+        with packet_socket(name) as sock:
+            made.append(Link.over_interface(sock, peer_understands=peer_understands))
+    assert made[0].kind == Kind.OFFLOAD
+    yield made[0], made[1]
+    for end in made:
+        end.close()
+
+
+def udp(payload: bytes, *, mark: int = 0, checksum: int = 0) -> bytes:
+    """A frame of p4reduce's shape; any identification and IPv4 checksum."""
+    header = struct.pack(
+        ">6s6sHBBHHHBBH4s4sHHHH",
+        *(b"\x02" * 6, b"\x04" * 6, 0x0800, 0x45, 0, 28 + len(payload)),
+        *(mark, 0, 64, 17, 0x1234 ^ mark, b"\x0a\x4d\0\1", b"\x0a\x4d\0\2"),
+        *(49152, 0xBEE0, 8 + len(payload), checksum),
+    )
+    return header + payload
+
+
+def exchange(here: Link, there: Link, frames: list[bytes]) -> list[bytes]:
+    sent = 0
+    came: list[bytes] = []
+    poll = select.poll()
+    while len(came) < len(frames):
+        sent += send_some(here, frames[sent : sent + 64])
+        poll.register(there.fileno(), there.events(frames_wait=False))
+        assert poll.poll(DEADLINE_S * 1000)
+        came += there.receive()
+    return came
+
+
+@pytest.mark.fuzz
+def test_all_kinds_of_frames_both_ways(ends: tuple[Link, Link], fuzz: Fuzz) -> None:
+    generator = fuzz.random
+    for _ in fuzz.rounds(20):
+        frames: list[bytes] = []
+        while len(frames) < 200:
+            size = generator.choice([0, 1, 36, 548, 1060, 2006])
+            run = generator.choice([1, 2, 30, 70])
+            kind = generator.randrange(5)
+            if kind == 0:
+                # Not for the kernel's own use: an ethertype for experiments.
+                frames += [f[:12] + b"\x88\xb5" + f[14:] for f in random_frames(generator, run)]
+            else:
+                mark, checksum = generator.randrange(65536), kind == 1 and 0xABCD
+                frames += [
+                    udp(generator.randbytes(size), mark=mark, checksum=checksum) for _ in range(run)
+                ]
+        for here, there in (ends, ends[::-1]):
+            assert exchange(here, there, frames) == frames
+
+
+def lengths(sock: socket.socket) -> list[int]:
+    found = []
+    while select.select([sock], [], [], 0)[0]:
+        found.append(len(sock.recv(70000)))
+    return found
+
+
+def test_who_has_not_asked_sees_single_frames_only(
+    veth: tuple[str, str], ends: tuple[Link, Link]
+) -> None:
+    switch, worker = ends
+    frames = [udp(bytes([i]) * 1060) for i in range(50)]
+    with packet_socket(veth[1]) as listener, packet_socket(veth[0]) as other:
+        assert switch.send(frames) == 50
+        assert lengths(listener) == [1102] * 50
+        assert worker.receive() == frames
+        # One that does not put frames together learns nothing of those that do.
+        listener.send(frames[0])
+        assert switch.receive() == frames[:1]
+        assert switch.send(frames) == 50
+        assert lengths(listener) == [1102] * 50
+        assert worker.receive() == frames
+        # The worker does, and is answered in the same way.
+        lengths(other)
+        assert worker.send(frames) == 50
+        assert lengths(other) == [42 + 50 * 1060]
+        assert switch.receive() == frames
+        assert switch.send(frames) == 50
+        assert lengths(listener) == [42 + 50 * 1060]
+        assert worker.receive() == frames
+
+
+def test_packets_that_are_no_frames_of_ours_are_too_long(
+    veth: tuple[str, str], ends: tuple[Link, Link]
+) -> None:
+    """As the kernel's own segmentation offload gives them: with a checksum to be filled in."""
+    switch, _ = ends
+    payload = bytes(range(256)) * 20
+    with packet_socket(veth[1]) as sock:
+        sock.setsockopt(263, 15, 1)  # PACKET_VNET_HDR
+        vnet = struct.pack("=BBHHHH", 1, 5, 42, 1024, 34, 6)
+        sock.send(vnet + udp(payload, checksum=0x1111))
+    poll = select.poll()
+    poll.register(switch.fileno(), select.POLLIN)
+    assert poll.poll(DEADLINE_S * 1000)
+    assert switch.receive() == []
+    assert switch.counts.rx_too_long == 1
+
+
+def test_rows_and_more_frames_than_there_is_room(ends: tuple[Link, Link]) -> None:
+    """What is left of a packet comes with the next receive, and is told by events."""
+    switch, worker = ends
+    frames = [udp(bytes([i]) * 100) for i in range(64)]
+    for _ in range(2):
+        assert worker.send(frames) == 64
+    # 128 frames in two packets, with room for 64 at a time; the second is whole in the socket.
+    assert switch.receive() == frames
+    assert switch.receive() == frames
+    assert switch.receive() == []
+    assert not switch.events(frames_wait=False) & select.EPOLLOUT
+    # A frame in front, so that one of the packet's finds no room.
+    assert worker.send([udp(b"first")]) == 1
+    assert worker.send(frames) == 64
+    assert switch.receive() == [udp(b"first"), *frames[:63]]
+    assert switch.events(frames_wait=False) & select.EPOLLOUT
+    assert switch.receive() == frames[63:]

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lanes in machine code: byte for byte what numpy makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from p4reduce.errors import ValueRangeError
+from p4reduce.machine_code import native_library
+from p4reduce.protocol.lane_codec import Codec
+from p4reduce.protocol.native_codec import NativeCodec
+from p4reduce.session.ledger import Snapshot
+from p4reduce.tensors import measure, plans, quantise
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.answers import FIRST, SECOND, WHOLE
+from p4reduce.wire.calls import Operation
+from p4reduce.wire.format import Format
+from p4reduce.wire.frames import FrameBuffer
+
+LIBRARY = native_library()
+pytestmark = pytest.mark.skipif(LIBRARY is None, reason="there is no machine code here")
+
+Array = npt.NDArray[Any]
+BLOCKS = 12
+EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -0.5, -1.5, 1.0 + 2.0**-23, 3.0 * 2.0**-24]
+FLOATS = [np.float16, np.float32, np.float64]
+CASES = [
+    *((dtype, None) for dtype in (np.int8, np.int16, np.int32, *FLOATS)),
+    *((dtype, precision) for dtype in FLOATS for precision in ("int16", "int8")),
+]
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    seed = int(np.random.default_rng().integers(1 << 32))
+    print(f"seed {seed}")
+    return np.random.default_rng(seed)
+
+
+def hard_numbers(dtype: type, count: int, rng: np.random.Generator) -> Array:
+    """Numbers of all magnitudes, ties of rounding, subnormal ones, both zeros, and the extremes."""
+    if np.issubdtype(dtype, np.integer):
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max, count, dtype, endpoint=True)
+    width = {np.float16: np.uint16, np.float32: np.uint32, np.float64: np.uint64}[dtype]
+    bits = rng.integers(0, np.iinfo(width).max, count, width, endpoint=True)
+    numbers = bits.view(dtype)
+    numbers[~np.isfinite(numbers)] = 1
+    if dtype is np.float64:  # which have to keep to the range of float32
+        with np.errstate(over="ignore", invalid="ignore"):
+            numbers = np.where(np.abs(numbers) < 2.0**127, numbers, np.float64(2.0) ** -1000)
+    largest = np.finfo(np.float32 if dtype is np.float64 else dtype).max
+    special = np.array([*EDGES, largest, -largest, np.finfo(dtype).smallest_subnormal], dtype)
+    which = rng.random(count)
+    numbers = np.where(which < 0.3, rng.standard_normal(count), numbers).astype(dtype)
+    numbers = np.where(which > 0.8, rng.choice(special, count), numbers).astype(dtype)
+    # Ties: odd multiples of half a lane's unit, in blocks whose exponent is that of 1.0.
+    tied = slice(count // 2, count // 2 + count // 4)
+    ties = rng.integers(-(1 << 10), 1 << 10, count // 4) * 2 + 1
+    numbers[tied] = np.ldexp(ties.astype(dtype), -30 if dtype is not np.float16 else -11)
+    numbers[tied.start] = 1
+    return numbers
+
+
+class Pair:
+    """The same collective for both codecs, each with frames of its own."""
+
+    def __init__(
+        self,
+        dtype: type,
+        precision: str | None,
+        rng: np.random.Generator,
+        op: Operation,
+        world: int,
+    ) -> None:
+        self.rng = rng
+        lanes = Format.INT32
+        for name, lane_format in (("int16", Format.INT16), ("int8", Format.INT8)):
+            if name == (precision or np.dtype(dtype).name):
+                lanes = lane_format
+        self.lanes = lanes
+        size = BLOCKS * lanes.lanes - int(rng.integers(0, lanes.lanes))
+        self.array = hard_numbers(dtype, size, rng)
+        self.outs = [np.full_like(self.array, 7) for _ in range(2)]
+        self.collectives = [self._collective(out, op, precision, world) for out in self.outs]
+        self.frames = [FrameBuffer(BLOCKS) for _ in range(2)]
+        floats = np.issubdtype(dtype, np.floating)
+        assert LIBRARY is not None
+        self.codecs = [
+            Codec(lanes, floats, world, BLOCKS, self.frames[0]),
+            NativeCodec(LIBRARY, lanes, world, BLOCKS, self.frames[1]),
+        ]
+
+    def _collective(
+        self, out: Array, op: Operation, precision: str | None, world: int
+    ) -> Collective:
+        plan = plans.allreduce(self.array, op, None, out, precision, 5, world_size=world)
+        assert plan.lane_format is self.lanes
+        return Collective(
+            plan.call,
+            plan.source,
+            plan.target,
+            sequence=3,
+            slots=4,
+            timeout=1.0,
+            lane_format=plan.lane_format,
+            noise=plan.noise(1, 3),
+        )
+
+    def encode(self, blocks: Array, exponents: npt.NDArray[np.uint8], rows: Array) -> Array:
+        """Fill frames with both, compare them, and return the payloads."""
+        for codec, collective in zip(self.codecs, self.collectives, strict=True):
+            codec.encode(collective, blocks, exponents, rows)
+        reference, native = (frames.payload[rows] for frames in self.frames)
+        assert np.array_equal(reference, native)
+        return native
+
+    def decode(self, blocks: Array, exponents: npt.NDArray[np.uint8], rows: Array) -> None:
+        """Read random sums with both, whole and in halves, and compare the outputs."""
+        for part in (WHOLE, FIRST, SECOND):
+            sums = self.rng.integers(0, 256, (BLOCKS, 1024), np.uint8, endpoint=False)
+            sums[:, :16] = np.frombuffer(
+                b"\x80\x00\x00\x00\x7f\xff\xff\xff\xff\xff\xff\xff" + bytes(4), np.uint8
+            )
+            for frames in self.frames:
+                frames.payload[:] = sums
+            with np.errstate(over="ignore"):
+                for codec, collective, frames in zip(
+                    self.codecs, self.collectives, self.frames, strict=True
+                ):
+                    codec.decode(collective, blocks, exponents, frames, rows, part)
+            reference, native = (out.view(np.uint8) for out in self.outs)
+            assert np.array_equal(reference, native), part
+
+
+@pytest.mark.parametrize("op", [Operation.SUM, Operation.MEAN])
+@pytest.mark.parametrize("world", [1, 2, 3, 5, 8, 63])
+@pytest.mark.parametrize(("dtype", "precision"), CASES)
+def test_lanes_are_those_of_numpy(
+    dtype: type, precision: str | None, world: int, op: Operation, rng: np.random.Generator
+) -> None:
+    if np.issubdtype(dtype, np.integer) and op is Operation.MEAN:
+        pytest.skip("integers have no mean")
+    if precision == "int8" and world == 63:
+        world = 40
+    pair = Pair(dtype, precision, rng, op, world)
+    own = pair.collectives[0].exponents
+    assert np.array_equal(own, pair.collectives[1].exponents)
+    for _ in range(4):
+        count = int(rng.integers(1, BLOCKS + 1))
+        blocks = rng.permutation(BLOCKS)[:count]
+        rows = np.sort(rng.permutation(BLOCKS)[:count])  # as they come in
+        above = rng.integers(0, 3, count) * rng.integers(0, 40, count)
+        agreed = np.minimum(own[blocks] + above, 254).astype(np.uint8)
+        pair.encode(blocks, agreed, rows)
+        # Sums come with any exponent, from tiny to beyond what the output can hold.
+        pair.decode(blocks, rng.integers(0, 255, count).astype(np.uint8), rows)
+
+
+def test_what_a_block_becomes_does_not_depend_on_the_others(rng: np.random.Generator) -> None:
+    """Beside a block of tiny numbers, which takes another way, and without it; by both codecs."""
+    pair = Pair(np.float32, "int8", rng, Operation.SUM, 3)
+    pair.array[:] = np.clip(pair.array, -1, 1)
+    pair.array[: Format.INT8.lanes] *= np.float32(2.0**-120)
+    blocks = np.arange(6)
+    exponents = np.array([127 - 120, *[127] * 5], np.uint8)
+    together = pair.encode(blocks, exponents, blocks)
+    alone = pair.encode(blocks[1:], exponents[1:], blocks[1:])
+    assert np.array_equal(together[1:], alone)
+
+
+@pytest.mark.parametrize("count", [1, 255, 256, 257, 5000])
+def test_snapshots_of_inputs_are_sent_alike(count: int, rng: np.random.Generator) -> None:
+    """Also where zero blocks are left out of them."""
+    assert LIBRARY is not None
+    array = rng.standard_normal(count).astype(np.float32)
+    array[256 : 2 * 256] = 0
+    array[6 * 256 : 9 * 256] = 0
+    plan = plans.allreduce(array, Operation.SUM, None, None, world_size=2)
+    collective = Collective(plan.call, plan.source, plan.target, sequence=0, slots=4, timeout=1.0)
+    some = np.flatnonzero(plan.source.measure()[1])
+    frames = FrameBuffer(BLOCKS * 2)
+    codec = NativeCodec(LIBRARY, Format.INT32, 2, len(frames), frames)
+    exponents = collective.exponents[some]
+    codec.encode(collective, some, exponents, np.arange(len(some)))
+    before = frames.payload[: len(some)].copy()
+    collective.restart(Snapshot(collective))
+    array[:] = 0
+    codec.encode(collective, some, exponents, np.arange(len(some)))
+    assert np.array_equal(frames.payload[: len(some)], before)
+
+
+def test_every_float16_and_back() -> None:
+    """Through C and through numpy; by lanes, as there is no other way to them."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    finite = every[np.isfinite(every)]
+    reference = np.empty(len(finite), np.uint8), np.empty(len(finite), np.bool_)
+    native = np.empty(len(finite), np.uint8), np.empty(len(finite), np.bool_)
+    quantise.block_exponents(finite[:, None].copy(), *reference)
+    measure.block_exponents(finite[:, None].copy(), *native)
+    assert np.array_equal(reference, native)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, *FLOATS])
+def test_exponents_are_those_of_numpy(dtype: type, rng: np.random.Generator) -> None:
+    for width in (1, 3, 256):
+        rows = hard_numbers(dtype, 200 * width, rng).reshape(200, width)
+        rows[rng.random(200) < 0.3] = 0
+        if np.issubdtype(dtype, np.floating):
+            rows[rng.random(200) < 0.1] *= np.asarray(0.0, dtype)  # of both signs
+            for value in (np.nan, np.inf, -np.inf):
+                rows[rng.integers(200), rng.integers(width)] = value
+        results = []
+        for function in (quantise.block_exponents, measure.block_exponents):
+            exponents, nonzero = np.full(200, 77, np.uint8), np.ones(200, np.bool_)
+            function(rows, exponents, nonzero)
+            results.append((exponents.tobytes(), nonzero.tobytes()))
+        assert results[0] == results[1]
+
+
+def test_float64_beyond_float32_is_refused_with_the_same_words() -> None:
+    rows = np.ones((5, 256))
+    rows[3, 17] = -(2.0**128)
+    texts = []
+    for function in (quantise.block_exponents, measure.block_exponents):
+        with pytest.raises(ValueRangeError, match="out of the range of float32") as caught:
+            function(rows, np.empty(5, np.uint8), np.empty(5, np.bool_))
+        texts.append(str(caught.value))
+    assert texts[0] == texts[1]
+
+
+def test_half_precision_sums_round_and_overflow_as_in_numpy(rng: np.random.Generator) -> None:
+    """All lanes that matter: around each float16, and beyond the largest."""
+    pair = Pair(np.float16, None, rng, Operation.SUM, 2)
+    for exponent in (100, 112, 113, 120, 127, 141, 142, 150, 200):
+        blocks = np.arange(BLOCKS)
+        pair.decode(blocks, np.full(BLOCKS, exponent, np.uint8), blocks)

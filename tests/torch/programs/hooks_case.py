@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank that trains the same network with each hook, and prints what came of it.
+
+A line of JSON for each: the loss at the end, whether all ranks have the same weights, and how many
+bytes went to the switch. Also PowerSGD, and torch's own wrapper around our hook.
+"""
+
+import hashlib
+import json
+import sys
+from typing import Any
+
+import p4reduce
+import torch
+import torch.distributed as dist
+from p4reduce.torch import hooks
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import (
+    PowerSGDState,
+    powerSGD_hook,
+)
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS = 30
+
+
+def train(name: str, hook: Any, state: Any, comm: Any) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    inputs = torch.randn(size * 32, 20)
+    wanted = torch.sin(inputs.sum(dim=1, keepdim=True))
+    inputs, wanted = inputs[rank::size], wanted[rank::size]
+    network = nn.Sequential(nn.Linear(20, 128), nn.Tanh(), nn.Linear(128, 64), nn.Linear(64, 1))
+    model = DistributedDataParallel(network, bucket_cap_mb=0.02)
+    if hook is not None:
+        model.register_comm_hook(state, hook)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    before = 0 if comm is None else comm.stats.bytes_sent
+    for _ in range(STEPS):
+        optimiser.zero_grad()
+        loss = nn.functional.mse_loss(model(inputs), wanted)
+        loss.backward()
+        optimiser.step()
+    sent = 0 if comm is None else comm.stats.bytes_sent - before
+    weights = torch.cat([one.detach().ravel() for one in model.parameters()])
+    digests: list[Any] = [None] * size
+    dist.all_gather_object(digests, hashlib.sha256(weights.numpy().tobytes()).hexdigest())
+    losses: list[Any] = [None] * size
+    dist.all_gather_object(losses, loss.item())
+    same = len(set(digests)) == 1
+    record = {"hook": name, "loss": sum(losses) / size, "same": same, "sent": sent}
+    print(json.dumps(record), flush=True)
+
+
+def sparse(state: hooks.HookState) -> None:
+    """An embedding's gradient, which is uncoalesced, against the one computed densely."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for name in ("allreduce_hook", "int16_hook", "int8_hook", "topk_hook", "cat_hook"):
+        torch.manual_seed(0)
+        model = DistributedDataParallel(nn.Embedding(10_000, 8, sparse=True))
+        model.register_comm_hook(state, getattr(hooks, name))
+        words = torch.randint(10_000, (size, 50))
+        words[:, 25:] = words[:, :25]  # each twice
+        factors = torch.randn(size, 50, 8)
+        (model(words[rank]) * factors[rank]).sum().backward()
+        gradient = model.module.weight.grad
+        dense = torch.zeros(10_000, 8).index_add_(0, words.ravel(), factors.view(-1, 8)) / size
+        off = (gradient.to_dense() - dense).abs().max().item()
+        record = {"sparse": name, "is_sparse": gradient.is_sparse, "off": off}
+        print(json.dumps({**record, "rows": gradient._nnz()}), flush=True)
+
+
+def main() -> None:
+    beside = sys.argv[1] == "beside"  # a communicator beside Gloo, or the backend's group
+    dist.init_process_group("gloo" if beside else "p4reduce")
+    comm = p4reduce.init() if beside else dist.group.WORLD.channel.comm
+    group = comm if beside else None
+    train("none", None, None, comm)
+    for name in ("allreduce_hook", "int16_hook", "int8_hook", "topk_hook", "cat_hook"):
+        state = hooks.HookState(group, density=0.2)
+        train(name, getattr(hooks, name), state, comm)
+    feedback = hooks.HookState(group, error_feedback=True)
+    train("int8_hook with feedback", hooks.int8_hook, feedback, comm)
+    wrapped = default_hooks.fp16_compress_wrapper(hooks.allreduce_hook)
+    train("fp16 wrapper", wrapped, hooks.HookState(group), comm)
+    train("PowerSGD", powerSGD_hook, PowerSGDState(None, start_powerSGD_iter=2), comm)
+    sparse(hooks.HookState(group))
+    if beside:
+        comm.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank that does something wrong, or meets one that does; prints what it is told as JSON.
+
+Arguments: what is wrong, and a file for torch's store (so that no rank has to be the store's host).
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ReduceOp
+
+WRONG, FILE, RANK, SIZE = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+
+
+def told(what: Callable[[], Any]) -> None:
+    try:
+        what()
+    except Exception as error:
+        kinds = [kind.__name__ for kind in type(error).__mro__]
+        print(json.dumps({"kinds": kinds, "text": str(error)}), flush=True)
+    else:
+        print(json.dumps({"kinds": [], "text": "no error"}), flush=True)
+
+
+def init(seconds: float) -> None:
+    timeout = timedelta(seconds=seconds)
+    dist.init_process_group(
+        "p4reduce", init_method=f"file://{FILE}", rank=RANK, world_size=SIZE, timeout=timeout
+    )
+
+
+def main() -> None:
+    if WRONG == "missing":
+        if RANK != 1:
+            told(lambda: init(5))
+        return
+    init(8 if WRONG == "late" else 60)
+    tensor = torch.ones(3 + RANK if WRONG == "size" else 3)
+    if WRONG == "size":
+        told(lambda: dist.all_reduce(tensor))
+    elif WRONG == "dtype":
+        told(lambda: dist.broadcast(tensor.to([torch.float32, torch.int32][RANK % 2]), 0))
+    elif WRONG == "operation":
+        told(lambda: dist.all_reduce(tensor, (ReduceOp.MIN, ReduceOp.MAX)[RANK % 2]))
+    elif WRONG == "kind":  # one by the switch, the other by Gloo
+        told(lambda: dist.all_reduce(tensor, (ReduceOp.SUM, ReduceOp.MAX)[RANK % 2]))
+    elif WRONG == "late" and RANK == 0:
+        told(lambda: dist.all_reduce(tensor))
+    elif WRONG == "late":
+        time.sleep(12)
+    elif WRONG == "overflow":
+        told(lambda: dist.all_reduce(torch.tensor([2**31 - 1], dtype=torch.int32)))
+        told(lambda: dist.all_reduce(tensor))  # that breaks nothing
+    elif WRONG == "exit":  # without destroy_process_group, with works that nobody waits for
+        dist.all_reduce(tensor, async_op=True).get_future()
+        if RANK == 0:
+            dist.all_reduce(tensor, async_op=True).get_future()
+        print("at the end", flush=True)
+        return
+    elif WRONG == "again":  # destroyed and made again, in the same store
+        dist.destroy_process_group()
+        init(60)
+        told(lambda: dist.all_reduce(tensor))
+    dist.destroy_process_group()
+    print("destroyed", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that are killed or stopped: an error that names them on all others, and a clean end."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch_system import Ended, Ranks, TorchSystem, all_well, torch_system
+
+pytest.importorskip(
+    "torch", reason="needs torch: pip install 'p4reduce[torch]', or make test-torch"
+)
+
+LEASE = 5.0  # seconds
+MODES = ("backend", "hook", "delegated", "queued")
+
+
+@pytest.fixture(scope="module")
+def system() -> Iterator[TorchSystem]:
+    """One that notices soon what is lost."""
+    with torch_system(LEASE) as running:
+        yield running
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_killed_rank_is_named_by_all_others(
+    mode: str, system: TorchSystem, tmp_path: Path
+) -> None:
+    seed = int(os.environ.get("SEED") or random.randrange(1 << 32))
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    victim = draw.randrange(3)
+    ranks = Ranks(system, 3, ["training.py", mode], tmp_path / "ranks")
+    try:
+        for rank in range(3):
+            ranks.wait_for(rank, "step 3")
+        time.sleep(draw.random())
+        ranks.processes[victim].send_signal(signal.SIGKILL)
+        ended = ranks.wait()
+    finally:
+        ranks.kill()
+    for rank, one in enumerate(ended):
+        if rank == victim:
+            continue
+        # 0: no signal, no abort at the interpreter's exit, and nothing hung.
+        assert one.code == 0, f"rank {rank}: {one.code}\n{one.log[-3000:]}"
+        assert one.lines[-1] == "destroyed"
+        (record,) = one.records
+        assert record["runtime"], record
+        assert f"rank {victim}" in record["text"], record
+
+
+@pytest.mark.timeout(300)
+def test_a_stopped_rank_is_named_by_all_others(system: TorchSystem, tmp_path: Path) -> None:
+    ranks = Ranks(system, 3, ["training.py", "delegated"], tmp_path / "ranks")
+    try:
+        for rank in range(3):
+            ranks.wait_for(rank, "step 3")
+        ranks.processes[1].send_signal(signal.SIGSTOP)
+        for rank in (0, 2):
+            ranks.wait_for(rank, "destroyed")
+        (record,) = ranks.ended(0).records
+        assert "rank 1" in record["text"], record
+    finally:
+        ranks.processes[1].send_signal(signal.SIGCONT)
+        ranks.kill()
+
+
+def trouble(
+    what: str, size: int, system: TorchSystem, directory: Path
+) -> tuple[list[Ended], list[dict[str, Any]]]:
+    """Run the program trouble.py; return how the ranks ended, and what each was told first."""
+    ranks = []
+    for rank in range(size):
+        arguments = ["trouble.py", what, str(directory / "store"), str(rank), str(size)]
+        ranks.append(Ranks(system, 1, arguments, directory / f"rank{rank}", {"RANK": str(rank)}))
+    ended = [one for rank in ranks for one in rank.wait()]
+    all_well(ended)
+    return ended, [one.records[0] if one.records else {} for one in ended]
+
+
+@pytest.mark.timeout(300)
+def test_a_rank_that_does_not_come_is_named(system: TorchSystem, tmp_path: Path) -> None:
+    _, (first, _, last) = trouble("missing", 3, system, tmp_path)
+    for record in (first, last):
+        assert "DistNetworkError" in record["kinds"]
+        assert "rank 1 of 3 did not come to the process group within 5 s" in record["text"]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("what", ["size", "dtype", "operation", "kind"])
+def test_different_calls_are_an_error_on_all_ranks(
+    what: str, system: TorchSystem, tmp_path: Path
+) -> None:
+    ended, told = trouble(what, 2, system, tmp_path)
+    for one, record in zip(ended, told, strict=True):
+        assert "DistBackendError" in record["kinds"], record
+        assert "the ranks do not agree on what they reduce" in record["text"]
+        assert one.lines[-1] == "destroyed"
+
+
+@pytest.mark.timeout(300)
+def test_the_timeout_of_the_group_is_kept_and_names_who_is_late(
+    system: TorchSystem, tmp_path: Path
+) -> None:
+    ended, (record, _) = trouble("late", 2, system, tmp_path)
+    assert "DistBackendError" in record["kinds"]
+    assert "8 s" in record["text"], record
+    assert "1" in record["text"]
+    assert ended[0].lines[-1] == "destroyed"
+
+
+@pytest.mark.timeout(300)
+def test_an_overflow_is_an_error_on_all_ranks_and_breaks_nothing(
+    system: TorchSystem, tmp_path: Path
+) -> None:
+    ended, told = trouble("overflow", 2, system, tmp_path)
+    for one, record in zip(ended, told, strict=True):
+        assert "a sum left the range of int32" in record["text"]
+        assert one.records[1]["text"] == "no error"
+
+
+@pytest.mark.timeout(300)
+def test_the_interpreter_ends_without_destroy_process_group(
+    system: TorchSystem, tmp_path: Path
+) -> None:
+    ended, _ = trouble("exit", 2, system, tmp_path)
+    for one in ended:
+        assert one.lines == ["at the end"]
+
+
+@pytest.mark.timeout(300)
+def test_a_group_may_be_made_again(system: TorchSystem, tmp_path: Path) -> None:
+    _, told = trouble("again", 2, system, tmp_path)
+    assert [record["text"] for record in told] == ["no error"] * 2

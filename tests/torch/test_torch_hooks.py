@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hooks: what they come to, what they send, on the backend and beside another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch_system import Ranks, TorchSystem, all_well
+
+torch = pytest.importorskip(
+    "torch", reason="needs torch: pip install 'p4reduce[torch]', or make test-torch"
+)
+
+HOOKS = ("allreduce_hook", "int16_hook", "int8_hook", "topk_hook", "cat_hook")
+
+
+@pytest.fixture(scope="module", params=["backend", "beside"])
+def trained(
+    request: pytest.FixtureRequest, system: TorchSystem, tmp_path_factory: pytest.TempPathFactory
+) -> list[list[dict[str, Any]]]:
+    """What each of three ranks printed."""
+    directory = tmp_path_factory.mktemp(request.param)
+    ended = Ranks(system, 3, ["hooks_case.py", request.param], directory).wait()
+    all_well(ended)
+    return [one.records for one in ended]
+
+
+@pytest.mark.timeout(300)
+def test_training_comes_to_the_same(trained: list[list[dict[str, Any]]]) -> None:
+    losses = {record["hook"]: record["loss"] for record in trained[0] if "hook" in record}
+    assert losses.keys() > {"none", *HOOKS, "int8_hook with feedback", "fp16 wrapper", "PowerSGD"}
+    for hook, loss in losses.items():
+        # A part of the gradient alone takes more steps; the others are as good as all of it.
+        part = hook in ("topk_hook", "cat_hook", "PowerSGD")
+        assert loss == pytest.approx(losses["none"], rel=0.2 if part else 0.02), (hook, losses)
+
+
+def test_all_ranks_have_the_same_weights(trained: list[list[dict[str, Any]]]) -> None:
+    for records in trained:
+        for record in records:
+            assert record.get("same", True), record
+
+
+def test_narrow_lanes_and_parts_send_less(trained: list[list[dict[str, Any]]]) -> None:
+    sent = {record["hook"]: record["sent"] for record in trained[0] if "hook" in record}
+    whole = sent["allreduce_hook"]
+    assert sent["int16_hook"] < 0.6 * whole
+    assert sent["int8_hook"] < 0.4 * whole
+    assert sent["topk_hook"] < 0.6 * whole
+
+
+def test_sparse_gradients_stay_sparse(trained: list[list[dict[str, Any]]]) -> None:
+    sparse = {record["sparse"]: record for record in trained[0] if "sparse" in record}
+    assert set(sparse) == set(HOOKS)
+    for hook, record in sparse.items():
+        assert record["is_sparse"]
+        assert record["rows"] <= 75  # words of all ranks
+        assert record["off"] < (0.3 if hook == "int8_hook" else 1e-3), record
+
+
+def test_a_group_of_another_backend_is_refused() -> None:
+    from p4reduce.torch import hooks
+
+    with pytest.raises(TypeError, match=r"a process group or a p4reduce\.Communicator is needed"):
+        hooks.HookState("gloo")
+
+
+@pytest.mark.timeout(300)
+def test_all_buckets_are_under_way_together_and_none_is_copied(
+    system: TorchSystem, tmp_path: Path
+) -> None:
+    ended = Ranks(system, 2, ["overlap.py"], tmp_path / "ranks").wait()
+    all_well(ended)
+    (record,) = ended[0].records
+    assert record["called"] >= 3
+    assert set(record["when_completed"]) == {record["called"]}

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is built on process groups comes to the same as over Gloo, and the demo says so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch_system import Ranks, TorchSystem, all_well, clean_environment
+
+pytest.importorskip(
+    "torch", reason="needs torch: pip install 'p4reduce[torch]', or make test-torch"
+)
+
+USES = {
+    "ddp": {"all_reduce", "broadcast"},
+    "synchronised_batch_norm": {"all_reduce", "all_gather_into_tensor"},
+    "zero": {"all_reduce", "broadcast"},
+    "fsdp": {"all_gather_into_tensor", "reduce_scatter_tensor"},
+    "collectives": {"all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast"},
+    "saved": {"all_gather_into_tensor"},
+    "hsdp": set(),  # its groups are parts of the world
+}
+
+
+@pytest.fixture(scope="module")
+def used(
+    system: TorchSystem, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, Any]]:
+    """What rank 0 of four printed of each use."""
+    ended = Ranks(system, 4, ["uses.py"], tmp_path_factory.mktemp("uses")).wait()
+    all_well(ended)
+    return {record["use"]: record for record in ended[0].records}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("use", USES)
+def test_it_comes_to_the_same_as_over_gloo(use: str, used: dict[str, dict[str, Any]]) -> None:
+    assert used[use]["apart"] < 1e-4
+    assert set(used[use]["switch"]) >= USES[use], used[use]
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_compares_switch_and_gloo(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "p4reduce_lab", "run", "--framework", "torch", "-n", "2"]
+    command += ["--steps", "30", "--switch", "embedded", "--net", "local", "-o", str(tmp_path)]
+    done = subprocess.run(
+        command, env=clean_environment(), capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    switch, gloo = json.loads((tmp_path / "torch-summary.json").read_text())
+    assert (switch["backend"], gloo["backend"]) == ("p4reduce", "gloo")
+    assert switch["same_weights"]
+    assert switch["accuracy"] == pytest.approx(gloo["accuracy"], abs=0.005)
+    # Each step sends all parameters once; to the switch in frames of 1,102 bytes for 1,024.
+    assert 1 < switch["bytes_a_rank"] / (30 * 4 * switch["parameters"]) < 1.4
+    assert gloo["bytes_a_rank"] > 0
+    assert 0 <= switch["waiting_share"] < 1

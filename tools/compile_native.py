@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles p4reduce's machine code into this user's cache, so that the first start need not.
+
+    python tools/compile_native.py
+
+Without a compiler it says how to get one, and p4reduce runs in Python.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from p4reduce_native.errors import NativeUnavailableError
+from p4reduce_native.library import runtime
+from p4reduce_switch.native_pipeline import NativePipeline, NotNativeError
+
+PROGRAM = Path(__file__).resolve().parent.parent / "p4src" / "compiled" / "p4reduce.json"
+
+
+def main() -> None:
+    try:
+        runtime()
+        NativePipeline(PROGRAM.read_bytes())
+    except (NativeUnavailableError, NotNativeError) as error:
+        print(f"p4reduce will run in Python, many times slower: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker's functions in C, if there is machine code here.
+
+What they do is said in csrc/worker/worker.h. The results are those of the modules that do the same
+with numpy, bit for bit. These are the reference, and take over where there is no machine code
+(`P4REDUCE_NATIVE=0`, or neither compiler nor compiled library).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+from ctypes import POINTER, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+
+from p4reduce_native.errors import NativeUnavailableError
+from p4reduce_native.library import runtime
+
+_ABI = 1
+_log = logging.getLogger("p4reduce")
+
+
+class CodecStructure(ctypes.Structure):
+    """`struct p4r_codec`."""
+
+    _fields_ = (
+        ("numbers", c_uint32),
+        ("lane_bytes", c_uint32),
+        ("inexact", c_uint32),
+        ("unused", c_uint32),
+        ("key", c_uint64),
+        ("limit", c_double),
+        ("divisor", c_double),
+        ("scales", POINTER(c_double)),
+        ("scales32", POINTER(c_float)),
+        ("factors", POINTER(c_double)),
+        ("factors32", POINTER(c_float)),
+    )
+
+
+class PieceStructure(ctypes.Structure):
+    """`struct p4r_piece`."""
+
+    _fields_ = (
+        ("first", c_int64),
+        ("full", c_int64),
+        ("tail_bytes", c_int64),
+        ("base", c_void_p),
+    )
+
+
+class BlocksStructure(ctypes.Structure):
+    """`struct p4r_blocks`."""
+
+    _fields_ = (("pieces", POINTER(PieceStructure)), ("places", c_void_p), ("count", c_uint64))
+
+
+class StreamStructure(ctypes.Structure):
+    """`struct p4r_stream`."""
+
+    _fields_ = (
+        ("codec", CodecStructure),
+        ("source", BlocksStructure),
+        ("target", BlocksStructure),
+        ("next_nonzero", c_void_p),
+        ("exponents", c_void_p),
+        ("count", c_int64),
+        ("stripes", c_int64),
+        ("sequence", c_int64),
+        ("tag", c_uint32),
+        ("format", c_uint32),
+    )
+
+
+COUNTED = (
+    *("frames_sent", "bytes_sent", "frames_received", "bytes_received", "spurious", "stale"),
+    *("statuses", "blocks_announced", "blocks_sent", "empty_sent", "blocks_received"),
+)
+"""The fields of `struct p4r_counts`, named as in `statistics.Counts`."""
+
+
+class CountsStructure(ctypes.Structure):
+    """`struct p4r_counts`."""
+
+    _fields_ = tuple((name, c_int64) for name in COUNTED)
+
+
+class SlotsStructure(ctypes.Structure):
+    """`struct p4r_slots`."""
+
+    _fields_ = (
+        ("slots", c_uint32),
+        ("job", c_uint32),
+        ("contribution", c_uint32),
+        ("result", c_uint32),
+        ("wanted", c_uint64 * 6),
+        ("mask", c_uint64 * 6),
+        *(
+            (name, c_void_p)
+            for name in (
+                *("streams", "expected", "block", "announced", "row", "next_round", "awaited"),
+                *("exponent", "parts", "heard", "outgoing", "tries", "order", "sent_at", "due"),
+                *("opening", "waiting", "round_trips"),
+            )
+        ),
+        ("timeout", c_double * 8),
+        ("opening_timeout", c_double * 8),
+        ("window_times", c_double * 2),
+        ("heard_switch_at", c_double),
+        ("window_numbers", c_int64 * 5),
+        ("round_trip_count", c_int64),
+        ("left", c_uint64),
+        *((name, c_uint32) for name in ("backed_off", "some_open", "holds_back", "some_halves")),
+        ("counts", CountsStructure),
+        ("queued", c_void_p),
+        ("ended", c_void_p),
+        ("ended_late", c_void_p),
+        *((name, c_uint32) for name in ("odd_count", "queued_count", "ended_count", "most")),
+        *(
+            (name, c_void_p)
+            for name in ("verdicts", "seen", "completed", "how", "next", "sorted", "samples")
+        ),
+    )
+
+
+class TurnStructure(ctypes.Structure):
+    """`struct p4r_turn`."""
+
+    _fields_ = (
+        *(
+            (name, c_void_p)
+            for name in (
+                *("slots", "link", "received", "received_lengths", "outgoing_lengths", "backlog"),
+            )
+        ),
+        ("deadline", c_double),
+        ("asked_at", c_double),
+        ("asked", c_int64),
+        ("backlog_count", c_uint32),
+        ("backlog_room", c_uint32),
+        ("wake_fd", c_int32),
+        ("error", c_int32),
+    )
+
+
+class Library:
+    """The functions, which keep the interpreter's lock: they never wait.
+
+    To give the lock away would mean to win it back from whatever else computes in this process.
+    `measure_freely` does so, for large tensors in the caller's own thread, and `run`, which waits.
+    """
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        locked = ctypes.PyDLL(library._name)
+        array = c_void_p
+        self.encode = locked.p4r_encode
+        self.encode.argtypes = (*(array,) * 7, c_uint64)
+        self.encode.restype = None
+        self.decode = locked.p4r_decode
+        self.decode.argtypes = (*(array,) * 6, c_uint64, c_uint32)
+        self.decode.restype = None
+        self.receive = locked.p4r_receive
+        self.receive.argtypes = (array, array, array, c_uint32, c_double)
+        self.receive.restype = None
+        self.run = library.p4r_turn_run
+        self.run.argtypes = (array,)
+        self.run.restype = c_uint32
+        self.measure = locked.p4r_measure
+        self.measure_freely = library.p4r_measure
+        for measure in (self.measure, self.measure_freely):
+            measure.argtypes = (c_uint32, c_uint32, array, c_uint64, c_uint64, array, array)
+            measure.restype = c_int64
+
+
+@functools.cache
+def _load() -> Library | None:
+    try:
+        library = runtime()
+        if library.p4r_worker_abi() != _ABI:
+            raise NativeUnavailableError("the library is of another version than the package")
+        return Library(library)
+    except NativeUnavailableError as reason:
+        _log.info("the worker computes with numpy: %s", reason)
+        return None
+
+
+def native_library() -> Library | None:
+    """Return the functions, or None where there is no machine code or it is turned off."""
+    return _load()

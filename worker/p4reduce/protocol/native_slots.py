@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `slots.SlotMachine` shares with C: arrays that both see, figures that are handed over."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.machine_code import COUNTED, Library, SlotsStructure
+from p4reduce.protocol.timers import SlotTimers
+from p4reduce.protocol.window import Gate
+from p4reduce.statistics import Counts
+from p4reduce.tensors.blocks import Indices
+from p4reduce.transport.base import RECEIVE_BATCH
+from p4reduce.wire.frames import FrameBuffer
+
+Array = npt.NDArray[Any]
+
+_ROW_PAD = 2  # a frame begins that many bytes into its row
+
+
+class NativeSlots:
+    """`struct p4r_slots` of a machine.
+
+    Args:
+        library: the functions.
+        constants: the structure's first fields, by name.
+        wanted, mask: see `answers.own_answers`.
+        arrays: those that the machine has itself, by the structure's names.
+        outgoing: the frames to send.
+        timers, gate: the machine's.
+
+    Attributes:
+        streams: for each slot the address of its collective's `struct p4r_stream`, or 0 where it
+            is not for C.
+        address: of the structure.
+        outgoing: the frames to send.
+    """
+
+    most = RECEIVE_BATCH
+    """Frames that `receive` takes at a time."""
+
+    def __init__(
+        self,
+        library: Library,
+        constants: Mapping[str, int],
+        wanted: npt.NDArray[np.uint64],
+        mask: npt.NDArray[np.uint64],
+        arrays: Mapping[str, Array],
+        outgoing: FrameBuffer,
+        timers: SlotTimers,
+        gate: Gate,
+    ) -> None:
+        slots = constants["slots"]
+        self.library = library
+        self.outgoing = outgoing
+        self.streams = np.zeros(slots, np.uint64)
+        self._queued = np.zeros(slots, np.int64)
+        self._ended = np.zeros(slots, np.int64)
+        self._ended_late = np.zeros(slots, np.bool_)
+        self._timers, self._gate = timers, gate
+        self._arrays = {
+            **arrays,
+            **timers.arrays,
+            **gate.arrays,
+            "streams": self.streams,
+            "queued": self._queued,
+            "ended": self._ended,
+            "ended_late": self._ended_late,
+            "verdicts": np.zeros(self.most, np.uint8),
+            "seen": np.zeros(slots, np.uint8),
+            "completed": np.zeros(slots, np.int64),
+            "how": np.zeros(slots, np.uint8),
+            "next": np.zeros(2 * slots, np.uint32),
+            "sorted": np.zeros(slots, np.int64),
+            "samples": np.zeros_like(timers.arrays["round_trips"]),
+        }
+        self._shared = SlotsStructure(**constants, most=self.most)
+        self._shared.wanted[:] = wanted.tolist()
+        self._shared.mask[:] = mask.tolist()
+        self._shared.outgoing = outgoing.address - _ROW_PAD
+        for name, array in self._arrays.items():
+            if not array.flags.c_contiguous:
+                raise ValueError(f"{name} is not contiguous")
+            setattr(self._shared, name, array.ctypes.data)
+        self.address = ctypes.addressof(self._shared)
+
+    def receive(self, buffer: FrameBuffer, count: int, now: float) -> int:
+        """Take frames, the first `count` rows of a buffer, `most` at most; return `odd`."""
+        self.library.receive(
+            self.address, buffer.address - _ROW_PAD, buffer.lengths.ctypes.data, count, now
+        )
+        return self.odd
+
+    @property
+    def odd(self) -> int:
+        """How many frames are for Python to take; these are the first rows then."""
+        return int(self._shared.odd_count)
+
+    @property
+    def queued(self) -> Indices:
+        """The rows that are to be sent after `receive`."""
+        rows: Indices = self._queued[: self._shared.queued_count].copy()
+        return rows
+
+    @property
+    def ended(self) -> tuple[Indices, npt.NDArray[np.bool_]]:
+        """The slots whose stripe is over after `receive`, and whether by a timer of this rank's."""
+        count = self._shared.ended_count
+        return self._ended[:count].copy(), self._ended_late[:count].copy()
+
+    # -- Figures -------------------------------------------------------------------------------
+
+    def hand_over(self, heard_switch_at: float, left: int, some_halves: bool) -> None:
+        """Give C the figures that are attributes of Python objects."""
+        shared, timers, gate = self._shared, self._timers, self._gate
+        shared.timeout[:] = timers.timeout.figures
+        shared.opening_timeout[:] = timers.opening_timeout.figures
+        shared.backed_off, shared.some_open = timers.flags
+        shared.round_trip_count = timers.round_trips.count
+        shared.window_numbers[:], shared.window_times[:] = gate.window.figures
+        shared.holds_back = gate.holds_back
+        shared.heard_switch_at = heard_switch_at
+        shared.left = left
+        shared.some_halves = some_halves
+
+    def take_back(self, counts: Counts) -> tuple[float, bool]:
+        """Take them from C; return when the switch was heard, and whether there were halves."""
+        shared, timers, gate = self._shared, self._timers, self._gate
+        timers.timeout.figures = shared.timeout[:]
+        timers.opening_timeout.figures = shared.opening_timeout[:]
+        timers.flags = bool(shared.backed_off), bool(shared.some_open)
+        timers.round_trips.count = shared.round_trip_count
+        gate.window.figures = shared.window_numbers[:], shared.window_times[:]
+        gate.holds_back = bool(shared.holds_back)
+        counted = shared.counts
+        for name in COUNTED:
+            number = getattr(counted, name)
+            if number:
+                setattr(counts, name, getattr(counts, name) + number)
+                setattr(counted, name, 0)
+        return shared.heard_switch_at, bool(shared.some_halves)

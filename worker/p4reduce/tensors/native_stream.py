@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A collective as C sees it: where its blocks lie, and how they become lanes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.machine_code import (
+    BlocksStructure,
+    CodecStructure,
+    PieceStructure,
+    StreamStructure,
+)
+from p4reduce.tensors.blocks import BlockRows, Memory, Target
+from p4reduce.tensors.measure import INTEGERS, numbers_of
+from p4reduce.tensors.quantise import Quantiser
+from p4reduce.tensors.stochastic import StochasticQuantiser
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.format import Format
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """Factors by exponent, and what else there is to a format of lanes."""
+
+    scales: npt.NDArray[np.float64]
+    scales32: npt.NDArray[np.float32]
+    factors: npt.NDArray[np.float64]
+    factors32: npt.NDArray[np.float32]
+    limit: float
+    divisor: float
+    inexact: bool
+
+
+@functools.cache
+def _tables(lane_format: Format, world_size: int, mean: bool) -> _Tables:
+    if lane_format is Format.INT32:
+        nearest = Quantiser(world_size)
+        divisor = world_size if mean else 1
+        return _Tables(
+            *(nearest.scales, nearest.scales32),
+            *(nearest.factors[divisor], nearest.factors32[divisor]),
+            limit=float(nearest.limit),
+            divisor=1.0,
+            inexact=mean and not nearest.mean_is_exact,
+        )
+    narrow = StochasticQuantiser(world_size, lane_format)
+    return _Tables(
+        *(narrow.scales, narrow.scales32, narrow.halves, narrow.halves32),
+        limit=float(narrow.limit),
+        divisor=narrow.divisor(mean=mean),
+        inexact=False,
+    )
+
+
+def _address(array: npt.NDArray[Any], kind: type) -> Any:
+    return array.ctypes.data_as(ctypes.POINTER(kind))
+
+
+class NativeBlocks:
+    """`struct p4r_blocks` and what it points to."""
+
+    def __init__(self, memory: Memory) -> None:
+        first = 0
+        self._pieces = (PieceStructure * len(memory.pieces))()
+        for structure, piece in zip(self._pieces, memory.pieces, strict=True):
+            structure.first = first
+            structure.full = piece.full
+            structure.tail_bytes = piece.tail_bytes
+            structure.base = piece.address
+            first += piece.blocks
+        self._places = memory.places
+        self.structure = BlocksStructure(
+            self._pieces,
+            None if memory.places is None else memory.places.ctypes.data,
+            len(memory.pieces),
+        )
+
+    @classmethod
+    def of(cls, blocks: BlockRows | Target) -> NativeBlocks | None:
+        """Return those of a source or target; None: they do not lie in memory as C needs them."""
+        memory = getattr(blocks, "memory", None)
+        found: Memory | None = memory() if memory is not None else None
+        return None if found is None else cls(found)
+
+
+class Stream:
+    """`struct p4r_stream` of a collective, and what it points to.
+
+    Attributes:
+        source, target: None where C cannot reach the blocks.
+        address: of the structure.
+        regular: whether C can do all.
+    """
+
+    def __init__(self, collective: Collective, world_size: int) -> None:
+        self._source, self._target = collective.source, collective.target
+        self.source = NativeBlocks.of(collective.source)
+        self.target = NativeBlocks.of(collective.target)
+        self.codec = codec_structure(collective, world_size)
+        self.regular = self.source is not None and self.target is not None
+        self._kept = collective.next_nonzero, collective.exponents
+        if not all(array.flags.c_contiguous for array in self._kept):
+            raise ValueError("a collective's arrays have to be contiguous")
+        nothing = BlocksStructure()
+        self._structure = StreamStructure(
+            self.codec,
+            nothing if self.source is None else self.source.structure,
+            nothing if self.target is None else self.target.structure,
+            collective.next_nonzero.ctypes.data,
+            collective.exponents.ctypes.data,
+            collective.count,
+            collective.stripes,
+            collective.sequence,
+            collective.tag,
+            collective.format,
+        )
+        self.address = ctypes.addressof(self._structure)
+
+    @classmethod
+    def of(cls, collective: Collective, world_size: int) -> Stream:
+        """Return that of a collective, made when it is first asked for."""
+        stream: Stream | None = collective.stream
+        if (
+            stream is None
+            or stream._source is not collective.source
+            or stream._target is not collective.target
+        ):
+            stream = collective.stream = cls(collective, world_size)
+        return stream
+
+
+def codec_structure(collective: Collective, world_size: int) -> CodecStructure:
+    """Return `struct p4r_codec` for a collective."""
+    numbers = numbers_of(collective.dtype)
+    structure = CodecStructure(numbers=numbers, lane_bytes=collective.format.lane_bytes)
+    if numbers != INTEGERS:
+        tables = _tables(collective.format, world_size, collective.is_mean)
+        structure.inexact = tables.inexact
+        structure.limit = tables.limit
+        structure.divisor = tables.divisor
+        structure.scales = _address(tables.scales, ctypes.c_double)
+        structure.scales32 = _address(tables.scales32, ctypes.c_float)
+        structure.factors = _address(tables.factors, ctypes.c_double)
+        structure.factors32 = _address(tables.factors32, ctypes.c_float)
+        if collective.noise is not None:
+            structure.key = collective.noise.key
+    return structure

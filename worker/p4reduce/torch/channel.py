@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A group's way through the switch: collectives are started by it, and end as `Work`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from p4reduce.communicator import Communicator
+from p4reduce.errors import P4ReduceError
+from p4reduce.handle import Handle
+from p4reduce.torch.errors import as_torch_error
+from p4reduce.torch.statistics import count_switch
+from p4reduce.torch.tensors import nothing
+from p4reduce.torch.work import Outcome, OutcomeWork
+
+_POLL = 0.02  # seconds
+_NOTHING = np.empty(0, np.int8)
+
+
+class Channel:
+    """A communicator, with the errors and the deadlines of torch.
+
+    Args:
+        comm: of the group's ranks, in the group's order.
+        global_ranks: of the group's ranks; empty where they are the same numbers.
+        timeout: seconds, of collectives that have none of their own; None: the communicator's.
+    """
+
+    def __init__(
+        self, comm: Communicator, global_ranks: Sequence[int], timeout: float | None
+    ) -> None:
+        self.comm = comm
+        self.rank = comm.rank
+        self.size = comm.size
+        self.timeout = timeout
+        self._global_ranks = global_ranks
+
+    def start(
+        self,
+        collective: str,
+        size: int,
+        begin: Callable[[float | None], Handle[Any]],
+        *,
+        options: Any,
+        result: Any,
+        finish: Callable[[], None] = nothing,
+    ) -> OutcomeWork:
+        """Start a collective.
+
+        Args:
+            collective: for the statistics.
+            size: bytes of this rank's input.
+            begin: calls one of the communicator's methods, with the timeout in seconds.
+            options: torch's, of which the timeout counts; None: there are none.
+            result: what the work's future gives.
+            finish: done when the collective has ended well.
+
+        Raises:
+            DistBackendError, DistNetworkError: the communicator is broken.
+        """
+        try:
+            handle = begin(self.seconds(options))
+        except P4ReduceError as error:
+            raise as_torch_error(error, self._global_ranks) from error
+        count_switch(collective, size)
+        return OutcomeWork(Outcome(self.waiter(handle), finish, lambda: not handle.done()), result)
+
+    def meeting(self, what: str, timeout: float | None) -> Handle[Any]:
+        """Start a round in which all ranks say that they call the same thing.
+
+        It sends a frame of 78 bytes. Ranks that call something else end it with an error that
+        says so on all of them, and a rank that is lost with one that names it.
+        """
+        try:
+            return self.comm.allreduce_async(_NOTHING, name=what, timeout=timeout)
+        except P4ReduceError as error:
+            raise as_torch_error(error, self._global_ranks) from error
+
+    def waiter(self, handle: Handle[Any]) -> Callable[[float | None], None]:
+        """Return a function that waits for a handle and raises torch's errors."""
+
+        def wait(timeout: float | None) -> None:
+            try:
+                handle.wait(timeout)
+            except P4ReduceError as error:
+                raise as_torch_error(error, self._global_ranks) from error
+
+        return wait
+
+    def raise_if_broken(self, within: float) -> None:
+        """Wait so many seconds for news that a rank is lost; raise what says so."""
+        end = time.monotonic() + within
+        while (error := self.comm.broken) is None and time.monotonic() < end:
+            time.sleep(_POLL)
+        if error is not None:
+            raise as_torch_error(error, self._global_ranks) from error
+
+    def translated(self, error: BaseException) -> BaseException:
+        """Return this library's errors as torch's, and others as they are."""
+        if isinstance(error, P4ReduceError):
+            return as_torch_error(error, self._global_ranks)
+        return error
+
+    def seconds(self, options: Any) -> float | None:
+        """Return how long a collective may take: torch's "unset" is negative."""
+        given: float = -1.0 if options is None else options.timeout.total_seconds()
+        return given if given > 0 else self.timeout

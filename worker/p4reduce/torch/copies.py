@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the switch copies, bit for bit and of any dtype: broadcast and all_gather; and barrier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from p4reduce.torch.channel import Channel
+from p4reduce.torch.tensors import Array, bytes_of, lend_bytes, nothing
+from p4reduce.torch.work import OutcomeWork
+
+
+def copy_reason(tensors: Sequence[torch.Tensor]) -> str | None:
+    """Return why tensors are nothing for the switch, or None if they are."""
+    for tensor in tensors:
+        if tensor.layout != torch.strided or tensor.is_quantized:
+            return "sparse or quantized"
+    return None
+
+
+def list_reason(
+    outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], size: int
+) -> str | None:
+    """`copy_reason` of an all_gather of lists. What does not fit is Gloo's to complain of."""
+    if len(outputs) != 1 or len(inputs) != 1 or len(outputs[0]) != size:
+        return "lists that do not fit"
+    tensor = inputs[0]
+    if any(one.dtype != tensor.dtype or one.shape != tensor.shape for one in outputs[0]):
+        return "shapes that do not fit"
+    return copy_reason([tensor, *outputs[0]])
+
+
+def whole_reason(output: torch.Tensor, tensor: torch.Tensor, size: int) -> str | None:
+    """`copy_reason` of an all_gather into one. What does not fit is Gloo's to complain of."""
+    if output.numel() != tensor.numel() * size or output.dtype != tensor.dtype:
+        return "shapes that do not fit"
+    return copy_reason([tensor, output])
+
+
+def broadcast(channel: Channel, tensor: torch.Tensor, options: Any) -> OutcomeWork:
+    """Give all ranks the root's tensor, in place."""
+    root = options.rootRank
+    lent = lend_bytes(tensor)
+    return channel.start(
+        "broadcast",
+        bytes_of([tensor]) if channel.rank == root else 0,
+        lambda timeout: channel.comm.broadcast_async(
+            lent.array, root, _name(tensor), lent.array, timeout
+        ),
+        options=options,
+        result=[tensor],
+        finish=nothing if channel.rank == root else lent.put_back,
+    )
+
+
+def all_gather(
+    channel: Channel,
+    collective: str,
+    outputs: Sequence[torch.Tensor],
+    tensor: torch.Tensor,
+    options: Any,
+    result: Any,
+) -> OutcomeWork:
+    """Give all ranks the tensors of all.
+
+    Args:
+        channel: of the group.
+        collective: for the statistics.
+        outputs: one for each rank's tensor, or one that is all of them in a row.
+        tensor: this rank's.
+        options: torch's.
+        result: what the work's future gives.
+    """
+    mine = lend_bytes(tensor).array
+    counts = [mine.size] * channel.size
+    if len(outputs) == 1 and outputs[0].is_contiguous():
+        lent = lend_bytes(outputs[0])
+        room, put_back = lent.array, lent.put_back
+        if np.may_share_memory(mine, room) and not _is_own_part(mine, room, channel.rank):
+            mine = mine.copy()
+    else:
+        room = np.empty(mine.size * channel.size, np.uint8)
+
+        def put_back() -> None:
+            if not mine.size:
+                return  # torch does not see a view of no bytes as other numbers
+            for output, part in zip(outputs, np.split(room, len(outputs)), strict=True):
+                numbers = torch.from_numpy(part).view(output.dtype)
+                output.detach().copy_(numbers.view(output.shape))
+
+    return channel.start(
+        collective,
+        bytes_of([tensor]),
+        lambda timeout: channel.comm.allgather_async(mine, counts, _name(tensor), room, timeout),
+        options=options,
+        result=result,
+        finish=put_back,
+    )
+
+
+def barrier(channel: Channel, options: Any) -> OutcomeWork:
+    """Make all ranks meet."""
+    return channel.start(
+        "barrier",
+        0,
+        lambda timeout: channel.meeting("barrier", timeout),
+        options=options,
+        result=[],
+    )
+
+
+def _name(tensor: torch.Tensor) -> str:
+    """Return what tells apart ranks whose dtypes differ: on the way all are bytes."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _is_own_part(mine: Array, room: Array, rank: int) -> bool:
+    return mine.ctypes.data == room.ctypes.data + rank * mine.nbytes

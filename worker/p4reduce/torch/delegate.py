@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is no sum goes to an inner Gloo group, each collective by its own explicit call.
+
+With those that are collectives, the ranks also meet on the switch: in one frame each says what it
+calls. So a rank that is lost, or that calls something else, ends them with an error that says so,
+where Gloo alone would wait, or sum what does not belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from p4reduce.handle import Handle
+from p4reduce.torch.channel import Channel
+from p4reduce.torch.futures import in_callback
+from p4reduce.torch.options import shape_of
+from p4reduce.torch.statistics import count_gloo
+from p4reduce.torch.tensors import bytes_of, nothing
+from p4reduce.torch.work import Outcome, OutcomeWork
+
+# In Gloo's errors that may be about a rank that is lost. It sees a connection close long before the
+# rank's lease runs out, and does not say whose it was.
+_NETWORK = ("onnect", "imed out", "imeout", "pipe")
+_LEASE = 12.0  # seconds; a little more than a lease usually is
+
+
+class Gloo:
+    """The inner group.
+
+    Args:
+        store: of torch, for this alone.
+        rank: of this process in the group.
+        size: of the group.
+        timeout: of its collectives.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        self._store = store
+        self._place = rank, size
+        self._timeout = timeout
+        self.group = self._make("gloo")
+        self._nested: Any = None
+
+    def _make(self, prefix: str) -> Any:
+        store = dist.PrefixStore(f"{prefix}/", self._store)
+        return dist.ProcessGroupGloo(store, *self._place, timeout=self._timeout)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Change the timeout of collectives that have none of their own."""
+        self._timeout = timeout
+        for group in (self.group, self._nested):
+            if group is not None:
+                group.set_timeout(timeout)
+
+    def call(
+        self,
+        channel: Channel | None,
+        collective: str,
+        reason: str,
+        tensors: Sequence[torch.Tensor],
+        run: Callable[[Any], Any],
+        options: Any,
+        result: Any,
+        finish: Callable[[], None] = nothing,
+    ) -> OutcomeWork:
+        """Run a collective of all ranks.
+
+        Args:
+            channel: by which the ranks meet as well; None: they do not.
+            collective: its name.
+            reason: why it is run here.
+            tensors: that the ranks have to agree in, where there are such.
+            run: calls the method of the group that it is given.
+            options: torch's.
+            result: what the work's future gives.
+            finish: done when the collective has ended well.
+        """
+        count_gloo(collective, reason, bytes_of(tensors))
+        if in_callback():
+            # A future's callback runs beside the main thread, in no order with it. A group of
+            # its own keeps the two apart; callbacks have the same order on all ranks.
+            if self._nested is None:
+                self._nested = self._make("nested")
+            return _work_of(run(self._nested), None, result, finish)
+        if channel is None:
+            return _work_of(run(self.group), None, result, finish)
+        what = f"{collective} {reason} of {shape_of(tensors)}"
+        meeting = channel.meeting(what, channel.seconds(options))
+        return _work_of(run(self.group), channel, result, finish, meeting)
+
+    def point_to_point(
+        self,
+        name: str,
+        tensors: Sequence[torch.Tensor],
+        run: Callable[[Any], Any],
+    ) -> OutcomeWork:
+        """Run a send or receive, of which ranks but the two know nothing."""
+        count_gloo(name.partition(" ")[0], "point to point", bytes_of(tensors))
+        return _PointToPoint(name, run(self.group), tensors)
+
+    def end(self, *, orderly: bool) -> None:
+        """Let go of the connections; what is under way ends with an error unless `orderly`."""
+        for group in (self.group, self._nested):
+            if group is not None and not orderly:
+                group.abort()
+        self.group = self._nested = None
+
+
+class _PointToPoint(OutcomeWork):
+    def __init__(self, name: str, work: Any, tensors: Sequence[torch.Tensor]) -> None:
+        def wait(timeout: float | None) -> None:
+            try:
+                _wait(work, timeout)
+            except RuntimeError as error:
+                raise dist.DistBackendError(f"p4reduce: {name}: Gloo says: {error}") from error
+
+        super().__init__(Outcome(wait, nothing, lambda: not work.is_completed()), list(tensors))
+        self._work = work
+
+    def _source_rank(self) -> int:
+        return int(self._work._source_rank())
+
+    def source_rank(self) -> int:
+        """Return whom it was received from, where it was from any rank."""
+        return self._source_rank()
+
+
+def _work_of(
+    work: Any,
+    channel: Channel | None,
+    result: Any,
+    finish: Callable[[], None],
+    meeting: Handle[Any] | None = None,
+) -> OutcomeWork:
+    def wait(timeout: float | None) -> None:
+        if channel is not None and meeting is not None:
+            channel.waiter(meeting)(timeout)
+        try:
+            _wait(work, timeout)
+        except RuntimeError as error:
+            if channel is not None and any(word in str(error) for word in _NETWORK):
+                channel.raise_if_broken(_LEASE)
+            raise dist.DistBackendError(f"p4reduce: Gloo says: {error}") from error
+
+    def pending() -> bool:
+        return not ((meeting is None or meeting.done()) and work.is_completed())
+
+    return OutcomeWork(Outcome(wait, finish, pending), result)
+
+
+def _wait(work: Any, timeout: float | None) -> None:
+    if timeout is None:
+        work.wait()
+    else:
+        work.wait(timedelta(seconds=timeout))

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This library's errors as those that users of torch.distributed expect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch.distributed as dist
+
+from p4reduce.errors import (
+    ControllerUnreachableError,
+    P4ReduceError,
+    SwitchUnreachableError,
+    WorkerLostError,
+)
+
+_NETWORK = (ControllerUnreachableError, SwitchUnreachableError)
+
+
+def as_torch_error(error: P4ReduceError, global_ranks: Sequence[int] = ()) -> RuntimeError:
+    """Return `DistNetworkError` where switch or controller are away, else `DistBackendError`.
+
+    Both derive from RuntimeError. The message is the library's own, which names ranks by their
+    number in the group.
+
+    Args:
+        error: of this library.
+        global_ranks: the global rank of each rank of the group, where they differ.
+    """
+    text = f"p4reduce: {error}"
+    if isinstance(error, WorkerLostError) and error.ranks and global_ranks:
+        known = [global_ranks[rank] for rank in error.ranks if rank < len(global_ranks)]
+        text += f" (by their global numbers: {', '.join(map(str, known))})"
+    kind = dist.DistNetworkError if isinstance(error, _NETWORK) else dist.DistBackendError
+    translated: RuntimeError = kind(text)
+    translated.__cause__ = error
+    return translated

@@ -1,0 +1,553 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process group that torch sees: each collective goes to the switch, or by name to Gloo.
+
+It is a `ProcessGroup` of Python, the one kind of backend that torch 2.10 to 2.14 let Python write
+(a subclass of `Backend` is not called). All methods are here, since what is not would be run by
+C++ on the inner group with Python's lock held.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import (
+    AllgatherOptions,
+    AllreduceCoalescedOptions,
+    AllreduceOptions,
+    AllToAllOptions,
+    BarrierOptions,
+    BroadcastOptions,
+    GatherOptions,
+    ReduceOptions,
+    ReduceScatterOptions,
+    ScatterOptions,
+)
+
+from p4reduce.torch import copies, reductions
+from p4reduce.torch.channel import Channel
+from p4reduce.torch.communicators import Lease
+from p4reduce.torch.delegate import Gloo
+from p4reduce.torch.devices import OtherDevices
+from p4reduce.torch.futures import at_exit, in_callback
+from p4reduce.torch.names import NAME
+from p4reduce.torch.options import listed, nested, options_of
+from p4reduce.torch.tensors import Dense, nothing
+from p4reduce.torch.work import OutcomeWork
+
+Tensors = Sequence[torch.Tensor]
+
+_PATIENCE = 10.0  # seconds for collectives that nobody has waited for, when the group is destroyed
+_POLL = 0.01  # seconds
+
+
+class P4ReduceGroup(dist.ProcessGroup):
+    """A process group of the backend "p4reduce".
+
+    Attributes:
+        channel: the way through the switch; None where all goes to Gloo.
+
+    Args:
+        store: of torch, for this group.
+        rank: of this process in the group.
+        size: of the group.
+        lease: the group's communicator; None: all goes to Gloo.
+        global_ranks: of the group's ranks; empty where they are the same numbers.
+        gloo: the inner group.
+        others: backends of other devices.
+        timeout: of collectives that have none of their own.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        *,
+        lease: Lease | None,
+        global_ranks: Sequence[int],
+        gloo: Gloo,
+        others: OtherDevices,
+        timeout: timedelta,
+    ) -> None:
+        super().__init__(rank, size)
+        self._store = store
+        self._lease = lease
+        self._gloo = gloo
+        self._others = others
+        self.channel: Channel | None = None
+        if lease is not None:
+            self.channel = Channel(lease.comm, global_ranks, timeout.total_seconds())
+        self._without = "a group of one rank" if size == 1 else "a group without a job"
+        self._under_way: weakref.WeakSet[OutcomeWork] = weakref.WeakSet()
+        # For what asks a group for its backends, such as torch's own timeouts.
+        self._register_backend(torch.device("cpu"), self.BackendType.CUSTOM, gloo.group)
+        _groups.add(self)
+
+    # -- Reductions ------------------------------------------------------------------------------
+
+    def allreduce(
+        self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, *, op: Any = None
+    ) -> Any:
+        """Sum, or reduce otherwise, in place."""
+        tensors = listed(tensors)
+        opts, op = _split(opts, op, AllreduceOptions)
+        opts = options_of(AllreduceOptions, opts, timeout, reduceOp=op)
+        if other := self._elsewhere(tensors):
+            return other.allreduce(tensors, opts)
+        reason = reductions.sum_reason(tensors, opts.reduceOp)
+        if len(tensors) != 1:
+            reason = reason or f"{len(tensors)} tensors"
+        if channel := self._switch(reason):
+            return self._track(reductions.all_reduce(channel, tensors[0], opts))
+        return self._in_place(
+            "all_reduce", reason, tensors, lambda gloo, dense: gloo.allreduce(dense, opts), opts
+        )
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
+        """Sum, or reduce otherwise, many tensors in place."""
+        tensors = listed(tensors)
+        opts = options_of(AllreduceCoalescedOptions, opts, None)
+        if other := self._elsewhere(tensors):
+            return other.allreduce_coalesced(tensors, opts)
+        reason = reductions.sum_reason(tensors, opts.reduceOp)
+        if any(tensor.layout != torch.strided for tensor in tensors):
+            reason = reason or "sparse"
+        if channel := self._switch(reason):
+            return self._track(reductions.all_reduce_coalesced(channel, tensors, opts))
+        return self._in_place(
+            *("all_reduce_coalesced", reason, tensors),
+            *(lambda gloo, dense: gloo.allreduce_coalesced(dense, opts), opts),
+        )
+
+    def reduce(
+        self,
+        tensors: Any,
+        opts: Any = None,
+        op: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        root: int | None = None,
+    ) -> Any:
+        """Sum, or reduce otherwise, for one rank."""
+        tensors = listed(tensors)
+        opts, root = _split(opts, root, ReduceOptions)
+        opts = options_of(ReduceOptions, opts, timeout, reduceOp=op, rootRank=root)
+        if other := self._elsewhere(tensors):
+            return other.reduce(tensors, opts)
+        reason = reductions.sum_reason(tensors, opts.reduceOp) or _sparse(tensors)
+        if channel := self._switch(reason):
+            return self._track(reductions.reduce(channel, tensors[0], opts))
+        return self._in_place(
+            "reduce", reason, tensors, lambda gloo, dense: gloo.reduce(dense, opts), opts
+        )
+
+    def reduce_scatter(
+        self,
+        output_tensors: Any,
+        input_tensors: Any,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        op: Any = None,
+    ) -> Any:
+        """Sum, or reduce otherwise, a list of tensors, of which each rank gets one."""
+        outputs, inputs = listed(output_tensors), nested(input_tensors)
+        opts, op = _split(opts, op, ReduceScatterOptions)
+        opts = options_of(ReduceScatterOptions, opts, timeout, reduceOp=op)
+        if other := self._elsewhere(outputs):
+            return other.reduce_scatter(outputs, inputs, opts)
+        reason = reductions.scatter_reason(outputs, inputs, opts.reduceOp, self.rank())
+        if channel := self._switch(reason):
+            return self._track(
+                reductions.reduce_scatter(channel, "reduce_scatter", outputs[0], inputs[0], opts)
+            )
+        dense, lists = Dense(outputs), [Dense(row).tensors for row in inputs]
+        return self._delegate(
+            *("reduce_scatter", reason, outputs),
+            *(lambda gloo: gloo.reduce_scatter(dense.tensors, lists, opts), opts),
+            *(outputs, dense.put_back),
+        )
+
+    def reduce_scatter_single(
+        self, output: torch.Tensor, input: torch.Tensor, opts: Any = None
+    ) -> Any:
+        """Sum, or reduce otherwise, a tensor, of which each rank gets a part."""
+        opts = options_of(ReduceScatterOptions, opts, None)
+        if other := self._elsewhere([input]):
+            return other._reduce_scatter_base(output, input, opts)
+        reason = reductions.split_reason(output, input, opts.reduceOp, self.size())
+        if channel := self._switch(reason):
+            return self._track(
+                reductions.reduce_scatter(channel, "reduce_scatter_tensor", output, [input], opts)
+            )
+        return self._delegate(
+            *("reduce_scatter_tensor", reason, [input]),
+            *(lambda gloo: gloo._reduce_scatter_base(output, input, opts), opts, output),
+        )
+
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """`reduce_scatter_single` of many tensors."""
+        return self._together(
+            [
+                self.reduce_scatter_single(output, tensor, opts)
+                for output, tensor in zip(outputs, inputs, strict=True)
+            ],
+            outputs,
+        )
+
+    # -- Copies ----------------------------------------------------------------------------------
+
+    def broadcast(
+        self,
+        tensors: Any,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        root: int | None = None,
+    ) -> Any:
+        """Copy one rank's tensor to all."""
+        tensors = listed(tensors)
+        opts, root = _split(opts, root, BroadcastOptions)
+        opts = options_of(BroadcastOptions, opts, timeout, rootRank=root)
+        if other := self._elsewhere(tensors):
+            return other.broadcast(tensors, opts)
+        reason = copies.copy_reason(tensors)
+        if len(tensors) != 1:
+            reason = reason or f"{len(tensors)} tensors"
+        if channel := self._switch(reason):
+            return self._track(copies.broadcast(channel, tensors[0], opts))
+        return self._in_place(
+            "broadcast", reason, tensors, lambda gloo, dense: gloo.broadcast(dense, opts), opts
+        )
+
+    def allgather(
+        self,
+        output_tensors: Any,
+        input_tensors: Any,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+    ) -> Any:
+        """Copy all ranks' tensors to all, as a list."""
+        outputs, inputs = nested(output_tensors), listed(input_tensors)
+        opts = options_of(AllgatherOptions, opts, timeout)
+        if other := self._elsewhere(inputs):
+            return other.allgather(outputs, inputs, opts)
+        reason = copies.list_reason(outputs, inputs, self.size())
+        if channel := self._switch(reason):
+            return self._track(
+                copies.all_gather(channel, "all_gather", outputs[0], inputs[0], opts, outputs)
+            )
+        mine, rows = Dense(inputs).tensors, [Dense(row) for row in outputs]
+        lists = [row.tensors for row in rows]
+        return self._delegate(
+            *("all_gather", reason, inputs),
+            *(lambda gloo: gloo.allgather(lists, mine, opts), opts, outputs),
+            lambda: _put_back(rows),
+        )
+
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
+        """Copy all ranks' tensors to all, as one."""
+        opts = options_of(AllgatherOptions, opts, None)
+        if other := self._elsewhere([input]):
+            return other._allgather_base(output, input, opts)
+        reason = copies.whole_reason(output, input, self.size())
+        if channel := self._switch(reason):
+            return self._track(
+                copies.all_gather(channel, "all_gather_into_tensor", [output], input, opts, output)
+            )
+        return self._delegate(
+            *("all_gather_into_tensor", reason, [input]),
+            *(lambda gloo: gloo._allgather_base(output, input, opts), opts, output),
+        )
+
+    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """`all_gather_single` of many tensors."""
+        return self._together(
+            [
+                self.all_gather_single(output, tensor, opts)
+                for output, tensor in zip(outputs, inputs, strict=True)
+            ],
+            outputs,
+        )
+
+    def allgather_coalesced(self, output_lists: Any, input_list: Any, opts: Any = None) -> Any:
+        """`allgather` of many tensors: a list of each rank's outputs."""
+        works = [
+            self.allgather([[outputs[number] for outputs in output_lists]], [tensor], opts)
+            for number, tensor in enumerate(input_list)
+        ]
+        return self._together(works, output_lists)
+
+    def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        """Return when all ranks have called it."""
+        if isinstance(opts, timedelta):
+            opts, timeout = None, opts
+        opts = options_of(BarrierOptions, opts, timeout)
+        if channel := self._switch(None):
+            return self._track(copies.barrier(channel, opts))
+        return self._delegate("barrier", None, [], lambda gloo: gloo.barrier(opts), opts)
+
+    # -- What only Gloo does ---------------------------------------------------------------------
+
+    def gather(
+        self,
+        output_tensors: Any,
+        input_tensors: Any,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        root: int | None = None,
+    ) -> Any:
+        """Copy all ranks' tensors to one."""
+        outputs = nested(output_tensors) if output_tensors else []
+        inputs = listed(input_tensors)
+        opts, root = _split(opts, root, GatherOptions)
+        opts = options_of(GatherOptions, opts, timeout, rootRank=root)
+        if other := self._elsewhere(inputs):
+            return other.gather(outputs, inputs, opts)
+        mine, rows = Dense(inputs).tensors, [Dense(row) for row in outputs]
+        lists = [row.tensors for row in rows]
+        return self._delegate(
+            *("gather", "no sum", inputs, lambda gloo: gloo.gather(lists, mine, opts)),
+            *(opts, outputs, lambda: _put_back(rows)),
+        )
+
+    def scatter(
+        self,
+        output_tensors: Any,
+        input_tensors: Any,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        root: int | None = None,
+    ) -> Any:
+        """Copy one of one rank's tensors to each."""
+        outputs = listed(output_tensors)
+        inputs = nested(input_tensors) if input_tensors else []
+        opts, root = _split(opts, root, ScatterOptions)
+        opts = options_of(ScatterOptions, opts, timeout, rootRank=root)
+        if other := self._elsewhere(outputs):
+            return other.scatter(outputs, inputs, opts)
+        dense, lists = Dense(outputs), [Dense(row).tensors for row in inputs]
+        return self._delegate(
+            *("scatter", "no sum", outputs),
+            *(lambda gloo: gloo.scatter(dense.tensors, lists, opts), opts),
+            *(outputs, dense.put_back),
+        )
+
+    def alltoall(
+        self,
+        output_tensors: Any,
+        input_tensors: Any,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+    ) -> Any:
+        """Copy one of each rank's tensors to each."""
+        outputs, inputs = list(output_tensors), list(input_tensors)
+        opts = options_of(AllToAllOptions, opts, timeout)
+        if other := self._elsewhere(inputs):
+            return other.alltoall(outputs, inputs, opts)
+        dense, mine = Dense(outputs), Dense(inputs).tensors
+        return self._delegate(
+            *("all_to_all", "no sum", [], lambda gloo: gloo.alltoall(dense.tensors, mine, opts)),
+            *(opts, outputs, dense.put_back),
+        )
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_split_sizes: list[int],
+        input_split_sizes: list[int],
+        opts: Any = None,
+        timeout: timedelta | None = None,
+    ) -> Any:
+        """Copy a part of each rank's tensor to each."""
+        opts = options_of(AllToAllOptions, opts, timeout)
+        splits = output_split_sizes, input_split_sizes
+        if other := self._elsewhere([input]):
+            return other.alltoall_base(output, input, *splits, opts)
+        return self._delegate(
+            *("all_to_all_single", "no sum", []),
+            *(lambda gloo: gloo.alltoall_base(output, input, *splits, opts), opts, output),
+        )
+
+    def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
+        """Send to one rank."""
+        if other := self._elsewhere(tensors):
+            return other.send(tensors, dst, tag)
+        return self._track(
+            self._gloo.point_to_point(
+                f"send to rank {dst}", tensors, lambda gloo: gloo.send(tensors, dst, tag)
+            )
+        )
+
+    def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
+        """Receive from one rank."""
+        if other := self._elsewhere(tensors):
+            return other.recv(tensors, src, tag)
+        return self._track(
+            self._gloo.point_to_point(
+                f"recv from rank {src}", tensors, lambda gloo: gloo.recv(tensors, src, tag)
+            )
+        )
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
+        """Receive from any rank."""
+        if other := self._elsewhere(tensors):
+            return other.recv_anysource(tensors, tag)
+        return self._track(
+            self._gloo.point_to_point(
+                "recv from any rank", tensors, lambda gloo: gloo.recv_anysource(tensors, tag)
+            )
+        )
+
+    def monitored_barrier(
+        self, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        """A barrier after which rank 0 can name those that did not come."""
+        if timeout is None:
+            self._gloo.group.monitored_barrier(wait_all_ranks=wait_all_ranks)
+        else:
+            self._gloo.group.monitored_barrier(timeout, wait_all_ranks)
+
+    # Other names of the same: torch 2.13 has new ones, and C++ and older ones the old.
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+
+    # -- The group itself ------------------------------------------------------------------------
+
+    def getBackendName(self) -> str:  # noqa: N802  # torch's name for it
+        """Return "p4reduce"."""
+        return NAME
+
+    def name(self) -> str:
+        """Return "p4reduce"."""
+        return NAME
+
+    def get_group_store(self) -> Any:
+        """Return torch's store for this group."""
+        return self._store
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Change the timeout of collectives that have none of their own."""
+        if self.channel is not None:
+            self.channel.timeout = timeout.total_seconds()
+        self._gloo.set_timeout(timeout)
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Nothing: the switch's collectives are numbered anyway."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        return 0
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        """Nothing: what is coalesced comes in a list, to the method for that."""
+
+    def _end_coalescing(self, device: torch.device) -> Any:
+        return self._together([], [])
+
+    def shutdown(self) -> None:
+        """Leave: when the others have all results, or at once if collectives do not end."""
+        end = time.monotonic() + _PATIENCE
+        while (busy := self._busy()) and time.monotonic() < end:
+            time.sleep(_POLL)
+        self._end(orderly=not busy)
+
+    def abort(self) -> None:
+        """Leave at once; what is under way ends with an error."""
+        self._end(orderly=False)
+
+    def _busy(self) -> bool:
+        return any(not work.is_completed() for work in list(self._under_way))
+
+    def _end(self, *, orderly: bool) -> None:
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.end(orderly=orderly)
+        self._gloo.end(orderly=orderly)
+        _groups.discard(self)
+
+    # -- Where to --------------------------------------------------------------------------------
+
+    def _switch(self, reason: str | None) -> Channel | None:
+        """Return the way through the switch, if nothing is against it."""
+        return None if reason is not None or in_callback() else self.channel
+
+    def _elsewhere(self, tensors: Tensors) -> Any:
+        """Return the backend of tensors on another device, if that has one of its own."""
+        if not tensors or tensors[0].device.type == "cpu":
+            return None
+        return self._others.backend(self, tensors[0].device.type)
+
+    def _in_place(
+        self,
+        collective: str,
+        reason: str | None,
+        tensors: Tensors,
+        run: Callable[[Any, list[torch.Tensor]], Any],
+        options: Any,
+    ) -> OutcomeWork:
+        """Delegate what writes to its input."""
+        dense = Dense(tensors)
+        return self._delegate(
+            *(collective, reason, tensors, lambda gloo: run(gloo, dense.tensors), options),
+            *(tensors, dense.put_back),
+        )
+
+    def _delegate(
+        self,
+        collective: str,
+        reason: str | None,
+        tensors: Tensors,
+        run: Callable[[Any], Any],
+        options: Any,
+        result: Any = None,
+        finish: Callable[[], None] = nothing,
+    ) -> OutcomeWork:
+        why = reason or ("in a future's callback" if in_callback() else self._without)
+        result = list(tensors) if result is None else result
+        work = self._gloo.call(self.channel, collective, why, tensors, run, options, result, finish)
+        return self._track(work)
+
+    def _together(self, works: Sequence[OutcomeWork], tensors: Any) -> OutcomeWork:
+        return self._track(OutcomeWork.of_all(works, tensors))
+
+    def _track(self, work: OutcomeWork) -> OutcomeWork:
+        self._under_way.add(work)
+        return work
+
+
+_groups: set[P4ReduceGroup] = set()
+
+
+def _leave_all() -> None:
+    """At exit, without destroy_process_group: nothing may be waited for any more."""
+    for group in list(_groups):
+        group.abort()
+
+
+at_exit(_leave_all)
+
+
+def _put_back(rows: Sequence[Dense]) -> None:
+    for row in rows:
+        row.put_back()
+
+
+def _sparse(tensors: Tensors) -> str | None:
+    return "sparse" if any(tensor.layout != torch.strided for tensor in tensors) else None
+
+
+def _split(first: Any, second: Any, kind: type) -> tuple[Any, Any]:
+    """Tell options from the field that stands in their place in the other way to call."""
+    return (first, second) if first is None or isinstance(first, kind) else (None, first)

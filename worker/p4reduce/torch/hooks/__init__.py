@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Communication hooks for DistributedDataParallel: its gradients by the switch, in fewer bytes.
+
+    from p4reduce.torch import hooks
+
+    model.register_comm_hook(hooks.HookState(), hooks.int16_hook)
+
+============== ============================== ==================== ==========================
+hook           what a rank sends              bytes of float32     the mean is
+============== ============================== ==================== ==========================
+allreduce_hook all, in lanes of 32 bits       1                    within `error_bound`
+int16_hook     all, rounded at random         1/2                  unbiased
+int8_hook      all, rounded at random         1/4                  unbiased
+topk_hook      the blocks of most energy      `HookState.density`  biased, with error feedback
+cat_hook       as many as earn their bits     found per step       biased, with error feedback
+============== ============================== ==================== ==========================
+
+Each takes a `HookState`. Sparse gradients (`nn.Embedding(sparse=True)`) travel as rows by all of
+them. The hooks return at once, so the backward pass goes on while buckets are summed; DDP waits
+for them at its end.
+"""
+
+from __future__ import annotations
+
+from p4reduce.torch.hooks.compressed import cat_hook, topk_hook
+from p4reduce.torch.hooks.dense import allreduce_hook, int8_hook, int16_hook
+from p4reduce.torch.hooks.state import HookState
+
+__all__ = ["HookState", "allreduce_hook", "cat_hook", "int8_hook", "int16_hook", "topk_hook"]

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hooks that send all of a gradient, in lanes of 32, 16 or 8 bits."""
+
+# No `from __future__ import annotations`: register_comm_hook looks at the hook's annotations, and
+# takes them as types only, not as strings. Its second argument has to be called "bucket".
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from p4reduce.handle import Handle
+from p4reduce.torch.hooks.sending import send, send_sparse
+from p4reduce.torch.hooks.state import HookState
+from p4reduce.torch.tensors import lend
+from p4reduce.wire.calls import Operation
+
+
+def allreduce_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Take the mean of a bucket over all ranks, in lanes of 32 bits, in place.
+
+    Example::
+
+        model.register_comm_hook(hooks.HookState(), hooks.allreduce_hook)
+    """
+    return _mean(state, bucket, "allreduce_hook", None)
+
+
+def int16_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Take the mean in lanes of 16 bits: half the bytes, rounded at random, unbiased."""
+    return _mean(state, bucket, "int16_hook", 16)
+
+
+def int8_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Take the mean in lanes of 8 bits: a quarter of the bytes, rounded at random, unbiased.
+
+    For up to 63 ranks; the more there are, the fewer bits each has (docs/lanes.md).
+    """
+    return _mean(state, bucket, "int8_hook", 8)
+
+
+def _mean(
+    state: HookState, bucket: Any, hook: str, lane_bits: int | None
+) -> torch.futures.Future[torch.Tensor]:
+    tensor, name = bucket.buffer(), state.name(bucket)
+    precision = None if lane_bits is None else f"int{lane_bits}"
+    if tensor.layout != torch.strided:
+        return send_sparse(state, hook, tensor, name, precision)
+    lent = lend(tensor)
+    source = lent.array
+    if lane_bits is not None and state.error_feedback:
+        source = state.rounder(lane_bits).compress(name, source).values
+
+    def begin(timeout: float | None) -> Handle[Any]:
+        return state.channel.comm.allreduce_async(
+            *(source, Operation.MEAN, name, lent.array, timeout),
+            precision=precision,
+            seed=state.seed,
+        )
+
+    return send(state, hook, tensor, source.nbytes, begin, lent.put_back)

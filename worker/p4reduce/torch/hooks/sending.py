@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How hooks start an all-reduce and give DDP its future."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from p4reduce.handle import Handle
+from p4reduce.torch.futures import promise
+from p4reduce.torch.hooks.state import HookState
+from p4reduce.torch.sparse import bytes_of_rows, rows_of, sparse_reason, tensor_of
+from p4reduce.wire.calls import Operation
+
+
+def send(
+    state: HookState,
+    hook: str,
+    tensor: torch.Tensor,
+    size: int,
+    begin: Callable[[float | None], Handle[Any]],
+    finish: Callable[[], None],
+) -> torch.futures.Future[torch.Tensor]:
+    """Start an all-reduce and return a future of the tensor.
+
+    Args:
+        state: the hook's.
+        hook: its name, for the statistics.
+        tensor: the bucket's, which holds the mean in the end.
+        size: bytes of this rank's input.
+        begin: starts it, with a timeout in seconds.
+        finish: done when it has ended well.
+    """
+    work = state.channel.start(hook, size, begin, options=None, result=tensor, finish=finish)
+    return work.get_future()
+
+
+def send_sparse(
+    state: HookState, hook: str, tensor: torch.Tensor, name: str, precision: str | None
+) -> torch.futures.Future[torch.Tensor]:
+    """Take the mean of a sparse bucket, uncoalesced as DDP has it, without making it dense."""
+    if reason := sparse_reason(tensor):
+        raise ValueError(
+            f"{hook}: a gradient is {reason}; rows of float tensors (sparse_dim 1), as "
+            "nn.Embedding(sparse=True) has them, can be sent"
+        )
+    rows = rows_of(tensor)
+    started: list[Handle[Any]] = []
+
+    def begin(timeout: float | None) -> Handle[Any]:
+        started.append(
+            state.channel.comm.allreduce_async(
+                *(rows, Operation.MEAN, name),
+                timeout=timeout,
+                precision=precision,
+                seed=state.seed,
+            )
+        )
+        return started[0]
+
+    work = state.channel.start(
+        f"{hook}, sparse", bytes_of_rows(rows), begin, options=None, result=None
+    )
+
+    def settle() -> torch.Tensor:
+        work.wait()
+        return tensor_of(started[0].wait(), tensor)
+
+    return promise(settle)

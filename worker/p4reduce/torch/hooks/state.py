@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a hook needs between its calls: the way to the switch, and what compressors remember."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch.distributed as dist
+
+from p4reduce.communicator import Communicator
+from p4reduce.compression import Compressor, Uncompressed, compressor_by_name
+from p4reduce.torch.channel import Channel
+from p4reduce.torch.futures import at_exit
+
+
+class HookState:
+    """The state object of all hooks; one for each model.
+
+    Args:
+        group: a process group of the backend "p4reduce", or a communicator that
+            `p4reduce.init` made, beside whatever backend DDP has. None: the default group.
+        error_feedback: of `int16_hook` and `int8_hook`: round on the rank's own scale first, and
+            add what that took to the next step's gradient.
+        density: of `topk_hook`: the share of the blocks that is sent, above 0 and up to 1.
+        compressor: of `cat_hook` and `topk_hook`: another one, by its name or made by the caller.
+        seed: of the random rounding; None: another one in each run.
+
+    Raises:
+        TypeError, ValueError: the group is none of the switch's; there is no such compressor.
+    """
+
+    def __init__(
+        self,
+        group: Any = None,
+        *,
+        error_feedback: bool = False,
+        density: float = 0.01,
+        compressor: str | Compressor | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.channel = _channel(group)
+        self.error_feedback = error_feedback
+        self.density = density
+        self.seed = seed
+        self._compressor = compressor
+        self._made: dict[str, Compressor] = {}
+        self._parameters: dict[int, tuple[int, ...]] = {}
+
+    def compressor(self, name: str) -> Compressor:
+        """Return what chooses what is sent, made at the first call.
+
+        Args:
+            name: the one of the hook, where the user has not said another.
+        """
+        if isinstance(self._compressor, Compressor):
+            return self._compressor
+        chosen = self._compressor or name
+        if chosen not in self._made:
+            size, seed = self.channel.size, self.seed or 0
+            self._made[chosen] = compressor_by_name(chosen, size, seed=seed)
+        return self._made[chosen]
+
+    def rounder(self, lane_bits: int) -> Compressor:
+        """Return what rounds to narrow lanes here and keeps what that takes."""
+        key = f"int{lane_bits}"
+        if key not in self._made:
+            self._made[key] = Uncompressed(
+                world_size=self.channel.size,
+                lane_bits=lane_bits,
+                error_feedback=True,
+                # Ranks that rounded alike would not average their errors out.
+                seed=(self.seed or 0) + self.channel.rank,
+            )
+        return self._made[key]
+
+    def name(self, bucket: Any) -> str:
+        """Return a bucket's name, and forget what is kept of buckets that were made anew.
+
+        DDP sorts the parameters into other buckets after the first step. What was not sent of the
+        old ones belongs to other parameters then.
+        """
+        index = bucket.index()
+        parameters = tuple(id(parameter) for parameter in bucket.parameters())
+        if self._parameters.setdefault(index, parameters) != parameters:
+            self._parameters = {index: parameters}
+            for compressor in self._made.values():
+                compressor.states.clear()
+            if isinstance(self._compressor, Compressor):
+                self._compressor.states.clear()
+        return f"bucket{index}"
+
+
+_communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
+
+
+def _leave_all() -> None:
+    """At exit, with communicators that were not closed: no future may be waited for any more."""
+    for comm in list(_communicators):
+        comm.__exit__(RuntimeError, None, None)
+
+
+at_exit(_leave_all)
+
+
+def _channel(group: Any) -> Channel:
+    if isinstance(group, Communicator):
+        _communicators.add(group)
+        return Channel(group, (), None)
+    group = dist.group.WORLD if group is None else group
+    if not isinstance(group, dist.ProcessGroup):
+        raise TypeError(
+            f"group={group!r}: a process group or a p4reduce.Communicator is needed, or None after "
+            'init_process_group("p4reduce")'
+        )
+    channel = getattr(group, "channel", None)
+    if isinstance(channel, Channel):
+        return channel
+    if hasattr(group, "channel"):
+        raise ValueError(
+            f"group {group.group_name!r} has no job on the switch: it is of one rank, or the "
+            "switch's port takes one job at a time"
+        )
+    raise ValueError(
+        f"group {group.group_name!r} is of another backend: give one of "
+        'init_process_group("p4reduce"), or a communicator of p4reduce.init()'
+    )

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two ways in which a process group's methods are called.
+
+`torch.distributed` and C++ give lists of tensors and an options object; a user who calls the group
+itself may give one tensor, and the operation or root and a timeout instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+def listed(tensors: Any) -> list[Any]:
+    """Return a list of tensors, or of lists of tensors, given as such or as its only entry."""
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def nested(tensors: Any) -> list[list[torch.Tensor]]:
+    """Return a list of lists of tensors, given as such or as its only entry."""
+    lists = list(tensors)
+    return [lists] if lists and isinstance(lists[0], torch.Tensor) else lists
+
+
+def options_of(kind: type[T], given: Any, timeout: timedelta | None, **fields: Any) -> T:
+    """Return options, given as such or by their fields.
+
+    Args:
+        kind: of options.
+        given: options, or None.
+        timeout: of the second way.
+        fields: of the second way, but for those that are None.
+    """
+    if given is not None:
+        return given  # type: ignore[no-any-return]
+    made: Any = kind()
+    if timeout is not None:
+        made.timeout = timeout
+    for name, value in fields.items():
+        if value is not None:
+            setattr(made, name, value)
+    return made  # type: ignore[no-any-return]
+
+
+def shape_of(tensors: Sequence[torch.Tensor]) -> str:
+    """For messages: the dtypes and shapes of tensors, "float32 (3, 4)"."""
+    return ", ".join(
+        f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}" for tensor in tensors
+    )

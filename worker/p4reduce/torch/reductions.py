@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums through the switch: all_reduce, reduce, reduce_scatter, and which of them can be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from p4reduce.torch.channel import Channel
+from p4reduce.torch.sparse import all_reduce_sparse, sparse_reason
+from p4reduce.torch.tensors import REDUCIBLE, bytes_of, lend, nothing, room_for
+from p4reduce.torch.work import OutcomeWork
+from p4reduce.wire.calls import Operation
+
+
+def operation_name(operation: Any) -> str:
+    """Return "SUM" for ReduceOp.SUM, given as either of torch's two types."""
+    # The comparison is that of ReduceOp, which knows both types; RedOpType's knows one.
+    for name in ("SUM", "AVG", "MIN", "MAX", "PRODUCT", "BAND", "BOR", "BXOR", "PREMUL_SUM"):
+        if operation == getattr(dist.ReduceOp, name):
+            return name
+    return str(operation)
+
+
+def sum_reason(tensors: Sequence[torch.Tensor], operation: Any) -> str | None:
+    """Return why a reduction is nothing for the switch, or None if it is."""
+    name = operation_name(operation)
+    if name not in ("SUM", "AVG"):
+        return name
+    for tensor in tensors:
+        if tensor.layout != torch.strided:
+            reason = sparse_reason(tensor)
+            if reason is not None:
+                return reason
+        dtype = tensor.dtype
+        if dtype not in REDUCIBLE or (name == "AVG" and not dtype.is_floating_point):
+            return str(dtype).removeprefix("torch.") + (" AVG" if name == "AVG" else "")
+    return None
+
+
+def scatter_reason(
+    outputs: Sequence[torch.Tensor],
+    inputs: Sequence[Sequence[torch.Tensor]],
+    operation: Any,
+    rank: int,
+) -> str | None:
+    """`sum_reason` of a reduce_scatter of lists. What does not fit is Gloo's to complain of."""
+    if len(outputs) != 1 or len(inputs) != 1 or len(inputs[0]) <= rank:
+        return "lists that do not fit"
+    if inputs[0][rank].numel() != outputs[0].numel():
+        return "shapes that do not fit"
+    return _dense_reason([*outputs, *inputs[0]], operation)
+
+
+def split_reason(
+    output: torch.Tensor, tensor: torch.Tensor, operation: Any, size: int
+) -> str | None:
+    """`sum_reason` of one of a whole tensor. What does not fit is Gloo's to complain of."""
+    if output.numel() * size != tensor.numel():
+        return "shapes that do not fit"
+    return _dense_reason([output, tensor], operation)
+
+
+def _dense_reason(tensors: Sequence[torch.Tensor], operation: Any) -> str | None:
+    if any(tensor.layout != torch.strided for tensor in tensors):
+        return "sparse"
+    if len({tensor.dtype for tensor in tensors}) != 1:
+        return "dtypes that do not fit"
+    return sum_reason(tensors, operation)
+
+
+def all_reduce(channel: Channel, tensor: torch.Tensor, options: Any) -> OutcomeWork:
+    """Sum a tensor in place."""
+    if tensor.layout != torch.strided:
+        return all_reduce_sparse(channel, tensor, _operation(options), options)
+    lent = lend(tensor)
+    return channel.start(
+        "all_reduce",
+        bytes_of([tensor]),
+        lambda timeout: channel.comm.allreduce_async(
+            lent.array, _operation(options), _name(tensor), lent.array, timeout
+        ),
+        options=options,
+        result=[tensor],
+        finish=lent.put_back,
+    )
+
+
+def all_reduce_coalesced(
+    channel: Channel, tensors: Sequence[torch.Tensor], options: Any
+) -> OutcomeWork:
+    """Sum many tensors, each in place."""
+    lent = [lend(tensor) for tensor in tensors]
+    arrays = [one.array for one in lent]
+    names = [_name(tensor) or "" for tensor in tensors]
+
+    def put_back() -> None:
+        for one in lent:
+            one.put_back()
+
+    return channel.start(
+        "all_reduce_coalesced",
+        bytes_of(tensors),
+        lambda timeout: channel.comm.grouped_allreduce_async(
+            arrays, _operation(options), names, arrays, timeout
+        ),
+        options=options,
+        result=list(tensors),
+        finish=put_back,
+    )
+
+
+def reduce(channel: Channel, tensor: torch.Tensor, options: Any) -> OutcomeWork:
+    """Sum a tensor, in place on the root."""
+    lent = lend(tensor)
+    mine = channel.rank == options.rootRank
+    return channel.start(
+        "reduce",
+        bytes_of([tensor]),
+        lambda timeout: channel.comm.reduce_async(
+            *(lent.array, _operation(options), options.rootRank, _name(tensor)),
+            *(lent.array if mine else None, timeout),
+        ),
+        options=options,
+        result=[tensor],
+        finish=lent.put_back if mine else nothing,
+    )
+
+
+def reduce_scatter(
+    channel: Channel,
+    collective: str,
+    output: torch.Tensor,
+    inputs: Sequence[torch.Tensor],
+    options: Any,
+) -> OutcomeWork:
+    """Sum one tensor for each rank; each gets its own.
+
+    Args:
+        channel: of the group.
+        collective: for the statistics.
+        output: of this rank's sum.
+        inputs: one for each rank, or one that is all of them in a row.
+        options: torch's.
+    """
+    arrays = [lend(tensor).array for tensor in inputs]
+    if len(arrays) == 1:
+        array = arrays[0]
+        counts = [array.size // channel.size] * channel.size
+    else:
+        array, counts = np.concatenate(arrays), [one.size for one in arrays]
+    target = room_for(output)
+    if np.may_share_memory(array, target.array):
+        array = array.copy()
+    return channel.start(
+        collective,
+        bytes_of(inputs),
+        lambda timeout: channel.comm.reduce_scatter_async(
+            *(array, _operation(options), _name(output), target.array, timeout), counts=counts
+        ),
+        options=options,
+        result=[output],
+        finish=target.put_back,
+    )
+
+
+def _operation(options: Any) -> Operation:
+    return Operation.MEAN if options.reduceOp == dist.ReduceOp.AVG else Operation.SUM
+
+
+def _name(tensor: torch.Tensor) -> str | None:
+    """Return what makes ranks differ that widen and such that do not."""
+    return "bfloat16" if tensor.dtype == torch.bfloat16 else None

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What torch calls at its import, by the entry point `torch.backends`: it learns the name.
+
+Nothing heavy is imported here, as every program that imports torch passes through; the rest is
+loaded when a process group of this backend is made.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from p4reduce.torch import rendezvous
+from p4reduce.torch.names import NAME
+
+
+def autoload() -> None:
+    """Make "p4reduce" a backend that `init_process_group` knows. To call it twice is no error."""
+    import torch.distributed as dist
+
+    if dist.is_available() and NAME not in dist.Backend.backend_list:
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+        rendezvous.install()
+
+
+def _create(options: Any, backend_options: Any) -> Any:
+    from p4reduce.torch.backend import create
+
+    return create(options, backend_options)

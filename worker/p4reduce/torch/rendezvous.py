@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`init_process_group` under mpirun, srun and the like, with nothing set but the controller.
+
+torch's own "env://" wants RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which only torchrun and
+`p4reduce-lab exec` set. Where they are missing and another launcher says rank and world size, rank
+0 opens torch's store on a free port and tells the others by the switch where it is.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+_PLACES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_BYTES = 256  # of a host's name and a port
+_LOOPBACK = "127.0.0.1"
+
+
+def install() -> None:
+    """Take over "env://" where torch's own could but complain. Twice is once."""
+    # As a module: torch.distributed has a function of that name. The handlers are not public; where
+    # they are no more, launchers that torch does not know need its variables, and all else works.
+    module = import_module("torch.distributed.rendezvous")
+    handlers = getattr(module, "_rendezvous_handlers", {})
+    torchs = handlers.get("env")
+    if torchs is None or getattr(torchs, "is_p4reduce", False):
+        return
+
+    def handler(url: str, timeout: timedelta, **kwargs: Any) -> Iterator[tuple[Any, int, int]]:
+        if _is_for_torch(url) or not _is_placed():
+            yield from torchs(url, timeout=timeout, **kwargs)
+        else:
+            yield _meet(timeout)
+            raise RuntimeError("Unable to perform re-rendezvous using env:// method")
+
+    handler.is_p4reduce = True  # type: ignore[attr-defined]
+    handlers["env"] = handler
+
+
+def _is_for_torch(url: str) -> bool:
+    asked = parse_qs(urlparse(url).query)
+    return bool(asked) or any(name in os.environ for name in _PLACES)
+
+
+def _is_placed() -> bool:
+    from p4reduce.environment import is_placed
+
+    return is_placed()
+
+
+def _meet(timeout: timedelta) -> tuple[Any, int, int]:
+    import numpy as np
+    import torch.distributed as dist
+
+    from p4reduce.communicator import init
+    from p4reduce.errors import P4ReduceError
+    from p4reduce.torch.errors import as_torch_error
+
+    try:
+        with init(timeout=timeout.total_seconds()) as comm:
+            word = np.zeros(_BYTES, np.uint8)
+            store = None
+            if comm.rank == 0:
+                host = _own_address()
+                store = dist.TCPStore(
+                    *(host, 0, comm.size),
+                    is_master=True,
+                    timeout=timeout,
+                    wait_for_workers=False,
+                    multi_tenant=True,
+                )
+                told = f"{host} {store.port}".encode()
+                word[: len(told)] = np.frombuffer(told, np.uint8)
+            comm.broadcast(word, out=word)
+            rank, size = comm.rank, comm.size
+    except P4ReduceError as error:
+        raise as_torch_error(error) from error
+    if store is None:
+        host, port = word.tobytes().rstrip(b"\0").decode().split()
+        store = dist.TCPStore(host, int(port), size, is_master=False, timeout=timeout)
+    return store, rank, size
+
+
+def _own_address() -> str:
+    """Return where the others reach this host: by loopback if all are on it."""
+    for local, total in (
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"),
+        ("MPI_LOCALNRANKS", "PMI_SIZE"),
+    ):
+        if os.environ.get(local) == os.environ.get(total, "") != "":
+            return _LOOPBACK
+    return _LOOPBACK if os.environ.get("SLURM_JOB_NUM_NODES") == "1" else socket.gethostname()

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors as numpy arrays: the same memory where that is possible, else a copy and its way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Array = npt.NDArray[Any]
+
+REDUCIBLE = frozenset(
+    {
+        *(torch.float16, torch.float32, torch.float64, torch.bfloat16),
+        *(torch.int8, torch.int16, torch.int32),
+    }
+)
+"""What the switch sums. bfloat16 is widened to float32, and rounded again at the end."""
+
+_LARGEST = 2.0**128  # what the exponents of blocks end at
+
+
+def nothing() -> None:
+    """There is nothing to be put back."""
+
+
+@dataclass(frozen=True)
+class Lent:
+    """A tensor's numbers, flat, for a collective to read and write.
+
+    Attributes:
+        array: one-dimensional and C-contiguous.
+        put_back: writes the array to the tensor, where it is not the same memory.
+    """
+
+    array: Array
+    put_back: Callable[[], None] = nothing
+
+
+def lend(tensor: torch.Tensor) -> Lent:
+    """Lend a dense tensor to be reduced; its dtype is one of `REDUCIBLE`."""
+    tensor = tensor.detach()
+    flat = _flat_here(tensor)
+    if flat.dtype == torch.bfloat16:
+        wide = flat.float()
+        return Lent(wide.numpy(), lambda: _write(tensor, wide))
+    array = flat.numpy()
+    if flat.dtype == torch.float64 and (clipped := _clipped(array)) is not None:
+        return Lent(clipped, lambda: _write(tensor, torch.from_numpy(clipped)))
+    if _is_same_memory(flat, tensor):
+        return Lent(array)
+    return Lent(array, lambda: _write(tensor, flat))
+
+
+def room_for(tensor: torch.Tensor) -> Lent:
+    """Lend a dense tensor to be written to alone; its dtype is one of `REDUCIBLE`."""
+    tensor = tensor.detach()
+    here = tensor.device.type == "cpu" and tensor.dtype != torch.bfloat16
+    if here and tensor.is_contiguous() and not tensor.is_neg():
+        return Lent(tensor.view(-1).numpy())
+    wide = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
+    numbers = torch.empty(tensor.numel(), dtype=wide)
+    return Lent(numbers.numpy(), lambda: _write(tensor, numbers))
+
+
+def lend_bytes(tensor: torch.Tensor) -> Lent:
+    """Lend a dense tensor of any dtype as bytes, to be copied."""
+    tensor = tensor.detach()
+    flat = _flat_here(tensor)
+    array = flat.view(torch.uint8).numpy()
+    if _is_same_memory(flat, tensor):
+        return Lent(array)
+    return Lent(array, lambda: _write(tensor, flat))
+
+
+def bytes_of(tensors: Sequence[torch.Tensor]) -> int:
+    """Return how many bytes tensors have."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+class Dense:
+    """Tensors for Gloo, which takes memory as it comes, whatever its strides.
+
+    Attributes:
+        tensors: those given, or contiguous copies of those that are not contiguous.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._given = tensors
+        self.tensors = [_dense_of(tensor) for tensor in tensors]
+
+    def put_back(self) -> None:
+        """Write what the copies hold to what they were made of."""
+        for tensor, dense in zip(self._given, self.tensors, strict=True):
+            if dense is not tensor:
+                tensor.detach().copy_(dense)
+
+
+def _dense_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor itself if its numbers lie one after the other, or is sparse; else a copy."""
+    if tensor.layout != torch.strided or tensor.is_contiguous():
+        return tensor
+    return tensor.detach().contiguous()
+
+
+def _flat_here(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the numbers in this host's memory, one after the other."""
+    if tensor.device.type != "cpu":
+        # Pinned, so that the copies run by DMA; both wait for the stream that made the tensor.
+        here = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+        return here.copy_(tensor).view(-1)
+    return tensor.resolve_conj().resolve_neg().contiguous().view(-1)
+
+
+def _is_same_memory(flat: torch.Tensor, tensor: torch.Tensor) -> bool:
+    return bool(flat.device == tensor.device and flat.data_ptr() == tensor.data_ptr())
+
+
+def _write(tensor: torch.Tensor, numbers: torch.Tensor) -> None:
+    tensor.copy_(numbers.view(tensor.shape))
+
+
+def _clipped(array: Array) -> Array | None:
+    """Return a copy in which what no exponent reaches is infinite; None if there is nothing such.
+
+    Those numbers would be an error on this rank alone, and all others would wait for it. As
+    infinity they make their block NaN on all ranks.
+    """
+    # In float64, 2^128 and above are beyond float32, which is what exponents are for.
+    if not array.size:
+        return None
+    # NaN is passed over, as it may stand beside such a number.
+    if max(np.fmax.reduce(array), -np.fmin.reduce(array)) < _LARGEST:
+        return None
+    return np.where(np.abs(array) >= _LARGEST, np.inf, array)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a collective gives to its caller: a `Work`, to be waited for or turned into a future."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from p4reduce.torch.futures import promise
+from p4reduce.torch.tensors import nothing
+
+Wait = Callable[[float | None], None]
+
+
+class Outcome:
+    """How a collective ends, found out once, by whoever asks first.
+
+    Args:
+        wait: for the end, so many seconds or as long as it may take. It raises what the caller is
+            to be told. With seconds, `pending` tells whether it was only too early.
+        finish: what has to be done then, such as writing to tensors of another layout.
+        pending: whether it is still under way.
+    """
+
+    def __init__(self, wait: Wait, finish: Callable[[], None], pending: Callable[[], bool]) -> None:
+        self._wait = wait
+        self._finish = finish
+        self._pending = pending
+        self._lock = threading.Lock()
+        self._over = False
+        self._error: BaseException | None = None
+
+    @property
+    def error(self) -> BaseException | None:
+        """What it failed of, where that is known."""
+        return self._error
+
+    def is_over(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._over or not self._pending()
+
+    def settle(self, timeout: float | None = None) -> None:
+        """Wait, and raise what the collective ended with.
+
+        Args:
+            timeout: seconds; None: as long as the collective may take.
+        """
+        if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
+            raise dist.DistBackendError(f"p4reduce: not over after {timeout:.3g} s; it goes on")
+        try:
+            if not self._over:
+                self._run(timeout)
+            if self._error is not None:
+                raise self._error
+        finally:
+            self._lock.release()
+
+    def _run(self, timeout: float | None) -> None:
+        try:
+            self._wait(timeout)
+            self._finish()
+        except BaseException as error:
+            if timeout is not None and self._pending():
+                raise
+            self._error = error
+        self._over = True
+        # What they hold, tensors above all, is not needed any more.
+        del self._wait, self._finish, self._pending
+
+
+class OutcomeWork(dist.Work):
+    """A collective under way.
+
+    Args:
+        outcome: of the collective.
+        tensors: its result, as the future gives it.
+    """
+
+    def __init__(self, outcome: Outcome, tensors: Any) -> None:
+        super().__init__()
+        self._outcome = outcome
+        self._tensors = tensors
+        self._future: torch.futures.Future[Any] | None = None
+
+    @classmethod
+    def of_all(cls, works: Sequence[OutcomeWork], tensors: Any) -> OutcomeWork:
+        """Return one that is over when all of some are."""
+        outcomes = [work._outcome for work in works]
+
+        def wait(timeout: float | None) -> None:
+            for outcome in outcomes:
+                outcome.settle(timeout)
+
+        def pending() -> bool:
+            return not all(outcome.is_over() for outcome in outcomes)
+
+        return cls(Outcome(wait, nothing, pending), tensors)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for the end. Raises DistBackendError or DistNetworkError."""
+        seconds = timeout.total_seconds() if timeout is not None else 0.0
+        self._outcome.settle(seconds if seconds > 0 else None)
+        return True
+
+    def synchronize(self) -> None:
+        """The same: the memory is the host's."""
+        self.wait()
+
+    def get_future(self) -> Any:
+        """Return a future of the tensors."""
+        if self._future is None:
+            tensors = self._tensors
+
+            def settle() -> Any:
+                self._outcome.settle()
+                return tensors
+
+            self._future = promise(settle)
+        return self._future
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._outcome.is_over()
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> BaseException | None:
+        """What it failed of; None while it runs."""
+        if self.is_completed():
+            try:
+                self._outcome.settle()
+            except Exception as error:
+                return error
+        return None
+
+    def result(self) -> Any:
+        """Return the tensors."""
+        return self._tensors
