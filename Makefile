@@ -98,9 +98,10 @@ soak: $(TESTS_READY)  ## run for MINUTES=30 with LOSS=0.01 of the frames, and te
 	$(PYTHON) -m bench.worker.soak --minutes $(MINUTES) --loss $(LOSS)
 
 .PHONY: lint
-lint: $(LINT_READY)  ## ruff, mypy --strict, and who may import whom
+lint: $(LINT_READY)  ## ruff, mypy --strict, clang-format, C compilers, and who may import whom
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(PYTHON) tools/lint_c.py
 	PYTHONPATH=model $(VENV)/bin/lint-imports --no-cache --no-logo
 	$(VENV)/bin/mypy $(PACKAGES)
 	for scripts in $(SCRIPTS); do (cd $$scripts && \
@@ -108,9 +109,10 @@ lint: $(LINT_READY)  ## ruff, mypy --strict, and who may import whom
 	    --cache-dir $(CURDIR)/.mypy_cache *.py) || exit 1; done
 
 .PHONY: format
-format: $(LINT_READY)  ## let ruff format the Python
+format: $(LINT_READY)  ## let ruff and clang-format write Python and C
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+	$(PYTHON) tools/lint_c.py --fix
 
 .PHONY: bench
 bench: $(READY)  ## measure: switch, worker, all-reduce

@@ -98,8 +98,7 @@ int64_t bench_contribute(struct p4r_link **links, int ranks, uint8_t *rows, uint
             if ((result[layout->kind] & 0xf) != KIND_RESULT || slot >= slots)
                 return -EBADMSG;
             uint8_t *own = rows + ((size_t)rank * slots + slot) * stride;
-            const uint32_t round =
-                __builtin_bswap32(big_endian(result + layout->round, 4) + 1);
+            const uint32_t round = __builtin_bswap32(big_endian(result + layout->round, 4) + 1);
             memcpy(own + layout->round, &round, sizeof round);
             following[i] = (struct p4r_frame){own, length};
         }

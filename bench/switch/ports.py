@@ -247,7 +247,7 @@ class Switch:
     def plug(self) -> list[Link]:
         """A peer on each port."""
         peers = self._wires.plug()
-        time.sleep(0.1)  # for the switch to take them in
+        time.sleep(0.5)  # for the switch to take them in
         return peers
 
     def cpu_seconds(self) -> float:

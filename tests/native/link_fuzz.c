@@ -5,7 +5,9 @@
  * and must leave neither file descriptors nor mappings behind. Meant to be compiled with
  * -fsanitize=address,undefined. Prints what happened; exit code 1 and a line on what was wrong.
  */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -86,12 +86,18 @@ def test_nothing_is_said_where_nothing_was_skipped(tmp_path: Path) -> None:
         ("Skipped: could not import 'scipy.sparse': No module named 'scipy'", "needs scipy"),
         ("p4c-bm2-ss is not on PATH", "needs p4c"),
         ("Skipped: needs p4c-bm2-ss on PATH", "needs p4c"),
-        ("p4c here is 1.2.3, compiled/ was by 1.2.4", "p4c here is N.N.N, compiled/ was by N.N.N"),
+        (
+            "p4c here is 1.2.3, compiled/ was made by 1.2.4",
+            "p4c here is N.N.N, compiled/ was made by N.N.N",
+        ),
         ("needs root for packet sockets", "needs root"),
         ("tshark is not installed (apt-get install tshark)", "needs tshark"),
         ("no machine code: no C compiler: cc, gcc, clang or ziglang", "needs a C compiler"),
-        ("of several\nlines " + "word " * 20, "of several lines" + " word" * 8 + " ..."),
+        (
+            "a reason\nof several lines " + "and words " * 20,
+            "a reason of several lines and words and words and words ...",
+        ),
     ],
-)  # fmt: skip
+)
 def test_reasons_of_the_suite(reason: str, name: str) -> None:
     assert skip_summary.group(reason) == name

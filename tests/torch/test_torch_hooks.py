@@ -30,7 +30,7 @@ def trained(
 @pytest.mark.timeout(300)
 def test_training_comes_to_the_same(trained: list[list[dict[str, Any]]]) -> None:
     losses = {record["hook"]: record["loss"] for record in trained[0] if "hook" in record}
-    assert losses.keys() > {"none", *HOOKS, "int8_hook with feedback", "fp16 wrapper", "PowerSGD"}
+    assert losses.keys() == {"none", *HOOKS, "int8_hook with feedback", "fp16 wrapper", "PowerSGD"}
     for hook, loss in losses.items():
         # A part of the gradient alone takes more steps; the others are as good as all of it.
         part = hook in ("topk_hook", "cat_hook", "PowerSGD")

@@ -18,7 +18,6 @@ pytest.importorskip(
 
 USES = {
     "ddp": {"all_reduce", "broadcast"},
-    "synchronised_batch_norm": {"all_reduce", "all_gather_into_tensor"},
     "zero": {"all_reduce", "broadcast"},
     "fsdp": {"all_gather_into_tensor", "reduce_scatter_tensor"},
     "collectives": {"all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast"},

@@ -38,10 +38,10 @@ def counting(state: hooks.HookState, bucket: dist.GradBucket) -> torch.futures.F
 def main() -> None:
     dist.init_process_group("p4reduce", timeout=timedelta(seconds=60))
     model = DistributedDataParallel(
-        nn.Sequential(*[nn.Linear(100, 100) for _ in range(BUCKETS)]), bucket_cap_mb=0.03
+        nn.Sequential(*[nn.Linear(600, 600) for _ in range(BUCKETS)]), bucket_cap_mb=1.5
     )
     model.register_comm_hook(hooks.HookState(), counting)
-    loss = model(torch.ones(2, 100)).sum()
+    loss = model(torch.ones(2, 600)).sum()
     if dist.get_rank() == 1:
         dist.distributed_c10d._get_default_store().wait(["go"], timedelta(seconds=60))
     loss.backward()

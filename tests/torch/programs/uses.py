@@ -51,18 +51,14 @@ def ddp(group: Any) -> list[torch.Tensor]:
     return train(model, sgd(model))
 
 
-def synchronised_batch_norm(group: Any) -> list[torch.Tensor]:
-    model = nn.SyncBatchNorm.convert_sync_batchnorm(network(), group)
-    model = DistributedDataParallel(model, process_group=group)
-    return train(model, sgd(model))
-
-
 def zero(group: Any) -> list[torch.Tensor]:
     model = DistributedDataParallel(network(), process_group=group)
-    adam = ZeroRedundancyOptimizer(
-        model.parameters(), torch.optim.Adam, process_group=group, lr=0.01
+    # Not Adam: a bias before a normalisation has no gradient but rounding, of which Adam would
+    # make whole steps.
+    sharded_sgd = ZeroRedundancyOptimizer(
+        model.parameters(), torch.optim.SGD, process_group=group, lr=0.05, momentum=0.9
     )
-    return train(model, adam)
+    return train(model, sharded_sgd)
 
 
 def fsdp(group: Any) -> list[torch.Tensor]:
@@ -125,7 +121,7 @@ def main() -> None:
     dist.init_process_group("cpu:p4reduce")
     gloo = dist.new_group(backend="gloo")
     uses: list[Callable[[Any], list[torch.Tensor]]]
-    uses = [ddp, synchronised_batch_norm, zero, fsdp, collectives, saved]
+    uses = [ddp, zero, fsdp, collectives, saved]
     if dist.get_world_size() == 4:
         uses.append(hsdp)
     for use in uses:

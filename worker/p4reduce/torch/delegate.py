@@ -17,7 +17,6 @@ import torch.distributed as dist
 
 from p4reduce.handle import Handle
 from p4reduce.torch.channel import Channel
-from p4reduce.torch.futures import in_callback
 from p4reduce.torch.options import shape_of
 from p4reduce.torch.statistics import count_gloo
 from p4reduce.torch.tensors import bytes_of, nothing
@@ -40,22 +39,11 @@ class Gloo:
     """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
-        self._store = store
-        self._place = rank, size
-        self._timeout = timeout
-        self.group = self._make("gloo")
-        self._nested: Any = None
-
-    def _make(self, prefix: str) -> Any:
-        store = dist.PrefixStore(f"{prefix}/", self._store)
-        return dist.ProcessGroupGloo(store, *self._place, timeout=self._timeout)
+        self.group: Any = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Change the timeout of collectives that have none of their own."""
-        self._timeout = timeout
-        for group in (self.group, self._nested):
-            if group is not None:
-                group.set_timeout(timeout)
+        self.group.set_timeout(timeout)
 
     def call(
         self,
@@ -81,12 +69,6 @@ class Gloo:
             finish: done when the collective has ended well.
         """
         count_gloo(collective, reason, bytes_of(tensors))
-        if in_callback():
-            # A future's callback runs beside the main thread, in no order with it. A group of
-            # its own keeps the two apart; callbacks have the same order on all ranks.
-            if self._nested is None:
-                self._nested = self._make("nested")
-            return _work_of(run(self._nested), None, result, finish)
         if channel is None:
             return _work_of(run(self.group), None, result, finish)
         what = f"{collective} {reason} of {shape_of(tensors)}"
@@ -105,10 +87,9 @@ class Gloo:
 
     def end(self, *, orderly: bool) -> None:
         """Let go of the connections; what is under way ends with an error unless `orderly`."""
-        for group in (self.group, self._nested):
-            if group is not None and not orderly:
-                group.abort()
-        self.group = self._nested = None
+        if self.group is not None and not orderly:
+            self.group.abort()
+        self.group = None
 
 
 class _PointToPoint(OutcomeWork):

@@ -87,11 +87,6 @@ _lock = threading.Lock()
 _levels = [FutureThread("p4reduce-futures")]
 
 
-def in_callback() -> bool:
-    """Whether the caller is a callback of one of our futures."""
-    return any(level.is_current() for level in _levels)
-
-
 def promise(settle: Callable[[], Any]) -> torch.futures.Future[Any]:
     """Return a future of what a function returns, which waits and may raise.
 

@@ -34,7 +34,7 @@ from p4reduce.torch.channel import Channel
 from p4reduce.torch.communicators import Lease
 from p4reduce.torch.delegate import Gloo
 from p4reduce.torch.devices import OtherDevices
-from p4reduce.torch.futures import at_exit, in_callback
+from p4reduce.torch.futures import at_exit
 from p4reduce.torch.names import NAME
 from p4reduce.torch.options import listed, nested, options_of
 from p4reduce.torch.tensors import Dense, nothing
@@ -481,7 +481,7 @@ class P4ReduceGroup(dist.ProcessGroup):
 
     def _switch(self, reason: str | None) -> Channel | None:
         """Return the way through the switch, if nothing is against it."""
-        return None if reason is not None or in_callback() else self.channel
+        return None if reason is not None else self.channel
 
     def _elsewhere(self, tensors: Tensors) -> Any:
         """Return the backend of tensors on another device, if that has one of its own."""
@@ -514,7 +514,7 @@ class P4ReduceGroup(dist.ProcessGroup):
         result: Any = None,
         finish: Callable[[], None] = nothing,
     ) -> OutcomeWork:
-        why = reason or ("in a future's callback" if in_callback() else self._without)
+        why = reason or self._without
         result = list(tensors) if result is None else result
         work = self._gloo.call(self.channel, collective, why, tensors, run, options, result, finish)
         return self._track(work)

@@ -13,9 +13,6 @@ static inline uint64_t p4r_clock_ns(clockid_t clock)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static inline uint64_t p4r_now_ns(void)
-{
-    return p4r_clock_ns(CLOCK_MONOTONIC);
-}
+static inline uint64_t p4r_now_ns(void) { return p4r_clock_ns(CLOCK_MONOTONIC); }
 
 #endif

@@ -59,10 +59,7 @@ void p4r_capture_write(struct p4r_capture *capture, const uint8_t *frame, uint32
         fwrite(frame, 1, length, capture->file);
 }
 
-void p4r_capture_flush(struct p4r_capture *capture)
-{
-    fflush(capture->file);
-}
+void p4r_capture_flush(struct p4r_capture *capture) { fflush(capture->file); }
 
 void p4r_capture_free(struct p4r_capture *capture)
 {

@@ -224,15 +224,9 @@ int p4r_port_take_news(struct p4r_port *port, int *error)
     return (int)news;
 }
 
-struct p4r_port_stats *p4r_port_stats(struct p4r_port *port)
-{
-    return &port->stats;
-}
+struct p4r_port_stats *p4r_port_stats(struct p4r_port *port) { return &port->stats; }
 
-struct p4r_loop_stats *p4r_loop_stats(struct p4r_loop *loop)
-{
-    return &loop->stats;
-}
+struct p4r_loop_stats *p4r_loop_stats(struct p4r_loop *loop) { return &loop->stats; }
 
 /* -- What ports ask for --------------------------------------------------------------------------*/
 
@@ -261,10 +255,7 @@ void p4r_loop_mark_dirty(struct p4r_loop *loop, struct p4r_port *port)
     loop->dirty = port;
 }
 
-void p4r_loop_has_news(struct p4r_loop *loop)
-{
-    loop->reasons |= P4R_LOOP_NEWS;
-}
+void p4r_loop_has_news(struct p4r_loop *loop) { loop->reasons |= P4R_LOOP_NEWS; }
 
 /* -- Its life ------------------------------------------------------------------------------------*/
 

@@ -46,12 +46,12 @@ struct p4r_port {
     const struct p4r_port_kind *kind;
     struct p4r_loop *loop;
     uint32_t number;
-    uint32_t max_bytes; /* longer frames are not sent */
-    int fd;             /* -1: nobody is there */
+    uint32_t max_bytes;    /* longer frames are not sent */
+    int fd;                /* -1: nobody is there */
     struct p4r_link *link; /* of a Unix port with a peer */
-    uint32_t watched;   /* the events that epoll waits for */
-    int blocked;        /* the socket is full: epoll tells when it has room */
-    int is_dirty;       /* in the loop's list of ports that have frames to send */
+    uint32_t watched;      /* the events that epoll waits for */
+    int blocked;           /* the socket is full: epoll tells when it has room */
+    int is_dirty;          /* in the loop's list of ports that have frames to send */
     struct p4r_port *next_dirty;
     enum p4r_port_news news;
     int news_errno;
@@ -72,7 +72,8 @@ int p4r_port_attach(struct p4r_port *port, int fd);
 void p4r_port_detach(struct p4r_port *port);
 
 /* Takes in up to one batch, drops what has no allowed length, and counts. Returns how many. */
-int p4r_port_receive(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames);
+int p4r_port_receive(struct p4r_port *port, struct p4r_messages *messages,
+                     struct p4r_frame *frames);
 
 /* Copies a frame, to be sent by the next flush at the latest; or drops and counts it. */
 void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t length);

@@ -10,10 +10,7 @@ static int attach(struct p4r_port *port, int fd)
     return 0;
 }
 
-static void detach(struct p4r_port *port)
-{
-    (void)port; /* Python closes the socket */
-}
+static void detach(struct p4r_port *port) { (void)port; /* Python closes the socket */ }
 
 static int take_in(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames)
 {
