@@ -73,7 +73,7 @@ def nothing_left() -> Iterator[None]:
         launched.process.kill()  # a test that failed may have left it running
         launched.process.wait()
     Launched.running.clear()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + DEADLINE
     while True:
         processes = _processes_with(mark)
         left = set(Path("/tmp").glob("p4reduce-*")) - directories

@@ -42,7 +42,7 @@ def faults() -> list[object]:
 def test_a_planted_fault_is_found(
     fault: Fault, programs: Mapping[str, Future[bytes | None]]
 ) -> None:
-    program = programs[fault.name].result(timeout=100) if fault.edits else None
+    program = programs[fault.name].result(timeout=280) if fault.edits else None
     system, outcome = fault.hunt(program)
     assert outcome.violation is not None, f"{outcome.states} states, and nothing wrong in them"
     assert outcome.violation.invariant == fault.breaks

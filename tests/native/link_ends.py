@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 
 from p4reduce_native.link import Kind, Link, offers, why_not
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 HELLO = b"P4RL" + bytes([1, 0b110, 0, 0])  # version 1; batches and shared memory are wished
 
 NO_LINKS = why_not()

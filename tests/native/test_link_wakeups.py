@@ -20,7 +20,7 @@ from p4reduce_native.link import Kind, Link, offers
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
-LOST_S = 20.0
+LOST_S = 120.0
 FRAMES = 4000
 
 Wait = Callable[[bool], None]

@@ -227,7 +227,7 @@ def test_a_port_that_does_not_read_loses_its_own_frames_only(switch: Switch) -> 
     peers = {number: switch.plug(number) for number in (1, 2, 3)}
     frame = ethernet(b"m" + bytes(1400))
     sent = 0
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + DEADLINE_S
     received = 0
     peers[3].socket.settimeout(DEADLINE_S)
     # Port 3 reads everything; ports 1 and 2 read nothing.
@@ -392,7 +392,7 @@ def test_random_garbage(switch: Switch) -> None:
     got: list[bytes] = []
     switch.dataplane.on_packet_in(lambda frame: got.append(frame) or True)  # type: ignore[func-returns-value]
     left.send(ethernet(b"c done"))
-    eventually(lambda: ethernet(b"c done") in got, "the last frame", within=20)
+    eventually(lambda: ethernet(b"c done") in got, "the last frame")
     stop.set()
     reader.join(DEADLINE_S)
     counts = switch.counts("port 1")

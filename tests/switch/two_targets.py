@@ -24,7 +24,7 @@ from p4rt_client import Client, config
 from p4rt_fixtures import CPU_PORT, Target
 from switch_peer import DEADLINE_S
 
-BMV2_READY_S = 20.0
+BMV2_READY_S = 120.0
 
 Start = Callable[[str], Client]
 """Starts a switch with a program (a name in programs/); gives its primary controller."""

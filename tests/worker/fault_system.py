@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -53,11 +54,12 @@ class FaultSystem(System):
         self._controller.end(0.0)
         self._processes.children.remove(self._controller)
 
-    def hang_controller(self, seconds: float) -> None:
+    @contextmanager
+    def hanging_controller(self) -> Iterator[None]:
         pid = self._controller.process.pid
         os.kill(pid, signal.SIGSTOP)
         try:
-            time.sleep(seconds)
+            yield
         finally:
             os.kill(pid, signal.SIGCONT)
 

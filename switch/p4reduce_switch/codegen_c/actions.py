@@ -387,26 +387,26 @@ class ActionWriter:
             payload = ("frame + at", "size - at")
         hashed = write_hash(self._context, what, payload)
         base_value, size_value = expressions.data(base), expressions.data(size)
-        if size_value.is_constant:
-            modulus = constant(size_value.low or 1)
-        else:
-            # As in BMv2: an empty range counts as one of a single value.
-            size_value = expressions.named(size_value, "range")
-            empty = expressions.compare("==", size_value, constant(0))
-            name = self._context.function.temporary("range")
-            if size_value.kind != "u64":
-                raise NotNativeError(f"the range of the hash in {field} has more than 64 bits")
-            self._context.writer.line(
-                f"const uint64_t {name} = ({empty}) ? 1 : {self._u64(size_value)};"
-            )
-            modulus = make("u64", name, 1, max(size_value.high, 1), atom=True)
-        chosen = expressions.divide("%", hashed, modulus)
+        chosen = self._within(hashed, size_value)
         if base_value.is_constant and base_value.low == 0:
             self.set(field, chosen)
             return
         bounds = (chosen.low + base_value.low, chosen.high + base_value.high)
         total = expressions.operation("+", chosen, base_value, bounds, field.width)
         self.set(field, total)
+
+    def _within(self, hashed: Value, size: Value) -> Value:
+        """A hash modulo `size`. As in BMv2, an empty range counts as one of a single value."""
+        expressions = self._expressions
+        if size.low < 0:
+            raise NotNativeError("the range of a hash is signed")
+        high = min(hashed.high, max(size.high - 1, 0))
+        if size.kind == "u64":
+            text = f"p4r_mod64({hashed.text}, {self._u64(size)})"
+            return make("u64", text, 0, high, atom=True)
+        large = expressions.compare(">", size, constant((1 << 64) - 1))
+        cut = self._u64(expressions.mask(size, (1 << 64) - 1))
+        return make("u64", f"({large}) ? {hashed.text} : p4r_mod64({hashed.text}, {cut})", 0, high)
 
     def _random(self, field: FieldRef, low: ir.Expr, high: ir.Expr) -> None:
         context, expressions = self._context, self._expressions

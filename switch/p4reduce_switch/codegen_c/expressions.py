@@ -429,15 +429,11 @@ class Expressions:
             low = -bound
         least, most = min(left.low, right.low, low), max(left.high, right.high, bound)
         kind = kind_for(least, most)
-        if kind == "wide":
+        if kind == "wide" or (kind[0] == "i" and not fits("i128", 2 * least, 2 * most)):
             return self._narrowed(self.wide.divide(op, left, right, (low, bound)))
         name = "div" if op == "/" else "mod"
-        if kind[0] == "u":
-            function, as_kind = f"p4r_{name}{_BITS[kind]}", kind
-        else:
-            if not fits("i128", 2 * least, 2 * most):
-                raise NotNativeError("a division of signed numbers of 127 bits and more")
-            function, as_kind = f"p4r_floor_{name}", "i128"
+        as_kind: Kind = kind if kind[0] == "u" else "i128"
+        function = f"p4r_{name}{_BITS[kind]}" if kind[0] == "u" else f"p4r_floor_{name}"
         operands = f"{self._wrapped(left, as_kind)}, {self._wrapped(right, as_kind)}"
         value = make(as_kind, f"{function}({operands})", low, bound, atom=True)
         return self._narrowed(value)

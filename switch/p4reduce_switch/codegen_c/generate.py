@@ -95,6 +95,8 @@ _HEADER = """\
 /* A packet passes dozens of conditions; gcc would take what is behind these for cold, and neither
  * vectorise nor unroll it. */
 #pragma GCC optimize("no-guess-branch-probability")
+/* Bytes of a header are written where it is valid, and read there alone; gcc does not see that. */
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 #include "p4/bytes.h"
 #include "p4/control.h"

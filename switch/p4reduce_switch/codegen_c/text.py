@@ -16,7 +16,7 @@ from p4reduce_switch.program.ir import FieldRef, Source
 
 __all__ = ["Names", "Writer", "comment", "plain"]
 
-_MAX_LINES = 40_000
+_MAX_LINES = 30_000
 _DEEPEST = 120  # blocks within each other; clang bears 256 brackets
 _LONGEST_NAME = 60
 _LONGEST_COMMENT = 90

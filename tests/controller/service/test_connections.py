@@ -24,7 +24,7 @@ from p4reduce.control.control_pb2_grpc import ControlStub
 from p4reduce_controller import daemon
 from p4reduce_controller.service.limits import MAX_CALLS_A_CONNECTION
 
-SOON = 5.0  # seconds; gRPC's own times are longer
+SOON = 15.0  # seconds; gRPC's own times are longer, from 20 on
 
 Start = Callable[..., RunningController]
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from launched import ENVIRONMENT, LAB, Launched, pid_of
+from launched import DEADLINE, ENVIRONMENT, LAB, Launched, pid_of
 from p4reduce_lab.networks import mininet_net
 
 
@@ -28,7 +28,7 @@ def test_a_run_in_mininet_that_is_interrupted_leaves_nothing(tmp_path: Path, num
     assert prefix in Path("/proc/net/dev").read_text()
     run.process.send_signal(number)
     assert run.wait() == (128 + number if number != signal.SIGKILL else -number), run.output
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + DEADLINE
     while prefix in (interfaces := Path("/proc/net/dev").read_text()):
         assert time.monotonic() < deadline, interfaces
         time.sleep(0.05)

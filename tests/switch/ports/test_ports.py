@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -330,7 +331,7 @@ def test_a_peer_that_does_not_read_loses_frames_and_stops_nobody(
     left, right = switch.plug(1), switch.plug(2)
     frame = ethernet(bytes(1400))
     sent = 0
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + DEADLINE_S
     while not switch.counts("port 2")["tx_queue_full"]:
         assert time.monotonic() < deadline, f"no drop after {sent} frames"
         for _ in range(256):
@@ -502,22 +503,35 @@ def test_cpu_port(make_switch: Callable[..., Switch]) -> None:
     assert switch.counts("switch")["packet_outs"] == 1
 
 
+@contextmanager
+def blocked(switch: Switch) -> Iterator[None]:
+    """The data plane does nothing meanwhile."""
+    held, go_on = threading.Event(), threading.Event()
+
+    def block() -> None:
+        held.set()
+        go_on.wait(DEADLINE_S)
+
+    blocker = threading.Thread(target=lambda: switch.dataplane.run(block, timeout=DEADLINE_S))
+    blocker.start()
+    try:
+        assert held.wait(DEADLINE_S)
+        yield
+    finally:
+        go_on.set()
+        blocker.join(DEADLINE_S)
+
+
 def test_packet_out_limits(make_switch: Callable[..., Switch], tmp_path: Path) -> None:
     switch = make_switch(cpu_port=255)
     with pytest.raises(P4RuntimeError, match="2049 bytes") as caught:
         switch.dataplane.inject(bytes(MAX_FRAME_BYTES + 1))
     assert caught.value.code == code_pb2.INVALID_ARGUMENT
-    held = threading.Event()
-    blocker = threading.Thread(target=lambda: switch.dataplane.run(lambda: held.wait(DEADLINE_S)))
-    blocker.start()
-    try:
+    with blocked(switch):
         for _ in range(1024):
             switch.dataplane.inject(ethernet())
         with pytest.raises(P4RuntimeError, match="1024 packet-outs wait already") as caught:
             switch.dataplane.inject(ethernet())
-    finally:
-        held.set()
-        blocker.join(DEADLINE_S)
     assert caught.value.code == code_pb2.RESOURCE_EXHAUSTED
     eventually(lambda: switch.counts("switch")["packet_outs"] == 1024, "injection of the rest")
 
@@ -537,16 +551,12 @@ def test_requests_run_in_the_data_planes_thread(make_switch: Callable[..., Switc
 
 def test_a_request_given_up_is_not_carried_out_later(make_switch: Callable[..., Switch]) -> None:
     switch = make_switch()
-    held = threading.Event()
     done: list[str] = []
-    blocker = threading.Thread(target=lambda: switch.dataplane.run(lambda: held.wait(DEADLINE_S)))
-    blocker.start()
-    try:
-        with pytest.raises(P4RuntimeError, match="did not answer within 0 s") as caught:
-            switch.dataplane.run(lambda: done.append("late"), timeout=0.1)
-    finally:
-        held.set()
-        blocker.join(DEADLINE_S)
+    with (
+        blocked(switch),
+        pytest.raises(P4RuntimeError, match="did not answer within 0 s") as caught,
+    ):
+        switch.dataplane.run(lambda: done.append("late"), timeout=0.1)
     assert caught.value.code == code_pb2.UNAVAILABLE
     switch.dataplane.run(lambda: done.append("after"))
     assert done == ["after"]

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
 import p4reduce
@@ -39,24 +40,28 @@ class Steps:
         while not comm.allreduce(np.int32(comm.rank == 0 and self.done)):
             step += 1
             expected = step * comm.size + sum(range(comm.size))
-            assert (comm.allreduce(ONES * (step + comm.rank), timeout=2.0) == expected).all()
+            assert (comm.allreduce(ONES * (step + comm.rank)) == expected).all()
             if comm.rank == 0:
                 self.step = step
         return comm.stats
 
 
 def undisturbed_by(
-    system: FaultSystem, disturb: Callable[[], None], world: int = WORLD, **options: str
+    system: FaultSystem,
+    disturbance: AbstractContextManager[object],
+    world: int = WORLD,
+    **options: str,
 ) -> None:
-    """Reduce while something is done, and some time after it."""
+    """Reduce during a disturbance of several leases, and some time after it."""
     steps = Steps()
 
     def disturb_steps() -> None:
         try:
             wait_for(lambda: steps.step > 3, "the steps have begun")
             before = steps.step
-            disturb()
-            assert steps.step > before + 3, "they went on meanwhile"
+            with disturbance:
+                time.sleep(3 * LEASE)
+                wait_for(lambda: steps.step > before + 3, "they go on meanwhile")
             time.sleep(1.5 * LEASE)  # whoever is taken for lost is told so by then
         finally:
             steps.done = True
@@ -67,19 +72,20 @@ def undisturbed_by(
 
 @pytest.mark.parametrize("world", [WORLD, 1])
 def test_collectives_do_not_notice_a_controller_that_hangs(broken: FaultSystem, world: int) -> None:
-    undisturbed_by(broken, lambda: broken.hang_controller(3 * LEASE), world)
+    undisturbed_by(broken, broken.hanging_controller(), world)
 
 
 @EMBEDDED
 def test_collectives_do_not_notice_that_nobody_reaches_the_controller(
     broken: FaultSystem, relay: Relay
 ) -> None:
-    def cut() -> None:
+    @contextmanager
+    def cut() -> Iterator[None]:
         relay.cut()
-        time.sleep(3 * LEASE)
+        yield
         relay.mend()
 
-    undisturbed_by(broken, cut, controller=relay.address)
+    undisturbed_by(broken, cut(), controller=relay.address)
 
 
 @EMBEDDED
@@ -100,8 +106,8 @@ def test_ranks_that_were_all_taken_for_lost_can_go_on(broken: FaultSystem, relay
             assert error.ranks == (0, 1)
             assert "all ranks were declared lost" in str(error)
         start = time.monotonic()
-        again = at_once([lambda comm=comm: comm.reform(timeout=20) for comm in comms])
-        assert time.monotonic() - start < 10
+        again = at_once([lambda comm=comm: comm.reform() for comm in comms])
+        assert time.monotonic() - start < DEADLINE / 2
         assert [(comm.rank, comm.size) for comm in again] == [(0, 2), (1, 2)]
         sum_up(again)
     finally:
@@ -132,7 +138,7 @@ def test_who_alone_cannot_reach_the_controller_is_lost_and_cannot_go_on(
         start = time.monotonic()
         with pytest.raises(p4reduce.AdmissionError, match="was declared lost"):
             comms[2].reform(timeout=DEADLINE)
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < DEADLINE / 2
     finally:
         at_once([comm.close for comm in comms])
 

@@ -211,7 +211,7 @@ def test_the_example_trains_on_without_the_rank_that_dies(broken: FaultSystem) -
             )
         )
     try:
-        said = [rank.communicate(timeout=DEADLINE)[0].splitlines() for rank in ranks]
+        said = [rank.communicate(timeout=2 * DEADLINE)[0].splitlines() for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
