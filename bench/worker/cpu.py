@@ -3,7 +3,8 @@
 
 A process of its own stands for switch and other ranks: it answers each contribution over a Unix
 socket, in batches, and adds nothing up. The worker is the real one: engine, slots, quantiser,
-transport. Two loads:
+transport; once with numpy and a frame per message, once with machine code and frames through shared
+memory. Two loads:
 
 - exchange: each block is quantised and sent, its sum received and written to the output;
 - receive: this rank has nothing but zeros and answers each round without payload, so that only
@@ -30,14 +31,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from p4reduce.errors import SwitchUnreachableError
+from p4reduce.machine_code import native_library
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.engine import Engine
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
 from p4reduce.transport import UnixTransport
+from p4reduce.transport.link import FramesOverLink
 from p4reduce.wire import format as wire
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.frames import FrameBuffer
+from p4reduce_native.link import Kind, Link, offers
 
 from bench.machine import describe, machine
 
@@ -56,7 +60,6 @@ class Result:
         receive_us: for each sum received where nothing is sent but answers without payload.
         send_us: the difference.
         prepare_us: for each block, in the caller's thread.
-        frames_a_batch: how many came at once, on average.
         goodput_megabytes_per_second: tensor bytes, with the peer on another core.
     """
 
@@ -65,16 +68,21 @@ class Result:
     receive_us: float
     send_us: float
     prepare_us: float
-    frames_a_batch: float
     goodput_megabytes_per_second: float
 
 
-def answer_all(sock: socket.socket, slots: int, blocks: int) -> None:
+class SharedMemory(FramesOverLink):
+    """One end of a pair."""
+
+    endpoint = None
+    dropped = 0
+
+
+def answer_all(transport: UnixTransport | SharedMemory, slots: int, blocks: int) -> None:
     """Be the switch, until the other side hangs up.
 
     A rank that announces no block is told that another one has them all.
     """
-    transport = UnixTransport.of_socket(sock)
     answers = FrameBuffer(len(transport.received))
     header = wire.Aggregation(kind=wire.Kind.RESULT, rank=RANK, job=JOB)
     shapes = [
@@ -113,29 +121,31 @@ def answer_all(sock: socket.socket, slots: int, blocks: int) -> None:
         transport.close()
 
 
-def run(array: npt.NDArray[Any], slots: int) -> tuple[float, float, float, float]:
-    """One collective; CPU seconds of the thread, of preparing, frames a batch, seconds."""
+def run(array: npt.NDArray[Any], slots: int, native: bool) -> tuple[float, float, float]:
+    """One collective; CPU seconds of the thread, of preparing, and seconds."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (near, far):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
     blocks = -(-len(array) // wire.Format.INT32.lanes)
     context = multiprocessing.get_context("fork")
-    peer = context.Process(target=_peer, args=(near, far, slots, blocks), daemon=True)
+    peer = context.Process(target=_peer, args=(near, far, slots, blocks, native), daemon=True)
     peer.start()
     far.close()
     machine_ = SlotMachine(
-        slots=slots, job=JOB, rank=RANK, world_size=WORLD, here=HERE, switch=SWITCH
+        slots=slots,
+        job=JOB,
+        rank=RANK,
+        world_size=WORLD,
+        here=HERE,
+        switch=SWITCH,
+        native=native,
     )
-    batches = 0
-    receive = machine_.receive
-
-    def counted(buffer: FrameBuffer, count: int, now: float) -> None:
-        nonlocal batches
-        batches += 1
-        receive(buffer, count, now)
-
-    machine_.receive = counted  # type: ignore[method-assign]
-    engine = Engine(machine_, UnixTransport.of_socket(near), "bench")
+    transport: UnixTransport | SharedMemory
+    if native:
+        transport = SharedMemory("bench", Link.connect(near, offers(Kind.SHARED), 10.0))
+    else:
+        transport = UnixTransport.of_socket(near)
+    engine = Engine(machine_, transport, "bench")
     try:
         out = np.empty_like(array)
         plan = plans.allreduce(array, Operation.SUM, None, out, world_size=WORLD)
@@ -149,19 +159,21 @@ def run(array: npt.NDArray[Any], slots: int) -> tuple[float, float, float, float
         collective.wait(None)
         seconds = time.perf_counter() - start
         time.sleep(0.02)  # until the thread has noted its time
-        frames = engine.statistics().frames_received
-        return engine.cpu_seconds, prepared, frames / max(batches, 1), seconds
+        return engine.cpu_seconds, prepared, seconds
     finally:
         engine.stop(10.0)
         peer.join(10.0)
 
 
-def _peer(near: socket.socket, far: socket.socket, slots: int, blocks: int) -> None:
+def _peer(near: socket.socket, far: socket.socket, slots: int, blocks: int, native: bool) -> None:
     near.close()
-    answer_all(far, slots, blocks)
+    if native:
+        answer_all(SharedMemory("peer", Link.accept(far, offers(Kind.SHARED))), slots, blocks)
+    else:
+        answer_all(UnixTransport.of_socket(far), slots, blocks)
 
 
-def measure(dtype: type, slots: int, megabytes: float, repeat: int) -> Result:
+def measure(dtype: type, slots: int, megabytes: float, repeat: int, native: bool) -> Result:
     """Take the best of `repeat` runs: the machine may have other things to do."""
     count = int(megabytes * 1e6) // np.dtype(dtype).itemsize
     rng = np.random.default_rng(SEED)
@@ -170,18 +182,17 @@ def measure(dtype: type, slots: int, megabytes: float, repeat: int) -> Result:
     else:
         data = rng.standard_normal(count).astype(dtype)
     blocks = -(-count // wire.Format.INT32.lanes)
-    exchanges = [run(data, slots) for _ in range(repeat)]
-    receipts = [run(np.zeros_like(data), slots) for _ in range(repeat)]
-    exchange, prepare, batch, _ = min(exchanges)
+    exchanges = [run(data, slots, native) for _ in range(repeat)]
+    receipts = [run(np.zeros_like(data), slots, native) for _ in range(repeat)]
+    exchange, prepare, _ = min(exchanges)
     receive = min(receipts)[0]
-    seconds = min(one[3] for one in exchanges)
+    seconds = min(one[2] for one in exchanges)
     return Result(
-        name=f"{np.dtype(dtype).name}, {slots} slots",
+        name=f"{np.dtype(dtype).name}, {slots} slots, {'C' if native else 'numpy'}",
         exchange_us=exchange / blocks * 1e6,
         receive_us=receive / blocks * 1e6,
         send_us=(exchange - receive) / blocks * 1e6,
         prepare_us=prepare / blocks * 1e6,
-        frames_a_batch=batch,
         goodput_megabytes_per_second=data.nbytes / seconds / 1e6,
     )
 
@@ -194,7 +205,7 @@ def main() -> None:
     options = parser.parse_args()
     host = machine()
     print(describe(host))
-    print(f"{'':24}{'exchange':>10}{'receive':>10}{'send':>10}{'prepare':>10}{'batch':>8}")
+    print(f"{'':28}{'exchange':>10}{'receive':>10}{'send':>10}{'prepare':>10}")
     results = []
     for dtype, slots in (
         (np.float32, 32),
@@ -204,14 +215,17 @@ def main() -> None:
         (np.float16, 32),
         (np.int32, 32),
     ):
-        result = measure(dtype, slots, options.megabytes, options.repeat)
-        results.append(result)
-        print(
-            f"{result.name:24}{result.exchange_us:8.2f}us{result.receive_us:8.2f}us"
-            f"{result.send_us:8.2f}us{result.prepare_us:8.2f}us{result.frames_a_batch:8.1f}"
-            f"   {result.goodput_megabytes_per_second:6.0f} MB/s",
-            flush=True,
-        )
+        for native in (False, True):
+            if native and native_library() is None:
+                continue
+            result = measure(dtype, slots, options.megabytes, options.repeat, native)
+            results.append(result)
+            print(
+                f"{result.name:28}{result.exchange_us:8.2f}us{result.receive_us:8.2f}us"
+                f"{result.send_us:8.2f}us{result.prepare_us:8.2f}us"
+                f"   {result.goodput_megabytes_per_second:6.0f} MB/s",
+                flush=True,
+            )
     if options.json:
         report = {"machine": host, "results": [asdict(result) for result in results]}
         options.json.write_text(json.dumps(report, indent=2) + "\n")

@@ -7,6 +7,8 @@ import shlex
 import time
 from pathlib import Path
 
+from p4reduce_controller.jobs.tokens import OPERATOR_FILE
+
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL
@@ -43,6 +45,9 @@ def stay_up(choice: Choice, ports: int, output: Path) -> None:
         example = min(4, ports)
         print(f"\nfor example\n  p4reduce-lab exec -n {example} -- python examples/allreduce.py")
         print("  p4reduce-controller watch\n  p4reduce-controller job list")
+        token = system.state_directory / OPERATOR_FILE
+        print()
+        print(wrapped(f"job delete takes the operator's token from there too: {token}"))
         print("\nCtrl-C ends it.", flush=True)
         while True:
             system.processes.check()

@@ -12,13 +12,13 @@ from __future__ import annotations
 import enum
 import hashlib
 import marshal
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from p4reduce.latch import Latch
 
 _PLAIN = frozenset((bool, int, float, str, bytes, type(None)))
 _ATOMS = (int, float, str, bytes, enum.Enum, np.generic, slice, type)
@@ -77,7 +77,7 @@ class Heap:
             elif isinstance(target, deque):
                 target.clear()
                 target.extend(held)
-            elif isinstance(target, threading.Event):
+            elif isinstance(target, Latch):
                 target.set() if held else target.clear()
             else:
                 for name, value in held:
@@ -162,7 +162,7 @@ class _Walk:
         elif isinstance(thing, set):
             self.contents.append((thing, tuple(thing)))
             self._visit_all(sorted(thing))
-        elif isinstance(thing, threading.Event):
+        elif isinstance(thing, Latch):
             self.contents.append((thing, thing.is_set()))
             self.tokens.append(thing.is_set())
         elif isinstance(thing, BaseException):

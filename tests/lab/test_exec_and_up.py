@@ -32,6 +32,7 @@ def test_up_serves_workers_that_exec_starts(tmp_path: Path) -> None:
         "P4REDUCE_INTERFACE",
         "P4REDUCE_STATE_DIR",
     }
+    assert f"{exported['P4REDUCE_STATE_DIR']}/operator.token" in up.output
     environment = {**ENVIRONMENT, **exported}
     # More ranks than ports are refused here, not by a traceback of the last rank.
     done = _run([*LAB, "exec", "-n", "4", "--", "true"], environment)
@@ -49,9 +50,9 @@ def test_up_serves_workers_that_exec_starts(tmp_path: Path) -> None:
     for _ in range(2):  # the switch is free again after a job
         done = _run([*LAB, "exec", "-n", "3", "--", *example], environment)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert sorted(done.stdout.splitlines()) == [
-            f"[{rank}] rank {rank} of 3: sum 6, mean 2" for rank in range(3)
-        ]
+        # On a slow machine ranks also say that they wait for the others.
+        said = [line for line in done.stdout.splitlines() if " has waited " not in line]
+        assert sorted(said) == [f"[{rank}] rank {rank} of 3: sum 6, mean 2" for rank in range(3)]
         failed = _run([*LAB, "exec", "-n", "2", "--", sys.executable, "-c", FAILING], environment)
         assert failed.returncode == 1, failed.stdout + failed.stderr
     up.process.send_signal(signal.SIGINT)

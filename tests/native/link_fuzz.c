@@ -100,8 +100,7 @@ static void scribble(struct hostile *it)
     }
     default: /* anything behind the indices of either ring */
         ring += RING_HEAD - 128 * (draw(&it->state, 2));
-        *(volatile uint8_t *)(it->memory + ring +
-                              draw(&it->state, it->slots * SLOT_BYTES)) =
+        *(volatile uint8_t *)(it->memory + ring + draw(&it->state, it->slots * SLOT_BYTES)) =
             (uint8_t)draw(&it->state, 256);
     }
 }
@@ -227,7 +226,9 @@ static int receive_fd(int fd, uint8_t *answer)
         uint8_t bytes[CMSG_SPACE(sizeof(int))];
     } control;
     struct iovec vector = {answer, 12};
-    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = &control,
+    struct msghdr message = {.msg_iov = &vector,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
                              .msg_controllen = sizeof control};
     int got = -1;
     if (recvmsg(fd, &message, 0) == 12 && CMSG_FIRSTHDR(&message) != NULL)
@@ -333,7 +334,9 @@ static int against_the_worker(uint64_t *state)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) != 0)
         fail("socketpair: %s", strerror(errno));
     uint32_t order = draw(state, 8);
-    struct answering answering = {.fd = ends[1], .garbage = draw(state, 2) != 0, .length = 12,
+    struct answering answering = {.fd = ends[1],
+                                  .garbage = draw(state, 2) != 0,
+                                  .length = 12,
                                   .answer = {'P', '4', 'R', 'L', 1}};
     answering.given = any_file(state, 1u << order, &usable);
     answering.answer[5] = (uint8_t)(draw(state, 3) ? 2 : draw(state, 256));

@@ -12,6 +12,8 @@ See `init` for how a process finds its rank, its controller and its switch, and
 `Communicator.allreduce` for what may be reduced, how exactly, and what can go wrong.
 """
 
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -67,6 +69,11 @@ __all__ = [
     "error_bound",
     "init",
 ]
+
+# gRPC's own log repeats at length on the terminal what our errors say. It reads this when it is
+# imported: not ours to change where the program has done that, or has settings of its own.
+if "grpc" not in sys.modules and "GRPC_TRACE" not in os.environ:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 # Loaded when they are asked for: scapy and numpy take half a second, which who only talks to the
 # controller, like its command line, should not have to wait.

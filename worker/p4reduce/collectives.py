@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from p4reduce.handle import Handle
 from p4reduce.tensors import fusion, plans
-from p4reduce.tensors.arguments import SupportsArray
+from p4reduce.tensors.arguments import SupportsArray, operation_of
 from p4reduce.tensors.fusion import FUSION_THRESHOLD
 from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.sparse import SparseArray, SparseBlocks, SparseRows
@@ -86,7 +86,7 @@ class Collectives(ABC):
     def allreduce(
         self,
         array: Rows,
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         name: str | None = None,
         out: None = None,
         timeout: float | None = None,
@@ -99,7 +99,7 @@ class Collectives(ABC):
     def allreduce(
         self,
         array: SupportsArray,
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         name: str | None = None,
         out: npt.NDArray[Any] | None = None,
         timeout: float | None = None,
@@ -112,7 +112,7 @@ class Collectives(ABC):
     def allreduce(
         self,
         array: Rows,
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         name: str | None = None,
         *,
         out: npt.NDArray[Any],
@@ -125,7 +125,7 @@ class Collectives(ABC):
     def allreduce(
         self,
         array: Any,
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         name: str | None = None,
         out: npt.NDArray[Any] | None = None,
         timeout: float | None = None,
@@ -170,7 +170,7 @@ class Collectives(ABC):
                 Masked arrays are refused: `array.filled(0)` says what is to be sent.
                 Arrays without elements are allowed: the ranks then only meet. Or a sparse array,
                 as `allreduce_sparse` takes it.
-            op: `SUM`, or `MEAN` for floats.
+            op: `SUM`, or `MEAN` for floats; or "sum" or "mean".
             name: for messages; the same on all ranks.
             out: a C-contiguous array of the same shape and dtype for the result; `array` itself
                 to work in place. None: a new one, sparse if `array` is.
@@ -188,7 +188,7 @@ class Collectives(ABC):
         Raises:
             TypeError: no array, or another dtype; MEAN or a precision for integers.
             ValueError: `out` does not fit or overlaps `array` without being the same; there is no
-                such precision, or it is too narrow for the number of ranks.
+                such operation or precision, or it is too narrow for the number of ranks.
             ValueRangeError: a float64 number of 2^128 or more. Only this rank notices.
             LaneOverflowError: a sum of integers left the dtype's range, on all ranks.
             MismatchError: the ranks called different things.
@@ -205,7 +205,7 @@ class Collectives(ABC):
     def allreduce_async(
         self,
         array: Rows,
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         name: str | None = None,
         out: None = None,
         timeout: float | None = None,
@@ -218,7 +218,7 @@ class Collectives(ABC):
     def allreduce_async(
         self,
         array: SupportsArray,
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         name: str | None = None,
         out: npt.NDArray[Any] | None = None,
         timeout: float | None = None,
@@ -231,7 +231,7 @@ class Collectives(ABC):
     def allreduce_async(
         self,
         array: Rows,
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         name: str | None = None,
         *,
         out: npt.NDArray[Any],
@@ -244,7 +244,7 @@ class Collectives(ABC):
     def allreduce_async(
         self,
         array: Any,
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         name: str | None = None,
         out: npt.NDArray[Any] | None = None,
         timeout: float | None = None,
@@ -265,7 +265,7 @@ class Collectives(ABC):
     def grouped_allreduce(
         self,
         arrays: Sequence[SupportsArray],
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         names: Sequence[str] | None = None,
         outs: Sequence[npt.NDArray[Any] | None] | None = None,
         timeout: float | None = None,
@@ -310,7 +310,7 @@ class Collectives(ABC):
     def grouped_allreduce_async(
         self,
         arrays: Sequence[SupportsArray],
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         names: Sequence[str] | None = None,
         outs: Sequence[npt.NDArray[Any] | None] | None = None,
         timeout: float | None = None,
@@ -323,7 +323,7 @@ class Collectives(ABC):
 
         The outputs are complete when the handle's `wait` has returned.
         """
-        group = fusion.Group(op, fusion_threshold, precision, seed, self.size)
+        group = fusion.Group(operation_of(op), fusion_threshold, precision, seed, self.size)
         streams, results = group.plan(arrays, names, outs)
         return self._start_all(streams, results, timeout)
 
@@ -331,7 +331,7 @@ class Collectives(ABC):
     def allreduce_sparse(
         self,
         array: Sparse,
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         name: str | None = None,
         timeout: float | None = None,
         *,
@@ -344,7 +344,7 @@ class Collectives(ABC):
     def allreduce_sparse(
         self,
         array: SparseArray,
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         name: str | None = None,
         timeout: float | None = None,
         *,
@@ -357,7 +357,7 @@ class Collectives(ABC):
     def allreduce_sparse(
         self,
         array: SparseArray,
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         name: str | None = None,
         timeout: float | None = None,
         *,
@@ -408,7 +408,7 @@ class Collectives(ABC):
     def allreduce_sparse_async(
         self,
         array: SparseArray,
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         name: str | None = None,
         timeout: float | None = None,
         *,
@@ -474,7 +474,7 @@ class Collectives(ABC):
     def reduce(
         self,
         array: SupportsArray,
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         root: int = 0,
         name: str | None = None,
         out: npt.NDArray[Any] | None = None,
@@ -509,7 +509,7 @@ class Collectives(ABC):
     def reduce_async(
         self,
         array: SupportsArray,
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         root: int = 0,
         name: str | None = None,
         out: npt.NDArray[Any] | None = None,
@@ -528,7 +528,7 @@ class Collectives(ABC):
     def reduce_scatter(
         self,
         array: SupportsArray,
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         name: str | None = None,
         out: npt.NDArray[Any] | None = None,
         timeout: float | None = None,
@@ -566,7 +566,7 @@ class Collectives(ABC):
     def reduce_scatter_async(
         self,
         array: SupportsArray,
-        op: Operation = SUM,
+        op: Operation | str = SUM,
         name: str | None = None,
         out: npt.NDArray[Any] | None = None,
         timeout: float | None = None,

@@ -378,10 +378,12 @@ def test_an_interface_that_does_not_exist(start: Any) -> None:
     assert "port 1=nosuchif0: " in process.err
 
 
-def test_without_descriptors_it_waits_and_says_so_once(start: Any, tmp_path: Path) -> None:
+def test_without_descriptors_it_waits_and_says_so_once(
+    start: Any, engine: str, tmp_path: Path
+) -> None:
     log = tmp_path / "log"
     with log.open("w") as file:
-        process = start(*sockets(tmp_path), stderr=file)
+        process = start(*sockets(tmp_path), "--engine", engine, stderr=file)
     ready = process.wait_ready()
     files = Path(f"/proc/{ready['pid']}/fd")
     limit = max(int(one.name) for one in files.iterdir()) + 4

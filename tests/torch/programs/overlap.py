@@ -13,7 +13,7 @@ from p4reduce.torch import hooks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-BUCKETS = 4
+LAYERS = 8
 called: list[int] = []
 completed: list[int] = []
 
@@ -30,7 +30,7 @@ def counting(state: hooks.HookState, bucket: dist.GradBucket) -> torch.futures.F
         assert done.value().data_ptr() == buffer, "the bucket was copied"
         return done.value()
 
-    if last and dist.get_rank() == 0:
+    if last and index and dist.get_rank() == 0:
         dist.distributed_c10d._get_default_store().set("go", "1")
     return future.then(note)
 
@@ -38,10 +38,15 @@ def counting(state: hooks.HookState, bucket: dist.GradBucket) -> torch.futures.F
 def main() -> None:
     dist.init_process_group("p4reduce", timeout=timedelta(seconds=60))
     model = DistributedDataParallel(
-        nn.Sequential(*[nn.Linear(600, 600) for _ in range(BUCKETS)]), bucket_cap_mb=1.5
+        nn.Sequential(*[nn.Linear(300, 300) for _ in range(LAYERS)]), bucket_cap_mb=0.4
     )
     model.register_comm_hook(hooks.HookState(), counting)
-    loss = model(torch.ones(2, 600)).sum()
+    # The first step has all parameters in one bucket; DDP sorts them into buckets after it.
+    model(torch.ones(2, 300)).sum().backward()
+    called.clear()
+    completed.clear()
+    dist.barrier()
+    loss = model(torch.ones(2, 300)).sum()
     if dist.get_rank() == 1:
         dist.distributed_c10d._get_default_store().wait(["go"], timedelta(seconds=60))
     loss.backward()

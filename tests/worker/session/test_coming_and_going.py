@@ -65,8 +65,10 @@ def test_the_error_at_the_end_says_what_was_missing(broken: FaultSystem, tmp_pat
     with pytest.raises(p4reduce.SwitchUnreachableError, match="there is no such socket"):
         broken.init(0, 1, broken.new_job(), timeout=0.3, **nowhere)
     nobody = {"controller": f"unix:{tmp_path}/controller.sock"}
-    with pytest.raises(p4reduce.ControllerUnreachableError, match="no controller answers"):
+    with pytest.raises(p4reduce.ControllerUnreachableError, match="no controller answers") as none:
         broken.init(0, 1, broken.new_job(), timeout=0.3, **nobody)
+    assert "p4reduce-controller serve" in str(none.value)
+    assert "p4reduce-lab up" in str(none.value)
 
 
 def test_init_beside_a_communicator_when_the_controller_is_back(broken: FaultSystem) -> None:

@@ -13,6 +13,7 @@ import p4reduce
 import pytest
 from p4reduce import Communicator, SparseBlocks, SparseRows
 from p4reduce.session.session import Session
+from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
 
 ONES = np.ones(3, np.float32)
@@ -51,7 +52,13 @@ WRONG: dict[str, list[Wrong]] = {
         ([ONES, 5], TypeError, "array=5"),
         ([MASKED], TypeError, "array is a masked array"),
     ],
-    "op": [("sum", TypeError, None), (0, TypeError, None)],
+    "op": [
+        ("max", ValueError, "op='max': 'sum' or 'mean' is needed"),
+        ("", ValueError, None),
+        (b"sum", TypeError, None),
+        (0, TypeError, None),
+        (None, TypeError, None),
+    ],
     "name": [(5, TypeError, None), (b"x", TypeError, None)],
     "names": [
         (5, TypeError, None),
@@ -133,6 +140,9 @@ class Nobody:
         raise AssertionError("it was not refused")
 
     def close(self) -> None:
+        pass
+
+    def abandon(self) -> None:
         pass
 
 
@@ -228,3 +238,33 @@ def test_numpys_numbers_are_as_good_as_pythons(alone: Communicator) -> None:
     assert np.array_equal(alone.broadcast(ONES, root=one - 1), ONES)
     assert np.array_equal(alone.allgather(ONES, counts=np.array([3])), ONES)
     assert result.shape == ONES.shape
+
+
+@pytest.mark.parametrize("name", ["mean", "MEAN", np.str_("Mean")])
+def test_an_operation_is_as_good_by_its_name(name: str) -> None:
+    for given, meant in (
+        (plans.allreduce(ONES, name, None, None, world_size=2), p4reduce.MEAN),
+        (plans.reduce(ONES, name, 0, None, None, rank=0, world_size=2), p4reduce.MEAN),
+        (plans.reduce_scatter(ONES, name, None, None, None, rank=0, world_size=2), p4reduce.MEAN),
+        (plans.allreduce(ONES, "sum", None, None, world_size=2), p4reduce.SUM),
+    ):
+        # Ranks that say it the one way and the other have called the same.
+        assert given.call.operation is meant
+    sparse = SparseRows([1], ONES[:1], (3,))
+    plan = plans.allreduce_sparse(sparse, name, None, None, None, dense=True, world_size=2)
+    assert plan.call.operation is p4reduce.MEAN
+    assert p4reduce.error_bound(1.0, 4, op=name) == p4reduce.error_bound(1.0, 4, op=p4reduce.MEAN)
+
+
+@pytest.mark.parametrize("call", ["allreduce", "reduce", "reduce_scatter", "grouped_allreduce"])
+def test_collectives_take_the_names_of_operations(alone: Communicator, call: str) -> None:
+    array = np.array([1.0, 2.0, 4.0], np.float32)
+    given = [array] if call == "grouped_allreduce" else array
+    for name in ("sum", "mean"):
+        result = np.reshape(getattr(alone, call)(given, op=name), 3)
+        assert np.array_equal(result, array)  # of one rank
+
+
+def test_a_mean_of_integers_is_refused_by_its_name_too(comm: Communicator) -> None:
+    with pytest.raises(TypeError, match="op=MEAN needs floats, not int32; SUM works"):
+        comm.allreduce(np.ones(3, np.int32), op="mean")

@@ -58,8 +58,9 @@ def translated(error: ControlError, what: str) -> P4ReduceError:
     text = f"{what}: {error}"
     if isinstance(error, NoAnswerError):
         return ControllerUnreachableError(
-            f"{text}. Start one with p4reduce-controller serve, or say where it is by controller= "
-            "or P4REDUCE_CONTROLLER"
+            f"{text}. Start one with p4reduce-controller serve, or a switch with it with "
+            "p4reduce-lab up, which prints what to export; or say where it is by controller= or "
+            "P4REDUCE_CONTROLLER"
         )
     if error.code in _ADMISSION_CODES:
         return AdmissionError(text)

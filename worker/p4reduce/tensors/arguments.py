@@ -14,6 +14,7 @@ from p4reduce.tensors.blocks import Array
 from p4reduce.tensors.stream import DTYPES
 from p4reduce.wire.calls import Operation
 
+_OPERATIONS = " or ".join(repr(operation.name.lower()) for operation in Operation)
 _ALLOWED = ", ".join(np.dtype(kind).name for kind in DTYPES)
 # What to make of an array that cannot be reduced, by its kind and bytes.
 _INSTEAD = {
@@ -32,12 +33,23 @@ class SupportsArray(Protocol):
     def __array__(self) -> Array: ...
 
 
-def check_operation(op: Operation, dtype: np.dtype[Any]) -> None:
-    """Refuse what is no operation, or none for this dtype."""
+def operation_of(op: Operation | str, dtype: np.dtype[Any] | None = None) -> Operation:
+    """Return an operation given as such or by its name, in whatever case.
+
+    Raises:
+        TypeError: it is neither, or none for arrays of this dtype.
+        ValueError: no operation has that name.
+    """
+    if isinstance(op, str):
+        named = Operation.__members__.get(op.upper())
+        if named is None:
+            raise ValueError(f"op={short(op)}: {_OPERATIONS} is needed")
+        op = named
     if not isinstance(op, Operation):
-        raise TypeError(f"op={op!r}: SUM or MEAN is needed")
-    if op is Operation.MEAN and dtype.kind != "f":
+        raise TypeError(f"op={short(op)}: {_OPERATIONS} is needed, or SUM or MEAN of p4reduce")
+    if op is Operation.MEAN and dtype is not None and dtype.kind != "f":
         raise TypeError(f"op=MEAN needs floats, not {dtype}; SUM works")
+    return op
 
 
 def any_array(array: SupportsArray) -> Array:
@@ -70,12 +82,11 @@ def short(value: object) -> str:
     return reprlib.repr(value)
 
 
-def reducible_array(array: SupportsArray, op: Operation) -> Array:
-    """Return an argument as an array that can be reduced by `op`."""
+def reducible_array(array: SupportsArray, op: Operation | str) -> tuple[Array, Operation]:
+    """Return an argument as an array that can be reduced by `op`, and that operation."""
     source = any_array(array)
     check_dtype(source.dtype)
-    check_operation(op, source.dtype)
-    return source
+    return source, operation_of(op, source.dtype)
 
 
 def check_dtype(dtype: np.dtype[Any]) -> None:

@@ -76,7 +76,7 @@ class Group:
             check_text("name", name)
         members = []
         for n, given in enumerate(arrays):
-            array = reducible_array(given, self.op)
+            array, _ = reducible_array(given, self.op)
             result = output_like(array, None if outs is None else outs[n])
             members.append(_Member(f"array {n}" if names is None else names[n], array, result))
         plans = [self._fused(some) for some in self._fuse(members)]

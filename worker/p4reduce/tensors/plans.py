@@ -19,8 +19,8 @@ from p4reduce.tensors.arguments import (
     SupportsArray,
     any_array,
     check_counts,
-    check_operation,
     check_root,
+    operation_of,
     output_like,
     output_of,
     reducible_array,
@@ -62,7 +62,7 @@ class Plan(Generic[T]):
 
 def allreduce(
     array: Any,  # SupportsArray or SparseArray
-    op: Operation,
+    op: Operation | str,
     name: str | None,
     out: Array | None,
     precision: str | None = None,
@@ -76,7 +76,7 @@ def allreduce(
         return allreduce_sparse(
             array, op, name, precision, seed, dense=dense, out=out, world_size=world_size
         )
-    source = reducible_array(array, op)
+    source, op = reducible_array(array, op)
     result = output_like(source, out)
     lanes = lane_format(source.dtype, precision, world_size)
     return Plan(
@@ -91,7 +91,7 @@ def allreduce(
 
 def allreduce_sparse(
     array: SparseArray,
-    op: Operation,
+    op: Operation | str,
     name: str | None,
     precision: str | None,
     seed: int | None,
@@ -104,7 +104,7 @@ def allreduce_sparse(
     check_flag("dense", dense)
     runs, shape, give_back = to_runs(array)
     dtype = runs.values.dtype
-    check_operation(op, dtype)
+    op = operation_of(op, dtype)
     call = Call("allreduce", dtype.name, runs.size, op, name=name_of(name))
     lanes = lane_format(dtype, precision, world_size)
     source = runs.source(lanes.lanes)
@@ -142,7 +142,7 @@ def broadcast(
 
 def reduce(
     array: SupportsArray,
-    op: Operation,
+    op: Operation | str,
     root: int,
     name: str | None,
     out: Array | None,
@@ -154,7 +154,7 @@ def reduce(
 ) -> Plan[Array | None]:
     """Everybody has all blocks, and the root keeps them."""
     root = check_root(root, world_size)
-    mine = reducible_array(array, op)
+    mine, op = reducible_array(array, op)
     call = Call("reduce", mine.dtype.name, mine.size, op, root, name_of(name))
     lanes = lane_format(mine.dtype, precision, world_size)
     seed = check_seed(seed)
@@ -168,7 +168,7 @@ def reduce(
 
 def reduce_scatter(
     array: SupportsArray,
-    op: Operation,
+    op: Operation | str,
     counts: Sequence[int] | None,
     name: str | None,
     out: Array | None,
@@ -179,7 +179,7 @@ def reduce_scatter(
     world_size: int,
 ) -> Plan[Array]:
     """Everybody has all blocks, and keeps those of a part of its own."""
-    mine = reducible_array(array, op)
+    mine, op = reducible_array(array, op)
     if mine.ndim == 0:
         raise ValueError("a number without dimensions cannot be scattered")
     mine = np.ascontiguousarray(mine)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.checks import number_within
+from p4reduce.tensors.arguments import operation_of
 from p4reduce.tensors.quantise import Quantiser
 from p4reduce.tensors.stochastic import largest_world_size
 from p4reduce.wire.calls import Operation
@@ -59,7 +60,7 @@ def error_bound(
     largest: npt.ArrayLike,
     world_size: int,
     precision: str | None = None,
-    op: Operation = Operation.SUM,
+    op: Operation | str = Operation.SUM,
 ) -> Any:
     """Tell how far an element of a reduced array of floats can be from the exact sum or mean.
 
@@ -78,7 +79,7 @@ def error_bound(
             bound for all of it.
         world_size: number of ranks.
         precision: as given to `allreduce`.
-        op: `SUM` or `MEAN`.
+        op: as given to `allreduce`.
 
     Returns:
         float64, of the shape of `largest`.
@@ -96,6 +97,6 @@ def error_bound(
     else:
         unit = 1 / (lanes.lane_maximum // world_size) + 2.0**-24
     _, exponents = np.frexp(np.maximum(magnitudes, _SMALLEST_NORMAL))
-    ranks = 1 if op is Operation.MEAN else world_size
+    ranks = 1 if operation_of(op) is Operation.MEAN else world_size
     bound = np.ldexp(ranks * unit, exponents)
     return np.where(magnitudes == 0, 0.0, bound)[()]

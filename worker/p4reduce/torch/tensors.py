@@ -70,6 +70,8 @@ def room_for(tensor: torch.Tensor) -> Lent:
 def lend_bytes(tensor: torch.Tensor) -> Lent:
     """Lend a dense tensor of any dtype as bytes, to be copied."""
     tensor = tensor.detach()
+    if not tensor.numel():  # torch does not see a view of nothing as other numbers
+        return Lent(np.empty(0, np.uint8))
     flat = _flat_here(tensor)
     array = flat.view(torch.uint8).numpy()
     if _is_same_memory(flat, tensor):

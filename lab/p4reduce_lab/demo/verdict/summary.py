@@ -14,6 +14,11 @@ ACCURACY_TOLERANCE = 0.005  # half a percentage point
 COMPRESSION_TOLERANCE = 0.05
 
 
+def _digits(value: float) -> str:
+    """About three digits, never with an exponent: "0.213", "45.6", "1,235"."""
+    return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
+
+
 @dataclass(frozen=True)
 class Compression:
     """What compressing saved, under the key "compression" of summary.json.
@@ -66,9 +71,9 @@ class Compression:
         momentum = f"momentum {self.momentum:g}" if self.momentum else "without momentum"
         alpha = "" if self.alpha_mean is None else f", alpha {self.alpha_mean:.2f} on average"
         return [
-            f"compression      {self.name}, for a link measured as {self.bandwidth / 1e6:.3g} "
-            f"Mbit/s with a round trip of {1e3 * self.round_trip:.2g} ms"
-            f" and {1e6 * self.frame_seconds:.3g} us a frame",
+            f"compression      {self.name}, for a link measured as {_digits(self.bandwidth / 1e6)} "
+            f"Mbit/s with a round trip of {_digits(1e3 * self.round_trip)} ms"
+            f" and {_digits(1e6 * self.frame_seconds)} us a frame",
             f"its optimiser    SGD {momentum}, step {self.learning_rate:g}",
             f"blocks a step    {self.level_median:g} of {self.total_blocks} in the median,"
             f" {self.level_minimum:g} to {self.level_maximum:g}{alpha}",

@@ -88,7 +88,9 @@ static int receive_answer(int fd, int64_t deadline, uint8_t *answer, int *memory
             return ETIMEDOUT;
         struct iovec vector = {answer, ANSWER_BYTES};
         union control control;
-        struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = &control,
+        struct msghdr message = {.msg_iov = &vector,
+                                 .msg_iovlen = 1,
+                                 .msg_control = &control,
                                  .msg_controllen = sizeof control};
         ssize_t bytes = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (bytes < 0 && (p4r_is_full(errno) || errno == EINTR))
@@ -97,8 +99,8 @@ static int receive_answer(int fd, int64_t deadline, uint8_t *answer, int *memory
             return errno == ECONNRESET ? EPIPE : errno;
         struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
         *memory_fd = -1;
-        if (rights != NULL && rights->cmsg_level == SOL_SOCKET &&
-            rights->cmsg_type == SCM_RIGHTS && rights->cmsg_len == CMSG_LEN(sizeof(int)))
+        if (rights != NULL && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS &&
+            rights->cmsg_len == CMSG_LEN(sizeof(int)))
             memcpy(memory_fd, CMSG_DATA(rights), sizeof *memory_fd);
         if (bytes == ANSWER_BYTES && (message.msg_flags & MSG_TRUNC) == 0 &&
             memcmp(answer, magic, sizeof magic) == 0)

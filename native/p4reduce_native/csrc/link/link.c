@@ -48,10 +48,7 @@ void p4r_link_free(struct p4r_link *link)
 
 int p4r_link_kind(const struct p4r_link *link) { return link->kind; }
 
-const struct p4r_link_counts *p4r_link_counts(const struct p4r_link *link)
-{
-    return &link->counts;
-}
+const struct p4r_link_counts *p4r_link_counts(const struct p4r_link *link) { return &link->counts; }
 
 int p4r_link_fd(const struct p4r_link *link) { return link->fd; }
 
@@ -59,8 +56,7 @@ uint32_t p4r_link_events(const struct p4r_link *link, int frames_wait)
 {
     uint32_t events = EPOLLIN | EPOLLRDHUP;
     if (link->kind == P4R_LINK_OFFLOAD)
-        return EPOLLIN |
-               (frames_wait || p4r_offload_is_in_parts(link->offload) ? EPOLLOUT : 0);
+        return EPOLLIN | (frames_wait || p4r_offload_is_in_parts(link->offload) ? EPOLLOUT : 0);
     /* A socket that carries bells alone always has room: so waiting for room is a way to come back
      * at once. Room in a ring is told by a bell. */
     if (link->kind == P4R_LINK_SHARED ? link->uncovered : frames_wait)
@@ -136,8 +132,8 @@ int p4r_link_receive(struct p4r_link *link, struct p4r_frame *frames, int most)
         int64_t lengths[P4R_LINK_MOST];
         count = receive_rows(link, link->rows, P4R_ROW_STRIDE, P4R_ROW_ROOM, lengths, most);
         for (int i = 0; i < count; i++)
-            frames[i] = (struct p4r_frame){link->rows + (size_t)i * P4R_ROW_STRIDE,
-                                           (uint32_t)lengths[i]};
+            frames[i] =
+                (struct p4r_frame){link->rows + (size_t)i * P4R_ROW_STRIDE, (uint32_t)lengths[i]};
     }
     return count < 0 ? count : sift(link, frames, count);
 }
@@ -277,5 +273,6 @@ int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int writab
     int count = poll(waits, 2, timeout_ms);
     if (count < 0)
         return errno == EINTR ? 0 : -errno;
-    return (waits[0].revents != 0 ? P4R_LINK_READY : 0) | (waits[1].revents != 0 ? P4R_LINK_WOKEN : 0);
+    return (waits[0].revents != 0 ? P4R_LINK_READY : 0) |
+           (waits[1].revents != 0 ? P4R_LINK_WOKEN : 0);
 }

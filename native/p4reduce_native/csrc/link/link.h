@@ -24,16 +24,16 @@
 
 #include "common/frame.h"
 
-#define P4R_LINK_MIN_FRAME 14   /* an Ethernet header */
+#define P4R_LINK_MIN_FRAME 14 /* an Ethernet header */
 #define P4R_LINK_MAX_FRAME 2048
-#define P4R_LINK_FRAMES 64      /* of one message; every receive has room for so many */
-#define P4R_LINK_MOST 128       /* one call gives at most so many */
-#define P4R_LINK_SLOTS 512      /* of a ring, unless asked otherwise: 1 MiB per direction */
+#define P4R_LINK_FRAMES 64 /* of one message; every receive has room for so many */
+#define P4R_LINK_MOST 128  /* one call gives at most so many */
+#define P4R_LINK_SLOTS 512 /* of a ring, unless asked otherwise: 1 MiB per direction */
 
 enum p4r_link_kind {
-    P4R_LINK_SINGLE = 0, /* one frame per message, as any peer understands */
-    P4R_LINK_BATCH = 1,  /* many frames per message */
-    P4R_LINK_SHARED = 2, /* rings in shared memory; the socket carries bells, one byte each */
+    P4R_LINK_SINGLE = 0,  /* one frame per message, as any peer understands */
+    P4R_LINK_BATCH = 1,   /* many frames per message */
+    P4R_LINK_SHARED = 2,  /* rings in shared memory; the socket carries bells, one byte each */
     P4R_LINK_OFFLOAD = 3, /* a packet socket at one end of a veth pair; see offload.c */
 };
 

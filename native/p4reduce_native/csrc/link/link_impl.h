@@ -26,21 +26,21 @@ struct p4r_offload;
 struct p4r_link {
     int fd;
     int kind;
-    uint32_t offers;     /* of a switch whose peer may still say hello; else 0 */
-    uint32_t slots;      /* of rings to be made */
-    int broken;          /* errno that ended the link; 0: none did */
-    int uncovered;       /* SHARED: there is something to do, and no bell will tell */
-    int wants_room;      /* SHARED: frames wait that the last send did not take */
-    int has_gone;        /* SHARED: the peer hung up, and `left` frames are still to be taken */
+    uint32_t offers; /* of a switch whose peer may still say hello; else 0 */
+    uint32_t slots;  /* of rings to be made */
+    int broken;      /* errno that ended the link; 0: none did */
+    int uncovered;   /* SHARED: there is something to do, and no bell will tell */
+    int wants_room;  /* SHARED: frames wait that the last send did not take */
+    int has_gone;    /* SHARED: the peer hung up, and `left` frames are still to be taken */
     int left;
-    unsigned turns;      /* SHARED: calls of receive */
+    unsigned turns;       /* SHARED: calls of receive */
     int most_per_message; /* BATCH: lowered where the socket's buffer is small */
-    size_t memory_bytes; /* SHARED */
+    size_t memory_bytes;  /* SHARED */
     uint8_t *memory;
     struct p4r_ring in, out;
     struct p4r_offload *offload; /* OFFLOAD, or NULL */
     struct p4r_link_counts counts;
-    uint8_t *rows;       /* SINGLE, SHARED: P4R_LINK_MOST rows; BATCH: a message */
+    uint8_t *rows; /* SINGLE, SHARED: P4R_LINK_MOST rows; BATCH: a message */
     /* What recvmmsg reads, and for which rows it is prepared; what sendmmsg and sendmsg read. */
     uint8_t *prepared_rows;
     size_t prepared_stride, prepared_room;

@@ -117,7 +117,9 @@ static ssize_t read_packet(struct p4r_link *link, struct vnet *vnet, size_t *sta
     union auxdata control;
     /* Room in front for a VLAN tag. */
     struct iovec vectors[2] = {{vnet, sizeof *vnet}, {packet + TAG_BYTES, MOST_BYTES + 32}};
-    struct msghdr message = {.msg_iov = vectors, .msg_iovlen = 2, .msg_control = &control,
+    struct msghdr message = {.msg_iov = vectors,
+                             .msg_iovlen = 2,
+                             .msg_control = &control,
                              .msg_controllen = sizeof control};
     ssize_t bytes = recvmsg(link->fd, &message, MSG_DONTWAIT);
     if (bytes < 0)
@@ -232,8 +234,8 @@ int p4r_offload_send(struct p4r_link *link, const struct p4r_frame *frames, int 
             vectors[used++] = (struct iovec){(void *)(uintptr_t)run->bytes, run->length};
         } else {
             size_t payload = run->length - HEADERS;
-            head->vnet = (struct vnet){NEEDS_CHECKSUM, GSO_UDP_L4, HEADERS, (uint16_t)payload, 34,
-                                       6};
+            head->vnet =
+                (struct vnet){NEEDS_CHECKSUM, GSO_UDP_L4, HEADERS, (uint16_t)payload, 34, 6};
             memcpy(head->headers, run->bytes, HEADERS);
             write16(head->headers + IP_LENGTH, IP_UDP_BYTES + (size_t)length * payload);
             write16(head->headers + UDP_LENGTH, UDP_BYTES + (size_t)length * payload);
@@ -246,8 +248,8 @@ int p4r_offload_send(struct p4r_link *link, const struct p4r_frame *frames, int 
         runs[messages] = length;
         done += length;
     }
-    int sent = sendmmsg(link->fd, link->out_messages, (unsigned)messages,
-                        MSG_DONTWAIT | MSG_NOSIGNAL);
+    int sent =
+        sendmmsg(link->fd, link->out_messages, (unsigned)messages, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0) {
         link->offload->is_device_full = errno == ENOBUFS;
         return p4r_is_full(errno) || errno == EINTR ? 0 : -errno;

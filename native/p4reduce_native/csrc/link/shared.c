@@ -21,10 +21,7 @@
 #define GONE_TURNS 256
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-static size_t ring_pages(uint32_t slots)
-{
-    return (p4r_ring_bytes(slots) + 4095) & ~(size_t)4095;
-}
+static size_t ring_pages(uint32_t slots) { return (p4r_ring_bytes(slots) + 4095) & ~(size_t)4095; }
 
 /* The ring up, from worker to switch, is first. */
 static int map(struct p4r_link *link, int fd, uint32_t slots, int is_switch)

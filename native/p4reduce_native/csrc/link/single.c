@@ -60,8 +60,7 @@ int p4r_single_send(struct p4r_link *link, const struct p4r_frame *frames, int c
         int turn = count - done < P4R_LINK_FRAMES ? count - done : P4R_LINK_FRAMES;
         for (int i = 0; i < turn; i++) {
             const struct p4r_frame *frame = &frames[done + i];
-            link->out_vectors[i] =
-                (struct iovec){(void *)(uintptr_t)frame->bytes, frame->length};
+            link->out_vectors[i] = (struct iovec){(void *)(uintptr_t)frame->bytes, frame->length};
             link->out_messages[i].msg_hdr =
                 (struct msghdr){.msg_iov = &link->out_vectors[i], .msg_iovlen = 1};
         }
