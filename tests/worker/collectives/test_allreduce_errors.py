@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -186,7 +187,8 @@ def test_a_killed_worker_is_named_within_the_lease(system: System) -> None:
             assert time.monotonic() - start <= LEASE + SLACK
         assert isinstance(error, p4reduce.WorkerLostError), error
         assert error.ranks == (1,)
-        assert "no heartbeat for" in str(error)
+        # Which of the two the controller sees first is a matter of moments.
+        assert re.search("no heartbeat for|its process has ended", str(error)), error
 
 
 def test_a_worker_that_ends_by_an_exception_leaves_at_once(system: System) -> None:
