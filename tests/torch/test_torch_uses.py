@@ -55,7 +55,7 @@ def test_the_demo_compares_switch_and_gloo(tmp_path: Path) -> None:
     assert (switch["backend"], gloo["backend"]) == ("p4reduce", "gloo")
     assert switch["same_weights"]
     assert switch["accuracy"] == pytest.approx(gloo["accuracy"], abs=0.005)
-    # Each step sends all parameters once; to the switch in frames of 1,102 bytes for 1,024.
-    assert 1 < switch["bytes_a_rank"] / (30 * 4 * switch["parameters"]) < 1.4
+    # Each step sends all parameters once, in frames of 1,102 bytes for 1,024; blocks of zeros not.
+    assert 0.7 < switch["bytes_a_rank"] / (30 * 4 * switch["parameters"]) < 1.4
     assert gloo["bytes_a_rank"] > 0
     assert 0 <= switch["waiting_share"] < 1

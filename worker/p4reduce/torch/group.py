@@ -261,9 +261,10 @@ class P4ReduceGroup(dist.ProcessGroup):
             return self._track(
                 copies.all_gather(channel, "all_gather_into_tensor", [output], input, opts, output)
             )
+        mine = input.view(1) if input.dim() == 0 else input  # Gloo wants a dimension
         return self._delegate(
             *("all_gather_into_tensor", reason, [input]),
-            *(lambda gloo: gloo._allgather_base(output, input, opts), opts, output),
+            *(lambda gloo: gloo._allgather_base(output, mine, opts), opts, output),
         )
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
