@@ -10,12 +10,11 @@ import gc
 import os
 import random
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
+from fuzzing import Fuzz
 from skip_summary import pytest_terminal_summary
 
 __all__ = ["pytest_terminal_summary"]  # pytest finds a hook by its name
@@ -41,28 +40,6 @@ _FIRST = [
         "worker/session/test_reform",
     )
 ]
-
-
-class Fuzz:
-    """What a fuzz test draws from. The seed is in a failed test's output; SEED=… repeats it.
-
-    Attributes:
-        random: Python's kind of generator.
-        numpy: numpy's.
-    """
-
-    def __init__(self, seed: int, seconds: float | None) -> None:
-        self.random = random.Random(seed)
-        self.numpy = np.random.default_rng(seed)
-        self._seconds = seconds
-
-    def rounds(self, count: int) -> Iterator[int]:
-        """Count up to `count`; where the test has a time to fill, to the end of that."""
-        began, done = time.monotonic(), 0
-        while done < count if self._seconds is None else time.monotonic() - began < self._seconds:
-            yield done
-            done += 1
-        print(f"{done} rounds")
 
 
 def pytest_configure() -> None:

@@ -8,7 +8,7 @@ import socket
 
 import numpy as np
 import pytest
-from conftest import Fuzz
+from fuzzing import Fuzz
 from link_ends import (
     ALL,
     DEADLINE_S,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Fuzz
+from fuzzing import Fuzz
 from link_ends import ALL, DEADLINE_S, HELLO, NO_LINKS, link, receive_all, send_some
 from p4reduce_native.library import CSRC
 from p4reduce_native.link import Kind, Link

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from conftest import Fuzz
+from fuzzing import Fuzz
 from link_ends import DEADLINE_S, NO_LINKS, random_frames, receive_all, send_some
 from p4reduce_native.link import Kind, Link
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Fuzz
+from fuzzing import Fuzz
 from link_ends import DEADLINE_S, NO_LINKS
 from p4reduce.errors import SwitchUnreachableError
 from p4reduce.transport import LinkTransport

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable
 
 import pytest
-from conftest import Fuzz
+from fuzzing import Fuzz
 from link_ends import ALL, NO_LINKS, send_some
 from p4reduce_native.link import Kind, Link, offers
 

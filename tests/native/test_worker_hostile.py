@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Fuzz
+from fuzzing import Fuzz
 from p4reduce_native.library import CSRC
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")

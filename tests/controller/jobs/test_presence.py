@@ -15,7 +15,7 @@ from jobs_world import LEASE, World, attach, make_jobs, place
 from p4reduce_controller.jobs import leases
 from p4reduce_controller.jobs.job import Job, JobState, Member, MemberState
 from p4reduce_controller.jobs.lifecycle import Jobs
-from p4reduce_controller.presence import UNATTENDED, is_local, process_start
+from p4reduce_controller.jobs.presence import UNATTENDED, is_local, process_start
 
 HERE = socket.gethostname()
 
