@@ -66,7 +66,7 @@ TORCH := torch==2.13.0
 .PHONY: test-torch
 test-torch: $(TESTS_READY)  ## install PyTorch where it is missing, and test what needs it (minutes)
 	$(PYTHON) -c 'import torch, expecttest' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH) expecttest
-	$(PYTHON) -m pytest -n 2 --dist loadfile tests/torch
+	$(PYTHON) -m pytest -n 2 --dist loadfile tests/pytorch
 
 .PHONY: model
 model: $(READY)  ## check the protocol exhaustively, by the compiled program and the worker (minutes)

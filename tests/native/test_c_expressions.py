@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from dataclasses import replace
@@ -137,9 +138,13 @@ def random_program(generator: random.Random) -> ir.Program:
     )
 
 
-@pytest.mark.parametrize("number", range(PROGRAMS))
-def test_random_expressions(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    seed = random.randrange(1 << 32)
+# Seeds of programs that were wrong once: a negative number of 64 bits beside other fields.
+KNOWN = (3043603779,)
+
+
+@pytest.mark.parametrize("known", [*KNOWN, *[None] * PROGRAMS])
+def test_random_expressions(known: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = known or int(os.environ.get("SEED") or random.randrange(1 << 32))
     print("seed", seed)
     generator = random.Random(seed)
     for _ in range(40):

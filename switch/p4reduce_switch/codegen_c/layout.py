@@ -154,7 +154,10 @@ def _store_unit(context: Context, unit: _Unit, pointer: str) -> None:
 
 
 def _unsigned(field: FieldRef, text: str, kind: str) -> str:
-    if field.width in (64, 128):
+    if field.width == 64:
+        # By way of 64 bits: a negative number would fill those above it.
+        return f"({kind})(uint64_t){text}"
+    if field.width == 128:
         return f"({kind}){text}"
     if field.width < 64:
         return f"(({kind}){text} & {(1 << field.width) - 1:#x})"

@@ -382,6 +382,8 @@ def test_p4runtime_refuses_it_and_goes_on(features: Client) -> None:
         with pytest.raises(grpc.RpcError) as caught:
             features.set_config(changed)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, which
-        assert "p4_device_config: " in caught.value.details()
+        # What is nested too deeply for Python may load as machine code; then it is not the program
+        # of this P4Info.
+        assert "p4_device_config" in caught.value.details()
     assert features.get_config().config == whole
     features.set_config(p4rt_config("p4rt_features"))
