@@ -61,8 +61,11 @@ def _compilers() -> Iterator[list[str]]:
 def _compiles(compiler: list[str], path: Path, environment: dict[str, str]) -> bool:
     flags = [flag for flag in BASE_FLAGS if not flag.startswith(("-shared", "-Wl", "-fno-sem"))]
     includes = [f"-I{directory}" for directory in INCLUDES]
-    command = [*compiler, *flags, "-Werror", *includes, "-c", str(path), "-o", os.devnull]
-    return subprocess.run(command, check=False, env=environment).returncode == 0
+    # Not to os.devnull: zig writes beside its sources' names in the current directory then.
+    with tempfile.TemporaryDirectory() as folder:
+        result = str(Path(folder) / "object.o")
+        command = [*compiler, *flags, "-Werror", *includes, "-c", str(path), "-o", result]
+        return subprocess.run(command, check=False, env=environment).returncode == 0
 
 
 if __name__ == "__main__":
