@@ -16,7 +16,6 @@ from typing import Any
 
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
-from p4reduce_native.link import Link
 
 __all__ = ["FramesHandler", "Loop", "LoopPort", "NativeEntry", "News", "Reason"]
 
@@ -139,13 +138,13 @@ class LoopPort:
         """
         _checked(self._library.p4r_port_attach(self._handle, fd))
 
-    def attach_link(self, link: Link) -> None:
-        """Let frames of a UDP port through a link, which the loop frees when it is detached.
+    def attach_link(self, link: int) -> None:
+        """Let frames of a UDP port through a `Link`, by its pointer; the loop frees it at the end.
 
         Raises:
             OSError: it cannot be watched.
         """
-        _checked(self._library.p4r_port_attach_link(self._handle, link.pointer))
+        _checked(self._library.p4r_port_attach_link(self._handle, link))
 
     def detach(self) -> None:
         """Stop using the descriptor, if there is one; what waits to be sent is dropped."""

@@ -131,7 +131,7 @@ class NativeUdpPort(UdpListener):
     def _connected(self, peer: socket.socket, entered: Entered) -> None:
         assert self._served is not None
         self._link = Link.over_datagrams(peer, entered)
-        self._served.attach_link(self._link)
+        self._served.attach_link(self._link.pointer)
 
     def _poke(self) -> int:
         return 0 if self._link is None else self._link.poke()

@@ -14,30 +14,20 @@ from fault_system import LEASE
 from p4reduce.errors import ConfigurationError
 from p4reduce.transport import udp
 from p4reduce.transport.udp import parse_udp
-from p4reduce_lab.switches.embedded import EmbeddedSwitch
+from p4reduce_lab.switches.embedded import EmbeddedSwitch, udp_ports
 from test_recovery import beside
 from worker_system import System, wait_for
 
 RANKS = 3
 
 
-class UdpSwitch(EmbeddedSwitch):
-    """With UDP ports at an address of loopback that is this test's alone."""
-
-    def __init__(self, directory: Path, host: str) -> None:
-        ports = {port: f"udp:{host}:{7000 + port}" for port in range(1, RANKS + 1)}
-        super().__init__(directory, ports)
-        self._interface = f"udp:{host}:7000+{{port}}"
-
-
 @pytest.fixture(scope="module")
-def over_udp(worker_id: str) -> Iterator[System]:
+def over_udp() -> Iterator[System]:
     with tempfile.TemporaryDirectory(prefix="p4r-") as name:
         directory = Path(name)
         (directory / "switch").mkdir()
-        number = abs(hash(name)) % (250 * 250)
-        host = f"127.77.{number // 250 + 1}.{number % 250 + 1}"
-        system = System(UdpSwitch(directory / "switch", host), directory, RANKS, LEASE)
+        switch = EmbeddedSwitch(directory / "switch", udp_ports(RANKS))
+        system = System(switch, directory, RANKS, LEASE)
         yield system
         system.close()
 
