@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from p4reduce.wire import format as wire
+from p4reduce.wire.dissect import Aggregation
 from p4reduce_controller.fabric.compiled_program import load_program
 from p4reduce_controller.fabric.layout import own_addresses
 from p4reduce_controller.fabric.outcome import Outcome
@@ -331,8 +332,8 @@ def describe(frame: bytes) -> str:
         text += f" len {packet[IP].len} sum {packet[IP].chksum:#x}"
     if UDP in packet:
         text += f" udp {packet[UDP].sport} > {packet[UDP].dport}"
-    if wire.Aggregation in packet:
-        header = packet[wire.Aggregation]
+    if Aggregation in packet:
+        header = packet[Aggregation]
         fields = ((name.name, header.getfieldval(name.name)) for name in header.fields_desc)
         text += " " + " ".join(f"{name}={value}" for name, value in fields)
         lanes = bytes(header.payload)
@@ -357,7 +358,7 @@ _ANSWER = bytes(
     / ARP(op=2, hwsrc=SWITCH.mac, psrc=SWITCH.ip, hwdst=_STATION, pdst="192.0.2.1")
 )
 _HELLO = wire.template(
-    wire.Endpoint(_STATION, "192.0.2.1", 1), SWITCH, wire.Aggregation(kind=wire.Kind.HELLO)
+    wire.Endpoint(_STATION, "192.0.2.1", 1), SWITCH, Aggregation(kind=wire.Kind.HELLO)
 )
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from p4reduce.wire import format as wire
-from p4reduce.wire.format import Aggregation, Flag, Kind
+from p4reduce.wire.dissect import Aggregation
+from p4reduce.wire.format import Flag, Kind
 from p4reduce_controller.fabric.outcome import Outcome
 from packet_jobs import Job, Jobs, constant
 from packet_testbed import BROADCAST, PORTS, SWITCH, Seen, Testbed

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 from p4reduce.wire import format as wire
-from p4reduce.wire.format import Aggregation, Kind
+from p4reduce.wire.dissect import Aggregation
+from p4reduce.wire.format import Kind
 from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.fabric.p4client import PacketIn
 from p4reduce_controller.fabric.schema import MeterRate, Op, Update

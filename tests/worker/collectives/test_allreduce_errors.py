@@ -320,7 +320,7 @@ def test_a_port_with_a_worker_is_refused(system: System) -> None:
         system.init(0, 1, system.new_job()),
         pytest.raises(p4reduce.SwitchUnreachableError, match="another worker has this port"),
     ):
-        system.init(0, 1, system.new_job())
+        system.init(0, 1, system.new_job(), timeout=2.0)
 
 
 def test_another_world_size_is_refused(system: System) -> None:
@@ -388,7 +388,7 @@ def test_no_controller(system: System, tmp_path: Path) -> None:
 
 def test_no_switch(system: System, tmp_path: Path) -> None:
     with pytest.raises(p4reduce.SwitchUnreachableError, match=r"gone\.sock.*no such socket"):
-        system.init(0, 1, "job", interface=f"unix:{tmp_path}/gone.sock")
+        system.init(0, 1, "job", interface=f"unix:{tmp_path}/gone.sock", timeout=2.0)
 
 
 # -- The end -------------------------------------------------------------------------------------
