@@ -35,6 +35,7 @@ CPU_PORT = 255
 FLOOD_GROUP = 1
 SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
 BROADCAST = "ff:ff:ff:ff:ff:ff"
+VLAN_TYPES = (b"\x81\x00", b"\x88\xa8")
 EXPERIMENTAL = 0x88B5  # the ethertype for local experiments
 
 # Stations beside the ranks: one that the fixture `known` has bridged, one that nobody knows.
@@ -196,6 +197,12 @@ class Testbed:
             }
         )
         self._gather(awaited, hellos, seen)
+
+    def enters(self, port: int, frame: bytes) -> bool:
+        """Whether a frame reaches the switch. Linux drops one that ends within its VLAN tag before
+        any packet socket sees it (skb_vlan_untag wants 6 bytes behind the Ethernet header)."""
+        cut = frame[12:14] in VLAN_TYPES and len(frame) < 20
+        return not (cut and isinstance(self.links[port], PacketLink))
 
     def pass_ingress(self, port: int, seen: Seen) -> None:
         """Wait until all frames that were sent by one port have been through ingress, so that

@@ -14,6 +14,7 @@ from fault_system import FaultSystem
 from p4reduce.machine_code import native_library
 from p4reduce.protocol import slots
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
+from p4reduce_lab.processes.children import tail
 from p4reduce_lab.switches import bmv2
 from p4reduce_lab.switches.bmv2 import Bmv2Switch
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
@@ -62,10 +63,12 @@ def fault_system(request: pytest.FixtureRequest) -> Iterator[FaultSystem]:
 
 
 @pytest.fixture
-def broken(fault_system: FaultSystem) -> FaultSystem:
-    """A system to be broken, whole at first."""
+def broken(fault_system: FaultSystem) -> Iterator[FaultSystem]:
+    """A system to be broken, whole at first. A failed test shows what the system has written."""
     fault_system.repair()
-    return fault_system
+    yield fault_system
+    for log in fault_system.logs:
+        print(f"-- the end of {log.name}\n{tail(log, 60)}")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 import threading
 import time
@@ -21,10 +22,20 @@ T = TypeVar("T")
 
 DEADLINE = 120.0  # seconds; how long anything may take before a test fails
 LEASE = 3.0
-# Seconds that the machine may be busy with something else. Below what a rank waits for by itself
-# (DEADLINE), so that a loss that nobody is told of fails a test.
-SLACK = 60.0
 PORTS = 8
+
+
+def silence(error: p4reduce.P4ReduceError) -> float | None:
+    """For how many seconds the controller had not heard a rank, or the rank not the switch.
+
+    As the error says: the controller measured it. That others are told of a loss within the lease
+    is tested where time does not pass by itself, in tests/controller/jobs; here it is that they
+    are told, and not before.
+    """
+    said = re.search(
+        r"(?:no heartbeat|nothing from the switch|nobody .* heard) for ([\d.]+) s", str(error)
+    )
+    return float(said[1]) if said else None
 
 
 def wait_for(condition: Callable[[], Any], what: str) -> None:
@@ -84,6 +95,11 @@ class System:
         self.control.close()
         self._processes.end()
         self._switch.stop()
+
+    @property
+    def logs(self) -> list[Path]:
+        """What switch and controller have written."""
+        return sorted(self._directory.rglob("*.log"))
 
     def slots_free(self) -> int:
         status = self.control.call(self.control.stub.GetSwitch, pb.GetSwitchRequest())
