@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import p4reduce
+import pytest
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
 from p4reduce_lab.processes.children import Processes
+from p4reduce_lab.switches import bmv2
 from p4reduce_lab.switches.launch import SwitchLauncher
 
 T = TypeVar("T")
@@ -23,6 +25,21 @@ T = TypeVar("T")
 DEADLINE = 120.0  # seconds; how long anything may take before a test fails
 LEASE = 3.0
 PORTS = 8
+
+NO_BMV2 = bmv2.unavailable()
+
+
+TARGETS = [
+    "embedded",
+    pytest.param(
+        "bmv2",
+        marks=[
+            pytest.mark.bmv2,
+            pytest.mark.root,
+            pytest.mark.skipif(NO_BMV2 is not None, reason=str(NO_BMV2)),
+        ],
+    ),
+]
 
 
 def silence(error: p4reduce.P4ReduceError) -> float | None:
