@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import p4reduce
 import pytest
-from fault_system import EMBEDDED, FaultSystem
+from fault_system import EMBEDDED, PATIENT_LEASE, FaultSystem, fault_system_with
 from p4reduce.control import control_pb2 as pb
 from test_recovery import beside
 from test_reform import Process
@@ -22,6 +22,8 @@ from worker_system import DEADLINE, at_once, wait_for
 
 pytestmark = EMBEDDED
 PAIR = np.ones(300, np.float32)
+
+fault_system = fault_system_with(PATIENT_LEASE, "module")
 
 
 def beside_pair(system: FaultSystem, meanwhile: Callable[[], None], **options: str) -> None:
@@ -97,6 +99,7 @@ def test_the_error_at_the_end_says_what_was_missing(broken: FaultSystem, tmp_pat
 def test_init_beside_a_communicator_when_the_controller_is_back(broken: FaultSystem) -> None:
     """Whose connection is in gRPC's back-off just then."""
     with broken.init(0, 1, broken.new_job()) as first:
+        wait_for(lambda: first._session._attendance is not None, "it has a connection")
         broken.kill_controller()
         wait_for(lambda: not first._session._attendance.stands(first._session._seat), "it is lost")
         broken.start_controller()
