@@ -18,6 +18,7 @@ NAMES = (
     "flow",
     "hashes",
     "idle",
+    "loops",
     "many_paths",
     "messages",
     "meters",

@@ -29,6 +29,7 @@ from p4reduce_switch.loader.json_values import (
 )
 from p4reduce_switch.loader.mentions import Mentions
 from p4reduce_switch.loader.parser import load_deparser, load_parser
+from p4reduce_switch.loader.tables import negative_arguments
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.load_error import LoadError
 
@@ -76,7 +77,7 @@ def _load_program(root: Json) -> ir.Program:
         for item in root.get(key, ()):
             name = item["name"]
             raise refusal(f"{construct} '{name}'", source_of(item, mentions.of(name)))
-    context = Context(Headers(root, mentions), mentions)
+    context = Context(Headers(root, mentions), mentions, negative_arguments(root))
     load_state(context, root)
     for item in root["calculations"]:
         name = item["name"]

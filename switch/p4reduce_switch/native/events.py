@@ -60,5 +60,7 @@ def serve_events(
             digests[event.text].learn(*values)
         elif event.kind == "log":
             messages.log_msg(event.text, values)
+        elif event.kind == "endless":
+            messages.say_endless_loop(event.text)
         else:
             messages.log.error("%s failed at %s", event.kind, event.text)

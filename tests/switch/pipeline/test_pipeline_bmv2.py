@@ -100,10 +100,19 @@ def stacks_frame(rng: Rng) -> bytes:
     return command + b"".join(labels) + rng.randbytes(rng.randrange(20))
 
 
+def loops_frame(rng: Rng) -> bytes:
+    kind, step = rng.choice((*range(7), 200)), rng.randrange(12)
+    if kind == 4:
+        step |= 1  # else the loop may not end
+    signed = struct.pack(">bh", rng.randrange(-128, 128), rng.choice((-300, -1, 0, 5, 6, 999, 1001)))
+    return bytes((kind, rng.randrange(20))) + signed + bytes((step,)) + rng.randbytes(3)
+
+
 GENERATORS: dict[str, Callable[[Rng], bytes]] = {
     "checksums": checksums_frame,
     "flow": flow_frame,
     "hashes": lambda rng: rng.randbytes(rng.randint(7, 60)),
+    "loops": loops_frame,
     "many_paths": lambda rng: rng.randbytes(rng.choice((2, 4, 10, 24, 40))),
     "operators": lambda rng: rng.randbytes(783 + rng.randrange(300)),
     "parsing": parsing_frame,

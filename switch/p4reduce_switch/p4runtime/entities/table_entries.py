@@ -282,4 +282,6 @@ def encode_action(p4info: P4Info, name: str, args: Iterable[int], message: Any) 
         return
     message.action.action_id = spec.id
     for param, value in zip(spec.params, args, strict=True):
-        message.action.params.add(param_id=param.id, value=bytestrings.encode(value))
+        # The program's own argument may be negative: then these are its bits.
+        bits = value & (1 << param.width) - 1
+        message.action.params.add(param_id=param.id, value=bytestrings.encode(bits))
