@@ -224,9 +224,7 @@ class _Emitter:
 
     def _const_default(self, table: ir.ApplyTable) -> None:
         action = self._context.program.actions[table.default_action]
-        arguments = [
-            self._expressions.data(ir.Const(value)) for value in table.default_args
-        ]
+        arguments = [self._expressions.data(ir.Const(value)) for value in table.default_args]
         self._actions.action(action, arguments)
 
     def _count(self, entry: str) -> None:

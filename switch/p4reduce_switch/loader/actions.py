@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Actions: their parameters, and their primitives with conditionals made of jumps again.
 
-What jumps otherwise (loops, and `return`, `break` and `continue` within conditionals) becomes blocks
-that name the one after them.
+What jumps otherwise (loops, and `return`, `break` and `continue` within conditionals) becomes
+blocks that name the one after them.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from p4reduce_switch.loader.context import Context
@@ -115,8 +116,7 @@ class _Body:
         bounds = sorted(starts | {count})
         numbers = {start: number for number, start in enumerate(bounds)}
         blocks = [
-            self._block(start, end, numbers, source)
-            for start, end in zip(bounds, bounds[1:], strict=False)
+            self._block(start, end, numbers, source) for start, end in itertools.pairwise(bounds)
         ]
         return ir.Jumps(tuple(blocks), source)
 

@@ -141,13 +141,11 @@ def _key_field(context: Context, item: Json, table: str, source: Source) -> ir.K
     return ir.KeyField(name, kind, value, width, mask)
 
 
-def _key_value(
-    context: Context, target: Any, table: str, source: Source
-) -> tuple[ir.Expr, int]:
+def _key_value(context: Context, target: Any, table: str, source: Source) -> tuple[ir.Expr, int]:
     """What a key field looks for, and its width.
 
-    As in BMv2 it is the bits of a signed field, also in ranges. `target` is a header's name and a field's, with an
-    expression in their place for an element of a stack at a run-time index.
+    As in BMv2 it is the bits of a signed field, also in ranges. `target` is a header's name and a
+    field's, with an expression in their place for an element of a stack at a run-time index.
     """
     headers = context.headers
     if isinstance(target, list):

@@ -104,7 +104,9 @@ def loops_frame(rng: Rng) -> bytes:
     kind, step = rng.choice((*range(7), 200)), rng.randrange(12)
     if kind == 4:
         step |= 1  # else the loop may not end
-    signed = struct.pack(">bh", rng.randrange(-128, 128), rng.choice((-300, -1, 0, 5, 6, 999, 1001)))
+    signed = struct.pack(
+        ">bh", rng.randrange(-128, 128), rng.choice((-300, -1, 0, 5, 6, 999, 1001))
+    )
     return bytes((kind, rng.randrange(20))) + signed + bytes((step,)) + rng.randbytes(3)
 
 
