@@ -266,7 +266,7 @@ class Block:
 class Jumps:
     """The blocks of an action whose jumps are no plain conditionals; the first one is its start.
 
-    A number beyond the last block is the end. What jumps to a block before it, or to its own, loops.
+    A number beyond the last block is the end. A jump to its own block or one before it is a loop.
     """
 
     blocks: tuple[Block, ...]
