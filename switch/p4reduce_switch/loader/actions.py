@@ -22,6 +22,7 @@ from p4reduce_switch.loader.json_values import (
     located,
     source_of,
 )
+from p4reduce_switch.loader.structs import copy_of_struct
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import Source, Statement
 from p4reduce_switch.program.limits import MAX_DEPTH
@@ -80,7 +81,10 @@ class _Body:
                 elif item["op"] == "_jump":
                     raise _OtherJump
                 else:
-                    statements += load_statements(self._context, item, where, self._params)
+                    copy = copy_of_struct(self._context, item, where)
+                    if copy is None:
+                        copy = load_statements(self._context, item, where, self._params)
+                    statements += copy
                     index += 1
         return tuple(statements)
 

@@ -172,9 +172,14 @@ class ValueSetSpec:
 
 @dataclass(frozen=True, slots=True)
 class PacketHeader:
-    """The header annotated `@controller_header`: its fields in wire order, bit-packed."""
+    """The header annotated `@controller_header`: its fields in wire order, bit-packed.
+
+    `strings` names those that the controller would have as strings: of these P4Info has no width,
+    so that a packet with this header cannot be read or written.
+    """
 
     fields: tuple[Field, ...]
+    strings: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -205,7 +210,7 @@ class P4Info:
 
         Raises:
             P4InfoError: an id is zero or used twice, a reference leads nowhere, or the program uses
-                match kinds without support here, or strings in packet-in or packet-out headers.
+                match kinds without support here.
         """
         _check_ids(message)
         types = message.type_info
@@ -399,14 +404,9 @@ def _parse_value_set(message: Any, types: Any) -> ValueSetSpec:
 
 def _parse_header(message: Any) -> PacketHeader:
     name = message.preamble.name
-    for field in message.metadata:
-        if field.bitwidth <= 0:
-            raise P4InfoError(
-                f"field '{field.name}' of header '{name}' has no bit width (type "
-                f"'{field.type_name.name}'): strings in packets are not supported"
-            )
     fields = (Field(f.id, f.name, int(f.bitwidth)) for f in message.metadata)
-    return PacketHeader(_unique(fields, f"header '{name}'"))
+    strings = tuple(field.name for field in message.metadata if field.bitwidth <= 0)
+    return PacketHeader(_unique(fields, f"header '{name}'"), strings)
 
 
 def _parse_table(

@@ -92,5 +92,5 @@ def test_other_objects_in_their_place(start_ours: Start) -> None:
     for table in message.p4info.tables:
         if table.preamble.name == "I.by_port":
             table.preamble.name = "I.by_door"
-    with pytest.raises(grpc.RpcError, match="table 'I.by_door' is not in the program"):
+    with pytest.raises(grpc.RpcError, match=r"table 'I\.by_door' is not in the program"):
         client.set_config(message)
