@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from p4reduce_switch.codegen_python.generate import Binding, generate
+from p4reduce_switch.endless import endless_loop
 from p4reduce_switch.loader.load_program import load
 from p4reduce_switch.program import hashes
 from p4reduce_switch.program.ir import ApplyTable, Program
@@ -179,7 +180,7 @@ class Pipeline:
         if kind == "assertion":
             return partial(messages.assertion_failed, self.stats)
         if kind == "endless":
-            return partial(messages.endless_loop, self.stats)
+            return partial(endless_loop, self.stats)
         return self._now
 
     def _now(self) -> int:

@@ -13,6 +13,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 AGGREGATION = PROGRAMS.parents[2] / "p4src" / "compiled" / "p4reduce.json"
 NAMES = (
     "checksums",
+    "constructs",
     "digests",
     "elements",
     "flow",

@@ -16,7 +16,10 @@ def copy_of_struct(context: Context, item: Json, source: Source) -> tuple[Statem
     """An assignment for each field, if this primitive copies metadata; else None."""
     if item["op"] != "assign_header":
         return None
-    headers = [context.headers.by_name.get(part["value"]) for part in item["parameters"]]
+    names = [part["value"] for part in item["parameters"]]
+    if not all(isinstance(name, str) for name in names):
+        return None
+    headers = [context.headers.by_name.get(name) for name in names]
     if not any(header is not None and header.is_metadata for header in headers):
         return None
     target, origin = headers

@@ -6,17 +6,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from p4reduce_switch.seldom import Seldom
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from p4reduce_switch.state.pipeline_stats import PipelineStats
 
-__all__ = ["assertion_failed", "endless_loop", "log_msg", "say_endless_loop"]
+__all__ = ["assertion_failed", "log_msg"]
 
 log = logging.getLogger(__name__)
-_seldom = Seldom(log)
 
 
 def log_msg(text: str, values: Sequence[int]) -> None:
@@ -30,14 +27,3 @@ def assertion_failed(stats: PipelineStats, kind: str, where: str) -> None:
     """Count and log it; the generated code drops the packet. BMv2 ends the process."""
     stats.dropped_assertion += 1
     log.error("%s failed at %s", kind, where)
-
-
-def endless_loop(stats: PipelineStats, where: str) -> None:
-    """Count and log it; the generated code drops the packet. BMv2 goes on for ever."""
-    stats.dropped_loop += 1
-    say_endless_loop(where)
-
-
-def say_endless_loop(where: str) -> None:
-    """Log it, at a slow rate: packets decide how often there is one."""
-    _seldom.warning("a loop at %s took too many turns; its packet was dropped", where)

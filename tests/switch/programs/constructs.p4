@@ -139,6 +139,7 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         hdr.report.rest = (bit<16>)hdr.command.s[15:4];
         hdr.report.bits = (a & b) ^ (a | ~b);
         hdr.report.shifts = (a << 3) + (b >> 2);
+        hdr.report.rest = hdr.report.rest + (bit<16>)(bit<1>)(a <= b);
         hdr.report.saturated = s |-| t;
         hdr.report.capped = a |+| b;
         if (a == b || a < b && !(a <= 7) || s > t) { hdr.report.flags = 1; }
@@ -184,8 +185,10 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         all.count(cell);
         rates.execute_meter(cell, meta.color);
         hdr.report.color = (bit<16>)meta.color;
-        kept.read(hdr.report.kept, cell);
-        kept.write(cell, hdr.report.kept + 1);
+        if (sm.instance_type == 0) { // what goes round again may be overtaken
+            kept.read(hdr.report.kept, cell);
+            kept.write(cell, hdr.report.kept + 1);
+        }
         meta.point.x = a;
         meta.point.y = b;
         meta.copy = meta.point;
