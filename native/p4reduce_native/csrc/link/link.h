@@ -8,8 +8,9 @@
  *   answer  "P4RL", version, kind, log2(slots), 0, bytes per message (LE, 32)   12 bytes
  *           with the memory's file descriptor (SCM_RIGHTS) where the kind is SHARED
  *
- * Both are shorter than an Ethernet header, so an old switch drops the hello as a short frame, and
- * never answers. What comes before the answer is one frame per message; what comes after it is as
+ * Only the first message of all can be a hello, so a short frame that begins alike is a frame later
+ * on. Both are shorter than an Ethernet header: a switch that knows no hello drops it as a short
+ * frame, and never answers. What comes before the answer is one frame per message; what comes after it is as
  * the answer says. A link is used by one thread at a time. Nothing here waits but p4r_link_connect
  * and p4r_link_wait, which have deadlines.
  *
@@ -24,7 +25,7 @@
 
 #include "common/frame.h"
 
-#define P4R_LINK_MIN_FRAME 14 /* an Ethernet header */
+#define P4R_LINK_MIN_FRAME P4R_MIN_FRAME_BYTES
 #define P4R_LINK_MAX_FRAME 2048
 #define P4R_LINK_FRAMES 64 /* of one message; every receive has room for so many */
 #define P4R_LINK_MOST 128  /* one call gives at most so many */

@@ -27,7 +27,8 @@ struct p4r_datagrams;
 struct p4r_link {
     int fd;
     int kind;
-    uint32_t offers; /* of a switch whose peer may still say hello; else 0 */
+    uint32_t offers; /* of a switch that answers a hello; else 0 */
+    int has_heard;   /* a message: none that comes now can be a hello */
     uint32_t slots;  /* of rings to be made */
     int broken;      /* errno that ended the link; 0: none did */
     int uncovered;   /* SHARED: there is something to do, and no bell will tell */
