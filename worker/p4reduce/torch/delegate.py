@@ -8,6 +8,8 @@ where Gloo alone would wait, or sum what does not belong together.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -25,6 +27,7 @@ from p4reduce.torch.work import Outcome, OutcomeWork
 # In Gloo's errors that may be about a rank that is lost. It sees a connection close long before the
 # rank's lease runs out, and does not say whose it was.
 _NETWORK = ("onnect", "imed out", "imeout", "pipe")
+_LOOK = 0.25  # seconds between two looks at whether a rank is lost
 _LEASE = 12.0  # seconds; a little more than a lease usually is
 
 
@@ -122,8 +125,13 @@ def _work_of(
         if channel is not None and meeting is not None:
             channel.waiter(meeting)(timeout)
         try:
-            _wait(work, timeout)
+            if channel is None:
+                _wait(work, timeout)
+            else:
+                _wait_watching(work, timeout, channel)
         except RuntimeError as error:
+            if isinstance(error, dist.DistError):
+                raise  # of a rank that is lost
             if channel is not None and any(word in str(error) for word in _NETWORK):
                 channel.raise_if_broken(_LEASE)
             raise dist.DistBackendError(f"p4reduce: Gloo says: {error}") from error
@@ -139,3 +147,18 @@ def _wait(work: Any, timeout: float | None) -> None:
         work.wait()
     else:
         work.wait(timedelta(seconds=timeout))
+
+
+def _wait_watching(work: Any, timeout: float | None, channel: Channel) -> None:
+    """Wait, and look whether a rank is lost: Gloo waits in silence for one that is stopped."""
+    end = math.inf if timeout is None else time.monotonic() + timeout
+    while not work.is_completed():
+        channel.raise_if_broken(0.0)
+        left = min(_LOOK, max(end - time.monotonic(), 0.001))
+        try:
+            work.wait(timedelta(seconds=left))
+        except RuntimeError:
+            # Too early, or how it ended; that is found out below.
+            if not work.is_completed() and time.monotonic() >= end:
+                raise
+    work.wait()
