@@ -25,6 +25,7 @@ from p4reduce_lab.switches.embedded import EmbeddedSwitch
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
+EXAMPLES = HERE.parents[1] / "examples"
 DEADLINE = 300.0  # seconds; a test fails by it, and passes long before
 LEASE = 20.0  # seconds; to import torch may keep a busy machine's heartbeats that long
 PORTS = 8

@@ -9,8 +9,11 @@ where Gloo alone would wait, or sum what does not belong together.
 from __future__ import annotations
 
 import math
+import os
+import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -39,10 +42,27 @@ class Gloo:
         rank: of this process in the group.
         size: of the group.
         timeout: of its collectives.
+
+    Raises:
+        DistNetworkError: the ranks do not reach each other.
     """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
-        self.group: Any = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+        options = dist.ProcessGroupGloo._Options()
+        options._timeout = timeout
+        address = _own_address()
+        options._devices = [
+            dist.ProcessGroupGloo.create_device(hostname=address)
+            if address
+            else dist.ProcessGroupGloo.create_default_device()
+        ]
+        try:
+            self.group: Any = dist.ProcessGroupGloo(store, rank, size, options)
+        except RuntimeError as error:
+            raise dist.DistNetworkError(
+                f"p4reduce: the ranks do not reach each other by TCP, which the inner Gloo group "
+                f"needs: {error}; GLOO_SOCKET_IFNAME names a host's interface for it"
+            ) from error
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Change the timeout of collectives that have none of their own."""
@@ -93,6 +113,22 @@ class Gloo:
         if self.group is not None and not orderly:
             self.group.abort()
         self.group = None
+
+
+def _own_address() -> str | None:
+    """Return the address by which this host reaches torch's store; None: let Gloo find one.
+
+    Gloo alone takes what the host's name resolves to, which on many hosts is loopback.
+    """
+    master = os.environ.get("MASTER_ADDR")
+    if not master or "GLOO_SOCKET_IFNAME" in os.environ:
+        return None
+    with suppress(OSError):
+        for family, _, _, _, place in socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM):
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect(place)  # sends nothing
+                return str(probe.getsockname()[0])
+    return None
 
 
 class _PointToPoint(OutcomeWork):
