@@ -217,6 +217,8 @@ class Ranks:
                 **(environment or {}),
             }
             out, err = directory / f"out{rank}", directory / f"err{rank}"
+            out.touch()
+            err.touch()
             self.processes.append(zygote().fork(words, variables, directory, out, err))
 
     def output(self, rank: int) -> list[str]:
