@@ -96,6 +96,10 @@ class NativeSlots:
         )
         return self.odd
 
+    def open(self, stream: int, which: Indices) -> None:
+        """Start the stripes of a stream, given by its address, in slots that are free."""
+        self.library.open(self.address, stream, which.ctypes.data, len(which))
+
     @property
     def odd(self) -> int:
         """How many frames are for Python to take; these are the first rows then."""
@@ -107,9 +111,18 @@ class NativeSlots:
         rows: Indices = self._queued[: self._shared.queued_count].copy()
         return rows
 
+    def take_finished(self) -> bool:
+        """Return whether collectives are over that were not when this was last asked."""
+        finished = bool(self._shared.finished)
+        self._shared.finished = 0
+        return finished
+
     @property
     def ended(self) -> tuple[Indices, npt.NDArray[np.bool_]]:
-        """The slots whose stripe is over after `receive`, and whether by a timer of this rank's."""
+        """The slots whose stripe is over after `receive`, and whether by a timer of this rank's.
+
+        Only those that another collective waits for: it is for Python to go on with that.
+        """
         count = self._shared.ended_count
         return self._ended[:count].copy(), self._ended_late[:count].copy()
 

@@ -44,13 +44,15 @@ class Snapshot:
         source, count = collective.source, collective.count
         self.dtype = source.dtype
         self._count = count
-        nonzero = collective.next_nonzero[:count] == np.arange(count)
-        blocks = np.flatnonzero(nonzero)
+        blocks = np.arange(count)
+        if not collective.is_full:
+            nonzero = collective.next_nonzero[:count] == blocks
+            blocks = np.flatnonzero(nonzero)
         self._rows: Array = np.empty((len(blocks), collective.format.lanes), self.dtype)
         if len(blocks):
             source.gather(blocks, self._rows)
         # Where each block is among the rows.
-        self._places: Indices | None = None if len(blocks) == count else np.cumsum(nonzero) - 1
+        self._places: Indices | None = None if collective.is_full else np.cumsum(nonzero) - 1
 
     def __len__(self) -> int:
         return self._count
