@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
-from ctypes import POINTER, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes import c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
@@ -52,7 +52,7 @@ class PieceStructure(ctypes.Structure):
 class BlocksStructure(ctypes.Structure):
     """`struct p4r_blocks`."""
 
-    _fields_ = (("pieces", POINTER(PieceStructure)), ("places", c_void_p), ("count", c_uint64))
+    _fields_ = (("pieces", c_void_p), ("places", c_void_p), ("count", c_uint64))
 
 
 class StreamStructure(ctypes.Structure):

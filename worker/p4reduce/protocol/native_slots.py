@@ -88,6 +88,9 @@ class NativeSlots:
                 raise ValueError(f"{name} is not contiguous")
             setattr(self._shared, name, array.ctypes.data)
         self.address = ctypes.addressof(self._shared)
+        self._counted = np.frombuffer(
+            self._shared, np.int64, len(COUNTED), SlotsStructure.counts.offset
+        )
 
     def receive(self, buffer: FrameBuffer, count: int, now: float) -> int:
         """Take frames, the first `count` rows of a buffer, `most` at most; return `odd`."""
@@ -150,10 +153,8 @@ class NativeSlots:
         timers.round_trips.count = shared.round_trip_count
         gate.window.figures = shared.window_numbers[:], shared.window_times[:]
         gate.holds_back = bool(shared.holds_back)
-        counted = shared.counts
-        for name in COUNTED:
-            number = getattr(counted, name)
+        for name, number in zip(COUNTED, self._counted.tolist(), strict=True):
             if number:
                 setattr(counts, name, getattr(counts, name) + number)
-                setattr(counted, name, 0)
+        self._counted[:] = 0
         return shared.heard_switch_at, bool(shared.some_halves)

@@ -28,7 +28,7 @@ from p4reduce.machine_code import Library, native_library
 from p4reduce.protocol.lane_codec import Lanes
 from p4reduce.protocol.native_codec import codec_for
 from p4reduce.protocol.native_slots import NativeSlots
-from p4reduce.protocol.native_turn import LinkedTransport, NativeTurn, Why
+from p4reduce.protocol.native_turn import LinkedTransport, NativeTurn
 from p4reduce.protocol.timers import SlotTimers
 from p4reduce.protocol.window import Gate
 from p4reduce.statistics import Counts
@@ -387,8 +387,11 @@ class SlotMachine:
             return None
         return NativeTurn(self._native, cast(LinkedTransport, transport))
 
-    def run(self, turn: NativeTurn) -> Why:
-        """Send and receive in C until there is something that is not regular; take that in."""
+    def run(self, turn: NativeTurn) -> int:
+        """Send and receive in C until there is something that is not regular; take that in.
+
+        Returns why it is back: see `native_turn`.
+        """
         native = self._native
         assert native is not None
         rows = self.take_sendable()
@@ -761,9 +764,9 @@ class SlotMachine:
         self._awaited[slots] = 0  # the answer has no sums, so is not plain
 
     def _open_natively(self, native: NativeSlots, stream: int, slots: Indices) -> None:
-        self._hand_over(native)
         native.open(stream, slots)
-        self.heard_switch_at, self._some_halves = native.take_back(self.counts)
+        self.timers.some_open()
+        self._count_sent(len(slots), 0)
         self._sendable.append(slots * _SHAPES + _EMPTY)
 
     def _end_stripes(self, collective: Collective, slots: Indices) -> None:
@@ -829,13 +832,16 @@ class SlotMachine:
         elif number:
             exponents = self._exponent[slots[filled]]
             self._codec(collective).encode(collective, blocks[filled], exponents, rows[filled])
-        self.counts.blocks_sent += number
-        self.counts.empty_sent += len(rows) - number
-        self.counts.frames_sent += len(rows)
-        self.counts.bytes_sent += (
-            number * PAYLOAD_FRAME_BYTES + (len(rows) - number) * EMPTY_FRAME_BYTES
-        )
+        self._count_sent(len(rows), number)
         self._sendable.append(rows)
+
+    def _count_sent(self, frames: int, filled: int) -> None:
+        self.counts.blocks_sent += filled
+        self.counts.empty_sent += frames - filled
+        self.counts.frames_sent += frames
+        self.counts.bytes_sent += (
+            filled * PAYLOAD_FRAME_BYTES + (frames - filled) * EMPTY_FRAME_BYTES
+        )
 
     # -- When nothing comes ------------------------------------------------------------------------
 

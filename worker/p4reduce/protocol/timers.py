@@ -135,6 +135,10 @@ class SlotTimers:
     def opening(self, slots: Indices) -> None:
         """The next contributions of these slots open a stripe."""
         self._opening[slots] = True
+        self.some_open()
+
+    def some_open(self) -> None:
+        """Machine code has done `opening`."""
         self._some_open = True
 
     def sent(self, slots: Indices, now: float) -> None:

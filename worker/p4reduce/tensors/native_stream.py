@@ -63,19 +63,16 @@ class NativeBlocks:
     """`struct p4r_blocks` and what it points to."""
 
     def __init__(self, memory: Memory) -> None:
-        first = 0
-        self._pieces = (PieceStructure * len(memory.pieces))()
-        for structure, piece in zip(self._pieces, memory.pieces, strict=True):
-            structure.first = first
-            structure.full = piece.full
-            structure.tail_bytes = piece.tail_bytes
-            structure.base = piece.address
+        structures, first = [], 0
+        for piece in memory.pieces:
+            structures.append((first, piece.full, piece.tail_bytes, piece.address))
             first += piece.blocks
+        self._pieces = (PieceStructure * len(structures))(*structures)
         self._places = memory.places
         self.structure = BlocksStructure(
-            self._pieces,
+            ctypes.addressof(self._pieces),
             None if memory.places is None else memory.places.ctypes.data,
-            len(memory.pieces),
+            len(structures),
         )
 
     @classmethod

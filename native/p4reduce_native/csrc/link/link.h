@@ -108,6 +108,12 @@ int p4r_link_receive_rows(struct p4r_link *link, uint8_t *rows, size_t stride, s
  * or above P4R_LINK_MAX_FRAME) are counted and left out. Errors as above. */
 int p4r_link_send(struct p4r_link *link, const struct p4r_frame *frames, int count);
 
+/* Put one frame where the peer will find it after the next `tell`, if there is room for it right
+ * away; returns whether there was. Else, and on all kinds but SHARED, it is to be sent by `send`,
+ * which tells of those before as well. `tell` returns 0 or minus an errno. */
+int p4r_link_put(struct p4r_link *, const uint8_t *bytes, uint32_t length);
+int p4r_link_tell(struct p4r_link *);
+
 /* The same from rows: frame i begins at base + rows[i] * stride and has lengths[rows[i]] bytes. */
 int p4r_link_send_rows(struct p4r_link *link, const uint8_t *base, size_t stride,
                        const int64_t *lengths, const int64_t *rows, int count);

@@ -57,6 +57,8 @@ int p4r_batch_send(struct p4r_link *, const struct p4r_frame *, int count);
 int p4r_shared_receive(struct p4r_link *, uint8_t *rows, size_t stride, size_t room,
                        int64_t *lengths, int most);
 int p4r_shared_send(struct p4r_link *, const struct p4r_frame *, int count);
+int p4r_shared_put(struct p4r_link *, const uint8_t *bytes, uint32_t length);
+int p4r_shared_tell(struct p4r_link *);
 
 int p4r_offload_receive(struct p4r_link *, struct p4r_frame *, int most);
 int p4r_offload_send(struct p4r_link *, const struct p4r_frame *, int count);

@@ -18,7 +18,7 @@ void p4r_ring_attach(struct p4r_ring *ring, uint8_t *memory, uint32_t count)
     ring->words = (struct p4r_ring_words *)(void *)memory;
     ring->slots = memory + sizeof(struct p4r_ring_words);
     ring->count = count;
-    ring->own = 0;
+    ring->own = ring->told = ring->limit = 0;
 }
 
 int p4r_ring_ready(const struct p4r_ring *ring)
@@ -59,15 +59,25 @@ void p4r_ring_take(struct p4r_ring *ring, uint8_t *rows, size_t stride, size_t r
     atomic_store_explicit(&ring->words->taken, ring->own, memory_order_release);
 }
 
+void p4r_ring_write(struct p4r_ring *ring, const uint8_t *bytes, uint32_t length)
+{
+    uint8_t *slot = slot_at(ring, ring->own++);
+
+    *(uint16_t *)(void *)slot = (uint16_t)length;
+    memcpy(slot + P4R_SLOT_HEAD, bytes, length);
+}
+
+void p4r_ring_tell(struct p4r_ring *ring)
+{
+    ring->told = ring->own;
+    atomic_store_explicit(&ring->words->put, ring->own, memory_order_release);
+}
+
 void p4r_ring_put(struct p4r_ring *ring, const struct p4r_frame *frames, int count)
 {
-    for (int i = 0; i < count; i++) {
-        uint8_t *slot = slot_at(ring, ring->own + (uint32_t)i);
-        *(uint16_t *)(void *)slot = (uint16_t)frames[i].length;
-        memcpy(slot + P4R_SLOT_HEAD, frames[i].bytes, frames[i].length);
-    }
-    ring->own += (uint32_t)count;
-    atomic_store_explicit(&ring->words->put, ring->own, memory_order_release);
+    for (int i = 0; i < count; i++)
+        p4r_ring_write(ring, frames[i].bytes, frames[i].length);
+    p4r_ring_tell(ring);
 }
 
 /* The one who sleeps writes its flag, then looks at the index; we wrote the index, now look at the

@@ -43,10 +43,6 @@ static uint8_t *begin_round(struct p4r_slots *slots, const struct p4r_stream *st
     slots->expected[slot] = round;
     slots->row[slot] = row;
     slots->due[slot] = INFINITY; /* until it is sent */
-    slots->counts.frames_sent++;
-    slots->counts.blocks_sent += shape;
-    slots->counts.empty_sent += !shape;
-    slots->counts.bytes_sent += P4R_PAYLOAD_OFFSET + shape * P4R_PAYLOAD_BYTES;
     return frame;
 }
 
@@ -70,6 +66,10 @@ void p4r_contribute(struct p4r_slots *slots, uint32_t slot, int64_t block, uint8
         p4r_block_encode(&stream->codec, &stream->source, block, block, exponent,
                          frame + P4R_PAYLOAD_OFFSET);
     slots->counts.blocks_announced++;
+    slots->counts.frames_sent++;
+    slots->counts.blocks_sent += filled;
+    slots->counts.empty_sent += !filled;
+    slots->counts.bytes_sent += P4R_PAYLOAD_OFFSET + filled * P4R_PAYLOAD_BYTES;
 }
 
 void p4r_open(struct p4r_slots *slots, const struct p4r_stream *stream, const int64_t *which,
@@ -93,7 +93,6 @@ void p4r_open(struct p4r_slots *slots, const struct p4r_stream *stream, const in
         /* The answer has no sums, so is not plain. */
         memset(slots->awaited + (uint64_t)slot * P4R_AGG_WORDS, 0, sizeof words);
     }
-    slots->some_open |= count != 0;
 }
 
 void p4r_end_stripe(struct p4r_slots *slots, uint32_t slot)

@@ -192,7 +192,7 @@ void p4r_receive(struct p4r_slots *slots, uint8_t *rows, int64_t *lengths, uint3
 void p4r_contribute(struct p4r_slots *slots, uint32_t slot, int64_t block, uint8_t exponent);
 
 /* Start the stripes of a stream in some slots, which are free, and make the frames that open them:
- * the first row of each. */
+ * the first row of each. It is for Python to count them. */
 void p4r_open(struct p4r_slots *slots, const struct p4r_stream *stream, const int64_t *which,
               uint64_t count);
 
