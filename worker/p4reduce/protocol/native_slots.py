@@ -89,7 +89,7 @@ class NativeSlots:
             setattr(self._shared, name, array.ctypes.data)
         self.address = ctypes.addressof(self._shared)
         self._counted = np.frombuffer(
-            self._shared, np.int64, len(COUNTED), SlotsStructure.counts.offset
+            memoryview(self._shared), np.int64, len(COUNTED), SlotsStructure.counts.offset
         )
 
     def receive(self, buffer: FrameBuffer, count: int, now: float) -> int:

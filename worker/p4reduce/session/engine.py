@@ -63,6 +63,8 @@ class Engine:
         self._asked_at = math.inf  # when something was first sent since the switch last answered
         self._asked = 0  # how often since then
         self._native = machine.native_turn(transport)
+        if transport.lossless:
+            machine.timers.be_patient()
         self.lock = threading.RLock()  # between submitting and the thread's end
         self.cpu_seconds = 0.0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

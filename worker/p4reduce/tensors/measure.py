@@ -63,9 +63,7 @@ def look_ahead(nonzero: npt.NDArray[np.bool_], stripes: int) -> npt.NDArray[np.i
     return following
 
 
-def _look_ahead(
-    nonzero: npt.NDArray[np.bool_], steps: int, stripes: int
-) -> npt.NDArray[np.int64]:
+def _look_ahead(nonzero: npt.NDArray[np.bool_], steps: int, stripes: int) -> npt.NDArray[np.int64]:
     """One running minimum from the end, over all stripes at once."""
     count = len(nonzero)
     blocks = np.full((steps, stripes), count, np.int64)

@@ -65,7 +65,7 @@ class NativeBlocks:
     def __init__(self, memory: Memory) -> None:
         structures, first = [], 0
         for piece in memory.pieces:
-            structures.append((first, piece.full, piece.tail_bytes, piece.address))
+            structures.append(PieceStructure(first, piece.full, piece.tail_bytes, piece.address))
             first += piece.blocks
         self._pieces = (PieceStructure * len(structures))(*structures)
         self._places = memory.places

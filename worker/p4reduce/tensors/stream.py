@@ -13,7 +13,7 @@ import numpy as np
 
 from p4reduce.errors import LaneOverflowError, P4ReduceError, P4ReduceTimeoutError
 from p4reduce.latch import Latch
-from p4reduce.tensors.blocks import Absent, BlockRows, Source, Target
+from p4reduce.tensors.blocks import Absent, Array, BlockRows, Blocks, Source, Target
 from p4reduce.tensors.measure import look_ahead
 from p4reduce.tensors.noise import Noise
 from p4reduce.wire.calls import Call, Operation
@@ -40,6 +40,7 @@ class Collective:
             a stripe still makes the ranks meet and compares their tags.
         next_nonzero: the first block from b on in b's stripe that is not all zeros, or `none`;
             shape (at least count + stripes,).
+        copied: all blocks as rows, where a copy was made and none of them is all zeros.
         is_full: whether no block is all zeros.
         exponents: of each block, and 0 for `none`; shape (count + 1,).
         deadline: seconds on the monotonic clock.
@@ -59,6 +60,7 @@ class Collective:
         timeout: float,
         lane_format: Format = Format.INT32,
         noise: Noise | None = None,
+        keep: bool = False,
     ) -> None:
         """Measure the input.
 
@@ -71,6 +73,7 @@ class Collective:
             timeout: seconds from now on.
             lane_format: of the blocks, which have as many elements as that has lanes.
             noise: for rounding floats to narrow lanes.
+            keep: the input will be copied (`session.ledger`), which costs less now.
 
         Raises:
             ValueRangeError: see `quantise.block_exponents`.
@@ -89,11 +92,17 @@ class Collective:
         self.stripes = max(1, min(slots, self.count))
         self.left = ctypes.c_int64(self.stripes)
         self.offset = 0
-        exponents, nonzero = source.measure()
+        copied: Array | None = None
+        if keep and isinstance(source, Blocks) and not source.private:
+            copied = np.empty((self.count, lane_format.lanes), self.dtype)
+            exponents, nonzero = source.measure(copied)
+        else:
+            exponents, nonzero = source.measure()
         self.exponents = np.zeros(self.count + 1, np.uint8)
         self.exponents[:-1] = exponents
         self.next_nonzero = look_ahead(nonzero, self.stripes)
         self.is_full = bool(np.count_nonzero(nonzero) == self.count)
+        self.copied = copied if self.is_full else None
         # What nobody announces stays zero. This rank's own zeros (of either sign) are all that
         # nobody may announce, and in place they are zeros as well.
         if not self.is_full:

@@ -8,6 +8,24 @@ static uint8_t *slot_at(const struct p4r_ring *ring, uint32_t index)
     return ring->slots + (size_t)(index & (ring->count - 1)) * P4R_SLOT_BYTES;
 }
 
+/* Memory that another core has written lately, or will be asked for, takes its time: so that of the
+ * next frame is asked for before this one is copied. */
+enum { LINE = 64, FETCHED = 18 * LINE /* a frame of ours, with its length */ };
+
+static void will_read(const uint8_t *slot)
+{
+    for (int at = 0; at < FETCHED; at += LINE)
+        __builtin_prefetch(slot + at, 0, 3);
+}
+
+void p4r_ring_will_write(const struct p4r_ring *ring)
+{
+    const uint8_t *slot = slot_at(ring, ring->own);
+
+    for (int at = 0; at < FETCHED; at += LINE)
+        __builtin_prefetch(slot + at, 1, 3);
+}
+
 size_t p4r_ring_bytes(uint32_t count)
 {
     return sizeof(struct p4r_ring_words) + (size_t)count * P4R_SLOT_BYTES;
@@ -48,6 +66,8 @@ void p4r_ring_take(struct p4r_ring *ring, uint8_t *rows, size_t stride, size_t r
         room = P4R_SLOT_BYTES - P4R_SLOT_HEAD;
     for (int i = 0; i < count; i++) {
         const uint8_t *slot = slot_at(ring, ring->own + (uint32_t)i);
+        if (i + 1 < count)
+            will_read(slot_at(ring, ring->own + (uint32_t)i + 1));
         /* Read once: the peer may change it between the check and the copy. */
         size_t length = *(const volatile uint16_t *)(const void *)slot;
         if (length > room)
@@ -75,8 +95,11 @@ void p4r_ring_tell(struct p4r_ring *ring)
 
 void p4r_ring_put(struct p4r_ring *ring, const struct p4r_frame *frames, int count)
 {
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         p4r_ring_write(ring, frames[i].bytes, frames[i].length);
+        if (i + 1 < count)
+            p4r_ring_will_write(ring);
+    }
     p4r_ring_tell(ring);
 }
 

@@ -60,6 +60,8 @@ void p4r_ring_put(struct p4r_ring *, const struct p4r_frame *, int count);
  * filled. */
 void p4r_ring_write(struct p4r_ring *, const uint8_t *bytes, uint32_t length);
 void p4r_ring_tell(struct p4r_ring *);
+/* A hint that the next slot will be filled soon. */
+void p4r_ring_will_write(const struct p4r_ring *);
 
 /* Whether the other end sleeps and has to be told; it is told once. Of room only when half of the
  * ring is free. */

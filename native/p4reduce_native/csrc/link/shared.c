@@ -175,6 +175,8 @@ int p4r_shared_put(struct p4r_link *link, const uint8_t *bytes, uint32_t length)
         ring->limit = ring->own + (uint32_t)room;
     }
     p4r_ring_write(ring, bytes, length);
+    if (ring->own != ring->limit)
+        p4r_ring_will_write(ring);
     return 1;
 }
 

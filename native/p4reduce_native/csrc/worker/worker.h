@@ -111,11 +111,11 @@ void p4r_decode(const struct p4r_codec *codec, const struct p4r_blocks *target,
 
 /* -- Slots (receive.c, rounds.c) --------------------------------------------------------------- */
 
-#define P4R_SHAPES 3     /* rows of a slot in the frames to send: empty, with lanes, padded */
-#define P4R_IDLE (-1)    /* in `expected` */
-#define P4R_OPENING (-1) /* in `block` */
+#define P4R_SHAPES 3       /* rows of a slot in the frames to send: empty, with lanes, padded */
+#define P4R_IDLE (-1)      /* in `expected` */
+#define P4R_OPENING (-1)   /* in `block` */
 #define P4R_LAST INT64_MAX /* in `order`: nothing to send */
-#define P4R_COMPARED 6   /* words of 8 bytes, from the sixth byte of a frame on */
+#define P4R_COMPARED 6     /* words of 8 bytes, from the sixth byte of a frame on */
 #define P4R_ROUND_TRIPS 4096
 
 /* timers.RetransmissionTimeout */
