@@ -188,7 +188,7 @@ class Link:
         Args:
             sock: SOCK_SEQPACKET.
             offered: what to agree to if the peer wishes it, see `offers`.
-            slots: frames in a ring of shared memory, a power of two up to 4,096; 0: 512.
+            slots: frames in a ring of shared memory, a power of two up to 4,096; 0: 128.
 
         Raises:
             NativeUnavailableError: there is no machine code; the socket is as before.

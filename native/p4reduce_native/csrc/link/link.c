@@ -220,6 +220,23 @@ int p4r_link_send(struct p4r_link *link, const struct p4r_frame *frames, int cou
     return done;
 }
 
+int p4r_link_put(struct p4r_link *link, const uint8_t *bytes, uint32_t length)
+{
+    if (link->kind != P4R_LINK_SHARED || link->broken || length - 1 >= P4R_LINK_MAX_FRAME ||
+        !p4r_shared_put(link, bytes, length))
+        return 0;
+    link->counts.tx_bytes += length;
+    link->counts.tx_frames++;
+    return 1;
+}
+
+int p4r_link_tell(struct p4r_link *link)
+{
+    if (link->kind != P4R_LINK_SHARED)
+        return 0;
+    return link->broken ? -link->broken : p4r_shared_tell(link);
+}
+
 int p4r_link_send_rows(struct p4r_link *link, const uint8_t *base, size_t stride,
                        const int64_t *lengths, const int64_t *rows, int count)
 {

@@ -29,7 +29,9 @@
 #define P4R_LINK_MAX_FRAME 2048
 #define P4R_LINK_FRAMES 64 /* of one message; every receive has room for so many */
 #define P4R_LINK_MOST 128  /* one call gives at most so many */
-#define P4R_LINK_SLOTS 512 /* of a ring, unless asked otherwise: 1 MiB per direction */
+/* Of a ring, unless asked otherwise: 264 KiB per direction. More than a job has under way at most
+ * times would only be more memory to go round in, most of it in no core's cache. */
+#define P4R_LINK_SLOTS 128
 
 enum p4r_link_kind {
     P4R_LINK_SINGLE = 0,   /* one frame per message, as any peer understands */
@@ -130,6 +132,12 @@ int p4r_link_send_rows(struct p4r_link *link, const uint8_t *base, size_t stride
 /* The same from frames that lie one behind the other. */
 int p4r_link_send_packed(struct p4r_link *link, const uint8_t *bytes, const uint32_t *lengths,
                          int count);
+
+/* Put one frame where the peer will find it after the next `tell`, if there is room for it right
+ * away; returns whether there was. Else, and on all kinds but SHARED, it is to be sent by `send`,
+ * which tells of those before as well. `tell` returns 0 or minus an errno. */
+int p4r_link_put(struct p4r_link *link, const uint8_t *bytes, uint32_t length);
+int p4r_link_tell(struct p4r_link *link);
 
 /* Returns when frames may be there, `wake_fd` (or -1) is readable, `timeout_ms` (-1: never) are
  * over, or, if `writable`, there may be room. Returns a bit mask, or minus an errno. */

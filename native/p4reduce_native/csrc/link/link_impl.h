@@ -60,6 +60,8 @@ int p4r_batch_send(struct p4r_link *, const struct p4r_frame *, int count);
 int p4r_shared_receive(struct p4r_link *, uint8_t *rows, size_t stride, size_t room,
                        int64_t *lengths, int most);
 int p4r_shared_send(struct p4r_link *, const struct p4r_frame *, int count);
+int p4r_shared_put(struct p4r_link *, const uint8_t *bytes, uint32_t length);
+int p4r_shared_tell(struct p4r_link *);
 
 /* Finds up to `most` frames in a message of records. */
 int p4r_find_frames(const uint8_t *message, size_t bytes, struct p4r_frame *frames, int most);

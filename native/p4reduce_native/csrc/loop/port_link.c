@@ -58,6 +58,13 @@ static int send_out(struct p4r_port *port, const struct p4r_frame *frames, int c
     return p4r_link_send(port->link, frames, count);
 }
 
+static int put(struct p4r_port *port, const uint8_t *bytes, uint32_t length)
+{
+    return p4r_link_put(port->link, bytes, length);
+}
+
+static int tell(struct p4r_port *port) { return p4r_link_tell(port->link); }
+
 static uint32_t events(const struct p4r_port *port, int frames_wait)
 {
     return p4r_link_events(port->link, frames_wait);
@@ -68,6 +75,8 @@ const struct p4r_port_kind p4r_unix_port = {
     .detach = detach,
     .receive = take_in,
     .send = send_out,
+    .put = put,
+    .tell = tell,
     .events = events,
     .ends_by_error = 1,
 };
