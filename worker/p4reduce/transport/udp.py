@@ -68,6 +68,7 @@ class UdpTransport(FramesOverLink):
 
     endpoint = None
     dropped = 0  # what the kernel drops is sent again
+    lossless = False
 
     def __init__(self, address: str) -> None:
         sock, entered = _connect(address)
@@ -79,6 +80,7 @@ class PythonUdpTransport:
 
     endpoint = None
     dropped = 0
+    lossless = False
 
     def __init__(self, address: str) -> None:
         self._description = f"udp:{address}"
