@@ -29,6 +29,7 @@ from p4reduce_switch.state.meters import MeterArray
 from p4reduce_switch.state.multicast import MulticastGroups
 from p4reduce_switch.state.pipeline_stats import PipelineStats
 from p4reduce_switch.state.profiles import ActionProfile, IndirectTable
+from p4reduce_switch.state.queue_settings import QueueSettings
 from p4reduce_switch.state.registers import Counter, Register
 from p4reduce_switch.state.replay import ReplayQueue
 from p4reduce_switch.state.tables import ActionInfo, Entry, EntryExists, MatchKey, Table
@@ -50,6 +51,7 @@ class Pipeline:
         config: p4c's JSON.
         cpu_port: the port of packet-in and packet-out; only kept for whoever asks.
         drop_port: what `mark_to_drop` writes to `egress_spec`.
+        queues: how egress queues are set up; None: as simple_switch does.
         clock: nanoseconds, for meters, digests and idle timeouts.
 
     Attributes:
@@ -73,11 +75,13 @@ class Pipeline:
         *,
         cpu_port: int | None = None,
         drop_port: int = 511,
+        queues: QueueSettings | None = None,
         clock: Clock = time.monotonic_ns,
     ) -> None:
         program = load(config)
         self.cpu_port = cpu_port
         self.drop_port = drop_port
+        self.queue_settings = QueueSettings() if queues is None else queues
         self.profiles: Mapping[str, ActionProfile] = _profiles(program)
         self.tables: Mapping[str, Table] = _tables(program, self.profiles)
         self.counters: Mapping[str, Counter] = {

@@ -19,6 +19,7 @@ __all__ = [
     "PortError",
     "PortSpec",
     "PortStats",
+    "interface_port",
     "parse_port",
 ]
 
@@ -152,10 +153,17 @@ def parse_port(text: str) -> PortSpec:
             raise ValueError(f"'{text}' has no path after 'unix:'")
         return PortSpec(number, socket_path=Path(path))
     offload = where.endswith(_OFFLOAD)
-    where = where.removesuffix(_OFFLOAD)
-    if len(where) > _MAX_INTERFACE_NAME or "/" in where or any(c.isspace() for c in where):
+    try:
+        return interface_port(number, where.removesuffix(_OFFLOAD), offload=offload)
+    except ValueError as error:
+        raise ValueError(f"{error} in '{text}'; for a socket write unix:PATH") from None
+
+
+def interface_port(number: int, name: str, *, offload: bool = False) -> PortSpec:
+    """A port on an interface. Raises ValueError: no interface can be called so."""
+    if len(name) > _MAX_INTERFACE_NAME or "/" in name or any(c.isspace() for c in name):
         raise ValueError(
-            f"'{where}' of '{text}' is not an interface name (at most {_MAX_INTERFACE_NAME} "
-            "characters, no '/' or space); for a socket write unix:PATH"
+            f"'{name}' is not an interface name (at most {_MAX_INTERFACE_NAME} characters, no '/' "
+            "or space)"
         )
-    return PortSpec(number, interface=where, offload=offload)
+    return PortSpec(number, interface=name, offload=offload)
