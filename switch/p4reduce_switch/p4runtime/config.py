@@ -11,6 +11,7 @@ from p4reduce_native.errors import NativeUnavailableError
 
 from p4reduce_switch.codegen_c import NotNativeError
 from p4reduce_switch.errors import invalid
+from p4reduce_switch.p4runtime.device_config import program_of
 from p4reduce_switch.p4runtime.p4info import P4Info, P4InfoError
 from p4reduce_switch.p4runtime.packets import PacketCodec
 from p4reduce_switch.pipeline import LoadError, Pipeline
@@ -47,9 +48,9 @@ class ForwardingConfig:
 
 
 def load_program(program: bytes, load: Callable[[bytes], Pipeline]) -> Pipeline:
-    """Load p4c's JSON. Raises P4RuntimeError, INVALID_ARGUMENT, with the reason."""
+    """Load p4c's JSON, in whatever envelope. Raises P4RuntimeError, INVALID_ARGUMENT, with the reason."""
     try:
-        return load(program)
+        return load(program_of(program))
     except (LoadError, NotNativeError, NativeUnavailableError) as error:
         raise invalid(f"p4_device_config: {error}") from None
 

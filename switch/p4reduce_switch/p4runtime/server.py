@@ -32,6 +32,7 @@ from p4reduce_switch.errors import P4RuntimeError, abort, abort_batch, invalid
 from p4reduce_switch.p4runtime import read, write
 from p4reduce_switch.p4runtime.arbitration import Arbiter, Controller, election_id_of
 from p4reduce_switch.p4runtime.config import ForwardingConfig, load_config, load_program
+from p4reduce_switch.p4runtime.device_config import program_of
 from p4reduce_switch.p4runtime.entities.digests import digest_message, plan_acknowledgement
 from p4reduce_switch.p4runtime.entities.idle import idle_message
 from p4reduce_switch.pipeline_choice import load_pipeline
@@ -250,7 +251,7 @@ class P4RuntimeServer:
         self._dataplane.run(switch_over)
         self._control = config
         if self._on_pipeline is not None:
-            self._on_pipeline(config.pipeline, config.message.p4_device_config)
+            self._on_pipeline(config.pipeline, program_of(config.message.p4_device_config))
 
     def get_config(self, request: Any) -> Any:
         self._check_device(request.device_id)
