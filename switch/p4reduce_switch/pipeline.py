@@ -30,6 +30,7 @@ from p4reduce_switch.state.multicast import MulticastGroups
 from p4reduce_switch.state.pipeline_stats import PipelineStats
 from p4reduce_switch.state.profiles import ActionProfile, IndirectTable
 from p4reduce_switch.state.queue_settings import QueueSettings
+from p4reduce_switch.state.queues import EgressQueues
 from p4reduce_switch.state.registers import Counter, Register
 from p4reduce_switch.state.replay import ReplayQueue
 from p4reduce_switch.state.tables import ActionInfo, Entry, EntryExists, MatchKey, Table
@@ -114,18 +115,36 @@ class Pipeline:
         }
         self.stats = PipelineStats()
         self._replays = ReplayQueue(self.stats)
-        self._start = time.monotonic_ns()
+        self._start = clock()
+        self.queues: EgressQueues | None = None
+        """The egress queues of a program that has some and runs in Python."""
         self.source = ""
         self.process: Process = self._make_process(program)
         """Run a frame that came in at a port (0..511). Gives (port, frame) of each copy to send, in
-        the order of the replicas; empty if the frame is dropped. Never raises, whatever the bytes
-        are. (An attribute, not a method: the generated function itself, which saves a call.)"""
+        the order of the replicas; empty if the frame is dropped, or waits in an egress queue. Never
+        raises, whatever the bytes are. (An attribute, not a method: the generated function itself,
+        which saves a call.)"""
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether frames may wait for egress; `release` lets them go."""
+        return self.queues is not None
+
+    def release(self) -> list[tuple[int, bytes]]:
+        """Let go what waits in egress queues and is due; gives (port, frame) as `process` does."""
+        return [] if self.queues is None else self.queues.release()
 
     def _make_process(self, program: Program) -> Process:
         """What runs frames; it leaves the text that it was made from in `source`."""
         try:
-            generated = generate(program, self.drop_port)
+            generated = generate(
+                program, self.drop_port, with_queues=not self.queue_settings.is_default
+            )
             self.source = generated.source
+            if generated.queued:
+                self.queues = EgressQueues(
+                    self.queue_settings, self.stats, self._replays, self.timers.clock, self._now
+                )
             return self._compile(generated.source, generated.bindings)
         except (RecursionError, SyntaxError, MemoryError) as error:
             # Python has limits for blocks, parentheses and all else that is nested.
@@ -178,6 +197,11 @@ class Pipeline:
             return self._replays.waiting
         if kind == "replay":
             return self._replays.run
+        if kind == "enqueue":
+            assert self.queues is not None
+            return self.queues.push
+        if kind == "release":
+            return self.release
         if kind == "log":
             return messages.log_msg
         if kind == "assertion":
@@ -186,7 +210,7 @@ class Pipeline:
 
     def _now(self) -> int:
         """Microseconds since the program was loaded."""
-        return (time.monotonic_ns() - self._start) // 1000
+        return (self.timers.clock() - self._start) // 1000
 
 
 def _apply_tables(program: Program) -> list[ApplyTable]:

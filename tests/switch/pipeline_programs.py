@@ -26,6 +26,7 @@ NAMES = (
     "passive",
     "peeking",
     "profiles",
+    "queues",
     "replay",
     "replication",
     "stacks",

@@ -48,7 +48,11 @@ class ForwardingConfig:
 
 
 def load_program(program: bytes, load: Callable[[bytes], Pipeline]) -> Pipeline:
-    """Load p4c's JSON, in whatever envelope. Raises P4RuntimeError, INVALID_ARGUMENT, with the reason."""
+    """Load p4c's JSON, in whatever envelope.
+
+    Raises:
+        P4RuntimeError: INVALID_ARGUMENT, with the reason.
+    """
     try:
         return load(program_of(program))
     except (LoadError, NotNativeError, NativeUnavailableError) as error:

@@ -46,8 +46,9 @@ class TlsFiles:
             context.load_cert_chain(self.cert, self.key, password="")
         except ssl.SSLError as error:
             raise TlsError(
-                f"{cert_option} {self.cert} and {key_option} {self.key} are not a certificate and its "
-                f"key, without a password, in PEM form: {error.reason or 'the key does not open'}"
+                f"{cert_option} {self.cert} and {key_option} {self.key} are not a certificate "
+                "and its key, without a password, in PEM form: "
+                f"{error.reason or 'the key does not open'}"
             ) from None
         if ca is None:
             return grpc.ssl_server_credentials([(key, cert)])

@@ -80,6 +80,13 @@ class CapturedPort:
     def has_carrier(self) -> bool:
         return self._port.has_carrier
 
+    @property
+    def has_room(self) -> bool:
+        return self._port.has_room
+
+    def limit_backlog(self, limited: bool) -> None:
+        self._port.limit_backlog(limited)
+
     def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
         self._port.attach(poller, on_frames)
 

@@ -90,6 +90,10 @@ class OpenPort(Protocol):
     def has_carrier(self) -> bool:
         """Whether a frame could leave. Any thread may ask."""
 
+    def limit_backlog(self, limited: bool) -> None:
+        """Whether only a little may wait outside of the switch, in the kernel: what is behind it
+        waits in egress queues, where the program sees it."""
+
     def poll_stats(self) -> None:
         """Bring `stats` up to date with counts that others keep (the kernel's)."""
 
@@ -103,6 +107,10 @@ class OpenPort(Protocol):
 
 class Port(OpenPort, Protocol):
     """A port that Python serves."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether nothing waits to be sent."""
 
     def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
         """Start watching; `on_frames` is called whenever `receive` may have something."""

@@ -28,8 +28,8 @@ _REFUSED = {
     "--use-files": "packets come from interfaces only",
     "--packet-in": "packets come from interfaces only",
     "--restore-state": "state cannot be restored from a file; write it by P4Runtime",
-    "--dp-grpc-server-addr": "packets come from interfaces only, not by gRPC; p4reduce-switch takes "
-    "Unix sockets as ports",
+    "--dp-grpc-server-addr": "packets come from interfaces only, not by gRPC; p4reduce-switch "
+    "takes Unix sockets as ports",
     "--load-modules": "BMv2's modules (externs in C++) cannot be loaded",
 }
 _WITHOUT_VALUE = ("--debugger",)
