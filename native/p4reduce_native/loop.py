@@ -93,6 +93,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
         *(ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_uint32)),
     ),
     "p4r_loop_next_packet_in": (ctypes.c_int64, _pointer, ctypes.POINTER(ctypes.c_void_p)),
+    "p4r_port_capture_out": (_int, _pointer, _int),
     "p4r_port_take_news": (_int, _pointer, ctypes.POINTER(ctypes.c_int)),
     "p4r_port_attach": (_int, _pointer, _int),
     "p4r_port_detach": (None, _pointer),
@@ -139,6 +140,11 @@ class LoopPort:
             OSError: it cannot be watched.
         """
         _checked(self._library.p4r_port_attach(self._handle, fd))
+
+    def capture_out(self, fd: int) -> None:
+        """Write frames that leave to a file of their own, which the loop closes."""
+        if self._library.p4r_port_capture_out(self._handle, fd):
+            raise MemoryError("no memory for a capture")
 
     def detach(self) -> None:
         """Stop using the descriptor, if there is one; what waits to be sent is dropped."""

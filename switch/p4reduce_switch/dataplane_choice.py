@@ -20,7 +20,7 @@ from p4reduce_switch.pipeline_choice import Engine
 from p4reduce_switch.ports.batch import FrameBatches
 from p4reduce_switch.ports.native import NativePacketPort, NativePort, NativeUnixPort
 from p4reduce_switch.ports.packet import PacketPort
-from p4reduce_switch.ports.pcap import CapturedPort
+from p4reduce_switch.ports.pcap import CapturedPort, Captures
 from p4reduce_switch.ports.port import OpenPort, Port, PortSpec
 from p4reduce_switch.ports.unix import UnixPort
 
@@ -37,17 +37,20 @@ def open_data_plane(
     engine: Engine = "auto",
     cpu_port: int | None = None,
     capture_dir: Path | None = None,
+    capture_by_direction: bool = False,
 ) -> DataPlaneThread:
     """Open the ports of a data plane, which its `stop` closes.
 
     Args:
         engine: "auto" takes Python where there is no compiled library, and logs why.
         capture_dir: where each port's frames are written, or None.
+        capture_by_direction: into two files each, as BMv2 does, instead of one.
 
     Raises:
         PortError: a port cannot be opened; the others are closed again.
         NativeUnavailableError: the engine is "native", and there is no compiled library.
     """
+    captures = None if capture_dir is None else Captures(capture_dir, capture_by_direction)
     if engine != "python":
         try:
             runtime()
@@ -56,10 +59,10 @@ def open_data_plane(
                 raise
             log.warning("the data plane runs in Python, many times slower: %s", error)
         else:
-            ports = _open(specs, partial(_native_port, capture_dir))
+            ports = _open(specs, partial(_native_port, captures))
             return NativeDataPlane(ports, cpu_port=cpu_port)
     return DataPlane(
-        _open(specs, partial(_python_port, FrameBatches(), capture_dir)), cpu_port=cpu_port
+        _open(specs, partial(_python_port, FrameBatches(), captures)), cpu_port=cpu_port
     )
 
 
@@ -73,12 +76,12 @@ def _open(specs: Sequence[PortSpec], make: Callable[[PortSpec], _PortT]) -> list
         return ports
 
 
-def _native_port(capture_dir: Path | None, spec: PortSpec) -> NativePort:
+def _native_port(captures: Captures | None, spec: PortSpec) -> NativePort:
     kind = NativePacketPort if spec.interface is not None else NativeUnixPort
-    return kind(spec, capture_dir)
+    return kind(spec, captures)
 
 
-def _python_port(batches: FrameBatches, capture_dir: Path | None, spec: PortSpec) -> Port:
+def _python_port(batches: FrameBatches, captures: Captures | None, spec: PortSpec) -> Port:
     kind = PacketPort if spec.interface is not None else UnixPort
     port: Port = kind(spec, batches)
-    return port if capture_dir is None else CapturedPort(port, capture_dir)
+    return port if captures is None else CapturedPort(port, captures)

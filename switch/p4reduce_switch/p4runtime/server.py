@@ -189,14 +189,17 @@ class P4RuntimeServer:
             self._commit(config)
 
     def preload_program(self, program: bytes) -> None:
-        """Send packets through a program without a P4Info: a controller can neither read nor write
-        until it sets its own.
+        """Send packets through a program without a P4Info, unless a controller has set one by now;
+        until it does it can neither read nor write.
 
         Raises:
             P4RuntimeError: INVALID_ARGUMENT, the program cannot be loaded.
         """
         pipeline = load_program(program, self._load_pipeline)
-        self._dataplane.run(partial(self._dataplane.install, pipeline))
+        with self._locked():
+            if self._active is not None:
+                return
+            self._dataplane.run(partial(self._dataplane.install, pipeline))
         if self._on_pipeline is not None:
             self._on_pipeline(pipeline, program)
 

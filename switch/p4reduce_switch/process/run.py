@@ -66,6 +66,7 @@ def run(settings: SwitchSettings) -> None:
         dataplane.start()
         _preload(server, settings)
         with _serving(server, settings) as address_in_use:
+            _preload_program(server, settings)
             print(announce(settings, dataplane, address_in_use), flush=True)
             # In short waits: the kernel may give the signal to another thread, and Python
             # calls the handler only once the main thread runs again.
@@ -102,6 +103,7 @@ def _open_data_plane(settings: SwitchSettings) -> DataPlaneThread:
             engine=settings.engine,
             cpu_port=settings.cpu_port,
             capture_dir=settings.capture_dir,
+            capture_by_direction=settings.capture_by_direction,
         )
     except NativeUnavailableError as error:
         raise StartError(f"--engine native: {error}") from None
@@ -110,30 +112,47 @@ def _open_data_plane(settings: SwitchSettings) -> DataPlaneThread:
 
 
 def _preload(server: P4RuntimeServer, settings: SwitchSettings) -> None:
-    """Load the program that the command line names."""
+    """Load the program that the command line names with its P4Info."""
     from google.protobuf import text_format
     from p4.v1 import p4runtime_pb2
 
-    from p4reduce_switch.errors import P4RuntimeError
-
-    if settings.pipeline_file is None:
+    if settings.pipeline_file is None or settings.p4info_file is None:
         return
+    config = p4runtime_pb2.ForwardingPipelineConfig()
     try:
-        program = settings.pipeline_file.read_bytes()
-    except OSError as error:
-        raise StartError(f"cannot read {settings.pipeline_file}: {error.strerror}") from None
-    config = p4runtime_pb2.ForwardingPipelineConfig(p4_device_config=program)
-    try:
-        if settings.p4info_file is None:
-            server.preload_program(program)
-            return
         # A p4c newer than the protos here may know more fields.
         text_format.Parse(settings.p4info_file.read_text(), config.p4info, allow_unknown_field=True)
-        server.preload(config)
     except (text_format.ParseError, UnicodeDecodeError) as error:
         raise StartError(f"{settings.p4info_file} is not a P4Info in text form: {error}") from None
+    with _loading(settings.pipeline_file) as program:
+        config.p4_device_config = program
+        server.preload(config)
+
+
+def _preload_program(server: P4RuntimeServer, settings: SwitchSettings) -> None:
+    """Load the program that the command line names without a P4Info.
+
+    It is only there until a controller sets one, so that P4Runtime need not wait until it is
+    machine code: some scripts wait for the address no more than a few seconds.
+    """
+    if settings.pipeline_file is not None and settings.p4info_file is None:
+        with _loading(settings.pipeline_file) as program:
+            server.preload_program(program)
+
+
+@contextlib.contextmanager
+def _loading(path: Path) -> Iterator[bytes]:
+    """The bytes of a program, to be loaded meanwhile."""
+    from p4reduce_switch.errors import P4RuntimeError
+
+    try:
+        program = path.read_bytes()
+    except OSError as error:
+        raise StartError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        yield program
     except P4RuntimeError as error:
-        raise StartError(f"{settings.pipeline_file}: {error.message}") from None
+        raise StartError(f"{path}: {error.message}") from None
 
 
 @contextlib.contextmanager

@@ -33,7 +33,8 @@ class SwitchSettings:
         name: the command's, for what it says.
         pipeline_file: a program to load at the start, or None; without `p4info_file` it forwards,
             and a controller has to set its own before it can write entries.
-        capture_dir: where each port's frames are written, or None.
+        capture_dir: where each port's frames are written, or None; `capture_by_direction`: into
+            two files each.
         dump_python, dump_c: where the generated code is written, or None.
         ready_file, ready_fd: what is told when the switch is ready, or None.
     """
@@ -48,6 +49,7 @@ class SwitchSettings:
     engine: Engine = "auto"
     tls: TlsFiles | None = None
     capture_dir: Path | None = None
+    capture_by_direction: bool = False
     pipeline_file: Path | None = None
     p4info_file: Path | None = None
     dump_python: Path | None = None

@@ -88,6 +88,7 @@ def _settings(options: argparse.Namespace) -> SwitchSettings:
         engine=options.engine,
         tls=_tls_files(options),
         capture_dir=None if options.pcap is None else Path(options.pcap),
+        capture_by_direction=True,
         pipeline_file=program,
     )
     settings.check_ports("--interface", "--cpu-port")
@@ -117,7 +118,8 @@ def _tls_files(options: argparse.Namespace) -> TlsFiles | None:
 
 def _start_log(options: argparse.Namespace) -> None:
     """Where BMv2 logs nothing, because nobody asked, warnings go to standard error."""
-    level, handler = _LEVELS[options.log_level], None
+    level = _LEVELS[options.log_level]
+    handler: logging.Handler
     if options.log_file is not None:
         try:
             handler = RotatingFileHandler(

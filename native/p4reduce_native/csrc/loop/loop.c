@@ -214,9 +214,13 @@ int p4r_loop_has_room(struct p4r_loop *loop, uint32_t port) { return has_room(lo
 
 void p4r_loop_flush_captures(struct p4r_loop *loop)
 {
-    for (int i = 0; i < PORTS; i++)
-        if (loop->ports[i] != NULL && loop->ports[i]->capture != NULL)
-            p4r_capture_flush(loop->ports[i]->capture);
+    for (int i = 0; i < PORTS; i++) {
+        const struct p4r_port *port = loop->ports[i];
+        if (port != NULL && port->capture != NULL)
+            p4r_capture_flush(port->capture);
+        if (port != NULL && port->capture_out != NULL)
+            p4r_capture_flush(port->capture_out);
+    }
 }
 
 void p4r_loop_set_program(struct p4r_loop *loop, p4r_process process, p4r_events events,
@@ -251,6 +255,12 @@ int p4r_loop_next_ready(struct p4r_loop *loop, int *fd, uint32_t *events)
 int64_t p4r_loop_next_packet_in(struct p4r_loop *loop, const uint8_t **bytes)
 {
     return p4r_packet_in_next(&loop->packet_ins, bytes);
+}
+
+int p4r_port_capture_out(struct p4r_port *port, int fd)
+{
+    port->capture_out = p4r_capture_new(fd, P4R_MAX_FRAME_BYTES);
+    return port->capture_out != NULL ? 0 : -1;
 }
 
 int p4r_port_take_news(struct p4r_port *port, int *error)

@@ -77,6 +77,9 @@ int p4r_loop_watch(struct p4r_loop *loop, int operation, int fd, uint32_t events
 int p4r_loop_next_ready(struct p4r_loop *loop, int *fd, uint32_t *events);
 /* The next frame for the controller, valid until the loop runs; its length, or -1. */
 int64_t p4r_loop_next_packet_in(struct p4r_loop *loop, const uint8_t **bytes);
+/* Frames that leave are written to a file of their own, which the port owns from now on. 0, or -1: no
+ * memory. */
+int p4r_port_capture_out(struct p4r_port *port, int fd);
 /* What a port has to tell, once: an enum p4r_port_news. */
 int p4r_port_take_news(struct p4r_port *port, int *error);
 
