@@ -37,6 +37,8 @@ _WITHOUT_VALUE = ("--debugger",)
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized"):
+            message += " (target options, such as --cpu-port, stand behind a '--' of their own)"
         print(f"Error while parsing command line arguments: {message}", file=sys.stderr)
         print(f"{NAME} --help lists the options.", file=sys.stderr)
         raise SystemExit(1)  # as BMv2; argparse would take 2

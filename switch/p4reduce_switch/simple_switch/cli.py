@@ -20,7 +20,7 @@ from p4reduce_switch.simple_switch.arguments import NAME, parse
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.server_tls import TlsFiles
 
-__all__ = ["main"]
+__all__ = ["main", "remark", "settings_of"]
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +52,9 @@ def main() -> None:
     with command(NAME):
         options = parse(sys.argv[1:])
         try:
-            settings = _settings(options)
+            settings = settings_of(options)
             _start_log(options)
-            _remark(options, settings)
+            remark(options, settings)
             run(settings)
         except StartError as error:
             _end(str(error))
@@ -67,7 +67,7 @@ def _end(message: str) -> NoReturn:
     raise SystemExit(1)
 
 
-def _settings(options: argparse.Namespace) -> SwitchSettings:
+def settings_of(options: argparse.Namespace) -> SwitchSettings:
     program = None if options.no_p4 else Path(options.input_config)
     if program is not None and not program.is_file():
         raise StartError(f"there is no file {program}")
@@ -140,7 +140,7 @@ def _start_log(options: argparse.Namespace) -> None:
     )
 
 
-def _remark(options: argparse.Namespace, settings: SwitchSettings) -> None:
+def remark(options: argparse.Namespace, settings: SwitchSettings) -> None:
     """Say once what is not as somebody who knows simple_switch_grpc might expect."""
     for name, why in _WITHOUT_MEANING.items():
         if getattr(options, name) not in (None, False):
