@@ -12,7 +12,7 @@
 #include "base.h"
 
 enum {
-    P4R_QUEUE_PORTS = 512, /* 9 bits in v1model; what is sent beyond shares a queue of its own */
+    P4R_QUEUE_PORTS = 512,    /* 9 bits in v1model; what is sent beyond shares a queue of its own */
     P4R_MOST_RELEASED = 1024, /* by one call, so that frames that go in circles hold nobody up */
 };
 

@@ -40,8 +40,8 @@ struct p4r_common {
     struct p4r_random random;
     struct p4r_copies *groups[P4R_GROUPS];
     struct p4r_copies *sessions[P4R_SESSIONS];
-    struct p4r_queues *queues; /* or NULL */
-    p4r_release release;       /* p4r_program_release of a program with queues */
+    struct p4r_queues *queues;                   /* or NULL */
+    p4r_release release;                         /* p4r_program_release of a program with queues */
     uint8_t out[P4R_MAX_FRAME + P4R_MAX_GROWTH]; /* the frame on its way out */
     /* The run in hand. */
     uint64_t now_ns;
