@@ -137,7 +137,7 @@ class DataPlaneThread(ABC):
         self._queues = pipeline.queues
         if self._queues is not None:
             self._queues.ready = self._has_room
-        for port in self.ports.values():
+        for port in () if self._closed else self.ports.values():
             port.limit_backlog(pipeline.has_queues)
 
     def inject(self, frame: bytes) -> None:

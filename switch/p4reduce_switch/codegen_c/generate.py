@@ -197,9 +197,8 @@ def _process(context: Context) -> list[str]:
     if context.usage.queued:
         head = ["/* Run what waits, and what comes of it. */"]
         head += ["static void run_waiting(struct p4r_program *program) {"]
-        common = "program->common."
         return [
-            *(*head, *_run_waiting(context, common), "}", ""),
+            *(*head, *_run_waiting(context, "program->common."), "}", ""),
             *(*lines, *start, "    run_waiting(program);", "}", ""),
         ]
     return [*lines, *start, *_run_waiting(context, "common->"), "}", ""]
@@ -353,8 +352,7 @@ def _write_copies(context: Context) -> None:
     with context.writer.block("for (uint32_t copy = 0; copy < copies->count; copy++)"):
         context.writer.line(
             f"{queues.call_of_egress(context)}(program, &packet, copies->copy[copy].port, "
-            "copies->copy[copy].instance, "
-            f"{most});"
+            f"copies->copy[copy].instance, {most});"
         )
 
 

@@ -4,9 +4,8 @@
 The source has two functions. `process(port, frame)` runs the parser, checksum verification and
 ingress, then calls `egress(...)` for each copy of the packet. In a program that clones, resubmits
 or recirculates, `process` calls `ingress(...)`, which does that, and runs what comes back; in one
-with egress queues `ingress` queues the copies. Fields
-are local variables, actions and controls are inlined. simple_switch's documentation and source say
-what happens in which order.
+with egress queues `ingress` queues the copies. Fields are local variables, actions and controls are
+inlined. simple_switch's documentation and source say what happens in which order.
 
 The source refers to tables, counters and registers by global names; `Generated.bindings` says
 what each has to be. It knows no Python objects, so it can be generated before they exist, read,

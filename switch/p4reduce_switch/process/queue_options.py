@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from p4reduce_switch.ports.port import MAX_PORT
 from p4reduce_switch.state.queue_settings import QueueSettings
 
 __all__ = ["read_queue_settings"]
+
+_MOST = 511  # 9 bits in v1model
 
 
 def read_queue_settings(
@@ -33,8 +34,8 @@ def _read(option: str, texts: Sequence[str], default: int) -> tuple[int, dict[in
             raise ValueError(f"{option}: '{text}' is not of the form NUMBER or PORT=NUMBER")
         if not equals:
             default = int(value)
-        elif int(port) > MAX_PORT:
-            raise ValueError(f"{option} {text}: a port is within 0 to {MAX_PORT}")
+        elif int(port) > _MOST:
+            raise ValueError(f"{option} {text}: a port is within 0 to {_MOST}")
         else:
             of_ports[int(port)] = int(value)
     return default, of_ports
