@@ -13,7 +13,7 @@ import click
 from p4reduce_common.output import command
 
 from p4reduce_switch.p4runtime.listen_address import GrpcAddress, parse_grpc_address
-from p4reduce_switch.ports.port import MAX_PORT, PortSpec, parse_port
+from p4reduce_switch.ports.port import MAX_PORT, PortSpec, parse_ports
 from p4reduce_switch.process.queue_options import read_queue_settings
 from p4reduce_switch.process.run import run
 from p4reduce_switch.process.settings import StartError, SwitchSettings
@@ -33,7 +33,7 @@ def _read_ports(
     ctx: click.Context, param: click.Parameter, values: Sequence[str]
 ) -> list[PortSpec]:
     try:
-        return [parse_port(value) for value in values]
+        return [spec for value in values for spec in parse_ports(value)]
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -70,8 +70,16 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     callback=_read_ports,
     metavar="NUMBER=WHERE",
     multiple=True,
-    help="A port: 1=veth1 for an interface (takes root), 1=unix:PATH for a Unix socket of type "
-    "SEQPACKET, one message a frame. May be given many times.",
+    help="A port: 1=veth1 for an interface (takes root), 1=unix:PATH for a Unix socket, "
+    "1=udp:HOST:PORT for workers anywhere; 1-64=udp:HOST:7001 for many, whose UDP ports count up. "
+    "May be given many times.",
+)
+@click.option(
+    "--udp-key-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Let only workers in at UDP ports that know this key: 16 to 1,024 bytes, in a file that "
+    "nobody else may read.",
 )
 @click.option("--device-id", type=click.IntRange(1, (1 << 64) - 1), default=1, show_default=True)
 @click.option(
@@ -187,6 +195,7 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
 def cli(
     address: GrpcAddress,
     port_specs: Sequence[PortSpec],
+    udp_key_file: Path | None,
     device_id: int,
     cpu_port: int | None,
     capture_dir: Path | None,
@@ -221,6 +230,7 @@ def cli(
         queues=_queue_settings(priority_queues, queue_depths, queue_rates),
         engine=engine,
         tls=_tls_files(tls_cert, tls_key, tls_ca),
+        udp_key_file=udp_key_file,
         capture_dir=capture_dir,
         pipeline_file=pipeline_file,
         p4info_file=p4info_file,

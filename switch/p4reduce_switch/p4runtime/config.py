@@ -14,6 +14,7 @@ from p4reduce_switch.errors import invalid
 from p4reduce_switch.p4runtime.device_config import program_of
 from p4reduce_switch.p4runtime.p4info import P4Info, P4InfoError
 from p4reduce_switch.p4runtime.packets import PacketCodec
+from p4reduce_switch.p4runtime.unused import add_unused
 from p4reduce_switch.pipeline import LoadError, Pipeline
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def load_config(message: Any, load: Callable[[bytes], Pipeline]) -> ForwardingCo
     except P4InfoError as error:
         raise invalid(f"p4info: {error}") from None
     pipeline = load_program(message.p4_device_config, load)
+    p4info = p4info.fitted(pipeline)
     differences = p4info.differences(pipeline)
     if differences:
         shown = "; ".join(differences[:_DIFFERENCES_SHOWN])
@@ -87,6 +89,7 @@ def load_config(message: Any, load: Callable[[bytes], Pipeline]) -> ForwardingCo
             + shown
             + (f"; and {more} more differences" if more > 0 else "")
         )
+    add_unused(p4info, pipeline)
     return ForwardingConfig(
         message=message,
         p4info=p4info,

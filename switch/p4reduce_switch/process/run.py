@@ -91,12 +91,24 @@ def _check_writable(path: Path, option: str) -> None:
         raise StartError(f"{option}: {path}: {error.strerror or error}") from None
 
 
+def _read_udp_key(path: Path | None) -> bytes:
+    if path is None:
+        return b""
+    from p4reduce_native.udp_handshake import read_key
+
+    try:
+        return read_key(path)
+    except ValueError as error:
+        raise StartError(f"--udp-key-file: {error}") from None
+
+
 def _open_data_plane(settings: SwitchSettings) -> DataPlaneThread:
     from p4reduce_native.errors import NativeUnavailableError
 
     from p4reduce_switch.dataplane_choice import open_data_plane
     from p4reduce_switch.ports.port import PortError
 
+    udp_key = _read_udp_key(settings.udp_key_file)
     try:
         return open_data_plane(
             settings.ports,
@@ -104,6 +116,7 @@ def _open_data_plane(settings: SwitchSettings) -> DataPlaneThread:
             cpu_port=settings.cpu_port,
             capture_dir=settings.capture_dir,
             capture_by_direction=settings.capture_by_direction,
+            udp_key=udp_key,
         )
     except NativeUnavailableError as error:
         raise StartError(f"--engine native: {error}") from None

@@ -33,6 +33,7 @@ class SwitchSettings:
         name: the command's, for what it says.
         pipeline_file: a program to load at the start, or None; without `p4info_file` it forwards,
             and a controller has to set its own before it can write entries.
+        udp_key_file: the key that workers at UDP ports have to know, or None.
         capture_dir: where each port's frames are written, or None; `capture_by_direction`: into
             two files each.
         dump_python, dump_c: where the generated code is written, or None.
@@ -48,6 +49,7 @@ class SwitchSettings:
     queues: QueueSettings = field(default_factory=QueueSettings)
     engine: Engine = "auto"
     tls: TlsFiles | None = None
+    udp_key_file: Path | None = None
     capture_dir: Path | None = None
     capture_by_direction: bool = False
     pipeline_file: Path | None = None
@@ -65,7 +67,8 @@ class SwitchSettings:
                 raise ValueError(f"{option} {spec}: {self.cpu_port} is the CPU port ({cpu_option})")
             if spec.number == self.drop_port:
                 raise ValueError(f"{option} {spec}: what is sent to port {spec.number} is dropped")
-            for key in (spec.number, spec.interface or spec.socket_path):
-                if key in seen:
+            where = spec.interface or spec.socket_path or spec.udp_address
+            for key in (spec.number, where):
+                if key in seen and not str(key).endswith(":0"):
                     raise ValueError(f"{option} {spec} and {option} {seen[key]} collide")
                 seen[key] = spec

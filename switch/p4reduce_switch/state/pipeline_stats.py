@@ -22,6 +22,7 @@ class PipelineStats:
         dropped_queue: came to an egress queue that was full.
         dropped_priority: `priority` is that of no queue; simple_switch drops these too.
         dropped_assertion: a condition of `assert` or `assume` did not hold; BMv2 ends then.
+        dropped_loop: a loop in an action took more than `limits.MAX_TURNS` turns; BMv2 goes on.
     """
 
     frames_in: int = 0
@@ -32,6 +33,7 @@ class PipelineStats:
     dropped_growth: int = 0
     dropped_replay: int = 0
     dropped_assertion: int = 0
+    dropped_loop: int = 0
     dropped_queue: int = 0
     dropped_priority: int = 0
 

@@ -25,6 +25,7 @@ struct p4r_stats {
     uint64_t dropped_growth;
     uint64_t dropped_replay;
     uint64_t dropped_assertion;
+    uint64_t dropped_loop;
     uint64_t dropped_queue;
     uint64_t dropped_priority;
 };
