@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from typing import NoReturn
 
-__all__ = ["controller", "lab", "switch"]
+__all__ = ["controller", "lab", "simple_switch_grpc", "switch"]
 
 # What is imported under which name, and the extra of p4reduce that brings it.
 _EXTRAS = {
@@ -27,6 +27,11 @@ _EXTRAS = {
 def switch() -> NoReturn:
     """`p4reduce-switch`."""
     _run("p4reduce-switch", "switch", "p4reduce_switch.cli")
+
+
+def simple_switch_grpc() -> NoReturn:
+    """`p4reduce-simple-switch-grpc`."""
+    _run("p4reduce-simple-switch-grpc", "switch", "p4reduce_switch.simple_switch.cli")
 
 
 def controller() -> NoReturn:

@@ -33,6 +33,7 @@ class Reason(IntFlag):
     PACKET_IN = 16
     PROGRAM = 32
     ERROR = 64
+    ROOM = 128
 
 
 class News(IntEnum):
@@ -51,11 +52,13 @@ class NativeEntry:
         process: `p4r_program_process`.
         events: `p4r_program_events`.
         state: the `struct p4r_program`, which has to live as long as it is installed.
+        release: `p4r_program_release` of a program with egress queues, else None.
     """
 
     process: int
     events: int
     state: int
+    release: int | None = None
 
 
 class _Frame(ctypes.Structure):
@@ -76,12 +79,13 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
     "p4r_loop_free": (None, _pointer),
     "p4r_loop_add_unix_port": (_pointer, _pointer, _u32, _int),
     "p4r_loop_add_packet_port": (_pointer, _pointer, _u32, _u32, _int, _int),
+    "p4r_loop_set_program": (None, *(_pointer,) * 5),
     "p4r_loop_add_udp_port": (_pointer, _pointer, _u32, _int),
-    "p4r_loop_set_program": (None, _pointer, _pointer, _pointer, _pointer),
     "p4r_loop_set_callback": (None, _pointer, _FRAMES_CALLBACK),
     "p4r_loop_hear_out": (None, _pointer, _pointer),
     "p4r_loop_inject": (None, _pointer, _u32, ctypes.c_char_p, _u32),
     "p4r_loop_emit": (None, _pointer, _u32, ctypes.c_char_p, _u32),
+    "p4r_loop_has_room": (_int, _pointer, _u32),
     "p4r_loop_flush": (_u32, _pointer),
     "p4r_loop_flush_captures": (None, _pointer),
     "p4r_loop_watch": (_int, _pointer, _int, _int, _u32),
@@ -90,6 +94,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
         *(ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_uint32)),
     ),
     "p4r_loop_next_packet_in": (ctypes.c_int64, _pointer, ctypes.POINTER(ctypes.c_void_p)),
+    "p4r_port_capture_out": (_int, _pointer, _int),
     "p4r_port_take_news": (_int, _pointer, ctypes.POINTER(ctypes.c_int)),
     "p4r_port_attach": (_int, _pointer, _int),
     "p4r_port_attach_link": (_int, _pointer, _pointer),
@@ -137,6 +142,11 @@ class LoopPort:
             OSError: it cannot be watched.
         """
         _checked(self._library.p4r_port_attach(self._handle, fd))
+
+    def capture_out(self, fd: int) -> None:
+        """Write frames that leave to a file of their own, which the loop closes."""
+        if self._library.p4r_port_capture_out(self._handle, fd):
+            raise MemoryError("no memory for a capture")
 
     def attach_link(self, link: int) -> None:
         """Let frames of a UDP port through a `Link`, by its pointer; the loop frees it at the end.
@@ -230,7 +240,9 @@ class Loop:
 
     def set_program(self, entry: NativeEntry) -> None:
         """Send frames through a compiled program from now on."""
-        self._library.p4r_loop_set_program(self._handle, entry.process, entry.events, entry.state)
+        self._library.p4r_loop_set_program(
+            self._handle, entry.process, entry.events, entry.release, entry.state
+        )
 
     def set_handler(self, handler: FramesHandler) -> None:
         """Hand frames to Python from now on; it gives copies to `emit`."""
@@ -267,6 +279,10 @@ class Loop:
     def emit(self, port: int, frame: bytes) -> None:
         """Send a frame out of `port`."""
         self._library.p4r_loop_emit(self._handle, port, frame, len(frame))
+
+    def has_room(self, port: int) -> bool:
+        """Whether nothing waits for room at a port; also for one that does not exist."""
+        return bool(self._library.p4r_loop_has_room(self._handle, port))
 
     def flush(self) -> Reason:
         """Send what `inject` and `emit` have queued, and tell what there is for Python; `run` does

@@ -45,6 +45,10 @@ class DataPlane(DataPlaneThread):
     def _turn(self, timeout_s: float) -> bool:
         return self._poller.turn(timeout_s)
 
+    def _has_room(self, port_number: int) -> bool:
+        port = self._own_ports.get(port_number)
+        return port is None or port.has_room
+
     def _flush(self) -> None:
         for port in self._own_ports.values():
             port.flush()
@@ -63,14 +67,19 @@ class DataPlane(DataPlaneThread):
             self.stats.no_pipeline += len(frames)
             return
         process = self._pipeline.process
-        outgoing: defaultdict[int, list[bytes]] = defaultdict(list)
+        outgoing: list[tuple[int, bytes]] = []
         for frame in frames:
             try:
-                for egress_port, out in process(port_number, frame):
-                    outgoing[egress_port].append(out)
+                outgoing += process(port_number, frame)
             except Exception:  # noqa: PERF203 - the next frame must not suffer
                 self.stats.failed += 1
                 self._report(f"a frame of {len(frame)} bytes from port {port_number}")
+        self._send(outgoing)
+
+    def _send(self, frames: Sequence[tuple[int, bytes]]) -> None:
+        outgoing: defaultdict[int, list[bytes]] = defaultdict(list)
+        for egress_port, frame in frames:
+            outgoing[egress_port].append(frame)
         for egress_port, batch in outgoing.items():
             port = self._own_ports.get(egress_port)
             if port is not None:

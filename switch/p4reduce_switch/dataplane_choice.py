@@ -20,7 +20,7 @@ from p4reduce_switch.pipeline_choice import Engine
 from p4reduce_switch.ports.batch import FrameBatches
 from p4reduce_switch.ports.native import NativePacketPort, NativePort, NativeUdpPort, NativeUnixPort
 from p4reduce_switch.ports.packet import PacketPort
-from p4reduce_switch.ports.pcap import CapturedPort
+from p4reduce_switch.ports.pcap import CapturedPort, Captures
 from p4reduce_switch.ports.port import OpenPort, Port, PortSpec
 from p4reduce_switch.ports.udp import UdpPort
 from p4reduce_switch.ports.unix import UnixPort
@@ -38,6 +38,7 @@ def open_data_plane(
     engine: Engine = "auto",
     cpu_port: int | None = None,
     capture_dir: Path | None = None,
+    capture_by_direction: bool = False,
     udp_key: bytes = b"",
 ) -> DataPlaneThread:
     """Open the ports of a data plane, which its `stop` closes.
@@ -45,12 +46,14 @@ def open_data_plane(
     Args:
         engine: "auto" takes Python where there is no compiled library, and logs why.
         capture_dir: where each port's frames are written, or None.
+        capture_by_direction: into two files each, as BMv2 does, instead of one.
         udp_key: which workers at UDP ports have to know; empty: none.
 
     Raises:
         PortError: a port cannot be opened; the others are closed again.
         NativeUnavailableError: the engine is "native", and there is no compiled library.
     """
+    captures = None if capture_dir is None else Captures(capture_dir, capture_by_direction)
     if engine != "python":
         try:
             runtime()
@@ -59,10 +62,10 @@ def open_data_plane(
                 raise
             log.warning("the data plane runs in Python, many times slower: %s", error)
         else:
-            ports = _open(specs, partial(_native_port, capture_dir, udp_key))
+            ports = _open(specs, partial(_native_port, captures, udp_key))
             return NativeDataPlane(ports, cpu_port=cpu_port)
     return DataPlane(
-        _open(specs, partial(_python_port, FrameBatches(), capture_dir, udp_key)), cpu_port=cpu_port
+        _open(specs, partial(_python_port, FrameBatches(), captures, udp_key)), cpu_port=cpu_port
     )
 
 
@@ -76,15 +79,15 @@ def _open(specs: Sequence[PortSpec], make: Callable[[PortSpec], _PortT]) -> list
         return ports
 
 
-def _native_port(capture_dir: Path | None, udp_key: bytes, spec: PortSpec) -> NativePort:
+def _native_port(captures: Captures | None, udp_key: bytes, spec: PortSpec) -> NativePort:
     if spec.udp_address is not None:
-        return NativeUdpPort(spec, udp_key, capture_dir)
+        return NativeUdpPort(spec, udp_key, captures)
     kind = NativePacketPort if spec.interface is not None else NativeUnixPort
-    return kind(spec, capture_dir)
+    return kind(spec, captures)
 
 
 def _python_port(
-    batches: FrameBatches, capture_dir: Path | None, udp_key: bytes, spec: PortSpec
+    batches: FrameBatches, captures: Captures | None, udp_key: bytes, spec: PortSpec
 ) -> Port:
     port: Port
     if spec.udp_address is not None:
@@ -92,4 +95,4 @@ def _python_port(
     else:
         kind = PacketPort if spec.interface is not None else UnixPort
         port = kind(spec, batches)
-    return port if capture_dir is None else CapturedPort(port, capture_dir)
+    return port if captures is None else CapturedPort(port, captures)

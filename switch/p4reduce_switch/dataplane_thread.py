@@ -26,6 +26,7 @@ from p4reduce_switch.state.timers import Timers
 
 if TYPE_CHECKING:
     from p4reduce_switch.pipeline import Pipeline
+    from p4reduce_switch.state.queues import EgressQueues
 
 __all__ = ["DataPlaneStats", "DataPlaneThread"]
 
@@ -72,6 +73,7 @@ class DataPlaneThread(ABC):
         self.stats = DataPlaneStats()
         self._pipeline: Pipeline | None = None
         self._timers = Timers()  # those of the pipeline, once there is one
+        self._queues: EgressQueues | None = None  # those of a pipeline that runs in Python
         self._packet_in: Callable[[bytes], bool] = _no_controller
         self._requests: deque[_Request[object]] = deque()
         self._packet_outs: deque[bytes] = deque()
@@ -132,6 +134,11 @@ class DataPlaneThread(ABC):
         """Send packets through `pipeline` from now on. Only by `run`."""
         self._pipeline = pipeline
         self._timers = pipeline.timers
+        self._queues = pipeline.queues
+        if self._queues is not None:
+            self._queues.ready = self._has_room
+        for port in () if self._closed else self.ports.values():
+            port.limit_backlog(pipeline.has_queues)
 
     def inject(self, frame: bytes) -> None:
         """Take in a frame at the CPU port, soon.
@@ -167,8 +174,10 @@ class DataPlaneThread(ABC):
         next_flush = time.monotonic() + _FLUSH_INTERVAL_S
         while not self._stop_requested:
             try:
-                quiet = not self._turn(self._timers.wait_s(_FLUSH_INTERVAL_S))
+                quiet = not self._turn(self._wait_s())
                 self._timers.run_due()
+                if self._queues is not None:
+                    self._send(self._queues.release())
                 if quiet or time.monotonic() >= next_flush:
                     next_flush = time.monotonic() + _FLUSH_INTERVAL_S
                     self._flush()
@@ -177,6 +186,12 @@ class DataPlaneThread(ABC):
                 # A port's own failure must not stop the others.
                 self._report("the data plane")
         self._serve_requests()
+
+    def _wait_s(self) -> float:
+        """Seconds until there is something to do without anybody asking."""
+        wait = self._timers.wait_s(_FLUSH_INTERVAL_S)
+        due = None if self._queues is None else self._queues.next_ns()
+        return wait if due is None else max(0.0, min(wait, (due - self._timers.clock()) / 1e9))
 
     @abstractmethod
     def _attach(self) -> None:
@@ -193,6 +208,14 @@ class DataPlaneThread(ABC):
     @abstractmethod
     def _process(self, port_number: int, frames: Sequence[bytes]) -> None:
         """Run frames as if they had come in at a port, and send the outcome."""
+
+    @abstractmethod
+    def _send(self, frames: Sequence[tuple[int, bytes]]) -> None:
+        """Send frames, each by a port."""
+
+    @abstractmethod
+    def _has_room(self, port_number: int) -> bool:
+        """Whether nothing waits for room at a port; also for one that does not exist."""
 
     @abstractmethod
     def _flush(self) -> None:

@@ -61,6 +61,7 @@ class NativeDataPlane(DataPlaneThread):
         self._loop_in_c.close()
 
     def _turn(self, timeout_s: float) -> bool:
+        # Reason.ROOM has no handler: queues in Python are asked after every turn.
         reasons = self._loop_in_c.run(time.monotonic_ns() + int(timeout_s * 1e9))
         if reasons & Reason.DESCRIPTOR:
             self._poller.handle()
@@ -83,6 +84,15 @@ class NativeDataPlane(DataPlaneThread):
             self._pipeline.serve_events()  # type: ignore[attr-defined]
         if reasons & Reason.PACKET_IN:
             self._punt(list(self._loop_in_c.packet_ins()))
+
+    def _send(self, frames: Sequence[tuple[int, bytes]]) -> None:
+        for egress_port, frame in frames:
+            self._loop_in_c.emit(egress_port, frame)
+        if frames:
+            self._take(self._loop_in_c.flush())
+
+    def _has_room(self, port_number: int) -> bool:
+        return self._loop_in_c.has_room(port_number)
 
     def _run_in_python(self, port_number: int, frames: list[bytes]) -> None:
         assert self._pipeline is not None

@@ -49,19 +49,38 @@ class NativePipeline(Pipeline):
         spec = program.intrinsic["egress_spec"]
         if not 0 <= self.drop_port < 1 << min(spec.width, 32):
             raise NotNativeError(f"the drop port {self.drop_port}, which egress_spec cannot hold")
-        generated = generate(program)
+        settings = self.queue_settings
+        generated = generate(program, with_queues=not settings.is_default)
         self.source = generated.source
         native = NativeProgram(generated.source, self.drop_port)
         native.library.p4r_set_start(native.common, max(self.timers.clock(), 0))
         self._native = native
         self._events = generated.events
+        self._queued = generated.queued
+        if generated.queued:
+            native.set_queues(settings)
         self._move_state(native, program, generated)
         self.native = NativeEntry(
             process=native.address_of("p4r_program_process"),
             events=native.address_of("p4r_program_events"),
             state=native.state,
+            release=native.address_of("p4r_program_release") if generated.queued else None,
         )
         return self._run
+
+    @property
+    def has_queues(self) -> bool:
+        return self._queued
+
+    def release(self) -> list[tuple[int, bytes]]:
+        if not self._queued:
+            return []
+        native = self._native
+        due, used = ctypes.c_uint64(), ctypes.c_uint64()
+        address = native.library.p4r_run_due(
+            native.state, self.timers.clock(), ctypes.byref(due), ctypes.byref(used)
+        )
+        return self._copies(address, used.value)
 
     def serve_events(self) -> None:
         """Take in what the program has left for Python: digests, messages, failed assertions."""
@@ -89,9 +108,13 @@ class NativePipeline(Pipeline):
         address = native.library.p4r_run(
             native.state, port, frame, len(frame), self.timers.clock(), ctypes.byref(used)
         )
+        return self._copies(address, used.value)
+
+    def _copies(self, address: int, used: int) -> list[tuple[int, bytes]]:
+        """What a run has collected."""
         copies = []
-        if used.value:
-            data = ctypes.string_at(address, used.value)
+        if used:
+            data = ctypes.string_at(address, used)
             at = 0
             while at < len(data):
                 egress_port, length = _HEAD.unpack_from(data, at)

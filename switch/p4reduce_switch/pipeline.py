@@ -30,6 +30,8 @@ from p4reduce_switch.state.meters import MeterArray
 from p4reduce_switch.state.multicast import MulticastGroups
 from p4reduce_switch.state.pipeline_stats import PipelineStats
 from p4reduce_switch.state.profiles import ActionProfile, IndirectTable
+from p4reduce_switch.state.queue_settings import QueueSettings
+from p4reduce_switch.state.queues import EgressQueues
 from p4reduce_switch.state.registers import Counter, Register
 from p4reduce_switch.state.replay import ReplayQueue
 from p4reduce_switch.state.tables import ActionInfo, Entry, EntryExists, MatchKey, Table
@@ -51,6 +53,7 @@ class Pipeline:
         config: p4c's JSON.
         cpu_port: the port of packet-in and packet-out; only kept for whoever asks.
         drop_port: what `mark_to_drop` writes to `egress_spec`.
+        queues: how egress queues are set up; None: as simple_switch does.
         clock: nanoseconds, for meters, digests and idle timeouts.
 
     Attributes:
@@ -74,11 +77,13 @@ class Pipeline:
         *,
         cpu_port: int | None = None,
         drop_port: int = 511,
+        queues: QueueSettings | None = None,
         clock: Clock = time.monotonic_ns,
     ) -> None:
         program = load(config)
         self.cpu_port = cpu_port
         self.drop_port = drop_port
+        self.queue_settings = QueueSettings() if queues is None else queues
         self.profiles: Mapping[str, ActionProfile] = _profiles(program)
         self.tables: Mapping[str, Table] = _tables(program, self.profiles)
         self.counters: Mapping[str, Counter] = {
@@ -111,18 +116,36 @@ class Pipeline:
         }
         self.stats = PipelineStats()
         self._replays = ReplayQueue(self.stats)
-        self._start = time.monotonic_ns()
+        self._start = clock()
+        self.queues: EgressQueues | None = None
+        """The egress queues of a program that has some and runs in Python."""
         self.source = ""
         self.process: Process = self._make_process(program)
         """Run a frame that came in at a port (0..511). Gives (port, frame) of each copy to send, in
-        the order of the replicas; empty if the frame is dropped. Never raises, whatever the bytes
-        are. (An attribute, not a method: the generated function itself, which saves a call.)"""
+        the order of the replicas; empty if the frame is dropped, or waits in an egress queue. Never
+        raises, whatever the bytes are. (An attribute, not a method: the generated function itself,
+        which saves a call.)"""
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether frames may wait for egress; `release` lets them go."""
+        return self.queues is not None
+
+    def release(self) -> list[tuple[int, bytes]]:
+        """Let go what waits in egress queues and is due; gives (port, frame) as `process` does."""
+        return [] if self.queues is None else self.queues.release()
 
     def _make_process(self, program: Program) -> Process:
         """What runs frames; it leaves the text that it was made from in `source`."""
         try:
-            generated = generate(program, self.drop_port)
+            generated = generate(
+                program, self.drop_port, with_queues=not self.queue_settings.is_default
+            )
             self.source = generated.source
+            if generated.queued:
+                self.queues = EgressQueues(
+                    self.queue_settings, self.stats, self._replays, self.timers.clock, self._now
+                )
             return self._compile(generated.source, generated.bindings)
         except (RecursionError, SyntaxError, MemoryError) as error:
             # Python has limits for blocks, parentheses and all else that is nested.
@@ -175,6 +198,11 @@ class Pipeline:
             return self._replays.waiting
         if kind == "replay":
             return self._replays.run
+        if kind == "enqueue":
+            assert self.queues is not None
+            return self.queues.push
+        if kind == "release":
+            return self.release
         if kind == "log":
             return messages.log_msg
         if kind == "assertion":
@@ -185,7 +213,7 @@ class Pipeline:
 
     def _now(self) -> int:
         """Microseconds since the program was loaded."""
-        return (time.monotonic_ns() - self._start) // 1000
+        return (self.timers.clock() - self._start) // 1000
 
 
 def _apply_tables(program: Program) -> list[ApplyTable]:

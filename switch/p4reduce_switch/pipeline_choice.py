@@ -11,6 +11,7 @@ from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_switch.codegen_c import NotNativeError
 from p4reduce_switch.native_pipeline import NativePipeline
 from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.state.queue_settings import QueueSettings
 
 __all__ = ["Engine", "load_pipeline"]
 
@@ -20,12 +21,18 @@ Engine = Literal["auto", "native", "python"]
 
 
 def load_pipeline(
-    config: bytes | str, *, engine: Engine = "auto", cpu_port: int | None = None
+    config: bytes | str,
+    *,
+    engine: Engine = "auto",
+    cpu_port: int | None = None,
+    drop_port: int = 511,
+    queues: QueueSettings | None = None,
 ) -> Pipeline:
     """Load p4c's JSON.
 
     Args:
         engine: "auto" takes Python where the program cannot be machine code, and logs why.
+        cpu_port, drop_port, queues: as of `Pipeline`.
 
     Raises:
         LoadError: the program cannot be loaded, with construct and source line.
@@ -35,9 +42,9 @@ def load_pipeline(
     """
     if engine != "python":
         try:
-            return NativePipeline(config, cpu_port=cpu_port)
+            return NativePipeline(config, cpu_port=cpu_port, drop_port=drop_port, queues=queues)
         except (NotNativeError, NativeUnavailableError) as error:
             if engine == "native":
                 raise
             log.warning("the program runs in Python, many times slower: %s", error)
-    return Pipeline(config, cpu_port=cpu_port)
+    return Pipeline(config, cpu_port=cpu_port, drop_port=drop_port, queues=queues)

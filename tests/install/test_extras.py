@@ -58,6 +58,8 @@ def test_a_worker_imports_nothing_else() -> None:
     [
         ("click", "switch", ["--help"], "p4reduce-switch needs the package 'click', which is not "
          "installed here: pip install 'p4reduce[switch]'"),
+        ("p4", "simple_switch_grpc", ["--no-p4"], "p4reduce-simple-switch-grpc needs the package "
+         "'p4', which is not installed here: pip install 'p4reduce[switch]'"),
         ("rich", "controller", ["--help"], "p4reduce-controller needs the package 'rich', which "
          "is not installed here: pip install 'p4reduce[controller]'"),
         ("click", "lab", ["--help"], "p4reduce-lab needs the package 'click', which is not "

@@ -94,6 +94,8 @@ class NativeProgram:
         )
         self.stats = PipelineStats()
         self.timers = Timers()
+        self.queues = None
+        self.has_queues = False
         self.events_served = 0
 
     def serve_events(self) -> None:

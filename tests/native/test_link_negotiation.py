@@ -38,6 +38,8 @@ class Cable:
     def __init__(self) -> None:
         self.stats = PipelineStats()
         self.timers = Timers()
+        self.queues = None
+        self.has_queues = False
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         return [(3 - port, frame)]

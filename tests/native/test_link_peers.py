@@ -39,6 +39,8 @@ class Collect:
     def __init__(self, *to: int) -> None:
         self.stats = PipelineStats()
         self.timers = Timers()
+        self.queues = None
+        self.has_queues = False
         self.frames: list[bytes] = []
         self.to = to
 

@@ -28,6 +28,7 @@ NAMES = (
     "passive",
     "peeking",
     "profiles",
+    "queues",
     "replay",
     "replication",
     "stacks",

@@ -23,6 +23,9 @@ struct p4r_program; /* the state of one loaded program */
 /* Called once for each copy that leaves; the bytes are valid only during the call. */
 typedef void (*p4r_emit)(void *context, uint32_t port, const uint8_t *frame, uint32_t length);
 
+/* Whether a port takes a frame now; one that does not exist does. */
+typedef int (*p4r_ready)(void *context, uint32_t port);
+
 /* P4R_PIPELINE_ABI as the program was compiled with it. */
 uint32_t p4r_program_abi(void);
 
@@ -34,6 +37,12 @@ void p4r_program_free(struct p4r_program *program);
  * CLOCK_MONOTONIC. Never fails, whatever the bytes are. */
 void p4r_program_process(struct p4r_program *program, uint32_t ingress_port, const uint8_t *frame,
                          uint32_t length, uint64_t now_ns, p4r_emit emit, void *context);
+
+/* Only in programs with egress queues: process has only queued frames, and this runs egress for
+ * those that are due, of ports that are ready (NULL: all are). Returns when the next is due, on the
+ * same clock, or UINT64_MAX if none waits but for a port. */
+uint64_t p4r_program_release(struct p4r_program *program, uint64_t now_ns, p4r_emit emit,
+                             void *context, p4r_ready ready);
 
 /* How many things wait for Python: samples of digests, log messages, failed assertions. The loop
  * returns to Python when it is not 0. */

@@ -64,9 +64,9 @@ class Function:
 class Context:
     """One program on its way to becoming C."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, queues: bool = False) -> None:
         self.program = program
-        self.usage = Usage(program)
+        self.usage = Usage(program, queues=queues)
         self.names = Names()
         self.known_ones = known_ones(program)
         self.constants: dict[tuple[int, int], str] = {}

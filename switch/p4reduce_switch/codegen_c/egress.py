@@ -20,12 +20,16 @@ from p4reduce_switch.codegen_c.replay import (
 from p4reduce_switch.codegen_c.values import Value, make
 from p4reduce_switch.program.ir import FieldRef
 
-__all__ = ["write_egress", "write_wait"]
+__all__ = ["head", "write_egress", "write_wait"]
 
-HEAD = (
-    "static void egress(struct p4r_program *program, const struct packet *packet, "
-    "uint32_t port, uint32_t instance, uint64_t most)"
-)
+
+def head(context: Context) -> str:
+    """The function's head; `queued` is how the copy was queued."""
+    extra = ", const struct p4r_queued *queued" if context.usage.queued else ""
+    return (
+        "static void egress(struct p4r_program *program, const struct packet *packet, "
+        f"uint32_t port, uint32_t instance, uint64_t most{extra})"
+    )
 
 
 def write_egress(context: Context, packet: Packet) -> None:
@@ -60,9 +64,10 @@ def _write_entry(context: Context, actions: ActionWriter) -> None:
         "egress_spec": f"((common->drop_port + 1) & {(1 << min(spec.width, 64)) - 1:#x})",
         "packet_length": "length" if context.tracks_length else "size",
         "egress_global_timestamp": "p4r_now(common)",
-        "deq_timedelta": "0",
-        "deq_qdepth": "0",
-        "enq_qdepth": "0",
+        "enq_timestamp": "p4r_enqueued(common, queued)",
+        "deq_timedelta": "(p4r_now(common) - p4r_enqueued(common, queued))",
+        "enq_qdepth": "queued->enq_depth",
+        "deq_qdepth": "queued->deq_depth",
     }
     wanted = context.usage.egress.reads | ({spec} if spec in context.usage.egress.writes else set())
     for name in ENTRY_FIELDS:

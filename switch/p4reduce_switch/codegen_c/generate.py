@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from p4reduce_switch.codegen_c import queues
 from p4reduce_switch.codegen_c.actions import ActionWriter, write_event
 from p4reduce_switch.codegen_c.checksums import write_verify
 from p4reduce_switch.codegen_c.context import Context, Event
 from p4reduce_switch.codegen_c.controls import write_control
-from p4reduce_switch.codegen_c.egress import HEAD as EGRESS_HEAD
+from p4reduce_switch.codegen_c.egress import head as egress_head
 from p4reduce_switch.codegen_c.egress import write_egress, write_wait
 from p4reduce_switch.codegen_c.errors import NotNativeError
 from p4reduce_switch.codegen_c.expressions import Expressions
@@ -47,27 +48,33 @@ class Generated:
     """C source of a program, and what Python needs to know of it.
 
     `objects`: the names of the program's things in the order of their numbers, by their kind
-    (control.h). `events`: what can wait for Python, by number.
+    (control.h). `events`: what can wait for Python, by number. `queued`: it has egress queues, and
+    p4r_program_release.
     """
 
     source: str
     objects: Mapping[str, tuple[str, ...]]
     events: tuple[Event, ...]
+    queued: bool
 
 
-def generate(program: Program) -> Generated:
-    """Generate the source of a program. Raises NotNativeError."""
+def generate(program: Program, *, with_queues: bool = False) -> Generated:
+    """Generate the source of a program, with egress queues if they are wanted or it looks at them.
+
+    Raises NotNativeError.
+    """
     try:
-        return _generate(program)
+        return _generate(program, with_queues)
     except RecursionError as error:
         raise NotNativeError(f"the program is nested too deeply: {error}") from error
 
 
-def _generate(program: Program) -> Generated:
-    context = Context(program)
+def _generate(program: Program, with_queues: bool) -> Generated:
+    context = Context(program, queues=with_queues)
     packet = Packet(context)
     state = State(context)
-    functions = [context.write(EGRESS_HEAD, lambda: write_egress(context, packet))]
+    queued = context.usage.queued
+    functions = [context.write(egress_head(context), lambda: write_egress(context, packet))]
     if "clone" in context.usage.ingress.kept:
         functions.append(context.write(_CLONE_HEAD, lambda: _write_clone(context, packet)))
     functions.append(context.write(_ingress_head(context), lambda: _write_ingress(context, packet)))
@@ -80,12 +87,14 @@ def _generate(program: Program) -> Generated:
         *(_waiting_struct() if context.replays else []),
         *state.declare(context.replays),
         "",
+        *(queues.declare(context) if queued else []),
         *(_WAIT.splitlines() if context.replays else []),
         *functions,
         *_process(context),
+        *(queues.release(context) if queued else []),
         *state.define(context.replays),
     ]
-    return Generated("\n".join(parts) + "\n", state.objects, tuple(context.events))
+    return Generated("\n".join(parts) + "\n", state.objects, tuple(context.events), queued)
 
 
 _HEADER = """\
@@ -180,23 +189,34 @@ def _process(context: Context) -> list[str]:
     ]
     if not context.replays:
         return [*lines, "    ingress(program, ingress_port, frame, length);", "}", ""]
-    return [
-        *lines,
+    start = [
         "    static const struct kept nothing;",
         "    program->waiting_count = 0;",
         "    ingress(program, ingress_port, frame, length, 0, &nothing);",
+    ]
+    if context.usage.queued:
+        head = ["/* Run what waits, and what comes of it. */"]
+        head += ["static void run_waiting(struct p4r_program *program) {"]
+        return [
+            *(*head, *_run_waiting(context, "program->common."), "}", ""),
+            *(*lines, *start, "    run_waiting(program);", "}", ""),
+        ]
+    return [*lines, *start, *_run_waiting(context, "common->"), "}", ""]
+
+
+def _run_waiting(context: Context, common: str) -> list[str]:
+    egress = queues.call_of_egress(context)
+    return [
         "    for (uint32_t number = 0;",
         "         number < program->waiting_count && number < P4R_MAX_REPLAYS; number++) {",
         "        struct waiting *const item = &program->waiting[number];",
         "        if (item->in_egress)",
-        "            egress(program, &item->packet, item->port, item->instance, item->most);",
+        f"            {egress}(program, &item->packet, item->port, item->instance, item->most);",
         "        else",
         "            ingress(program, 0, item->frame, item->size, item->type, &item->kept);",
         "    }",
         "    if (program->waiting_count > P4R_MAX_REPLAYS)",
-        "        common->stats.dropped_replay += program->waiting_count - P4R_MAX_REPLAYS;",
-        "}",
-        "",
+        f"        {common}stats.dropped_replay += program->waiting_count - P4R_MAX_REPLAYS;",
     ]
 
 
@@ -245,7 +265,6 @@ def _write_start(context: Context, actions: ActionWriter, *, again: bool) -> Non
         "ingress_port": "ingress_port",
         "packet_length": "size",
         "ingress_global_timestamp": f"(type ? 0 : {now})" if again else now,
-        "enq_timestamp": now,
     }
     for name, text in given.items():
         field = context.intrinsic(name)
@@ -322,7 +341,8 @@ def _write_forwarding(
     text = f"(uint32_t){_paren(expressions.scalar(port, 'u64'))}"
     most = "most" if context.limits else "P4R_UNLIMITED"
     with writer.block("if (!copies)"):
-        writer.line(f"egress(program, &packet, {text}, 0, {most});")
+        call = queues.call_of_egress(context)
+        writer.line(f"{call}(program, &packet, {text}, 0, {most});")
         writer.line("return;")
     _write_copies(context)
 
@@ -331,8 +351,8 @@ def _write_copies(context: Context) -> None:
     most = "most" if context.limits else "P4R_UNLIMITED"
     with context.writer.block("for (uint32_t copy = 0; copy < copies->count; copy++)"):
         context.writer.line(
-            f"egress(program, &packet, copies->copy[copy].port, copies->copy[copy].instance, "
-            f"{most});"
+            f"{queues.call_of_egress(context)}(program, &packet, copies->copy[copy].port, "
+            f"copies->copy[copy].instance, {most});"
         )
 
 

@@ -35,6 +35,7 @@ ENTRY_FIELDS = (
     "deq_timedelta",
     "deq_qdepth",
     "enq_qdepth",
+    "enq_timestamp",
 )
 """Fields that the target sets when a copy enters egress."""
 

@@ -101,6 +101,15 @@ class State:
             "        return NULL;",
             "    }",
         ]
+        if self._context.usage.queued:
+            lines += [
+                "    program->common.release = p4r_program_release;",
+                "    if (!p4r_set_queues(&program->common, 1, 64, 0)) {",
+                "        p4r_common_free(&program->common);",
+                "        free(program);",
+                "        return NULL;",
+                "    }",
+            ]
         names, program = self._context.names, self._context.program
         for table in self._tables.values():
             words = sum(limbs_of(key.width) for key in table.key)

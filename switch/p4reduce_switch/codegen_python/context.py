@@ -35,6 +35,8 @@ ObjectKind = Literal[
     "meters",
     "learn",
     "clock",
+    "enqueue",
+    "release",
 ]
 
 
@@ -48,6 +50,7 @@ class Binding:
     -> int, the clone "sessions", the packets that are "waiting" to be run again and "replay" that
     runs them, "log", "assertion" (kind, where) and "endless" (where) for programs' messages.
     "meters" are those of an array, "learn" takes the values of a digest, "clock" gives nanoseconds.
+    "enqueue" takes copies of packets for egress, and "release" runs it for those that are due.
     """
 
     kind: ObjectKind
@@ -57,10 +60,10 @@ class Binding:
 class Context:
     """One program on its way to becoming Python."""
 
-    def __init__(self, program: Program, drop_port: int) -> None:
+    def __init__(self, program: Program, drop_port: int, *, queues: bool = False) -> None:
         self.program = program
         self.drop_port = drop_port
-        self.usage = Usage(program)
+        self.usage = Usage(program, queues=queues)
         self.names = Names()
         self.expressions = Expressions(self.names, program.headers)
         self.writer = Writer()

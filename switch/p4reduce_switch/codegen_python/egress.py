@@ -12,11 +12,13 @@ from p4reduce_switch.codegen_python.checksums import emit_update
 from p4reduce_switch.codegen_python.context import Context
 from p4reduce_switch.codegen_python.controls import emit_control
 from p4reduce_switch.codegen_python.egress_state import ENTRY_FIELDS, EgressState
+from p4reduce_switch.codegen_python.queues import queue_copy
 from p4reduce_switch.codegen_python.replay import emit_clone_at_egress, emit_flags, emit_recirculate
+from p4reduce_switch.program.usage import QUEUE_FIELDS
 
 __all__ = [
     "MAX_HEADER_GROWTH",
-    "egress_arguments",
+    "emit_copy",
     "emit_egress",
     "emit_serialisation",
 ]
@@ -28,7 +30,22 @@ MAX_HEADER_GROWTH = 512
 def egress_arguments(context: Context, state: EgressState) -> str:
     """The parameters of `egress`, and the arguments of its call at the end of ingress."""
     limit = ["_most"] if context.limits else []
-    return ", ".join(["_port", "_instance", *limit, *state.arguments])
+    queued = ["_enqueued", "_before", "_behind"] if context.usage.queued else []
+    return ", ".join(["_port", *queued, "_instance", *limit, *state.arguments])
+
+
+def emit_copy(context: Context, state: EgressState) -> None:
+    """At the end of ingress: what becomes of a copy to `_port`."""
+    writer = context.writer
+    if context.usage.queued:
+        limit = ["_most"] if context.limits else []
+        priority = context.intrinsic("priority") or "0"
+        arguments = ["_instance", *limit, *state.arguments]
+        writer.line(queue_copy(context, "_port", priority, arguments))
+        return
+    writer.line(f"_out = egress({egress_arguments(context, state)})")
+    with writer.block("if _out is not None:"):
+        writer.line("_frames.append((_port, _out))")
 
 
 def emit_serialisation(context: Context) -> None:
@@ -83,15 +100,19 @@ def _emit_entry(context: Context, state: EgressState) -> None:
         "egress_spec": str((context.drop_port + 1) % (1 << spec.width)),
         "packet_length": "_length" if context.tracks_length else "_size",
         "egress_global_timestamp": clock,
-        "deq_timedelta": "0",
-        "deq_qdepth": "0",
-        "enq_qdepth": "0",
+        "enq_timestamp": "_enqueued",
+        "deq_timedelta": f"({clock} - _enqueued)",
+        "enq_qdepth": "_before",
+        "deq_qdepth": "_behind",
     }
     wanted = context.usage.egress.reads | ({spec} if spec in context.usage.egress.writes else set())
     for name in ENTRY_FIELDS:
         field = context.program.intrinsic.get(name)
-        if field in wanted:
-            writer.line(f"{context.names.field(field)} = {values[name]}")
+        if field is not None and field in wanted:
+            value = values[name]
+            if name in QUEUE_FIELDS:
+                value += f" & {(1 << field.width) - 1:#x}"
+            writer.line(f"{context.names.field(field)} = {value}")
     if state.zeros:
         writer.line(f"{' = '.join(state.zeros)} = 0")
 

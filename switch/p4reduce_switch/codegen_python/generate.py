@@ -3,9 +3,9 @@
 
 The source has two functions. `process(port, frame)` runs the parser, checksum verification and
 ingress, then calls `egress(...)` for each copy of the packet. In a program that clones, resubmits
-or recirculates, `process` calls `ingress(...)`, which does that, and runs what comes back. Fields
-are local variables, actions and controls are inlined. simple_switch's documentation and source say
-what happens in which order.
+or recirculates, `process` calls `ingress(...)`, which does that, and runs what comes back; in one
+with egress queues `ingress` queues the copies. Fields are local variables, actions and controls are
+inlined. simple_switch's documentation and source say what happens in which order.
 
 The source refers to tables, counters and registers by global names; `Generated.bindings` says
 what each has to be. It knows no Python objects, so it can be generated before they exist, read,
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from p4reduce_switch.codegen_python.checksums import emit_verify
 from p4reduce_switch.codegen_python.context import Binding, Context
 from p4reduce_switch.codegen_python.controls import emit_control
-from p4reduce_switch.codegen_python.egress import egress_arguments, emit_egress, emit_serialisation
+from p4reduce_switch.codegen_python.egress import emit_copy, emit_egress, emit_serialisation
 from p4reduce_switch.codegen_python.egress_state import EgressState
 from p4reduce_switch.codegen_python.parser import emit_parser
 from p4reduce_switch.codegen_python.replay import (
@@ -44,22 +44,25 @@ _NORMAL, _REPLICATION = 0, 5
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """Python source, and the globals it needs by name."""
+    """Python source, the globals it needs by name, and whether it has egress queues."""
 
     source: str
     bindings: Mapping[str, Binding]
+    queued: bool
 
 
-def generate(program: Program, drop_port: int) -> Generated:
-    """Generate the source of `process` and `egress`."""
-    context = Context(program, drop_port)
+def generate(program: Program, drop_port: int, *, with_queues: bool = False) -> Generated:
+    """Generate the source of `process` and `egress`, with egress queues between them if they are
+    wanted or the program looks at them.
+    """
+    context = Context(program, drop_port, queues=with_queues)
     state = EgressState(context)
     _emit_ingress(context, state)
     _emit_gap(context)
     if "clone" in context.usage.ingress.kept:
         _emit_clone(context, state)
         _emit_gap(context)
-    if context.replays:
+    if context.replays or context.usage.queued:
         emit_process(context)
         _emit_gap(context)
     emit_egress(context, state)
@@ -73,17 +76,19 @@ def generate(program: Program, drop_port: int) -> Generated:
         header += layout.definitions
     header += [f"{name} = {value:#x}" for value, name in context.names.constants.items()]
     source = "\n".join([*header, "", "", context.writer.text()])
-    return Generated(source, context.bindings)
+    return Generated(source, context.bindings, context.usage.queued)
 
 
 def _emit_ingress(context: Context, state: EgressState) -> None:
     carried = carried_fields(context)
     function, extra = "process", ""
-    if context.replays:
+    is_whole = not (context.replays or context.usage.queued)
+    if not is_whole:
         function = "ingress"
+    if context.replays:
         extra = "".join(f", {name}" for name in ("_type", *kept_parameters(carried)))
     with context.writer.block(f"def {function}(_ingress_port, _frame{extra}):"):
-        if not context.replays:
+        if is_whole:
             context.writer.line(f"{context.bind('stats')}.frames_in += 1")
         _emit_start(context, again="_type" if context.replays else "")
         instance_type = context.intrinsic("instance_type")
@@ -131,8 +136,7 @@ def _emit_start(context: Context, again: str = "") -> None:
     if context.tracks_length:
         writer.line("_length = _size")
     given = {"ingress_port": "_ingress_port", "packet_length": "_size"}
-    for name in ("ingress_global_timestamp", "enq_timestamp"):
-        given[name] = f"{context.bind('now')}()"
+    given["ingress_global_timestamp"] = f"{context.bind('now')}()"
     if again:
         given["ingress_global_timestamp"] += f" if not {again} else 0"
     set_here = {context.program.intrinsic.get(name) for name in given}
@@ -174,7 +178,8 @@ def _emit_forwarding(context: Context, state: EgressState) -> None:
     instance_type = context.intrinsic("instance_type")
     usage = context.usage
     nothing = "return []"
-    if context.replays:
+    is_whole = not (context.replays or context.usage.queued)
+    if not is_whole:
         nothing = "return _frames"
         writer.line("_frames = []")
         if "clone" in usage.ingress.kept:
@@ -207,10 +212,10 @@ def _emit_forwarding(context: Context, state: EgressState) -> None:
         with writer.block("else:"):
             unicast()
     emit_serialisation(context)
-    if not context.replays:
+    if is_whole:
         writer.line("_frames = []")
     _emit_copies(context, state)
-    if not context.replays:
+    if is_whole:
         writer.line(f"{stats}.frames_out += len(_frames)")
     writer.line("return _frames")
 
@@ -218,6 +223,4 @@ def _emit_forwarding(context: Context, state: EgressState) -> None:
 def _emit_copies(context: Context, state: EgressState) -> None:
     writer = context.writer
     with writer.block("for _port, _instance in _copies:"):
-        writer.line(f"_out = egress({egress_arguments(context, state)})")
-        with writer.block("if _out is not None:"):
-            writer.line("_frames.append((_port, _out))")
+        emit_copy(context, state)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from p4reduce_switch.codegen_python.queues import queue_copy
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.header_stacks import STACKS
 from p4reduce_switch.state.clone_sessions import UNLIMITED
@@ -61,13 +62,20 @@ def kept_parameters(fields: Sequence[FieldRef]) -> list[str]:
 def emit_process(context: Context) -> None:
     """The function for a frame from a port; what comes of it waits and is run until all is done."""
     writer = context.writer
-    fresh = ["_ingress_port", "_frame", "0", *("0" for _ in carried_fields(context))]
+    fresh = ["_ingress_port", "_frame"]
+    if context.replays:
+        fresh += ["0", *("0" for _ in carried_fields(context))]
     with writer.block("def process(_ingress_port, _frame):"):
         writer.line(f"{context.bind('stats')}.frames_in += 1")
-        writer.line(f"{context.bind('waiting')}.clear()")
+        if context.replays:
+            writer.line(f"{context.bind('waiting')}.clear()")
         writer.line(f"_frames = ingress({', '.join(fresh)})")
-        with writer.block(f"if {context.bind('waiting')}:"):
-            writer.line(f"{context.bind('replay')}(_frames)")
+        if context.replays:
+            with writer.block(f"if {context.bind('waiting')}:"):
+                writer.line(f"{context.bind('replay')}(_frames)")
+        if context.usage.queued:
+            writer.line(f"return {context.bind('release')}()")
+            return
         writer.line(f"{context.bind('stats')}.frames_out += len(_frames)")
         writer.line("return _frames")
 
@@ -150,6 +158,11 @@ def emit_clone_at_egress(context: Context, state: EgressState) -> None:
         with writer.block("if _session is not None:"):
             writer.line("_copies, _limit = _session")
             with writer.block("for _to, _as in _copies:"):
+                if context.usage.queued:
+                    field = context.program.intrinsic.get("priority")
+                    kept = "0" if field is None else _kept(context, field, lists, "clone")
+                    writer.line(queue_copy(context, "_to", kept, arguments[1:]))
+                    return
                 waiting = context.bind("waiting")
                 writer.line(f"{waiting}.append((_to, egress, ({', '.join(arguments)})))")
 

@@ -16,9 +16,12 @@ from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import CSRC, load
 
+from p4reduce_switch.state.queue_settings import QueueSettings
+
 __all__ = ["INCLUDE", "NativeProgram", "ObjectKind", "sources_of"]
 
 _ABI = 1
+_MAX_PORTS = 512  # P4R_QUEUE_PORTS of queues.h
 _PARTS = CSRC / "p4"
 INCLUDE = (CSRC, _PARTS)
 _pointer, _u32, _u64, _bytes = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p
@@ -42,6 +45,9 @@ _SIGNATURES = {  # result, then arguments
     "p4r_set_start": (None, _pointer, _u64),
     "p4r_take_events": (_pointer, _pointer, ctypes.POINTER(_u32), ctypes.POINTER(_u64)),
     "p4r_meter_color": (_u64, _pointer, _u32, _u64),
+    "p4r_set_queues": (_bool, _pointer, _u32, _u32, _u64),
+    "p4r_set_queue": (None, _pointer, _u32, _u32, _u64),
+    "p4r_run_due": (_pointer, _pointer, _u64, ctypes.POINTER(_u64), ctypes.POINTER(_u64)),
     "p4r_run": (_pointer, _pointer, _u32, _bytes, _u32, _u64, ctypes.POINTER(_u64)),
     "p4r_run_many": (_u64, _pointer, _u32, _bytes, _bytes, _u32, _u64),
 }
@@ -111,6 +117,19 @@ class NativeProgram:
         if not address:
             raise LookupError(f"the compiled program has no {kind.name} {number}")
         return address
+
+    def set_queues(self, settings: QueueSettings) -> None:
+        """Set up the egress queues of a program that has them."""
+        ports = {*settings.port_depths, *settings.port_rates}
+        elsewhere = _MAX_PORTS  # no port of its own
+        if not self.library.p4r_set_queues(
+            self.common, settings.priorities, settings.depth, settings.interval_ns(elsewhere)
+        ):
+            raise MemoryError("no memory for egress queues")
+        for port in ports:
+            self.library.p4r_set_queue(
+                self.common, port, settings.depth_of(port), settings.interval_ns(port)
+            )
 
     def address_of(self, function: str) -> int:
         """Where a function is."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +11,16 @@ from p4reduce_native.errors import NativeUnavailableError
 
 from p4reduce_switch.codegen_c import NotNativeError
 from p4reduce_switch.errors import invalid
+from p4reduce_switch.p4runtime.device_config import program_of
 from p4reduce_switch.p4runtime.p4info import P4Info, P4InfoError
 from p4reduce_switch.p4runtime.packets import PacketCodec
 from p4reduce_switch.p4runtime.unused import add_unused
 from p4reduce_switch.pipeline import LoadError, Pipeline
-from p4reduce_switch.pipeline_choice import Engine, load_pipeline
 
 if TYPE_CHECKING:
     from p4reduce_switch.state.multicast import Replica
 
-__all__ = ["ForwardingConfig", "GroupForm", "load_config"]
+__all__ = ["ForwardingConfig", "GroupForm", "load_config", "load_program"]
 
 _DIFFERENCES_SHOWN = 5
 
@@ -47,8 +48,23 @@ class ForwardingConfig:
     """Clone session -> those of its replicas whose port was given as bytes."""
 
 
-def load_config(message: Any, cpu_port: int | None, engine: Engine = "auto") -> ForwardingConfig:
+def load_program(program: bytes, load: Callable[[bytes], Pipeline]) -> Pipeline:
+    """Load p4c's JSON, in whatever envelope.
+
+    Raises:
+        P4RuntimeError: INVALID_ARGUMENT, with the reason.
+    """
+    try:
+        return load(program_of(program))
+    except (LoadError, NotNativeError, NativeUnavailableError) as error:
+        raise invalid(f"p4_device_config: {error}") from None
+
+
+def load_config(message: Any, load: Callable[[bytes], Pipeline]) -> ForwardingConfig:
     """Load a `p4.v1.ForwardingPipelineConfig`.
+
+    Args:
+        load: makes a pipeline of p4c's JSON, as `load_pipeline` does.
 
     Raises:
         P4RuntimeError: INVALID_ARGUMENT, with the reason: a part is missing, the program cannot be
@@ -62,10 +78,7 @@ def load_config(message: Any, cpu_port: int | None, engine: Engine = "auto") -> 
         p4info = P4Info.parse(message.p4info)
     except P4InfoError as error:
         raise invalid(f"p4info: {error}") from None
-    try:
-        pipeline = load_pipeline(message.p4_device_config, engine=engine, cpu_port=cpu_port)
-    except (LoadError, NotNativeError, NativeUnavailableError) as error:
-        raise invalid(f"p4_device_config: {error}") from None
+    pipeline = load_program(message.p4_device_config, load)
     p4info = p4info.fitted(pipeline)
     differences = p4info.differences(pipeline)
     if differences:

@@ -31,14 +31,18 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from p4reduce_switch.errors import P4RuntimeError, abort, abort_batch, invalid
 from p4reduce_switch.p4runtime import read, write
 from p4reduce_switch.p4runtime.arbitration import Arbiter, Controller, election_id_of
-from p4reduce_switch.p4runtime.config import ForwardingConfig, load_config
+from p4reduce_switch.p4runtime.config import ForwardingConfig, load_config, load_program
+from p4reduce_switch.p4runtime.device_config import program_of
 from p4reduce_switch.p4runtime.entities.digests import digest_message, plan_acknowledgement
 from p4reduce_switch.p4runtime.entities.idle import idle_message
+from p4reduce_switch.pipeline_choice import load_pipeline
 
 if TYPE_CHECKING:
     from p4reduce_switch.dataplane_thread import DataPlaneThread
     from p4reduce_switch.p4runtime.packets import PacketCodec
+    from p4reduce_switch.pipeline import Pipeline
     from p4reduce_switch.pipeline_choice import Engine
+    from p4reduce_switch.state.queue_settings import QueueSettings
 
 __all__ = ["API_VERSION", "BindError", "P4RuntimeServer"]
 
@@ -80,7 +84,10 @@ class P4RuntimeServer:
         dataplane: what runs the pipeline. Its packet-ins go to the primary controllers.
         device_id: the only device id answered to.
         engine: what runs programs: machine code, Python, or the first where it can be.
-        on_pipeline: called with each committed pipeline's config, outside the data plane's thread.
+        drop_port: the port that `mark_to_drop` sends to.
+        queues: how egress queues are set up.
+        on_pipeline: called with each pipeline that packets go through from now on, and its JSON,
+            outside the data plane's thread.
     """
 
     def __init__(
@@ -89,11 +96,19 @@ class P4RuntimeServer:
         *,
         device_id: int = 1,
         engine: Engine = "auto",
-        on_pipeline: Callable[[ForwardingConfig], None] | None = None,
+        drop_port: int = 511,
+        queues: QueueSettings | None = None,
+        on_pipeline: Callable[[Pipeline, bytes], None] | None = None,
     ) -> None:
         self.device_id = device_id
         self._dataplane = dataplane
-        self._engine = engine
+        self._load_pipeline = partial(
+            load_pipeline,
+            engine=engine,
+            cpu_port=dataplane.cpu_port,
+            drop_port=drop_port,
+            queues=queues,
+        )
         self._on_pipeline = on_pipeline
         self._lock = threading.Lock()
         self._arbiter = Arbiter(device_id)
@@ -169,9 +184,24 @@ class P4RuntimeServer:
         Raises:
             P4RuntimeError: as of a SetForwardingPipelineConfig.
         """
-        config = load_config(message, self._dataplane.cpu_port, self._engine)
+        config = load_config(message, self._load_pipeline)
         with self._locked():
             self._commit(config)
+
+    def preload_program(self, program: bytes) -> None:
+        """Send packets through a program without a P4Info, unless a controller has set one by now;
+        until it does it can neither read nor write.
+
+        Raises:
+            P4RuntimeError: INVALID_ARGUMENT, the program cannot be loaded.
+        """
+        pipeline = load_program(program, self._load_pipeline)
+        with self._locked():
+            if self._active is not None:
+                return
+            self._dataplane.run(partial(self._dataplane.install, pipeline))
+        if self._on_pipeline is not None:
+            self._on_pipeline(pipeline, program)
 
     def set_config(self, request: Any) -> None:
         self._check_device(request.device_id)
@@ -201,7 +231,7 @@ class P4RuntimeServer:
         if action in _ACTIONS_WITH_CONFIG:
             if not request.HasField("config"):
                 raise invalid(f"{_SetRequest.Action.Name(action)} needs a config, which is missing")
-            return load_config(request.config, self._dataplane.cpu_port, self._engine)
+            return load_config(request.config, self._load_pipeline)
         if action == _SetRequest.RECONCILE_AND_COMMIT:
             raise P4RuntimeError(
                 code_pb2.UNIMPLEMENTED,
@@ -224,7 +254,7 @@ class P4RuntimeServer:
         self._dataplane.run(switch_over)
         self._control = config
         if self._on_pipeline is not None:
-            self._on_pipeline(config)
+            self._on_pipeline(config.pipeline, program_of(config.message.p4_device_config))
 
     def get_config(self, request: Any) -> Any:
         self._check_device(request.device_id)

@@ -21,32 +21,41 @@ class TlsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """A certificate (PEM, with its chain), its key, and the CA of the controllers' certificates."""
+    """A certificate (PEM, with its chain), its key, and the CA of the controllers' certificates.
+
+    Without a CA anybody is served. `options` is how the three files' options are called.
+    """
 
     cert: Path
     key: Path
-    ca: Path
+    ca: Path | None
+    options: tuple[str, str, str] = ("--tls-cert", "--tls-key", "--tls-ca")
 
     def credentials(self) -> grpc.ServerCredentials:
-        """For a server that wants a certificate of each client.
+        """For a server that wants a certificate of each client, if there is a CA.
 
         Raises:
             TlsError: a file cannot be read, is no PEM, or the key is another certificate's.
         """
-        cert, key, ca = (_read(path) for path in (self.cert, self.key, self.ca))
+        cert, key = _read(self.cert), _read(self.key)
+        ca = None if self.ca is None else _read(self.ca)
+        cert_option, key_option, ca_option = self.options
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             # An empty password, or OpenSSL would ask for one at the terminal.
             context.load_cert_chain(self.cert, self.key, password="")
         except ssl.SSLError as error:
             raise TlsError(
-                f"--tls-cert {self.cert} and --tls-key {self.key} are not a certificate and its "
-                f"key, without a password, in PEM form: {error.reason or 'the key does not open'}"
+                f"{cert_option} {self.cert} and {key_option} {self.key} are not a certificate "
+                "and its key, without a password, in PEM form: "
+                f"{error.reason or 'the key does not open'}"
             ) from None
+        if ca is None:
+            return grpc.ssl_server_credentials([(key, cert)])
         try:
             context.load_verify_locations(cafile=self.ca)
         except ssl.SSLError:
-            raise TlsError(f"--tls-ca {self.ca} is no CA certificate in PEM form") from None
+            raise TlsError(f"{ca_option} {self.ca} is no CA certificate in PEM form") from None
         return grpc.ssl_server_credentials([(key, cert)], ca, require_client_auth=True)
 
 

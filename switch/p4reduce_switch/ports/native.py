@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import socket
-from pathlib import Path
 from typing import Protocol
 
 from p4reduce_native.link import Link
@@ -13,7 +12,7 @@ from p4reduce_native.loop import Loop, LoopPort, News
 from p4reduce_native.udp_handshake import Entered
 
 from p4reduce_switch.ports.packet import InterfaceSocket
-from p4reduce_switch.ports.pcap import open_capture
+from p4reduce_switch.ports.pcap import Captures
 from p4reduce_switch.ports.port import OpenPort, Poller, PortSpec, PortStats
 from p4reduce_switch.ports.udp import UdpListener
 from p4reduce_switch.ports.unix import UnixListener, why_gone
@@ -35,19 +34,19 @@ class NativeUnixPort(UnixListener):
     """A port on a Unix socket; see `ports_unix`. `close` removes the socket file.
 
     Args:
-        capture_dir: where a capture of all frames is written, or None.
+        captures: where all frames are written, or None.
 
     Raises:
         PortError: the path is in use, not writable or too long, its directory is missing, or the
             capture cannot be written.
     """
 
-    def __init__(self, spec: PortSpec, capture_dir: Path | None = None) -> None:
+    def __init__(self, spec: PortSpec, captures: Captures | None = None) -> None:
         super().__init__(spec)
         self._capture = _Capture()
         self._loop: Loop | None = None
         self._served: LoopPort | None = None
-        self._capture.open(self, capture_dir)
+        self._capture.open(self, captures)
 
     @property
     def stats(self) -> PortStats:
@@ -56,6 +55,7 @@ class NativeUnixPort(UnixListener):
     def join(self, loop: Loop, poller: Poller) -> None:
         self._loop = loop
         self._served = loop.add_unix_port(self.number, self._capture.take())
+        self._capture.split(self._served)
         self._accept_from(poller)
 
     def poll_stats(self) -> None:
@@ -91,18 +91,18 @@ class NativeUdpPort(UdpListener):
 
     Args:
         key: which workers have to know; empty: none.
-        capture_dir: where a capture of all frames is written, or None.
+        captures: where all frames are written, or None.
 
     Raises:
         PortError: nothing can listen there, or the capture cannot be written.
     """
 
-    def __init__(self, spec: PortSpec, key: bytes = b"", capture_dir: Path | None = None) -> None:
+    def __init__(self, spec: PortSpec, key: bytes = b"", captures: Captures | None = None) -> None:
         super().__init__(spec, key)
         self._capture = _Capture()
         self._served: LoopPort | None = None
         self._link: Link | None = None  # the loop's, which frees it
-        self._capture.open(self, capture_dir)
+        self._capture.open(self, captures)
 
     @property
     def stats(self) -> PortStats:
@@ -112,6 +112,7 @@ class NativeUdpPort(UdpListener):
 
     def join(self, loop: Loop, poller: Poller) -> None:
         self._served = loop.add_udp_port(self.number, self._capture.take())
+        self._capture.split(self._served)
         self._let_in_from(poller)
 
     def poll_stats(self) -> None:
@@ -146,20 +147,20 @@ class NativePacketPort(InterfaceSocket):
     """A port on an interface; see `ports_packet`.
 
     Args:
-        capture_dir: where a capture of all frames is written, or None.
+        captures: where all frames are written, or None.
 
     Raises:
         PortError: there is no such interface, no right to open it, or the capture cannot be
             written.
     """
 
-    def __init__(self, spec: PortSpec, capture_dir: Path | None = None) -> None:
+    def __init__(self, spec: PortSpec, captures: Captures | None = None) -> None:
         super().__init__(spec)
         self._offload = spec.offload
         self._served: LoopPort | None = None
         self._overruns = 0
         self._capture = _Capture()
-        self._capture.open(self, capture_dir)
+        self._capture.open(self, captures)
 
     @property
     def stats(self) -> PortStats:
@@ -171,6 +172,7 @@ class NativePacketPort(InterfaceSocket):
         self._served = loop.add_packet_port(
             self.number, self._max_bytes, self._capture.take(), offload=self._offload
         )
+        self._capture.split(self._served)
         self._served.attach(self._socket.fileno())
 
     def look_for_news(self) -> None:
@@ -194,26 +196,32 @@ class NativePacketPort(InterfaceSocket):
 
 
 class _Capture:
-    """A capture's file, until the loop takes it."""
+    """The files of a port's capture, until the loop takes them."""
 
     def __init__(self) -> None:
-        self._fd = -1
+        self._fds: list[int] = []
 
-    def open(self, port: OpenPort, directory: Path | None) -> None:
-        """Open the file in a directory; where that fails the port is closed."""
-        if directory is None:
+    def open(self, port: OpenPort, captures: Captures | None) -> None:
+        """Open the files; where that fails the port is closed."""
+        if captures is None:
             return
         try:
-            with open_capture(port, directory) as file:
-                self._fd = os.dup(file.fileno())
+            for file in captures.open(port):
+                with file:
+                    self._fds.append(os.dup(file.fileno()))
         except Exception:
             port.close()
             raise
 
     def take(self) -> int:
-        fd, self._fd = self._fd, -1
-        return fd
+        """The file of what comes in, or of everything; -1 if there is none."""
+        return self._fds.pop(0) if self._fds else -1
+
+    def split(self, served: LoopPort) -> None:
+        """Hand over the file of what leaves, if there is one."""
+        if self._fds:
+            served.capture_out(self._fds.pop(0))
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self.take())
+        while self._fds:
+            os.close(self._fds.pop())

@@ -37,6 +37,7 @@ _SO_RCVBUFFORCE = 33
 
 _HEADER_BYTES = 18  # Ethernet with one VLAN tag, which an interface allows beyond its MTU
 _BUFFER_BYTES = 8 << 20
+_SHALLOW_BYTES = 53_248  # which the kernel doubles: some 45 full frames
 
 
 class InterfaceSocket:
@@ -80,6 +81,13 @@ class InterfaceSocket:
     def has_carrier(self) -> bool:
         return self._flags() & (_IFF_UP | _IFF_RUNNING) == _IFF_UP | _IFF_RUNNING
 
+    def limit_backlog(self, limited: bool) -> None:
+        _set_buffer(
+            self._socket,
+            (_SO_SNDBUFFORCE, socket.SO_SNDBUF),
+            _SHALLOW_BYTES if limited else _BUFFER_BYTES,
+        )
+
     def _flags(self) -> int:
         try:
             return _interface_int(self._socket, self._interface, _SIOCGIFFLAGS)
@@ -114,6 +122,10 @@ class PacketPort(InterfaceSocket):
         self._egress = EgressQueue(
             self.stats, max_bytes=self._max_bytes, set_events=self._set_events
         )
+
+    @property
+    def has_room(self) -> bool:
+        return self._egress.is_empty
 
     def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
         self._poller = poller
@@ -183,12 +195,16 @@ def _open(interface: str) -> socket.socket:
 
 def _grow_buffers(sock: socket.socket) -> None:
     """Ask for large buffers, beyond the kernel's limits where that is allowed."""
+    _set_buffer(sock, (_SO_RCVBUFFORCE, socket.SO_RCVBUF), _BUFFER_BYTES)
+    _set_buffer(sock, (_SO_SNDBUFFORCE, socket.SO_SNDBUF), _BUFFER_BYTES)
+
+
+def _set_buffer(sock: socket.socket, options: tuple[int, int], size: int) -> None:
+    """By the option that goes beyond the kernel's limits, or by the one that everybody may use."""
     try:
-        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
-        sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, options[0], size)
     except PermissionError:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, options[1], size)
 
 
 def _interface_int(sock: socket.socket, interface: str, request: int) -> int:

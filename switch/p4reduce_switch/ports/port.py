@@ -20,6 +20,7 @@ __all__ = [
     "PortSpec",
     "PortStats",
     "UdpAddress",
+    "interface_port",
     "parse_port",
     "parse_ports",
 ]
@@ -92,6 +93,10 @@ class OpenPort(Protocol):
     def has_carrier(self) -> bool:
         """Whether a frame could leave. Any thread may ask."""
 
+    def limit_backlog(self, limited: bool) -> None:
+        """Whether only a little may wait outside of the switch, in the kernel: what is behind it
+        waits in egress queues, where the program sees it."""
+
     def poll_stats(self) -> None:
         """Bring `stats` up to date with counts that others keep (the kernel's)."""
 
@@ -105,6 +110,10 @@ class OpenPort(Protocol):
 
 class Port(OpenPort, Protocol):
     """A port that Python serves."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether nothing waits to be sent."""
 
     def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
         """Start watching; `on_frames` is called whenever `receive` may have something."""
@@ -209,13 +218,20 @@ def parse_port(text: str) -> PortSpec:
     if where.startswith(_UDP):
         return PortSpec(number, udp_address=_parse_udp(text, where.removeprefix(_UDP)))
     offload = where.endswith(_OFFLOAD)
-    where = where.removesuffix(_OFFLOAD)
-    if len(where) > _MAX_INTERFACE_NAME or "/" in where or any(c.isspace() for c in where):
+    try:
+        return interface_port(number, where.removesuffix(_OFFLOAD), offload=offload)
+    except ValueError as error:
+        raise ValueError(f"{error} in '{text}'; for a socket write unix:PATH") from None
+
+
+def interface_port(number: int, name: str, *, offload: bool = False) -> PortSpec:
+    """A port on an interface. Raises ValueError: no interface can be called so."""
+    if len(name) > _MAX_INTERFACE_NAME or "/" in name or any(c.isspace() for c in name):
         raise ValueError(
-            f"'{where}' of '{text}' is not an interface name (at most {_MAX_INTERFACE_NAME} "
-            "characters, no '/' or space); for a socket write unix:PATH"
+            f"'{name}' is not an interface name (at most {_MAX_INTERFACE_NAME} characters, no '/' "
+            "or space)"
         )
-    return PortSpec(number, interface=where, offload=offload)
+    return PortSpec(number, interface=name, offload=offload)
 
 
 def _parse_udp(text: str, where: str) -> UdpAddress:

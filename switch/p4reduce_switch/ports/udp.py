@@ -85,6 +85,9 @@ class UdpListener(ABC):
     def has_carrier(self) -> bool:
         return True  # as a link on which nobody has been heard yet
 
+    def limit_backlog(self, limited: bool) -> None:  # noqa: B027 - there is nothing to do
+        """What waits in the kernel is on its way by IP."""
+
     def flush(self) -> None:
         """See whether the peer is there still."""
         if self._who and self._poke() > GONE_AFTER:
@@ -185,6 +188,10 @@ class UdpPort(UdpListener):
         self._egress = EgressQueue(
             self.stats, max_bytes=MAX_FRAME_BYTES, set_events=lambda _: self._set_events()
         )
+
+    @property
+    def has_room(self) -> bool:
+        return self._egress.is_empty
 
     def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
         self._on_frames = on_frames

@@ -101,6 +101,9 @@ class UnixListener(ABC):
     def has_carrier(self) -> bool:
         return True  # as a link on which nobody has been heard yet
 
+    def limit_backlog(self, limited: bool) -> None:  # noqa: B027 - there is nothing to do
+        """A peer's socket holds little anyway."""
+
     def flush(self) -> None:
         """Nothing is buffered that has to be written; a peer that could not be taken may wait."""
         if not self._accepting and self._poller is not None:
@@ -205,6 +208,10 @@ class UnixPort(UnixListener):
         self._egress = EgressQueue(
             self.stats, max_bytes=MAX_FRAME_BYTES, set_events=lambda _: self._set_events()
         )
+
+    @property
+    def has_room(self) -> bool:
+        return self._egress.is_empty
 
     def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
         self._on_frames = on_frames

@@ -15,7 +15,7 @@ from typing import Literal
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import Expr, FieldRef, Program
 
-__all__ = ["ASSIGNING", "REPLAYING", "Stage", "StageUsage", "Usage", "reads_of"]
+__all__ = ["ASSIGNING", "QUEUE_FIELDS", "REPLAYING", "Stage", "StageUsage", "Usage", "reads_of"]
 
 Stage = Literal["parser", "ingress", "egress"]
 
@@ -49,17 +49,27 @@ class StageUsage:
     truncates: bool = False
 
 
+QUEUE_FIELDS = ("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth")
+"""What the target says of a frame's time in its egress queue."""
+
+
 class Usage:
     """Usage of a whole program.
 
+    Args:
+        queues: whether egress queues are wanted, also if the program does not look at them.
+
     Attributes:
+        queued: whether there are egress queues between ingress and egress: the program looks at
+            what they say, or chooses among them.
         parser, ingress, egress: by stage. Verification of checksums counts as ingress, their
             update and the deparser's need to know which headers are valid as egress.
         live: fields that somebody reads, or that go out.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, queues: bool = False) -> None:
         self._program = program
+        self.queued = queues
         wire = set(program.deparser)
         self.live: set[FieldRef] = {
             field_ for name in wire for field_ in program.headers[name].fields
@@ -83,6 +93,7 @@ class Usage:
                 )
             for checksum in program.update:
                 self._checksum(checksum, self.egress, updates=True, raw=False)
+            self._queues()
             grown = self.live | self.parser.reads | self.ingress.reads | self.egress.reads
             if grown == self.live:
                 break
@@ -167,6 +178,17 @@ class Usage:
                 self.parser.writes.update(kept.fields)
         if "clone" in self.egress.kept:
             self.egress.tests |= self.egress.removed
+
+    def _queues(self) -> None:
+        """With egress queues, the target looks at the priority when a copy is queued."""
+        stages = (self.parser, self.ingress, self.egress)
+        fields = {self._program.intrinsic.get(name) for name in QUEUE_FIELDS}
+        priority = self._program.intrinsic.get("priority")
+        self.queued = self.queued or any(
+            fields & stage.reads or priority in stage.writes for stage in stages
+        )
+        if self.queued and priority is not None:
+            self.egress.reads.add(priority)
 
     def _checksum(
         self, checksum: ir.Checksum, usage: StageUsage, *, updates: bool, raw: bool

@@ -19,6 +19,8 @@ class PipelineStats:
         dropped_growth: more than 512 bytes of headers added; BMv2 dies of these.
         dropped_replay: waited to be resubmitted, recirculated or cloned when one frame had led to
             `replay.MAX_REPLAYS` of these; BMv2 has no such limit.
+        dropped_queue: came to an egress queue that was full.
+        dropped_priority: `priority` is that of no queue; simple_switch drops these too.
         dropped_assertion: a condition of `assert` or `assume` did not hold; BMv2 ends then.
         dropped_loop: a loop in an action took more than `limits.MAX_TURNS` turns; BMv2 goes on.
     """
@@ -32,6 +34,8 @@ class PipelineStats:
     dropped_replay: int = 0
     dropped_assertion: int = 0
     dropped_loop: int = 0
+    dropped_queue: int = 0
+    dropped_priority: int = 0
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)

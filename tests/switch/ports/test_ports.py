@@ -27,7 +27,7 @@ from p4reduce_switch.ports.complaints import Complaints
 from p4reduce_switch.ports.egress_queue import QUEUE_FRAMES
 from p4reduce_switch.ports.native import NativeUnixPort
 from p4reduce_switch.ports.packet import PacketPort
-from p4reduce_switch.ports.pcap import CapturedPort
+from p4reduce_switch.ports.pcap import CapturedPort, Captures
 from p4reduce_switch.ports.port import MAX_FRAME_BYTES, PortError, PortSpec, parse_port
 from p4reduce_switch.ports.unix import UnixPort
 from p4reduce_switch.state.timers import Timers
@@ -45,6 +45,8 @@ class Program:
         self.process = process
         self.stats = PipelineStats()
         self.timers = Timers()
+        self.queues = None
+        self.has_queues = False
 
 
 def cable(port: int, frame: bytes) -> list[tuple[int, bytes]]:
@@ -622,10 +624,10 @@ def test_capture_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "p1.sock"
     capture_dir, spec = tmp_path / "file" / "sub", PortSpec(1, socket_path=path)
     with pytest.raises(PortError, match=r"port1\.pcap"):
-        CapturedPort(UnixPort(spec, FrameBatches()), capture_dir)
+        CapturedPort(UnixPort(spec, FrameBatches()), Captures(capture_dir))
     assert not path.exists()
     with pytest.raises(PortError, match=r"port1\.pcap"):
-        NativeUnixPort(spec, capture_dir)
+        NativeUnixPort(spec, Captures(capture_dir))
     assert not path.exists()
 
 

@@ -13,6 +13,7 @@
 enum {
     PORTS = 512, /* 9 bits in v1model */
     EVENTS = 64, /* of one turn */
+    UNSEEN = 8,  /* frames that leave an egress queue before the port must have shown its room */
     NS_PER_MS = 1000000,
 };
 
@@ -25,6 +26,8 @@ struct p4r_loop {
     uint32_t reasons; /* to come back to Python, of this turn */
     p4r_process process;
     p4r_events events;
+    p4r_release release;
+    uint64_t next_release_ns; /* when something leaves an egress queue next */
     struct p4r_program *program;
     p4r_frames_callback callback;
     uint64_t now_ns; /* of this batch */
@@ -54,13 +57,33 @@ static void emit(void *context, uint32_t port_number, const uint8_t *frame, uint
     }
 }
 
+static int has_room(void *context, uint32_t port_number)
+{
+    const struct p4r_loop *loop = context;
+    struct p4r_port *port = port_number < PORTS ? loop->ports[port_number] : NULL;
+    if (port == NULL || port->fd < 0)
+        return 1;
+    if (!port->blocked && port->queue.count >= UNSEEN)
+        p4r_port_flush(port);
+    return !port->blocked;
+}
+
+/* What is due leaves its egress queue, as far as its port takes it. */
+static void release(struct p4r_loop *loop)
+{
+    loop->next_release_ns = loop->release(loop->program, loop->now_ns, emit, loop, has_room);
+}
+
 static void process(struct p4r_loop *loop, uint32_t port, const struct p4r_frame *frames, int count)
 {
     if (loop->process != NULL) {
         loop->now_ns = p4r_now_ns();
-        for (int i = 0; i < count; i++)
+        for (int i = 0; i < count; i++) {
             loop->process(loop->program, port, frames[i].bytes, frames[i].length, loop->now_ns,
                           emit, loop);
+            if (loop->release != NULL)
+                release(loop);
+        }
     } else if (loop->callback != NULL) {
         loop->callback(port, frames, count);
     } else {
@@ -72,8 +95,11 @@ static void process(struct p4r_loop *loop, uint32_t port, const struct p4r_frame
 static void serve(struct p4r_loop *loop, struct p4r_port *port)
 {
     struct p4r_frame frames[P4R_BATCH];
-    if (port->blocked)
+    if (port->blocked) {
         p4r_port_flush(port);
+        if (!port->blocked && loop->callback != NULL)
+            loop->reasons |= P4R_LOOP_ROOM;
+    }
     if (port->fd < 0)
         return;
     const int count = p4r_port_receive(port, &loop->messages, frames);
@@ -107,6 +133,8 @@ static int wait_ms(uint64_t deadline_ns)
 static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
 {
     struct epoll_event events[EVENTS];
+    if (loop->release != NULL && loop->next_release_ns < deadline_ns)
+        deadline_ns = loop->next_release_ns;
     const int count = epoll_wait(loop->epoll_fd, events, EVENTS, wait_ms(deadline_ns));
     for (int i = 0; i < count; i++) {
         const uint32_t which = (uint32_t)events[i].data.u64;
@@ -123,6 +151,10 @@ static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
             loop->ready[loop->ready_count++] = events[i];
             loop->reasons |= P4R_LOOP_DESCRIPTOR;
         }
+    }
+    if (loop->release != NULL) {
+        loop->now_ns = p4r_now_ns();
+        release(loop);
     }
     flush(loop);
     return count;
@@ -178,18 +210,26 @@ void p4r_loop_emit(struct p4r_loop *loop, uint32_t port, const uint8_t *frame, u
     emit(loop, port, frame, length);
 }
 
+int p4r_loop_has_room(struct p4r_loop *loop, uint32_t port) { return has_room(loop, port); }
+
 void p4r_loop_flush_captures(struct p4r_loop *loop)
 {
-    for (int i = 0; i < PORTS; i++)
-        if (loop->ports[i] != NULL && loop->ports[i]->capture != NULL)
-            p4r_capture_flush(loop->ports[i]->capture);
+    for (int i = 0; i < PORTS; i++) {
+        const struct p4r_port *port = loop->ports[i];
+        if (port != NULL && port->capture != NULL)
+            p4r_capture_flush(port->capture);
+        if (port != NULL && port->capture_out != NULL)
+            p4r_capture_flush(port->capture_out);
+    }
 }
 
 void p4r_loop_set_program(struct p4r_loop *loop, p4r_process process, p4r_events events,
-                          struct p4r_program *program)
+                          p4r_release release, struct p4r_program *program)
 {
     loop->process = process;
     loop->events = events;
+    loop->release = release;
+    loop->next_release_ns = UINT64_MAX;
     loop->program = program;
     loop->callback = NULL;
 }
@@ -197,6 +237,7 @@ void p4r_loop_set_program(struct p4r_loop *loop, p4r_process process, p4r_events
 void p4r_loop_set_callback(struct p4r_loop *loop, p4r_frames_callback callback)
 {
     loop->process = NULL;
+    loop->release = NULL;
     loop->program = NULL;
     loop->callback = callback;
 }
@@ -214,6 +255,12 @@ int p4r_loop_next_ready(struct p4r_loop *loop, int *fd, uint32_t *events)
 int64_t p4r_loop_next_packet_in(struct p4r_loop *loop, const uint8_t **bytes)
 {
     return p4r_packet_in_next(&loop->packet_ins, bytes);
+}
+
+int p4r_port_capture_out(struct p4r_port *port, int fd)
+{
+    port->capture_out = p4r_capture_new(fd, P4R_MAX_FRAME_BYTES);
+    return port->capture_out != NULL ? 0 : -1;
 }
 
 int p4r_port_take_news(struct p4r_port *port, int *error)

@@ -23,6 +23,7 @@ enum p4r_loop_reason {
     P4R_LOOP_PACKET_IN = 16, /* frames have left by the CPU port */
     P4R_LOOP_PROGRAM = 32,   /* the program has something for Python */
     P4R_LOOP_ERROR = 64,     /* epoll failed: see errno */
+    P4R_LOOP_ROOM = 128,     /* a port has room again; only while the program runs in Python */
 };
 
 /* Frames that come in while the program runs in Python: one call per batch. */
@@ -47,8 +48,11 @@ typedef void (*p4r_process)(struct p4r_program *program, uint32_t ingress_port,
                             const uint8_t *frame, uint32_t length, uint64_t now_ns, p4r_emit emit,
                             void *context);
 typedef uint32_t (*p4r_events)(const struct p4r_program *program);
+typedef uint64_t (*p4r_release)(struct p4r_program *program, uint64_t now_ns, p4r_emit emit,
+                                void *context, p4r_ready ready);
+/* `release`: of a program with egress queues, else NULL. */
 void p4r_loop_set_program(struct p4r_loop *loop, p4r_process process, p4r_events events,
-                          struct p4r_program *program);
+                          p4r_release release, struct p4r_program *program);
 void p4r_loop_set_callback(struct p4r_loop *loop, p4r_frames_callback callback);
 
 /* Serves ports until there is something for Python, or until `deadline_ns` of CLOCK_MONOTONIC.
@@ -62,6 +66,8 @@ void p4r_loop_hear_out(struct p4r_loop *loop, struct p4r_port *port);
 void p4r_loop_inject(struct p4r_loop *loop, uint32_t port, const uint8_t *frame, uint32_t length);
 /* Sends one frame that the program, in Python, gives out. */
 void p4r_loop_emit(struct p4r_loop *loop, uint32_t port, const uint8_t *frame, uint32_t length);
+/* Whether nothing waits for room at a port; also for one that does not exist. */
+int p4r_loop_has_room(struct p4r_loop *loop, uint32_t port);
 /* Sends what inject and emit have left behind; run does so by itself. Returns reasons as run does. */
 uint32_t p4r_loop_flush(struct p4r_loop *loop);
 /* Writes captures out. */
@@ -73,6 +79,9 @@ int p4r_loop_watch(struct p4r_loop *loop, int operation, int fd, uint32_t events
 int p4r_loop_next_ready(struct p4r_loop *loop, int *fd, uint32_t *events);
 /* The next frame for the controller, valid until the loop runs; its length, or -1. */
 int64_t p4r_loop_next_packet_in(struct p4r_loop *loop, const uint8_t **bytes);
+/* Frames that leave are written to a file of their own, which the port owns from now on. 0, or -1: no
+ * memory. */
+int p4r_port_capture_out(struct p4r_port *port, int fd);
 /* What a port has to tell, once: an enum p4r_port_news. */
 int p4r_port_take_news(struct p4r_port *port, int *error);
 

@@ -29,6 +29,7 @@ void p4r_port_free(struct p4r_port *port)
 {
     p4r_queue_free(&port->queue);
     p4r_capture_free(port->capture);
+    p4r_capture_free(port->capture_out);
     free(port);
 }
 
@@ -144,8 +145,9 @@ int p4r_port_receive(struct p4r_port *port, struct p4r_messages *messages, struc
 
 void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t length)
 {
-    if (port->capture != NULL)
-        p4r_capture_write(port->capture, bytes, length);
+    struct p4r_capture *capture = port->capture_out != NULL ? port->capture_out : port->capture;
+    if (capture != NULL)
+        p4r_capture_write(capture, bytes, length);
     if (port->fd < 0) {
         port->stats.tx_down++;
         return;

@@ -61,7 +61,8 @@ struct p4r_port {
     struct p4r_port *next_dirty;
     enum p4r_port_news news;
     int news_errno;
-    struct p4r_capture *capture; /* or NULL */
+    struct p4r_capture *capture;     /* of frames in both directions, or NULL */
+    struct p4r_capture *capture_out; /* of those that leave, if these have a file of their own */
     struct p4r_port_stats stats;
     struct p4r_queue queue;
 };

@@ -15,6 +15,7 @@ void p4r_common_free(struct p4r_common *common)
         free(common->groups[number]);
     for (uint32_t number = 0; number < P4R_SESSIONS; number++)
         free(common->sessions[number]);
+    p4r_queues_free(common->queues);
     free(common->events.words);
     free(common->collected);
 }
@@ -28,6 +29,25 @@ uint32_t p4r_entry_offset(uint32_t which)
         offsetof(struct p4r_entry, meter),
     };
     return (uint32_t)offsets[which];
+}
+
+/* -- Queues --------------------------------------------------------------------------------------- */
+
+bool p4r_set_queues(struct p4r_common *common, uint32_t priorities, uint32_t depth,
+                    uint64_t interval_ns)
+{
+    struct p4r_queues *queues = p4r_queues_new(priorities, depth, interval_ns);
+    if (!queues)
+        return false;
+    p4r_queues_free(common->queues);
+    common->queues = queues;
+    return true;
+}
+
+void p4r_set_queue(struct p4r_common *common, uint32_t port, uint32_t depth, uint64_t interval_ns)
+{
+    common->queues->depth[port] = depth;
+    common->queues->interval_ns[port] = interval_ns;
 }
 
 /* -- Copies --------------------------------------------------------------------------------------- */
@@ -113,6 +133,18 @@ const uint8_t *p4r_run(struct p4r_program *program, uint32_t port, const uint8_t
     struct p4r_common *common = p4r_program_object(program, P4R_COMMON, 0);
     common->collected_used = 0;
     p4r_program_process(program, port, frame, length, now_ns, collect, common);
+    if (common->release)
+        common->release(program, now_ns, collect, common, NULL);
+    *used = common->collected_used;
+    return common->collected;
+}
+
+const uint8_t *p4r_run_due(struct p4r_program *program, uint64_t now_ns, uint64_t *next_ns,
+                           uint64_t *used)
+{
+    struct p4r_common *common = p4r_program_object(program, P4R_COMMON, 0);
+    common->collected_used = 0;
+    *next_ns = common->release(program, now_ns, collect, common, NULL);
     *used = common->collected_used;
     return common->collected;
 }
@@ -128,9 +160,13 @@ static void count_copy(void *context, uint32_t port, const uint8_t *frame, uint3
 uint64_t p4r_run_many(struct p4r_program *program, uint32_t count, const uint32_t *ports,
                       const uint8_t *frames, uint32_t length, uint64_t now_ns)
 {
+    const struct p4r_common *common = p4r_program_object(program, P4R_COMMON, 0);
     uint64_t copies = 0;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         p4r_program_process(program, ports[i], frames + (size_t)i * length, length, now_ns,
                             count_copy, &copies);
+        if (common->release)
+            common->release(program, now_ns, count_copy, &copies, NULL);
+    }
     return copies;
 }

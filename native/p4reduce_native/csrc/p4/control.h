@@ -55,9 +55,18 @@ void p4r_set_start(struct p4r_common *common, uint64_t start_ns);
 /* The words of the events that wait; they are gone with the next call or the next frame. */
 const uint64_t *p4r_take_events(struct p4r_common *common, uint32_t *words, uint64_t *lost);
 
-/* Run a frame and keep its copies: for each, two words of 32 bits (port, length) and the bytes. */
+/* The queues of a program that has them, which are empty then; false: no memory. */
+bool p4r_set_queues(struct p4r_common *common, uint32_t priorities, uint32_t depth,
+                    uint64_t interval_ns);
+/* Those of one port, which is below P4R_QUEUE_PORTS. */
+void p4r_set_queue(struct p4r_common *common, uint32_t port, uint32_t depth, uint64_t interval_ns);
+
+/* Run a frame and keep its copies, or with queues those that are due: for each, two words of 32 bits (port, length) and the bytes. */
 const uint8_t *p4r_run(struct p4r_program *program, uint32_t port, const uint8_t *frame,
                        uint32_t length, uint64_t now_ns, uint64_t *used);
+/* The same for what is due; `next_ns` as p4r_program_release returns it. */
+const uint8_t *p4r_run_due(struct p4r_program *program, uint64_t now_ns, uint64_t *next_ns,
+                           uint64_t *used);
 /* Run `count` frames of `length` bytes each, one after the other in `frames`; how many copies. */
 uint64_t p4r_run_many(struct p4r_program *program, uint32_t count, const uint32_t *ports,
                       const uint8_t *frames, uint32_t length, uint64_t now_ns);

@@ -6,6 +6,7 @@
 #include "../pipeline_abi.h"
 #include "copies.h"
 #include "events.h"
+#include "queues.h"
 #include "random.h"
 #include "table.h"
 
@@ -25,7 +26,12 @@ struct p4r_stats {
     uint64_t dropped_replay;
     uint64_t dropped_assertion;
     uint64_t dropped_loop;
+    uint64_t dropped_queue;
+    uint64_t dropped_priority;
 };
+
+typedef uint64_t (*p4r_release)(struct p4r_program *program, uint64_t now_ns, p4r_emit emit,
+                                void *context, p4r_ready ready);
 
 struct p4r_common {
     struct p4r_stats stats;
@@ -35,6 +41,8 @@ struct p4r_common {
     struct p4r_random random;
     struct p4r_copies *groups[P4R_GROUPS];
     struct p4r_copies *sessions[P4R_SESSIONS];
+    struct p4r_queues *queues;                   /* or NULL */
+    p4r_release release;                         /* p4r_program_release of a program with queues */
     uint8_t out[P4R_MAX_FRAME + P4R_MAX_GROWTH]; /* the frame on its way out */
     /* The run in hand. */
     uint64_t now_ns;
@@ -55,6 +63,28 @@ P4R_INLINE void p4r_send(struct p4r_common *common, uint32_t port, uint32_t leng
 P4R_INLINE uint64_t p4r_now(const struct p4r_common *common)
 {
     return common->now_ns > common->start_ns ? (common->now_ns - common->start_ns) / 1000 : 0;
+}
+
+/* Where a frame's copy waits for egress: `bytes` that begin with a struct p4r_queued. NULL: there is
+ * no such priority, or no room; it is counted. */
+P4R_INLINE struct p4r_queued *p4r_enqueue(struct p4r_common *common, uint32_t port,
+                                          uint64_t priority, size_t bytes)
+{
+    struct p4r_queued *item;
+    if (priority >= common->queues->priorities) {
+        common->stats.dropped_priority++;
+        return NULL;
+    }
+    item = p4r_queues_push(common->queues, port, (uint32_t)priority, bytes, common->now_ns);
+    if (!item)
+        common->stats.dropped_queue++;
+    return item;
+}
+
+/* Microseconds from the load of the program to when a frame was queued. */
+P4R_INLINE uint64_t p4r_enqueued(const struct p4r_common *common, const struct p4r_queued *item)
+{
+    return item->enqueued_ns > common->start_ns ? (item->enqueued_ns - common->start_ns) / 1000 : 0;
 }
 
 bool p4r_common_init(struct p4r_common *common, uint32_t drop_port);

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a switch from its settings until a signal ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from p4reduce_switch.process.ready import announce, beside, summary
+from p4reduce_switch.process.settings import StartError, SwitchSettings
+from p4reduce_switch.process.sources import source_writer
+
+if TYPE_CHECKING:
+    from p4reduce_switch.dataplane_thread import DataPlaneThread
+    from p4reduce_switch.p4runtime.listen_address import GrpcAddress
+    from p4reduce_switch.p4runtime.server import P4RuntimeServer
+
+__all__ = ["run"]
+
+# While the P4Runtime server encodes or decodes, the data plane waits this long for the interpreter.
+_SWITCH_INTERVAL_S = 0.0005
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_WAKE_SECONDS = 0.5
+
+
+def run(settings: SwitchSettings) -> None:
+    """Run a switch until SIGINT or SIGTERM. From the main thread only.
+
+    Raises:
+        StartError: a port, the address, a file or the program cannot be used.
+    """
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    stop = threading.Event()
+    for number in _STOP_SIGNALS:
+        signal.signal(number, lambda *_: stop.set())
+    for path, option in (
+        (settings.dump_python, "--dump-python"),
+        (settings.dump_c, "--dump-c"),
+        (settings.ready_file and beside(settings.ready_file), "--ready-file"),
+    ):
+        if path is not None:
+            _check_writable(path, option)
+
+    # Below are the imports that take long: arguments are checked, and --help answers, without them.
+    from p4reduce_switch.p4runtime.server import P4RuntimeServer
+    from p4reduce_switch.seldom import calm_grpc
+
+    calm_grpc()
+    with contextlib.ExitStack() as cleanup:
+        dataplane = _open_data_plane(settings)
+        cleanup.callback(dataplane.stop)
+        server = P4RuntimeServer(
+            dataplane,
+            device_id=settings.device_id,
+            engine=settings.engine,
+            drop_port=settings.drop_port,
+            queues=settings.queues,
+            on_pipeline=source_writer(settings.dump_python, settings.dump_c),
+        )
+        dataplane.start()
+        _preload(server, settings)
+        with _serving(server, settings) as address_in_use:
+            _preload_program(server, settings)
+            print(announce(settings, dataplane, address_in_use), flush=True)
+            # In short waits: the kernel may give the signal to another thread, and Python
+            # calls the handler only once the main thread runs again.
+            while not stop.wait(_WAKE_SECONDS):
+                pass
+            for number in _STOP_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+            counts = dataplane.counts()
+        if settings.ready_file is not None:
+            settings.ready_file.unlink(missing_ok=True)
+    print(f"{settings.name} stopped: {summary(counts)}", flush=True)
+
+
+def _check_writable(path: Path, option: str) -> None:
+    """Refuse a file that cannot be written before anything starts."""
+    try:
+        was_there = path.exists()
+        path.open("a").close()
+        if not was_there:
+            path.unlink()
+    except OSError as error:
+        raise StartError(f"{option}: {path}: {error.strerror or error}") from None
+
+
+def _read_udp_key(path: Path | None) -> bytes:
+    if path is None:
+        return b""
+    from p4reduce_native.udp_handshake import read_key
+
+    try:
+        return read_key(path)
+    except ValueError as error:
+        raise StartError(f"--udp-key-file: {error}") from None
+
+
+def _open_data_plane(settings: SwitchSettings) -> DataPlaneThread:
+    from p4reduce_native.errors import NativeUnavailableError
+
+    from p4reduce_switch.dataplane_choice import open_data_plane
+    from p4reduce_switch.ports.port import PortError
+
+    udp_key = _read_udp_key(settings.udp_key_file)
+    try:
+        return open_data_plane(
+            settings.ports,
+            engine=settings.engine,
+            cpu_port=settings.cpu_port,
+            capture_dir=settings.capture_dir,
+            capture_by_direction=settings.capture_by_direction,
+            udp_key=udp_key,
+        )
+    except NativeUnavailableError as error:
+        raise StartError(f"--engine native: {error}") from None
+    except PortError as error:
+        raise StartError(str(error)) from None
+
+
+def _preload(server: P4RuntimeServer, settings: SwitchSettings) -> None:
+    """Load the program that the command line names with its P4Info."""
+    from google.protobuf import text_format
+    from p4.v1 import p4runtime_pb2
+
+    if settings.pipeline_file is None or settings.p4info_file is None:
+        return
+    config = p4runtime_pb2.ForwardingPipelineConfig()
+    try:
+        # A p4c newer than the protos here may know more fields.
+        text_format.Parse(settings.p4info_file.read_text(), config.p4info, allow_unknown_field=True)
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise StartError(f"{settings.p4info_file} is not a P4Info in text form: {error}") from None
+    with _loading(settings.pipeline_file) as program:
+        config.p4_device_config = program
+        server.preload(config)
+
+
+def _preload_program(server: P4RuntimeServer, settings: SwitchSettings) -> None:
+    """Load the program that the command line names without a P4Info.
+
+    It is only there until a controller sets one, so that P4Runtime need not wait until it is
+    machine code: some scripts wait for the address no more than a few seconds.
+    """
+    if settings.pipeline_file is not None and settings.p4info_file is None:
+        with _loading(settings.pipeline_file) as program:
+            server.preload_program(program)
+
+
+@contextlib.contextmanager
+def _loading(path: Path) -> Iterator[bytes]:
+    """The bytes of a program, to be loaded meanwhile."""
+    from p4reduce_switch.errors import P4RuntimeError
+
+    try:
+        program = path.read_bytes()
+    except OSError as error:
+        raise StartError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        yield program
+    except P4RuntimeError as error:
+        raise StartError(f"{path}: {error.message}") from None
+
+
+@contextlib.contextmanager
+def _serving(server: P4RuntimeServer, settings: SwitchSettings) -> Iterator[GrpcAddress]:
+    """Serve P4Runtime; gives the address with the port that was taken."""
+    import socket
+
+    from p4reduce_switch.p4runtime.server import BindError
+    from p4reduce_switch.p4runtime.server_tls import TlsError
+    from p4reduce_switch.ports.unix import prepare_socket_path
+
+    address, files = settings.address, settings.tls
+    try:
+        if address.path is not None:
+            prepare_socket_path(address.path, socket.SOCK_STREAM)
+        # A Unix socket is protected by its own permissions.
+        credentials = files.credentials() if files is not None and address.path is None else None
+        # gRPC makes the socket file by itself; from the first moment on it is this user's alone.
+        old = os.umask(0o177)
+        try:
+            port = server.start(str(address), credentials)
+        finally:
+            os.umask(old)
+    except (BindError, TlsError) as error:
+        raise StartError(str(error)) from None
+    except OSError as error:
+        raise StartError(f"cannot listen on {address}: {error.strerror or error}") from None
+    try:
+        yield address.with_port(port)
+    finally:
+        server.stop()
+        if address.path is not None:
+            address.path.unlink(missing_ok=True)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a command line asks of a switch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from p4reduce_switch.p4runtime.listen_address import GrpcAddress
+from p4reduce_switch.ports.port import PortSpec
+from p4reduce_switch.state.queue_settings import QueueSettings
+
+if TYPE_CHECKING:
+    from p4reduce_switch.p4runtime.server_tls import TlsFiles
+    from p4reduce_switch.pipeline_choice import Engine
+
+__all__ = ["DEFAULT_DROP_PORT", "StartError", "SwitchSettings"]
+
+DEFAULT_DROP_PORT = 511
+
+
+class StartError(Exception):
+    """The switch cannot start, or cannot go on; the message is for whoever started it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchSettings:
+    """How a switch is to run.
+
+    Attributes:
+        name: the command's, for what it says.
+        pipeline_file: a program to load at the start, or None; without `p4info_file` it forwards,
+            and a controller has to set its own before it can write entries.
+        udp_key_file: the key that workers at UDP ports have to know, or None.
+        capture_dir: where each port's frames are written, or None; `capture_by_direction`: into
+            two files each.
+        dump_python, dump_c: where the generated code is written, or None.
+        ready_file, ready_fd: what is told when the switch is ready, or None.
+    """
+
+    name: str
+    address: GrpcAddress
+    ports: Sequence[PortSpec] = ()
+    device_id: int = 1
+    cpu_port: int | None = None
+    drop_port: int = DEFAULT_DROP_PORT
+    queues: QueueSettings = field(default_factory=QueueSettings)
+    engine: Engine = "auto"
+    tls: TlsFiles | None = None
+    udp_key_file: Path | None = None
+    capture_dir: Path | None = None
+    capture_by_direction: bool = False
+    pipeline_file: Path | None = None
+    p4info_file: Path | None = None
+    dump_python: Path | None = None
+    dump_c: Path | None = None
+    ready_file: Path | None = None
+    ready_fd: int | None = None
+
+    def check_ports(self, option: str, cpu_option: str) -> None:
+        """Refuse ports that exclude each other. Raises ValueError, with the options' names."""
+        seen: dict[object, PortSpec] = {}
+        for spec in self.ports:
+            if spec.number == self.cpu_port:
+                raise ValueError(f"{option} {spec}: {self.cpu_port} is the CPU port ({cpu_option})")
+            if spec.number == self.drop_port:
+                raise ValueError(f"{option} {spec}: what is sent to port {spec.number} is dropped")
+            where = spec.interface or spec.socket_path or spec.udp_address
+            for key in (spec.number, where):
+                if key in seen and not str(key).endswith(":0"):
+                    raise ValueError(f"{option} {spec} and {option} {seen[key]} collide")
+                seen[key] = spec

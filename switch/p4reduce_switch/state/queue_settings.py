@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How egress queues are set up: how many, how deep, how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["MAX_DEPTH", "MAX_PRIORITIES", "MAX_RATE", "QueueSettings"]
+
+MAX_PRIORITIES = 8  # standard_metadata.priority has 3 bits
+MAX_DEPTH = (1 << 19) - 1  # enq_qdepth has 19 bits
+MAX_RATE = 1_000_000_000  # the clock counts nanoseconds
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """Each port has `priorities` queues, each with a depth and a rate of its own.
+
+    The defaults are those of simple_switch.
+
+    Attributes:
+        priorities: queues of a port; a frame whose `priority` is not below this is dropped.
+        depth: frames that a queue holds at most.
+        rate: frames per second that leave a queue; 0: as many as the port takes.
+        port_depths, port_rates: the same of single ports.
+
+    Raises:
+        ValueError: a number that is out of range.
+    """
+
+    priorities: int = 1
+    depth: int = 64
+    rate: int = 0
+    port_depths: Mapping[int, int] = field(default_factory=dict)
+    port_rates: Mapping[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check("priority queues", self.priorities, 1, MAX_PRIORITIES)
+        for depth in (self.depth, *self.port_depths.values()):
+            _check("a queue's depth", depth, 0, MAX_DEPTH)
+        for rate in (self.rate, *self.port_rates.values()):
+            _check("a queue's rate", rate, 0, MAX_RATE)
+
+    @property
+    def is_default(self) -> bool:
+        return self == QueueSettings()
+
+    def depth_of(self, port: int) -> int:
+        return self.port_depths.get(port, self.depth)
+
+    def interval_ns(self, port: int) -> int:
+        """Nanoseconds from one frame of a queue to the next."""
+        rate = self.port_rates.get(port, self.rate)
+        return 1_000_000_000 // rate if rate else 0
+
+
+def _check(what: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise ValueError(f"{what}: {value} is not within {least} to {most}")
