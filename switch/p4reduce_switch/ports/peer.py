@@ -61,6 +61,7 @@ class SocketPeer:
 
     def receive(self) -> Sequence[bytes]:
         # An empty message and the end look the same, but for the hang-up.
+        frames: Sequence[bytes]
         frames, _ = self._batches.receive(self.fileno(), self._stats, gone=self._has_gone)
         if frames and not self._has_heard:
             self._has_heard = True
