@@ -34,6 +34,7 @@ NAMES = (
     "state",
     "tables",
     "unions",
+    "unused",
     "value_sets",
     "varbits",
 )
