@@ -162,7 +162,6 @@ def varbit_digest(info: Any) -> None:
     [
         ("profiles", profile_missing, "refers to action profile 0x4d, which does not exist"),
         ("profiles", same_id, "is used by 'I.balancer' and 'I.hops'"),
-        ("profiles", by_members, "limits members, not weights"),
         ("meters", single_rate, "is not of two rates and three colours"),
         ("digests", varbit_digest, "has a part that is not bit<> or int<>"),
     ],
