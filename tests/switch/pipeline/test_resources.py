@@ -171,3 +171,12 @@ def test_p4info_without_support(program: str, edit: Edit, said: str) -> None:
     edit(info)
     with pytest.raises(P4InfoError, match=said):
         P4Info.parse(info)
+
+
+def test_a_selector_that_limits_members() -> None:
+    """As in BMv2 it is taken; what is limited is how many members a group has."""
+    info = load_p4info("profiles")
+    by_members(info)
+    profiles = {profile.name: profile for profile in P4Info.parse(info).profiles.values()}
+    assert profiles["I.balancer"].counts_members
+    assert not any(p.counts_members for name, p in profiles.items() if name != "I.balancer")
