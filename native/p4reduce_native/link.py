@@ -20,6 +20,7 @@ from typing import Any
 from p4reduce_native.compile import check_enabled
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
+from p4reduce_native.udp_handshake import Entered
 
 __all__ = [
     "BATCH_FRAMES",
@@ -55,6 +56,8 @@ class Kind(enum.IntEnum):
     """Rings in shared memory; the socket carries bells."""
     OFFLOAD = 3
     """Not of a Unix socket: many frames per packet of a veth pair."""
+    DATAGRAM = 4
+    """A connected UDP socket."""
 
 
 UNIX_KINDS = (Kind.SINGLE, Kind.BATCH, Kind.SHARED)
@@ -109,6 +112,17 @@ class _Functions:
         self.over_interface = quick.p4r_link_over_interface
         self.over_interface.argtypes = (_INT, _INT)
         self.over_interface.restype = _POINTER
+        self.over_datagrams = quick.p4r_link_over_datagrams
+        self.over_datagrams.argtypes = (
+            *(_INT, ctypes.c_char_p, _UINT),
+            *(ctypes.c_char_p, _UINT, ctypes.c_char_p, _UINT),
+        )
+        self.over_datagrams.restype = _POINTER
+        self.poke = quick.p4r_link_poke
+        self.poke.argtypes = (_POINTER,)
+        self.strangers = quick.p4r_link_strangers
+        self.strangers.argtypes = (_POINTER,)
+        self.strangers.restype = ctypes.c_uint64
         self.free = quick.p4r_link_free
         self.free.argtypes = (_POINTER,)
         self.free.restype = None
@@ -174,7 +188,7 @@ class Link:
         Args:
             sock: SOCK_SEQPACKET.
             offered: what to agree to if the peer wishes it, see `offers`.
-            slots: frames in a ring of shared memory, a power of two up to 4,096; 0: 512.
+            slots: frames in a ring of shared memory, a power of two up to 4,096; 0: 128.
 
         Raises:
             NativeUnavailableError: there is no machine code; the socket is as before.
@@ -229,6 +243,32 @@ class Link:
         if not pointer:
             raise OSError(errno.EOPNOTSUPP, "this kernel has no segmentation offload for it")
         return cls(pointer)
+
+    @classmethod
+    def over_datagrams(cls, sock: socket.socket, entered: Entered) -> Link:
+        """Make one end of a connected UDP socket, which belongs to the link from now on.
+
+        Raises:
+            NativeUnavailableError: there is no machine code; the socket is as before.
+            MemoryError: there is no memory.
+        """
+        functions = _functions()
+        pointer = functions.over_datagrams(
+            *(sock.detach(), entered.token, entered.size),
+            *(entered.greeting, len(entered.greeting), entered.answer, len(entered.answer)),
+        )
+        if not pointer:
+            raise MemoryError("no memory for a link")
+        return cls(pointer)
+
+    def poke(self) -> int:
+        """Return how often this was called since the peer was heard; see link.h."""
+        return int(self._functions.poke(self.pointer))
+
+    @property
+    def strangers(self) -> int:
+        """How many datagrams came from the peer's address without its token."""
+        return int(self._functions.strangers(self.pointer))
 
     def close(self) -> None:
         """Release everything. May be called twice."""
