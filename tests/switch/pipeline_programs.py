@@ -14,6 +14,7 @@ AGGREGATION = PROGRAMS.parents[2] / "p4src" / "compiled" / "p4reduce.json"
 NAMES = (
     "checksums",
     "constructs",
+    "corners",
     "digests",
     "elements",
     "flow",
@@ -35,6 +36,7 @@ NAMES = (
     "state",
     "tables",
     "unions",
+    "unused",
     "value_sets",
     "varbits",
 )

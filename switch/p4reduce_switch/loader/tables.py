@@ -112,6 +112,8 @@ def negative_arguments(root: Json) -> frozenset[tuple[int, int]]:
     found = set()
     for pipeline in root["pipelines"]:
         for table in pipeline["tables"]:
+            if table["type"] != "simple":
+                continue  # which has neither
             given = [entry["action_entry"] for entry in table.get("entries", ())]
             given += [table["default_entry"]] if table.get("default_entry") else []
             for entry in given:

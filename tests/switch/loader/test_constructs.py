@@ -43,7 +43,7 @@ def rows() -> Iterator[Row]:
 
 
 ROWS = tuple(rows())
-PROGRAM_NAMES = (*NAMES, "unused", *(f"refused/{name}" for name in REFUSED))
+PROGRAM_NAMES = (*NAMES, *(f"refused/{name}" for name in REFUSED))
 
 
 def dicts(value: Any) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,7 @@ from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4reduce_switch.p4runtime.p4info import Field, PacketHeader
 from p4reduce_switch.p4runtime.packets import PacketCodec
-from p4rt_client import INSERT, Builder, Client, exact
+from p4rt_client import INSERT, Builder, Client, config, exact
 from switch_peer import ethernet, eventually
 
 if TYPE_CHECKING:
@@ -192,3 +192,21 @@ def test_no_header_is_an_empty_one() -> None:
 
 def test_a_frame_shorter_than_the_header() -> None:
     assert PacketCodec(PacketHeader((Field(1, "f", 17),))).packet_in(b"\x00\x00") is None
+
+
+def test_headers_with_strings(
+    primary: Client, build: Builder, target: Target, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The program runs, although nobody can read its packets: strings have no width in P4Info."""
+    message = config("p4rt_features")
+    for header in message.p4info.controller_packet_metadata:
+        header.metadata[0].bitwidth = 0
+    primary.set_config(message)
+    primary.send(packet=packet_out(ethernet(b"down"), b"port", b"\x00"))
+    error = stream_error(primary)
+    assert error.canonical_code == code_pb2.UNIMPLEMENTED
+    assert "translated to strings" in error.message
+    punt_all(primary, build)
+    target.plug(1).send(ethernet(b"up"))
+    eventually(lambda: "a packet-in was dropped" in caplog.text, "the warning")
+    assert primary.received.empty()

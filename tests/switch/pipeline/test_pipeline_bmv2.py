@@ -139,6 +139,11 @@ def constructs_frame(rng: Rng) -> bytes:
 GENERATORS: dict[str, Callable[[Rng], bytes]] = {
     "checksums": checksums_frame,
     "constructs": constructs_frame,
+    "corners": lambda rng: (
+        bytes((rng.randrange(4), rng.randrange(256)))
+        + bytes(rng.randrange(128, 256) for _ in range(rng.choice((0, 3, 98, 99, 100, 101))))
+        + bytes((rng.randrange(128),))
+    ),
     "flow": flow_frame,
     "hashes": lambda rng: rng.randbytes(rng.randint(7, 60)),
     "loops": loops_frame,

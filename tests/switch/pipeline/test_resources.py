@@ -162,7 +162,6 @@ def varbit_digest(info: Any) -> None:
     [
         ("profiles", profile_missing, "refers to action profile 0x4d, which does not exist"),
         ("profiles", same_id, "is used by 'I.balancer' and 'I.hops'"),
-        ("profiles", by_members, "limits members, not weights"),
         ("meters", single_rate, "is not of two rates and three colours"),
         ("digests", varbit_digest, "has a part that is not bit<> or int<>"),
     ],
@@ -172,3 +171,12 @@ def test_p4info_without_support(program: str, edit: Edit, said: str) -> None:
     edit(info)
     with pytest.raises(P4InfoError, match=said):
         P4Info.parse(info)
+
+
+def test_a_selector_that_limits_members() -> None:
+    """As in BMv2 it is taken; what is limited is how many members a group has."""
+    info = load_p4info("profiles")
+    by_members(info)
+    profiles = {profile.name: profile for profile in P4Info.parse(info).profiles.values()}
+    assert profiles["I.balancer"].counts_members
+    assert not any(p.counts_members for name, p in profiles.items() if name != "I.balancer")
