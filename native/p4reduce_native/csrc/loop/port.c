@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
+#include "link/link.h"
 #include "loop/loop_impl.h"
 
 struct p4r_port *p4r_port_new(struct p4r_loop *loop, const struct p4r_port_kind *kind,
@@ -45,6 +46,12 @@ int p4r_port_attach(struct p4r_port *port, int fd)
         port->fd = -1;
     }
     return error;
+}
+
+int p4r_port_attach_link(struct p4r_port *port, struct p4r_link *link)
+{
+    port->link = link;
+    return p4r_port_attach(port, p4r_link_fd(link));
 }
 
 static void drop_queue(struct p4r_port *port)

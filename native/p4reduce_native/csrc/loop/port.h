@@ -39,6 +39,7 @@ struct p4r_port_kind {
 extern const struct p4r_port_kind p4r_unix_port;
 extern const struct p4r_port_kind p4r_packet_port;
 extern const struct p4r_port_kind p4r_offload_port;
+extern const struct p4r_port_kind p4r_udp_port;
 
 enum p4r_port_news {
     P4R_NEWS_NONE,
@@ -74,6 +75,8 @@ void p4r_port_free(struct p4r_port *port);
  * interface stays the caller's. What waits to be sent when it is detached is counted as `tx_down`.
  * attach returns 0 or minus an errno. */
 int p4r_port_attach(struct p4r_port *port, int fd);
+/* The same of a UDP port, with a link, which is the port's from now on. */
+int p4r_port_attach_link(struct p4r_port *port, struct p4r_link *link);
 void p4r_port_detach(struct p4r_port *port);
 
 /* Takes in up to one batch, drops what has no allowed length, and counts. Returns how many. */
