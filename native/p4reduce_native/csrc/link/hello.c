@@ -21,8 +21,8 @@ union control {
 int p4r_is_hello(const uint8_t *bytes, size_t length)
 {
     /* A later version may have said more, up to what is still too short for a frame. */
-    return length >= HELLO_BYTES && length < HELLO_END &&
-           memcmp(bytes, magic, sizeof magic) == 0 && bytes[4] >= 1;
+    return length >= HELLO_BYTES && length < HELLO_END && memcmp(bytes, magic, sizeof magic) == 0 &&
+           bytes[4] >= 1;
 }
 
 static int send_answer(struct p4r_link *link, int kind, int memory_fd)
