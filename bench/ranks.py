@@ -15,6 +15,9 @@ from p4reduce_lab.processes.children import POLL
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import System, rank_variables
 
+SWITCH_PID = "P4REDUCE_BENCH_SWITCH"
+"""The variable that tells ranks the switch's process id, to measure what it takes."""
+
 
 def run_ranks(choice: Choice, workers: int, script: Sequence[str], timeout: float) -> list[Any]:
     """Run a Python script once for each rank of a job, and return the ranks' reports.
@@ -34,11 +37,15 @@ def run_ranks(choice: Choice, workers: int, script: Sequence[str], timeout: floa
         system.start()
         system.wait_ready()
         reports = [directory / f"rank{rank}.json" for rank in range(workers)]
+        switch = next(
+            child for child in system.processes.children if child.name.startswith("switch")
+        )
+        variables = {**system.variables(), SWITCH_PID: str(switch.process.pid)}
         children = [
             system.processes.start(
                 f"rank {rank}",
                 system.rank_command(rank, [sys.executable, *script, "--report", str(report)]),
-                environment={**rank_variables(rank, workers), **system.variables()},
+                environment={**rank_variables(rank, workers), **variables},
             )
             for rank, report in enumerate(reports)
         ]

@@ -122,6 +122,19 @@ def test_lengths_are_clamped(peer: Peer, length: int, short: int, long: int) -> 
     assert peer.switch.counts.rx_frames == 1
 
 
+@pytest.mark.parametrize("length", [101, 2110, 65535])
+def test_nothing_is_written_beyond_the_room_of_a_row(peer: Peer, length: int) -> None:
+    room, most = 100, 64
+    rows = np.full(2 * 65536, 0xAA, np.uint8)
+    lengths = np.zeros(most, np.int64)
+    peer.put(0, length, FRAME)
+    peer.up[PUT] = 1
+    count = peer.switch.receive_rows(rows.ctypes.data, 2048, room, lengths.ctypes.data, most)
+    assert (count, lengths[0]) == (1, room)
+    assert rows[:room].tobytes() == FRAME[:room]
+    assert (rows[room:] == 0xAA).all()
+
+
 def test_a_ring_that_goes_on_after_the_hang_up_comes_to_an_end(peer: Peer) -> None:
     """The memory can be written to by whoever still maps it; the port is free all the same."""
     peer.put(0, 14, b"x" * 14)

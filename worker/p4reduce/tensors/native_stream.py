@@ -98,9 +98,9 @@ class Stream:
         self.target = NativeBlocks.of(collective.target)
         self.codec = codec_structure(collective, world_size)
         self.regular = self.source is not None and self.target is not None
-        arrays = collective.next_nonzero, collective.exponents
-        self._kept = *arrays, collective.left
-        if not all(array.flags.c_contiguous for array in arrays):
+        self._left = collective.left
+        self._kept = collective.next_nonzero, collective.exponents
+        if not all(array.flags.c_contiguous for array in self._kept):
             raise ValueError("a collective's arrays have to be contiguous")
         nothing = BlocksStructure()
         self._structure = StreamStructure(
@@ -113,7 +113,7 @@ class Stream:
             collective.stripes,
             collective.sequence,
             collective.offset,
-            ctypes.addressof(collective.left),
+            collective.left.ctypes.data,
             collective.tag,
             collective.format,
         )
@@ -127,6 +127,7 @@ class Stream:
             stream is None
             or stream._source is not collective.source
             or stream._target is not collective.target
+            or stream._left is not collective.left
         ):
             stream = collective.stream = cls(collective, world_size)
         return stream

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import ctypes
 import math
 import time
 from typing import Any
@@ -90,7 +89,7 @@ class Collective:
         self.target = target
         self.count = self.none = len(source)
         self.stripes = max(1, min(slots, self.count))
-        self.left = ctypes.c_int64(self.stripes)
+        self.left = np.array([self.stripes])
         self.offset = 0
         copied: Array | None = None
         if keep and isinstance(source, Blocks) and not source.private:
@@ -119,11 +118,11 @@ class Collective:
     @property
     def remaining(self) -> int:
         """How many stripes are not over."""
-        return self.left.value
+        return int(self.left[0])
 
     @remaining.setter
     def remaining(self, number: int) -> None:
-        self.left.value = number
+        self.left[0] = number
 
     @property
     def description(self) -> str:
@@ -140,7 +139,7 @@ class Collective:
             source: a copy of the input; what was given before may be overwritten.
         """
         self.source = source
-        self.left = ctypes.c_int64(self.stripes)
+        self.left = np.array([self.stripes])
         self.stream = None
         self.overflowed = None
 
