@@ -111,9 +111,7 @@ def test_own_indices_are_not_read_back(peer: Peer) -> None:
     assert peer.up[TAKEN] == 4
 
 
-@pytest.mark.parametrize(
-    ("length", "short", "long"), [(0, 1, 0), (13, 1, 0), (2049, 0, 1), (65535, 0, 1)]
-)
+@pytest.mark.parametrize(("length", "short", "long"), [(0, 1, 0), (2049, 0, 1), (65535, 0, 1)])
 def test_lengths_are_clamped(peer: Peer, length: int, short: int, long: int) -> None:
     peer.put(0, length, FRAME)
     peer.put(1, 14, b"x" * 14)

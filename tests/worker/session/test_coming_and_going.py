@@ -62,6 +62,29 @@ def test_init_waits_for_a_port(
         beside_pair(broken, come, interface=f"unix:{tmp_path}/port{{port}}.sock")
 
 
+def test_init_begins_again_where_the_switch_goes_away(broken: FaultSystem) -> None:
+    """The first rank is on the switch already, and waits for the second."""
+    job = broken.new_job()
+
+    def rank(number: int) -> None:
+        with broken.init(number, 2, job) as comm:
+            assert (comm.allreduce(PAIR) == 2).all()
+
+    def is_attached() -> bool:
+        jobs = broken.control.call(broken.control.stub.ListJobs, pb.ListJobsRequest()).jobs
+        return any(
+            member.state == "attached" for one in jobs if one.name == job for member in one.members
+        )
+
+    def break_and_mend() -> None:
+        wait_for(is_attached, "the first rank is attached")
+        broken.kill_switch()
+        broken.start_switch()
+        rank(1)
+
+    beside(lambda: rank(0), break_and_mend)
+
+
 def test_the_error_at_the_end_says_what_was_missing(broken: FaultSystem, tmp_path: Path) -> None:
     nowhere = {"interface": f"unix:{tmp_path}/port1.sock"}
     with pytest.raises(p4reduce.SwitchUnreachableError, match="there is no such socket"):
