@@ -49,9 +49,9 @@ lab: $(READY)  ## leave a Mininet network up, with its prompt (root); `make stop
 stop: $(READY)  ## take down what `make lab` has left up
 	@$(PYTHON) -m p4reduce_lab stop
 
-# Most tests wait for processes, leases and timers most of the time, so two cores have time for
-# more than two of them. In the order of tests/conftest.py: the longest files first.
-TESTS_AT_ONCE ?= 3
+# Many tests wait for processes, leases and timers, so two cores have time for more than two of
+# them. In the order of tests/conftest.py: the longest files first.
+TESTS_AT_ONCE ?= 4
 
 .PHONY: test
 test: $(TESTS_READY)  ## every test that this machine can run; says what it skips and why

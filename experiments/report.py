@@ -23,8 +23,16 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
 WIDTH, DPI, TEXT = 11.0, 100, 9  # inches, dots an inch, points: read at the width of a page
-# Okabe and Ito's, which the colour-blind can tell apart, and black.
-COLOURS = ("#0072B2", "#56B4E9", "#E69F00", "#009E73", "#000000", "#CC79A7")
+# One colour is one thing in all pictures: a link here, a method in STYLES. Most are Okabe and
+# Ito's, which the colour-blind can tell apart.
+LINK_COLOURS = {
+    "payload": "#5F6B7A",
+    "affine": "#A6761D",
+    "Ethernet packets": "#56B4E9",
+    "IEEE 802.15.4": "#CC79A7",
+    "this system": "#D1495B",  # as the switch has in the demo's picture
+}
+TOP_BLOCKS_COLOUR = "#0072B2"
 _DASHED = (0, (4, 2))
 # What is compared lies over the sweep. The paper's rule is thin and dashed, over ours, so that
 # both are seen where they are the same.
@@ -258,7 +266,6 @@ def plot_levels(outcomes: list[Outcome], path: Path) -> list[Path]:
     links = list(dict.fromkeys(cat.link for cat in cats))
     if not cats:
         return []
-    colours = dict(zip(links, COLOURS, strict=False))
     figure, grid = plt.subplots(
         2,
         len(tasks),
@@ -272,7 +279,7 @@ def plot_levels(outcomes: list[Outcome], path: Path) -> list[Path]:
         above, below = grid[0][j], grid[1][j]
         for one in (cat for cat in cats if cat.task == task):
             steps = np.arange(1, len(one.trace.levels) + 1)
-            style = {"color": colours[one.link], **RULES[one.method]}
+            style = {"color": LINK_COLOURS[one.link], **RULES[one.method]}
             above.plot(steps, np.mean(one.trace.levels, axis=1), **style)
             below.plot(steps, one.trace.alphas, **style)
         above.set_title(task, fontsize=TEXT)
@@ -285,7 +292,7 @@ def plot_levels(outcomes: list[Outcome], path: Path) -> list[Path]:
     grid[0][0].set_ylabel("T, mean of the ranks", fontsize=TEXT)
     grid[1][0].set_ylabel("alpha of what was sent", fontsize=TEXT)
     styles: list[tuple[str, dict[str, Any]]] = [
-        (link, {"color": colour, "linewidth": 4.0}) for link, colour in colours.items()
+        (link, {"color": LINK_COLOURS[link], "linewidth": 4.0}) for link in links
     ]
     styles += [(method, {"color": "0.2", **rule}) for method, rule in RULES.items()]
     _legend(figure, styles)
@@ -299,12 +306,7 @@ def plot_switch(runs: dict[str, list[dict[str, Any]]], path: Path) -> None:
         1, len(runs), figsize=(WIDTH, 4.6), squeeze=False, layout="constrained"
     )
     methods = dict.fromkeys(result["method"] for results in runs.values() for result in results)
-    taken = {style["color"] for style in STYLES.values()}
-    others = iter(colour for colour in COLOURS if colour not in taken)
-    styles = {
-        method: STYLES.get(method) or {"color": next(others), "linewidth": 1.4}
-        for method in methods
-    }
+    styles = {method: STYLES.get(method) or _other_style(method) for method in methods}
     for axes, (task, results) in zip(grid[0], runs.items(), strict=True):
         for result in results:
             moved = np.array(result["moved"])[np.array(result["steps"]) - 1]
@@ -316,6 +318,12 @@ def plot_switch(runs: dict[str, list[dict[str, Any]]], path: Path) -> None:
     grid[0][0].set_ylabel("training loss", fontsize=TEXT)
     _legend(figure, list(styles.items()))
     save(figure, path)
+
+
+def _other_style(method: str) -> dict[str, Any]:
+    """Of a rule that has a link's costs in mind: the link's colour."""
+    links = (colour for link, colour in LINK_COLOURS.items() if method.endswith(link))
+    return {"color": next(links, TOP_BLOCKS_COLOUR), "linewidth": 1.4}
 
 
 def _plain(axes: Any) -> None:

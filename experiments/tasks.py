@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from sklearn.datasets import load_breast_cancer, load_digits
-from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 Vector = npt.NDArray[np.float32]
 Matrix = npt.NDArray[np.float32]
@@ -114,6 +112,9 @@ def _largest_eigenvalue(rows: sparse.csr_matrix) -> float:
 
 def breast_cancer() -> LogisticRegression:
     """569 real samples, 30 measurements and their products: 496 dense features."""
+    from sklearn.datasets import load_breast_cancer  # takes a second, so where it is needed
+    from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+
     data = load_breast_cancer()
     features = StandardScaler().fit_transform(data.data)
     features = PolynomialFeatures(2).fit_transform(features)
@@ -127,6 +128,9 @@ def breast_cancer() -> LogisticRegression:
 
 def digits_parity() -> LogisticRegression:
     """1,797 real images: is the digit odd? 64 pixels and their products, 2,145 dense features."""
+    from sklearn.datasets import load_digits
+    from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+
     images, digits = load_digits(return_X_y=True)
     features = PolynomialFeatures(2).fit_transform(images / 16)
     features = StandardScaler().fit_transform(features)
@@ -186,6 +190,8 @@ class Network(Task):
     ) -> None:
         self.title, self.steps, self.ranks, self.seed = title, steps, 4, seed
         self.HIDDEN, self.RATE = hidden, rate
+        from sklearn.datasets import load_digits
+
         images, labels = load_digits(return_X_y=True)
         images = (images / 16).astype(np.float32)
         order = np.random.default_rng(seed).permutation(len(labels))

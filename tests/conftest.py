@@ -10,6 +10,7 @@ import gc
 import os
 import random
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,25 +20,46 @@ from skip_summary import pytest_terminal_summary
 
 __all__ = ["pytest_terminal_summary"]  # pytest finds a hook by its name
 
+# Where this is set, each of the hundreds of processes that tests start compiles all that it imports
+# anew, and pytest rewrites the assertions of all files in each of its own.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 ROOM = 64 << 20  # bytes that the process may have grown by
 
 _fuzz_tests = pytest.StashKey[int]()
 
 # Files are given to test processes in this order. A long one at the end would keep a single process
-# busy; several that start many processes each would get into each other's way.
+# busy; those that mostly compute stand between those that mostly wait.
 _FIRST = [
     f"tests/{name}.py"
     for name in (
         "lab/demo/test_run_ending",
-        "worker/collectives/test_allreduce_e2e",
-        "controller/cli/test_controller_cli",
-        "lab/demo/test_run",
         "worker/session/test_recovery",
-        "controller/fabric/test_controller_bmv2",
-        "lab/demo/test_run_faults",
+        "lab/demo/test_run",
         "worker/session/test_control_path",
-        "lab/test_exec_and_up",
+        "controller/fabric/test_controller_bmv2",
+        "worker/collectives/test_allreduce_errors",
+        "switch/loader/test_hostile_programs",
+        "worker/session/test_coming_and_going",
+        "lab/demo/test_run_faults",
         "worker/session/test_reform",
+        "controller/cli/test_controller_cli",
+        "worker/collectives/test_allreduce_e2e",
+        "lab/test_exec_and_up",
+        "controller/service/test_tls",
+        "switch/ports/test_switch_process",
+        "controller/fabric/test_controller_switch_loss",
+        "model/test_faults",
+        "controller/daemon/test_controller_daemon",
+        "lab/test_output",
+        "worker/session/test_interrupted_calls",
+        "switch/loader/test_loader",
+        "worker/transport/test_loss",
+        "packet/test_packet_launchers",
+        "controller/cli/test_doctor",
+        "compression/test_over_switch",
+        "differential/test_differential",
     )
 ]
 
@@ -50,6 +72,8 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if gone := [name for name in _FIRST if not (config.rootpath / name).exists()]:
+        raise pytest.UsageError(f"tests/conftest.py puts first what is not there: {gone}")
     places = {name: place for place, name in enumerate(_FIRST)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(_FIRST)))
     config.stash[_fuzz_tests] = sum(item.get_closest_marker("fuzz") is not None for item in items)

@@ -155,13 +155,13 @@ class Controller:
             task.cancel()
 
     async def _watch_leases(self) -> None:
-        lease = self.settings.lease
+        lease, look = self.settings.lease, leases.LOOK
         while True:
             before = time.monotonic()
-            await asyncio.sleep(leases.LOOK * lease)
-            if time.monotonic() - before > (leases.LOOK + leases.LATE) * lease:
+            await asyncio.sleep(look * lease)
+            if time.monotonic() - before > (look + leases.LATE) * lease:
                 self.jobs.stood_still()
-            self.jobs.expire()
+            look = leases.LOOK if self.jobs.expire() else leases.IDLE_LOOK
 
     # -- The job table -----------------------------------------------------------------
 

@@ -4,19 +4,24 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 from p4reduce.compression import Affine, Cat, Payload, Scheme, SwitchLink, TopK
 
-pytest.importorskip("sklearn", reason="the experiments need scikit-learn")
+pytest.importorskip("scipy", reason="the experiments need scikit-learn")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "experiments"))
-pytest.importorskip("matplotlib", reason="the experiments need matplotlib")
-import report
 import study
 from simulate import Trace, run, spent, uncompressed
 from tasks import LogisticRegression, Network, Task, breast_cancer
+
+# By name only: to import them takes seconds, and every test process reads this file.
+pytestmark = [
+    pytest.mark.skipif(find_spec(name) is None, reason=f"the experiments need {package}")
+    for name, package in (("sklearn", "scikit-learn"), ("matplotlib", "matplotlib"))
+]
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +82,8 @@ def test_what_is_spent_is_the_sum_of_the_steps_prices(cancer: Task) -> None:
 
 
 def test_pictures_can_be_drawn_again_from_the_steps(cancer: Task, tmp_path: Path) -> None:
+    import report
+
     dense = study.uncompressed_run(cancer, 4)
     outcomes = list(study.elements(cancer, [1, 64], 0.0, dense, True, 4, lambda text: None))
     report.write_steps(outcomes, tmp_path / "steps.csv")

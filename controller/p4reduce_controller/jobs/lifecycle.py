@@ -283,9 +283,12 @@ class Jobs(Roster):
         if reason and member.active and job.members.get(member.rank) is member:
             self._lose(job, member, reason)
 
-    def expire(self) -> None:
-        """Find the ranks whose process has ended, or whose lease ran out."""
-        now = self._clock()
+    def expire(self) -> bool:
+        """Find the ranks whose process has ended, or whose lease ran out.
+
+        Returns whether anybody is left of whom that could be so one day.
+        """
+        now, anybody = self._clock(), False
         for job in self.all:
             if job.over and not job.reformable:
                 continue
@@ -294,6 +297,8 @@ class Jobs(Roster):
                     self._lose(job, member, reason)
             for member, reason in leases.run_out(job, now, self.lease).items():
                 self._lose(job, member, reason)
+            anybody = anybody or bool(job.active)
+        return anybody
 
     def stood_still(self) -> None:
         """Heartbeats may have come that nobody looked at: all get a full lease."""

@@ -337,6 +337,20 @@ def test_a_lease_that_runs_out_fails_the_job(jobs: Jobs, world: World) -> None:
     assert again.state is JobState.FAILED
 
 
+def test_leases_are_watched_less_often_while_nobody_has_one(jobs: Jobs, world: World) -> None:
+    assert not jobs.expire()
+    job = running(jobs)
+    assert jobs.expire()
+    for rank in (0, 1, 2):
+        assert jobs.expire()
+        leave(jobs, job, rank)
+    assert not jobs.expire()
+    join(jobs, "again", 0, 2)
+    assert jobs.expire()
+    desert(jobs, world)
+    assert not jobs.expire()
+
+
 def test_a_silence_of_all_is_not_about_any_rank(jobs: Jobs, world: World) -> None:
     """The control network is cut at some moment between their heartbeats, and is back later."""
     job = running(jobs)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 from p4reduce.compression import compressor_by_name
@@ -12,7 +14,7 @@ from p4reduce_lab.demo.training.model import Floats
 from p4reduce_lab.demo.training.sgd import Step, train
 from ranks_here import exchange
 
-pytest.importorskip("sklearn")
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")
 
 STEPS = 150
 
