@@ -91,7 +91,7 @@ class ActionEmitter:
         headers = self._context.program.headers
         with self._writer.block(f"if {self._names.valid(origin.header)}:"):
             self._writer.line(f"{self._names.valid(target.header)} = True")
-            pairs = zip(headers[target.header].fields, headers[origin.header].fields, strict=True)
+            pairs = zip(headers[target.header].state, headers[origin.header].state, strict=True)
             for to, from_ in pairs:
                 if self._context.is_live(to):
                     self._set(to, self._expressions.field(from_))
@@ -100,8 +100,8 @@ class ActionEmitter:
 
     def _swap_headers(self, one: ir.HeaderValue, other: ir.HeaderValue) -> None:
         headers, names = self._context.program.headers, self._names
-        left = [names.valid(one.header), *(names.field(f) for f in headers[one.header].fields)]
-        right = [names.valid(other.header), *(names.field(f) for f in headers[other.header].fields)]
+        left = [names.valid(one.header), *(names.field(f) for f in headers[one.header].state)]
+        right = [names.valid(other.header), *(names.field(f) for f in headers[other.header].state)]
         self._writer.line(f"{', '.join(left + right)} = {', '.join(right + left)}")
 
     def _add_header(self, target: ir.HeaderValue) -> None:
@@ -112,18 +112,17 @@ class ActionEmitter:
             fields = [self._names.field(f) for f in header.fields if self._context.is_live(f)]
             if fields:
                 self._writer.line(f"{' = '.join(fields)} = 0")
-            if header.tail is not None:
-                self._writer.line(f'{self._names.field(header.tail)} = b""')
+            # As in BMv2 a varbit field is as long as it was last; of zeros, that is.
             if self._tracks_length:
-                self._writer.line(f"_length += {header.size}")
+                more = self._context.more_bytes(header)
+                self._writer.line(f"_length += {header.size}{more}")
 
     def _remove_header(self, target: ir.HeaderValue) -> None:
         header = self._context.program.headers[target.header]
         valid = self._names.valid(header.name)
         if self._tracks_length:
             with self._writer.block(f"if {valid}:"):
-                tail = header.tail
-                more = f" + len({self._names.field(tail)})" if tail is not None else ""
+                more = self._context.more_bytes(header)
                 self._writer.line(f"_length -= {header.size}{more}")
         self._invalidate(target)
 
