@@ -31,8 +31,11 @@ NAMES = (
     "stacks",
     "state",
     "tables",
+    "union_elements",
+    "union_stacks",
     "unions",
     "value_sets",
+    "varbit_fields",
     "varbits",
 )
 REFUSED = tuple(sorted(path.stem for path in (PROGRAMS / "refused").glob("*.p4")))

@@ -103,13 +103,12 @@ class VariableLayout:
 
 def _whole_bytes(header: Header, varbit: Varbit) -> tuple[int, int]:
     """How many fields come before the varbit field, up to the last whole byte; and their bytes."""
-    count = bits = 0
+    bits = 0
     found = (0, 0)
-    for field in header.fields:
+    for count, field in enumerate(header.fields):
         if bits % 8 == 0:
             found = (count, bits // 8)
         if field == varbit.field:
             break
-        count += 1
         bits += field.width
     return found

@@ -143,7 +143,9 @@ class _States:
             headers = (self._extracted(args[0], state, source),)
         if (self._headers.by_name[headers[0]].varbit is None) != (bits is None):
             varbit = "a" if bits is None else "no"
-            raise LoadError(f"{source}: '{op}' into '{headers[0]}', which has {varbit} varbit field")
+            raise LoadError(
+                f"{source}: '{op}' into '{headers[0]}', which has {varbit} varbit field"
+            )
         if stack is not None:
             extracted = ir.ExtractNext(headers, stack.next, bits)
             return [extracted, *self._others_of_last(stack, source)]

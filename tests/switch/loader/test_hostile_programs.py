@@ -127,6 +127,7 @@ WORDS = {"type", "op", "algo", "match_type"}  # whose values are the format's wo
 def names_of(root: Any) -> set[str]:
     """What the program calls its things; not what v1model and the format call theirs."""
     found, words = {f[0] for t in root["header_types"] for f in t["fields"]}, set()
+    union_stacks = {stack["name"] for stack in root["header_union_stacks"]}
     for shape, container, key in scalars(root):
         if key == "name" and len(shape) > 2 and shape[-3] in NAMED.split():
             found.add(container[key])
@@ -134,6 +135,9 @@ def names_of(root: Any) -> set[str]:
             words.add(container[key])
         if "next_tables" not in shape:
             words.update(shape)
+        if key == 1 and str(container[0]) in union_stacks:
+            # A field of the last union: p4c writes the name of its header before it.
+            words.update(container[1].split("."))
     [own] = (t for t in root["header_types"] if t["name"] == "standard_metadata")
     return found - words - OURS - {f[0] for f in own["fields"]}
 

@@ -102,7 +102,6 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             own.s.x = 5;
             own.s.more = 6;
             hdr.items[0] = own;
-            if (own.isValid()) { hdr.command.result = hdr.command.result | 0x40; }
         }
     }
 }

@@ -28,8 +28,6 @@
 #define UNION_B 22
 #define COPY_UNION 23
 #define REMOVE_IN_EGRESS 24
-#define READ_AT 25
-#define WRITE_AT 26
 
 header command_h {
     bit<8> what; bit<8> first; bit<8> second; bit<8> index;
@@ -52,7 +50,6 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
         transition select(hdr.command.what) {
             TWICE: twice; WRAPPED: wrapped; ONLY: only; ONLY_SWAP: only;
             STACK: items; STACK_COPY_IN_PARSER: items; STACK_COPY: items; PUSH: items; POP: items;
-            READ_AT: items; WRITE_AT: items;
             CHECKED: checked; CHECKED_CHANGED: checked;
             UNION_A: union_a; UNION_B: union_b; COPY_UNION: union_b;
             default: two;
@@ -170,10 +167,6 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             if (hdr.w == hdr.u) { hdr.command.result = 1; }
             if (hdr.w.b.v == hdr.u.b.v) { hdr.command.result = hdr.command.result | 2; }
             hdr.w.b.k = hdr.w.b.k - 1;
-        } else if (hdr.command.what == READ_AT) {
-            hdr.items[0].v = hdr.items[hdr.command.index].v;
-        } else if (hdr.command.what == WRITE_AT) {
-            hdr.items[hdr.command.index].v = hdr.items[0].v;
         }
     }
 }
