@@ -109,7 +109,7 @@ class Headers:
             for member in members:
                 self._siblings[member] = tuple(other for other in members if other != member)
         self._read_union_stacks(root)
-        stacks = [*self._stacks.values(), *self._union_stacks.values()]
+        stacks: list[HeaderStack | UnionStack] = [*self._stacks.values(), *self._union_stacks.values()]
         if stacks:
             self.by_name[STACKS] = hidden_metadata(stacks)
 

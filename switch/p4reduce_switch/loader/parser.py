@@ -97,9 +97,9 @@ class _States:
             statements = load_statements(self._context, args[0], source_of(args[0], source))
             return [ir.Execute(statement) for statement in statements]
         if op == "set":
-            statements = self._assigned(args, source)
-            if statements is not None:
-                return [ir.Execute(statement) for statement in statements]
+            assigned = self._assigned(args, source)
+            if assigned is not None:
+                return [ir.Execute(statement) for statement in assigned]
         if op in ("extract", "extract_VL"):
             return self._extract(item, state, source)
         return [self._single(item, state, source)]
