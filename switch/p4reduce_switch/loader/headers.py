@@ -109,9 +109,10 @@ class Headers:
             for member in members:
                 self._siblings[member] = tuple(other for other in members if other != member)
         self._read_union_stacks(root)
-        stacks: list[HeaderStack | UnionStack] = [*self._stacks.values(), *self._union_stacks.values()]
-        if stacks:
-            self.by_name[STACKS] = hidden_metadata(stacks)
+        if self._stacks or self._union_stacks:
+            self.by_name[STACKS] = hidden_metadata(
+                self._stacks.values(), self._union_stacks.values()
+            )
 
     def _read_group(
         self, what: str, item: Json, numbers: Mapping[Any, str]

@@ -9,7 +9,7 @@ pushed elements are invalid, and only the parser and push and pop move `next`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from p4reduce_switch.program import ir
@@ -151,9 +151,10 @@ def do_at_index(
     return statements
 
 
-def hidden_metadata(stacks: Sequence[HeaderStack | UnionStack]) -> ir.Header:
+def hidden_metadata(stacks: Iterable[HeaderStack], of_unions: Iterable[UnionStack]) -> ir.Header:
     """The metadata that holds where each stack's next element is."""
-    return ir.Header(STACKS, tuple(stack.next for stack in stacks), is_metadata=True)
+    counts = [*(stack.next for stack in stacks), *(stack.next for stack in of_unions)]
+    return ir.Header(STACKS, tuple(counts), is_metadata=True)
 
 
 def _swap(one: str, other: str, source: Source) -> Statement:
