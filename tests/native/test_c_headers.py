@@ -193,7 +193,7 @@ class Maker:
     def _statements(self, body: list[Json]) -> None:
         """Primitives, each behind a condition; what is compared is told by a knob."""
         for number in range(STATEMENTS):
-            condition = self._condition()
+            condition = operation("b2d", None, self._condition())
             target = value("hexstr", hex(len(body) + 2 + (number % 3 == 0)))
             body.append(call("_jump_if_zero", value("expression", condition), target))
             body.append(self._primitive())

@@ -14,6 +14,7 @@ AGGREGATION = PROGRAMS.parents[2] / "p4src" / "compiled" / "p4reduce.json"
 NAMES = (
     "checksums",
     "digests",
+    "drop_copy",
     "elements",
     "flow",
     "hashes",

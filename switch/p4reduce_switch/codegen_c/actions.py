@@ -195,16 +195,15 @@ class ActionWriter:
 
     # -- Where packets go --------------------------------------------------------------------------
 
-    def _mark_to_drop(self, *_: ir.HeaderValue) -> None:
-        context = self._context
-        spec = context.intrinsic("egress_spec")
-        assert spec is not None
-        self.set(spec, make("u64", "common->drop_port", 0, (1 << 64) - 1, atom=True))
-        group = context.program.intrinsic.get("mcast_grp")
-        if group is not None:
-            reads = context.usage.egress.reads
-            if self._stage != "egress" or group in reads:
-                self.set(group, constant(0))
+    def _mark_to_drop(self, *header: ir.HeaderValue) -> None:
+        fields = self._context.program.drop_fields(*header)
+        reads = self._context.usage.egress.reads
+        for field in fields:
+            if field.name == "egress_spec":
+                port = make("u64", "common->drop_port", 0, (1 << 64) - 1, atom=True)
+                self.set(field, port)
+            elif self._stage != "egress" or field in reads:
+                self.set(field, constant(0))
 
     def _exit(self) -> None:
         self._exits.append(self._context.function.flow.fork())

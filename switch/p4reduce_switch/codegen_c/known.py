@@ -35,6 +35,13 @@ def known_ones(program: Program) -> Mapping[FieldRef, int]:
     for checksum in (*program.verify, *program.update):
         unknown.add(checksum.target)
     for primitive in _primitives(program):
+        if primitive.op == "mark_to_drop":
+            unknown.update(
+                field
+                for header in primitive.args
+                if isinstance(header, ir.HeaderValue)
+                for field in program.drop_fields(header)
+            )
         for number, argument in enumerate(primitive.args):
             if not isinstance(argument, FieldRef) or number > 0:
                 continue

@@ -133,13 +133,15 @@ class ActionEmitter:
         if self._stage == "egress" and header.name in self._context.wire and packed_before:
             self._writer.line(f'{self._names.serialised(header.name)} = b""')
 
-    def _mark_to_drop(self, *_: ir.HeaderValue) -> None:
-        self._writer.line(f"{self._context.intrinsic('egress_spec')} = {self._context.drop_port}")
-        group = self._context.program.intrinsic.get("mcast_grp")
-        if group is not None:
-            reads = self._context.usage.egress.reads
-            if self._stage != "egress" or group in reads:
-                self._writer.line(f"{self._names.field(group)} = 0")
+    def _mark_to_drop(self, *header: ir.HeaderValue) -> None:
+        fields = self._context.program.drop_fields(*header)
+        reads = self._context.usage.egress.reads
+        for field in fields:
+            if field.name == "egress_spec":
+                port = self._context.drop_port & (1 << field.width) - 1
+                self._writer.line(f"{self._names.field(field)} = {port}")
+            elif self._stage != "egress" or field in reads:
+                self._writer.line(f"{self._names.field(field)} = 0")
 
     def _exit(self) -> None:
         # Each control that can exit is the body of a loop that runs once.

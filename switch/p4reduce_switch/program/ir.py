@@ -612,3 +612,15 @@ class Program:
     meters: Mapping[str, MeterArray]
     value_sets: Mapping[str, ValueSet]
     digests: Mapping[str, Digest]
+
+    def drop_fields(self, header: HeaderValue | None = None) -> tuple[FieldRef, ...]:
+        """What `mark_to_drop` sets: `egress_spec`, then `mcast_grp`, as far as they are there.
+
+        They are those of the header that it is given: where standard metadata is the argument of
+        an action, p4c passes a copy on.
+        """
+        if header is None or header.header == self.intrinsic["egress_spec"].header:
+            found = self.intrinsic
+        else:
+            found = {field.name: field for field in self.headers[header.header].fields}
+        return tuple(found[name] for name in ("egress_spec", "mcast_grp") if name in found)

@@ -294,9 +294,7 @@ def _written(program: Program, primitive: ir.Primitive) -> Iterator[FieldRef]:
     elif op == "add_header":
         yield from program.headers[_header(args[0])].fields
     elif op in ("mark_to_drop", "drop"):
-        for name in ("egress_spec", "mcast_grp"):
-            if name in program.intrinsic:
-                yield program.intrinsic[name]
+        yield from program.drop_fields(*(a for a in args if isinstance(a, ir.HeaderValue)))
 
 
 def _is_whole_header(program: Program, checksum: ir.Checksum) -> bool:

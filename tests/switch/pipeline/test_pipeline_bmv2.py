@@ -132,6 +132,7 @@ def varbit_fields_frame(rng: Rng) -> bytes:
 
 GENERATORS: dict[str, Callable[[Rng], bytes]] = {
     "checksums": checksums_frame,
+    "drop_copy": lambda rng: bytes((rng.randrange(4),)) + rng.randbytes(20),
     "flow": flow_frame,
     "hashes": lambda rng: rng.randbytes(rng.randint(7, 60)),
     "many_paths": lambda rng: rng.randbytes(rng.choice((2, 4, 10, 24, 40))),
