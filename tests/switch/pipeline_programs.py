@@ -13,12 +13,14 @@ PROGRAMS = Path(__file__).parent / "programs"
 AGGREGATION = PROGRAMS.parents[2] / "p4src" / "compiled" / "p4reduce.json"
 NAMES = (
     "checksums",
+    "constructs",
     "digests",
     "drop_copy",
     "elements",
     "flow",
     "hashes",
     "idle",
+    "loops",
     "many_paths",
     "messages",
     "meters",

@@ -11,6 +11,7 @@ import json
 import secrets
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from p4reduce.communicator import Communicator, init
@@ -48,7 +49,13 @@ class Lease:
 
 
 def open_communicator(
-    store: Any, name: str, rank: int, size: int, global_rank: int, timeout: float
+    store: Any,
+    name: str,
+    rank: int,
+    size: int,
+    global_rank: int,
+    timeout: float,
+    check: Callable[[], None] | None = None,
 ) -> Lease | None:
     """Meet the other ranks of a group and join a job with them.
 
@@ -59,6 +66,7 @@ def open_communicator(
         size: of the group.
         global_rank: of this process; says which port of the switch is its own.
         timeout: seconds for all that.
+        check: as of `meet`.
 
     Returns:
         None where the switch has no way for another job: a port that is a Unix socket takes one
@@ -76,7 +84,7 @@ def open_communicator(
     free = _take(port)
     comm = None
     try:
-        words = meet(store, rank, size, json.dumps([_new_name(name), free]), timeout)
+        words = meet(store, rank, size, json.dumps([_new_name(name), free]), timeout, check)
         told = [json.loads(word) for word in words]
         if all(possible for _, possible in told):
             left = max(deadline - time.monotonic(), 1.0)
