@@ -16,6 +16,7 @@ NAMES = (
     "constructs",
     "corners",
     "digests",
+    "drop_copy",
     "elements",
     "flow",
     "hashes",
@@ -35,9 +36,12 @@ NAMES = (
     "stacks",
     "state",
     "tables",
+    "union_elements",
+    "union_stacks",
     "unions",
     "unused",
     "value_sets",
+    "varbit_fields",
     "varbits",
 )
 REFUSED = tuple(sorted(path.stem for path in (PROGRAMS / "refused").glob("*.p4")))

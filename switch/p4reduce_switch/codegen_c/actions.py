@@ -173,7 +173,7 @@ class ActionWriter:
         skipped = flow.fork()
         with self._branch(f"if ({context.valid(origin.header)})"):
             context.writer.line(f"{context.valid(target.header)} = true;")
-            pairs = zip(headers[target.header].fields, headers[origin.header].fields, strict=True)
+            pairs = zip(headers[target.header].state, headers[origin.header].state, strict=True)
             for to, from_ in pairs:
                 if context.is_live(to):
                     self.set(to, self._expressions.field(from_))
@@ -189,7 +189,7 @@ class ActionWriter:
         writer.line(f"const bool {kept} = {left};")
         writer.line(f"{left} = {right};")
         writer.line(f"{right} = {kept};")
-        for a, b in zip(headers[one.header].fields, headers[other.header].fields, strict=True):
+        for a, b in zip(headers[one.header].state, headers[other.header].state, strict=True):
             before = self._expressions.field(a)
             if before.kind != "wide":
                 before = self._expressions.named(before, "kept")
@@ -214,10 +214,9 @@ class ActionWriter:
             for field in header.fields:
                 if context.is_live(field):
                     self.set(field, constant(0))
-            if header.tail is not None:
-                writer.line(f"{context.tail(header.tail)}_size = 0;")
+            # As in BMv2 a varbit field is as long as it was last; of zeros, that is.
             if self._tracks_length:
-                writer.line(f"length += {header.size};")
+                writer.line(f"length += {context.size_of(header)};")
         context.function.flow.join(skipped)
 
     def _remove_header(self, target: ir.HeaderValue) -> None:
@@ -225,9 +224,7 @@ class ActionWriter:
         header = context.program.headers[target.header]
         if self._tracks_length:
             with context.writer.block(f"if ({context.valid(header.name)})"):
-                tail = header.tail
-                more = f" + {context.tail(tail)}_size" if tail is not None else ""
-                context.writer.line(f"length -= {header.size}{more};")
+                context.writer.line(f"length -= {context.size_of(header)};")
         self._invalidate(target)
 
     def _invalidate(self, target: ir.HeaderValue) -> None:
@@ -240,16 +237,15 @@ class ActionWriter:
 
     # -- Where packets go --------------------------------------------------------------------------
 
-    def _mark_to_drop(self, *_: ir.HeaderValue) -> None:
-        context = self._context
-        spec = context.intrinsic("egress_spec")
-        assert spec is not None
-        self.set(spec, make("u64", "common->drop_port", 0, (1 << 64) - 1, atom=True))
-        group = context.program.intrinsic.get("mcast_grp")
-        if group is not None:
-            reads = context.usage.egress.reads
-            if self._stage != "egress" or group in reads:
-                self.set(group, constant(0))
+    def _mark_to_drop(self, *header: ir.HeaderValue) -> None:
+        fields = self._context.program.drop_fields(*header)
+        reads = self._context.usage.egress.reads
+        for field in fields:
+            if field.name == "egress_spec":
+                port = make("u64", "common->drop_port", 0, (1 << 64) - 1, atom=True)
+                self.set(field, port)
+            elif self._stage != "egress" or field in reads:
+                self.set(field, constant(0))
 
     def _exit(self) -> None:
         self._exits.append(self._context.function.flow.fork())

@@ -122,7 +122,7 @@ def _sum(context: Context, calculation: ir.Calculation, valid: str) -> str | Non
     for header, group in groupby(calculation.inputs, key=_header):
         parts = list(group)
         below = bits = sum(part.width for part in parts)
-        if bits % 16:
+        if bits % 16 or (header and context.program.headers[header].varbit is not None):
             return None
         group_terms = []
         for part in parts:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from p4reduce_switch.codegen_c.errors import NotNativeError
@@ -11,7 +11,7 @@ from p4reduce_switch.codegen_c.flow import Flow
 from p4reduce_switch.codegen_c.known import known_ones
 from p4reduce_switch.codegen_c.text import Names, Writer
 from p4reduce_switch.codegen_c.values import C_TYPES, kind_of_width, limbs_of, literal
-from p4reduce_switch.program.ir import VARBITS, FieldRef, Header, Program, Source
+from p4reduce_switch.program.ir import FieldRef, Header, Program, Source
 from p4reduce_switch.program.usage import Usage
 
 __all__ = ["Context", "Event", "Function", "refusal"]
@@ -42,7 +42,6 @@ class Function:
         self.fields: dict[FieldRef, None] = {}
         self.valids: dict[str, None] = {}
         self.offsets: dict[str, None] = {}
-        self.tails: dict[FieldRef, None] = {}
         self.given: set[str] = set()
         """Identifiers that are parameters, or declared elsewhere."""
         self._number = 0
@@ -129,10 +128,6 @@ class Context:
             name = names.of("at", header)
             if name not in function.given:
                 writer.line(f"uint32_t {name} = 0;")
-        for tail in function.tails:
-            name = names.of("tail", tail.name)
-            if name not in function.given:
-                writer.line(f"uint32_t {name} = 0, {name}_size = 0;")
 
     @property
     def writer(self) -> Writer:
@@ -141,8 +136,6 @@ class Context:
     # -- Variables ---------------------------------------------------------------------------------
 
     def field(self, field: FieldRef) -> str:
-        if field.header == VARBITS:
-            raise NotNativeError(f"the varbit field {field.name} as a value")
         self.function.fields.setdefault(field)
         return self.names.field(field)
 
@@ -154,11 +147,6 @@ class Context:
         """Where in the frame the header was found."""
         self.function.offsets.setdefault(header)
         return self.names.of("at", header)
-
-    def tail(self, tail: FieldRef) -> str:
-        """Where in the frame a varbit field was found; with `_size` its bytes."""
-        self.function.tails.setdefault(tail)
-        return self.names.of("tail", tail.name)
 
     def wide_constant(self, value: int, limbs: int) -> str:
         """Text with § for a limb of a constant (modulo 2^(64 * limbs))."""
@@ -221,9 +209,20 @@ class Context:
             return header.fields
         return tuple(f for f in header.fields if f in usage.reads or f in usage.writes)
 
-    def tails(self, headers: Iterable[str]) -> list[FieldRef]:
-        tails = (self.program.headers[name].tail for name in headers)
-        return [tail for tail in tails if tail is not None]
+    # -- Varbit fields -----------------------------------------------------------------------------
+
+    def bits_of(self, field: FieldRef) -> str:
+        """How many bits a field has on the wire: a number, or those of a varbit field."""
+        varbit = self.program.headers[field.header].varbit
+        if varbit is None or varbit.field != field:
+            return str(field.width)
+        return f"(uint32_t){self.field(varbit.length)}"
+
+    def size_of(self, header: Header) -> str:
+        """How many bytes a header has on the wire."""
+        if header.varbit is None:
+            return str(header.size)
+        return f"({header.size} + (uint32_t){self.field(header.varbit.length)} / 8)"
 
 
 def refusal(what: str, source: Source) -> NotNativeError:

@@ -101,17 +101,10 @@ def _write_deparser(context: Context, expressions: Expressions) -> None:
     writer.line("uint64_t total = payload_size;")
     for name, header in context.wire.items():
         if context.packed_in_egress(name):
-            size = str(header.size)
-            if header.tail is not None:
-                size = f"{header.size} + {context.tail(header.tail)}_size"
             writer.line(f"if ({context.valid(name)})")
-            writer.line(f"    total += {size};")
+            writer.line(f"    total += {context.size_of(header)};")
             continue
-        piece = names.of("size", name)
-        writer.line(f"total += {piece};")
-        if header.tail is not None:
-            writer.line(f"if ({piece})")
-            writer.line(f"    total += {context.tail(header.tail)}_size;")
+        writer.line(f"total += {names.of('size', name)};")
     with writer.block("if (total > (uint64_t)size + P4R_MAX_GROWTH || total > sizeof common->out)"):
         writer.line("common->stats.dropped_growth++;")
         writer.line("return;")
@@ -120,17 +113,16 @@ def _write_deparser(context: Context, expressions: Expressions) -> None:
         if context.packed_in_egress(name):
             with writer.block(f"if ({context.valid(name)})"):
                 store_header(context, header, "out")
-                writer.line(f"out += {header.size};")
-                _write_tail(context, header.tail)
+                writer.line(f"out += {context.size_of(header)};")
             continue
         piece = names.of("size", name)
         where = f"packet->{names.of('bytes', name)}"
         if context.is_raw(name):
             where = f"frame + packet->{names.of('at', name)}"
+        size = str(header.size) if header.varbit is None else piece
         with writer.block(f"if ({piece})"):
-            writer.line(f"memcpy(out, {where}, {header.size});")
-            writer.line(f"out += {header.size};")
-            _write_tail(context, header.tail)
+            writer.line(f"memcpy(out, {where}, {size});")
+            writer.line(f"out += {size};")
     writer.line("memcpy(out, payload, payload_size);")
     if "recirculate" in context.usage.egress.kept:
         with writer.block("if (recirculate)"):
@@ -143,13 +135,6 @@ def _write_deparser(context: Context, expressions: Expressions) -> None:
             writer.line("return;")
     most = "most" if context.limits else "P4R_UNLIMITED"
     writer.line(f"p4r_send(common, port, (uint32_t)total, {most});")
-
-
-def _write_tail(context: Context, tail: FieldRef | None) -> None:
-    if tail is not None:
-        variable = context.tail(tail)
-        context.writer.line(f"memcpy(out, frame + {variable}, {variable}_size);")
-        context.writer.line(f"out += {variable}_size;")
 
 
 def write_wait(

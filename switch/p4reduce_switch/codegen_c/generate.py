@@ -78,8 +78,10 @@ def _generate(program: Program, with_queues: bool) -> Generated:
     if "clone" in context.usage.ingress.kept:
         functions.append(context.write(_CLONE_HEAD, lambda: _write_clone(context, packet)))
     functions.append(context.write(_ingress_head(context), lambda: _write_ingress(context, packet)))
+    varbits = any(header.varbit is not None for header in program.headers.values())
     parts = [
         _HEADER,
+        *(['#include "p4/varbit.h"', ""] if varbits else []),
         *(state.constants()),
         *packet.declare(),
         "",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from p4reduce_switch.program import ir
-from p4reduce_switch.program.ir import FieldRef, Program
+from p4reduce_switch.program.ir import METADATA_VARBITS, VARBITS, FieldRef, Program
 
 __all__ = ["known_ones"]
 
@@ -21,7 +21,7 @@ def known_ones(program: Program) -> Mapping[FieldRef, int]:
     found: dict[FieldRef, int] = {}
     unknown: set[FieldRef] = set(program.intrinsic.values())
     for header in program.headers.values():
-        if not header.is_metadata:
+        if not header.is_metadata or header.name in (VARBITS, METADATA_VARBITS):
             unknown.update(header.fields)
     for meter in program.meters.values():
         if meter.target is not None:
@@ -35,6 +35,13 @@ def known_ones(program: Program) -> Mapping[FieldRef, int]:
     for checksum in (*program.verify, *program.update):
         unknown.add(checksum.target)
     for primitive in _primitives(program):
+        if primitive.op == "mark_to_drop":
+            unknown.update(
+                field
+                for header in primitive.args
+                if isinstance(header, ir.HeaderValue)
+                for field in program.drop_fields(header)
+            )
         for number, argument in enumerate(primitive.args):
             if not isinstance(argument, FieldRef) or number > 0:
                 continue

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a header is taken out of a frame and put together again.
 
-A header is a sequence of units: the shortest runs of fields that fill whole bytes.
+A header is a sequence of units: the shortest runs of fields that fill whole bytes. From a varbit
+field on it is put together bit by bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from p4reduce_switch.codegen_c.context import Context
 from p4reduce_switch.codegen_c.values import kind_of_width, limbs_of
-from p4reduce_switch.program.ir import FieldRef, Header
+from p4reduce_switch.program.ir import FieldRef, Header, Varbit
 
 __all__ = ["load_bits", "load_header", "store_header"]
 
@@ -27,10 +28,40 @@ def load_header(context: Context, header: Header, at: str) -> None:
     """Set the variables of a header from the bytes at the pointer `at`."""
     wanted = set(context.variables(header))
     offset = 0
-    for field in header.fields:
+    for number, field in enumerate(header.fields):
+        if header.varbit is not None and field == header.varbit.field:
+            if field in wanted:
+                _load_varbit(context, header.varbit, at, offset)
+            if wanted.intersection(header.fields[number + 1 :]):
+                behind = context.function.temporary("from")
+                length = context.bits_of(field)
+                context.writer.line(f"const uint8_t *const {behind} = {at} + {length} / 8;")
+                at = behind
+            continue
         if field in wanted:
             load_bits(context, field, at, offset, field.width)
         offset += field.width
+
+
+def _load_varbit(context: Context, varbit: Varbit, at: str, offset: int) -> None:
+    """Set a varbit field to as many bits as its length says, `offset` bits after `at`."""
+    writer, function, field = context.writer, context.function, varbit.field
+    limbs, name = limbs_of(field.width), context.field(field)
+    kind = kind_of_width(field.width)
+    to = name
+    if kind != "wide":
+        to = function.temporary("raw")
+        function.take_stack(limbs)
+        writer.line(f"uint64_t {to}[{limbs}];")
+    pointer = f"{at} + {offset // 8}" if offset >= 8 else at
+    length = context.bits_of(field)
+    writer.line(f"p4r_varbit_load({to}, {limbs}, {pointer}, {offset % 8}, {length});")
+    if kind == "wide":
+        function.flow.write(field)
+    elif kind == "u64":
+        writer.line(f"{name} = {to}[0];")
+    else:
+        writer.line(f"{name} = (p4r_u128){to}[1] << 64 | {to}[0];")
 
 
 def load_bits(context: Context, field: FieldRef, at: str, offset: int, width: int) -> None:
@@ -120,9 +151,15 @@ def _load_wide(
 
 def store_header(context: Context, header: Header, to: str) -> None:
     """Put the header's fields together at the pointer `to`."""
+    done = 0
     for unit in _units(header):
         pointer = f"{to} + {unit.offset}" if unit.offset else to
         _store_unit(context, unit, pointer)
+        done += len(unit.fields)
+    if header.varbit is not None:
+        offset = sum(field.width for field in header.fields[:done]) // 8
+        pointer = f"{to} + {offset}" if offset else to
+        _store_bits(context, header.fields[done:], pointer)
 
 
 def _store_unit(context: Context, unit: _Unit, pointer: str) -> None:
@@ -147,9 +184,13 @@ def _store_unit(context: Context, unit: _Unit, pointer: str) -> None:
         suffix = "" if unit.size <= 8 else "128"
         writer.line(f"p4r_store{suffix}({pointer}, {' | '.join(parts)}, {unit.size});")
         return
+    _store_bits(context, unit.fields, pointer)
+
+
+def _store_bits(context: Context, fields: Iterable[FieldRef], pointer: str) -> None:
     bits = context.function.temporary("bits")
-    writer.line(f"struct p4r_bits {bits} = {{.bytes = {pointer}}};")
-    for field in unit.fields:
+    context.writer.line(f"struct p4r_bits {bits} = {{.bytes = {pointer}}};")
+    for field in fields:
         put_field(context, bits, field)
 
 
@@ -167,21 +208,24 @@ def _unsigned(field: FieldRef, text: str, kind: str) -> str:
 
 def put_field(context: Context, bits: str, field: FieldRef) -> None:
     """Append a field to a string of bits."""
-    name = context.field(field)
+    name, width = context.field(field), context.bits_of(field)
     kind = kind_of_width(field.width)
     if kind == "wide":
         context.function.flow.read(field)
-        context.writer.line(f"p4r_put_wide(&{bits}, {name}, {field.width});")
+        context.writer.line(f"p4r_put_wide(&{bits}, {name}, {width});")
     elif kind == "u128":
-        context.writer.line(f"p4r_put128(&{bits}, (p4r_u128){name}, {field.width});")
+        context.writer.line(f"p4r_put128(&{bits}, (p4r_u128){name}, {width});")
     else:
-        context.writer.line(f"p4r_put(&{bits}, (uint64_t){name}, {field.width});")
+        context.writer.line(f"p4r_put(&{bits}, (uint64_t){name}, {width});")
 
 
 def _units(header: Header) -> Iterator[_Unit]:
+    """The units of a header, up to its varbit field."""
     fields: list[FieldRef] = []
     bits = start = 0
     for field in header.fields:
+        if header.varbit is not None and field == header.varbit.field:
+            return
         fields.append(field)
         bits += field.width
         if bits % 8 == 0:

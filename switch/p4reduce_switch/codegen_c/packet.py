@@ -46,7 +46,6 @@ class Packet:
     Attributes:
         fields: fields of headers and metadata, by value.
         valids: headers whose validity egress may ask for.
-        tails: varbit fields; where they are in the frame.
         pieces: headers that go out as bytes: in the frame, or put together before egress.
     """
 
@@ -69,7 +68,6 @@ class Packet:
             seen = name in usage.egress.tests or name in usage.egress.added
             if not header.is_metadata and name not in context.wire and seen:
                 self.valids.append(name)
-        self.tails = context.tails(context.program.headers)
         before = (
             usage.parser.reads | usage.ingress.reads | usage.parser.writes | usage.ingress.writes
         )
@@ -78,8 +76,6 @@ class Packet:
         taken = set(self.fields)
         self.metadata: set[FieldRef] = set()
         for header in context.program.headers.values():
-            if header.name == ir.VARBITS:
-                continue
             for field in header.fields:
                 if field not in usage.egress.reads or field in taken or field in at_entry:
                     continue
@@ -104,11 +100,8 @@ class Packet:
             if context.is_raw(name):
                 lines.append(f"    uint32_t {names.of('at', name)};")
             else:
-                size = max(context.wire[name].size, 1)
+                size = max(context.wire[name].most_bytes, 1)
                 lines.append(f"    uint8_t {names.of('bytes', name)}[{size}];")
-        for tail in self.tails:
-            name = names.of("tail", tail.name)
-            lines.append(f"    uint32_t {name}, {name}_size;")
         return [*lines, "};"]
 
     # -- Into the struct ---------------------------------------------------------------------------
@@ -125,12 +118,8 @@ class Packet:
             store_member(context, expressions, f"packet.{names.field(field)}", field, value)
         for name in self.valids:
             writer.line(f"packet.{names.of('valid', name)} = {context.valid(name)};")
-        for tail in self.tails:
-            variable = context.tail(tail)
-            writer.line(f"packet.{variable} = {variable};")
-            writer.line(f"packet.{variable}_size = {variable}_size;")
         for name in self.pieces:
-            size = context.wire[name].size
+            size = context.size_of(context.wire[name])
             valid, member = context.valid(name), f"packet.{names.of('size', name)}"
             writer.line(f"{member} = {valid} ? {size} : 0;")
             if context.is_raw(name):
@@ -165,10 +154,6 @@ class Packet:
                 store(expressions.field(field))
         for name in self.valids:
             writer.line(f"item->packet.{names.of('valid', name)} = {context.valid(name)};")
-        for tail in self.tails:
-            variable = context.tail(tail)
-            writer.line(f"item->packet.{variable} = {variable};")
-            writer.line(f"item->packet.{variable}_size = {variable}_size;")
         for name in self.pieces:
             size = names.of("size", name)
             writer.line(f"item->packet.{size} = {size};")
@@ -199,10 +184,6 @@ class Packet:
                 writer.line(f"{context.field(field)} = {member};")
         for name in self.valids:
             writer.line(f"{context.valid(name)} = packet->{names.of('valid', name)};")
-        for tail in self.tails:
-            variable = context.tail(tail)
-            writer.line(f"{variable} = packet->{variable};")
-            writer.line(f"{variable}_size = packet->{variable}_size;")
         for name in self.pieces:
             size = names.of("size", name)
             writer.line(f"uint32_t {size} = packet->{size};")

@@ -15,6 +15,7 @@ from p4reduce_switch.codegen_c.layout import load_bits, load_header
 from p4reduce_switch.codegen_c.values import constant, kind_of_width, limbs_of, make
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
+from p4reduce_switch.program.limits import MOST_VARBITS
 from p4reduce_switch.program.usage import StageUsage
 
 __all__ = ["write_parser"]
@@ -159,7 +160,7 @@ class _Parser:
             self._take(op.header)
             self._pass(size)
         elif isinstance(op, ir.ExtractVariable):
-            self._extract_variable(op)
+            self._take_variable(op.header, self._length_of_varbit(op.bits))
         elif isinstance(op, ir.ExtractNext):
             self._extract_next(op)
         elif isinstance(op, ir.Peek):
@@ -209,23 +210,31 @@ class _Parser:
             self._fail("ParserInvalidArgument")
         return name
 
-    def _extract_variable(self, op: ir.ExtractVariable) -> None:
-        """The errors in the order in which BMv2 looks for them."""
+    def _length_of_varbit(self, bits: ir.Expr) -> str:
+        """A variable with it; BMv2 takes a number of more than 31 bits for an odd one."""
+        length = self._bits(bits)
+        with self._context.writer.block(f"if ({length} > {MOST_VARBITS})"):
+            self._fail("ParserInvalidArgument")
+        return length
+
+    def _take_variable(self, name: str, bits: str) -> None:
+        """The errors in the order in which BMv2 looks for them.
+
+        As there, bytes that the varbit field has of an earlier extraction are counted once more.
+        """
         context, writer = self._context, self._context.writer
-        header = context.program.headers[op.header]
-        assert header.tail is not None
-        skip = self._bits(op.bits)
-        with writer.block(
-            f"if (size - at < {header.size} || (uint64_t){skip} / 8 > size - at - {header.size})"
-        ):
+        header = context.program.headers[name]
+        assert header.varbit is not None
+        length = context.field(header.varbit.length)
+        need = context.function.temporary("need")
+        writer.line(f"const uint64_t {need} = {header.size} + {length} / 8 + (uint64_t){bits} / 8;")
+        with writer.block(f"if (size - at < {need})"):
             self._fail("PacketTooShort")
-        with writer.block(f"if ((uint64_t){skip} / 8 + {header.size} > {op.most})"):
+        with writer.block(f"if ({need} > {header.most_bytes})"):
             self._fail("HeaderTooShort")
-        self._take(op.header)
-        tail = context.tail(header.tail)
-        writer.line(f"{tail} = at + {header.size};")
-        writer.line(f"{tail}_size = (uint32_t)((uint64_t){skip} / 8);")
-        writer.line(f"at += {header.size} + {tail}_size;")
+        writer.line(f"{length} = (uint64_t){bits};")
+        self._take(name)
+        writer.line(f"at += {context.size_of(header)};")
 
     def _extract_next(self, op: ir.ExtractNext) -> None:
         context, writer = self._context, self._context.writer
@@ -233,14 +242,24 @@ class _Parser:
         with writer.block(f"if ({taken} >= {len(op.elements)})"):
             self._fail("StackOutOfBounds")
         size = context.program.headers[op.elements[0]].size
-        self._need(size)
+        bits = ""
+        if op.bits is None:
+            self._need(size)
+        else:
+            bits = self._length_of_varbit(op.bits)
+        before = context.function.flow.fork()
         with writer.block(f"switch ({taken})"):
             for number, name in enumerate(op.elements):
                 with writer.block(f"case {number}:"):
-                    self._take(name)
+                    if bits:
+                        self._take_variable(name, bits)
+                    else:
+                        self._take(name)
                     writer.line("break;")
+        context.function.flow.join(before)
         writer.line(f"{taken}++;")
-        self._pass(size)
+        if not bits:
+            self._pass(size)
 
     def _peek(self, op: ir.Peek) -> None:
         end = (op.offset + op.width + 7) // 8

@@ -128,7 +128,7 @@ class ActionEmitter:
         headers = self._context.program.headers
         with self._writer.block(f"if {self._names.valid(origin.header)}:"):
             self._writer.line(f"{self._names.valid(target.header)} = True")
-            pairs = zip(headers[target.header].fields, headers[origin.header].fields, strict=True)
+            pairs = zip(headers[target.header].state, headers[origin.header].state, strict=True)
             for to, from_ in pairs:
                 if self._context.is_live(to):
                     self._set(to, self._expressions.field(from_))
@@ -137,8 +137,8 @@ class ActionEmitter:
 
     def _swap_headers(self, one: ir.HeaderValue, other: ir.HeaderValue) -> None:
         headers, names = self._context.program.headers, self._names
-        left = [names.valid(one.header), *(names.field(f) for f in headers[one.header].fields)]
-        right = [names.valid(other.header), *(names.field(f) for f in headers[other.header].fields)]
+        left = [names.valid(one.header), *(names.field(f) for f in headers[one.header].state)]
+        right = [names.valid(other.header), *(names.field(f) for f in headers[other.header].state)]
         self._writer.line(f"{', '.join(left + right)} = {', '.join(right + left)}")
 
     def _add_header(self, target: ir.HeaderValue) -> None:
@@ -149,18 +149,17 @@ class ActionEmitter:
             fields = [self._names.field(f) for f in header.fields if self._context.is_live(f)]
             if fields:
                 self._writer.line(f"{' = '.join(fields)} = 0")
-            if header.tail is not None:
-                self._writer.line(f'{self._names.field(header.tail)} = b""')
+            # As in BMv2 a varbit field is as long as it was last; of zeros, that is.
             if self._tracks_length:
-                self._writer.line(f"_length += {header.size}")
+                more = self._context.more_bytes(header)
+                self._writer.line(f"_length += {header.size}{more}")
 
     def _remove_header(self, target: ir.HeaderValue) -> None:
         header = self._context.program.headers[target.header]
         valid = self._names.valid(header.name)
         if self._tracks_length:
             with self._writer.block(f"if {valid}:"):
-                tail = header.tail
-                more = f" + len({self._names.field(tail)})" if tail is not None else ""
+                more = self._context.more_bytes(header)
                 self._writer.line(f"_length -= {header.size}{more}")
         self._invalidate(target)
 
@@ -171,13 +170,15 @@ class ActionEmitter:
         if self._stage == "egress" and header.name in self._context.wire and packed_before:
             self._writer.line(f'{self._names.serialised(header.name)} = b""')
 
-    def _mark_to_drop(self, *_: ir.HeaderValue) -> None:
-        self._writer.line(f"{self._context.intrinsic('egress_spec')} = {self._context.drop_port}")
-        group = self._context.program.intrinsic.get("mcast_grp")
-        if group is not None:
-            reads = self._context.usage.egress.reads
-            if self._stage != "egress" or group in reads:
-                self._writer.line(f"{self._names.field(group)} = 0")
+    def _mark_to_drop(self, *header: ir.HeaderValue) -> None:
+        fields = self._context.program.drop_fields(*header)
+        reads = self._context.usage.egress.reads
+        for field in fields:
+            if field.name == "egress_spec":
+                port = self._context.drop_port & (1 << field.width) - 1
+                self._writer.line(f"{self._names.field(field)} = {port}")
+            elif self._stage != "egress" or field in reads:
+                self._writer.line(f"{self._names.field(field)} = 0")
 
     def _exit(self) -> None:
         # Each control that can exit is the body of a loop that runs once.

@@ -106,7 +106,7 @@ def _sum(context: Context, calculation: ir.Calculation, valid: str) -> str | Non
     ):
         parts = list(group)
         below = bits = sum(part.width for part in parts)
-        if bits % 16:
+        if bits % 16 or any(context.varbit_length(part) for part in parts):
             return None
         group_terms = []
         for part in parts:
@@ -144,8 +144,9 @@ def _bytes(context: Context, calculation: ir.Calculation, payload: str) -> str:
                 if isinstance(part, FieldRef)
                 else context.names.constant(part.value)
             )
-            lines.append(f"_bits = _bits << {part.width} | {text}")
-            lines.append(f"_width += {part.width}")
+            width = context.varbit_length(part) or str(part.width)
+            lines.append(f"_bits = _bits << {width} | {text}")
+            lines.append(f"_width += {width}")
         if header and not context.program.headers[header].is_metadata:
             with writer.block(f"if {context.names.valid(header)}:"):
                 for line in lines:

@@ -9,7 +9,8 @@ from typing import Literal
 from p4reduce_switch.codegen_python.expressions import Expressions
 from p4reduce_switch.codegen_python.layout import HeaderLayout
 from p4reduce_switch.codegen_python.text import Names, Writer
-from p4reduce_switch.program.ir import FieldRef, Program
+from p4reduce_switch.codegen_python.variable_layout import VariableLayout
+from p4reduce_switch.program.ir import ConstBits, FieldRef, Header, Program
 from p4reduce_switch.program.usage import Usage
 
 __all__ = ["Binding", "Context", "ObjectKind"]
@@ -71,12 +72,7 @@ class Context:
         usage = self.usage
         self.wire = {name: program.headers[name] for name in program.deparser}
         self.layouts = {
-            name: HeaderLayout(
-                self.names,
-                header,
-                lambda f: f in usage.reads or f in usage.writes,
-                rebuilt=name in self.wire and usage.touched(name),
-            )
+            name: self._layout(header)
             for name, header in program.headers.items()
             if not header.is_metadata
         }
@@ -93,6 +89,17 @@ class Context:
             or "clone" in egress_kept
         )
         """Whether frames may be cut as they leave."""
+
+    def _layout(self, header: Header) -> HeaderLayout | VariableLayout:
+        usage, names = self.usage, self.names
+        rebuilt = header.name in self.wire and usage.touched(header.name)
+
+        def needed(field: FieldRef) -> bool:
+            return field in usage.reads or field in usage.writes
+
+        if header.varbit is None:
+            return HeaderLayout(names, header, needed, rebuilt)
+        return VariableLayout(names, header, header.varbit, needed, rebuilt)
 
     # -- Names -------------------------------------------------------------------------------------
 
@@ -113,6 +120,19 @@ class Context:
         """The variable of one of the target's own fields, None if the program never sets it."""
         field = self.program.intrinsic.get(name)
         return self.names.field(field) if field in self.usage.writes else None
+
+    def more_bytes(self, header: Header) -> str:
+        """To be added to the header's size: the bytes of its varbit field, if it has one."""
+        if header.varbit is None:
+            return ""
+        return f" + ({self.names.field(header.varbit.length)} >> 3)"
+
+    def varbit_length(self, part: FieldRef | ConstBits) -> str:
+        """The variable with the length of a varbit field; empty if it is something else."""
+        if not isinstance(part, FieldRef):
+            return ""
+        varbit = self.program.headers[part.header].varbit
+        return self.names.field(varbit.length) if varbit and varbit.field == part else ""
 
     def is_live(self, field: FieldRef) -> bool:
         return field in self.usage.live

@@ -57,17 +57,11 @@ def emit_serialisation(context: Context) -> None:
             continue
         if context.is_raw(name):
             offset = names.offset(name)
-            packed = f"_frame[{offset}:{offset} + {header.size}]"
+            more = context.more_bytes(header)
+            packed = f"_frame[{offset}:{offset} + {header.size}{more}]"
         else:
             packed = context.layouts[name].pack()
-        packed += _tail(context, name)
         writer.line(f'{names.serialised(name)} = {packed} if {names.valid(name)} else b""')
-
-
-def _tail(context: Context, header: str) -> str:
-    """The varbit field, to be added to the bytes of its header."""
-    tail = context.program.headers[header].tail
-    return "" if tail is None else f" + {context.names.field(tail)}"
 
 
 def emit_egress(context: Context, state: EgressState) -> None:
@@ -122,12 +116,12 @@ def _emit_deparser(context: Context) -> None:
     parts = []
     for name in context.wire:
         if context.packed_in_egress(name):
-            packed = context.layouts[name].pack() + _tail(context, name)
+            packed = context.layouts[name].pack()
             parts.append(f'{packed} if {names.valid(name)} else b""')
         else:
             parts.append(names.serialised(name))
     parts.append("_payload")
-    most = sum(header.size for header in context.wire.values())
+    most = sum(header.most_bytes for header in context.wire.values())
     with writer.block('_out = b"".join(('):
         for part in parts:
             writer.line(f"{part},")

@@ -16,7 +16,7 @@ from typing import Literal
 from p4reduce_switch.codegen_python.text import Names
 from p4reduce_switch.program.ir import FieldRef, Header
 
-__all__ = ["HeaderLayout"]
+__all__ = ["HeaderLayout", "add", "unsigned"]
 
 _NATIVE = {1: "B", 2: "H", 4: "I", 8: "Q"}
 # Sizes that two or three native integers give faster than int.from_bytes does.
@@ -83,7 +83,7 @@ class HeaderLayout:
             after += unit_after
         if len(parts) == 1 and not self._single_native():
             (unit,) = parts
-            start, end = _add(offset, unit.offset), _add(offset, unit.offset + unit.size)
+            start, end = add(offset, unit.offset), add(offset, unit.offset + unit.size)
             return [f"{targets[0]} = {frame}[{start}:{end}]", *after]
         if targets == ["_unit_0"] or len(targets) == 1:
             return [f"({targets[0]},) = {self._unpacker}({frame}, {offset})", *after]
@@ -190,9 +190,7 @@ class HeaderLayout:
         below = 8 * unit.size
         for field in unit.fields:
             below -= field.width
-            text = self._names.field(field)
-            if field.signed:
-                text = f"({text} & {self._names.constant((1 << field.width) - 1)})"
+            text = unsigned(self._names, field)
             parts.append(f"{text} << {below}" if below else text)
         return " | ".join(parts), len(parts) == 1 and parts[0].isidentifier()
 
@@ -228,6 +226,14 @@ def _units(header: Header, needed: Callable[[FieldRef], bool], rebuilt: bool) ->
     return merged
 
 
+def unsigned(names: Names, field: FieldRef) -> str:
+    """The bits of a field as a number."""
+    text = names.field(field)
+    if not field.signed:
+        return text
+    return f"({text} & {names.constant((1 << field.width) - 1)})"
+
+
 def _codes(unit: _Unit) -> str:
     if unit.kind == "int" and unit.size in _NATIVE:
         return _NATIVE[unit.size]
@@ -244,7 +250,8 @@ def _shifts(sizes: tuple[int, ...]) -> list[int]:
     return [8 * sum(sizes[index + 1 :]) for index in range(len(sizes))]
 
 
-def _add(offset: str, more: int) -> str:
+def add(offset: str, more: int) -> str:
+    """An offset, which is a literal or a name, and so many bytes more."""
     if offset.isdigit():
         return str(int(offset) + more)
     return f"{offset} + {more}" if more else offset

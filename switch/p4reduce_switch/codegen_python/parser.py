@@ -14,6 +14,7 @@ from p4reduce_switch.codegen_python.context import Context
 from p4reduce_switch.codegen_python.expressions import Code
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
+from p4reduce_switch.program.limits import MOST_VARBITS
 
 __all__ = ["emit_parser"]
 
@@ -84,36 +85,57 @@ class _Emitter:
         return self._pass(size, at)
 
     def _extract_variable(self, op: ir.ExtractVariable, at: int | None) -> None:
-        """The errors in the order in which BMv2 looks for them."""
-        header = self._context.program.headers[op.header]
-        assert header.tail is not None
         if at is not None:
             self._writer.line(f"_at = {at}")
-        code = self._expressions.data(op.bits)
+        self._length_of_varbit(op.bits)
+        self._take_variable(op.header)
+
+    def _length_of_varbit(self, bits: ir.Expr) -> None:
+        """Compute it; BMv2 takes a number of more than 31 bits for an odd one."""
+        code = self._expressions.data(bits)
         self._writer.line(f"_skip = {code.text}")
-        with self._writer.block("if _skip & 7:" if code.low >= 0 else "if _skip & 7 or _skip < 0:"):
+        tests = ["_skip & 7"]
+        tests += ["_skip < 0"] if code.low < 0 else []
+        tests += [f"_skip > {MOST_VARBITS:#x}"] if code.high > MOST_VARBITS else []
+        with self._writer.block(f"if {' or '.join(tests)}:"):
             self._fail("ParserInvalidArgument", None)
-        self._writer.line(f"_end = _at + {header.size} + (_skip >> 3)")
+
+    def _take_variable(self, name: str) -> None:
+        """The errors in the order in which BMv2 looks for them.
+
+        As there, bytes that the varbit field has of an earlier extraction are counted once more.
+        """
+        header = self._context.program.headers[name]
+        assert header.varbit is not None
+        length = self._names.field(header.varbit.length)
+        self._writer.line(f"_end = _at + {header.size} + ({length} >> 3) + (_skip >> 3)")
         with self._writer.block("if _size < _end:"):
             self._fail("PacketTooShort", None)
-        with self._writer.block(f"if _end > _at + {op.most}:"):
+        with self._writer.block(f"if _end > _at + {header.most_bytes}:"):
             self._fail("HeaderTooShort", None)
-        self._take(op.header, None)
-        tail = self._names.field(header.tail)
-        self._writer.line(f"{tail} = _frame[_at + {header.size}:_end]")
-        self._writer.line("_at = _end")
+        self._writer.line(f"{length} = _skip")
+        self._take(name, None)
+        self._writer.line(f"_at += {header.size} + (_skip >> 3)")
 
     def _extract_next(self, op: ir.ExtractNext, at: int | None) -> int | None:
         taken = self._names.field(op.next)
         with self._writer.block(f"if {taken} >= {len(op.elements)}:"):
             self._fail("StackOutOfBounds", at)
         size = self._context.program.headers[op.elements[0]].size
-        self._need(size, at)
+        if op.bits is None:
+            self._need(size, at)
+        else:
+            if at is not None:
+                self._writer.line(f"_at = {at}")
+            self._length_of_varbit(op.bits)
         for number, name in enumerate(op.elements):
             with self._writer.block(f"{'elif' if number else 'if'} {taken} == {number}:"):
-                self._take(name, at)
+                if op.bits is None:
+                    self._take(name, at)
+                else:
+                    self._take_variable(name)
         self._writer.line(f"{taken} += 1")
-        return self._pass(size, at)
+        return self._pass(size, at) if op.bits is None else None
 
     def _peek(self, op: ir.Peek, at: int | None) -> None:
         first, end = op.offset // 8, (op.offset + op.width + 7) // 8

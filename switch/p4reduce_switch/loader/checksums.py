@@ -38,7 +38,6 @@ def load_calculation(context: Context, item: Json, source: Source) -> ir.Calcula
             inputs.append(ir.ConstBits(as_hex(part["value"], "a constant"), width))
         elif kind == "header":
             header = context.headers.header(part["value"], source)
-            context.headers.check_fixed("calculation", (header,), source)
             inputs.extend(context.headers.by_name[header].fields)
         else:
             otherwise = f"input of '{item['name']}' that is neither a field nor a constant"
@@ -69,8 +68,10 @@ def load_checksums(
             raise refusal(f"checksum of type '{item['type']}'", source)
         condition = item.get("if_cond")
         with located(source):
+            target = context.headers.field(item["target"][0], item["target"][1], source)
+            context.headers.check_fixed("checksum", target, source)
             checksum = ir.Checksum(
-                context.headers.field(item["target"][0], item["target"][1], source),
+                target,
                 usable_calculation(context, item["calculation"], source),
                 None if condition is None else context.expressions.condition(condition, source),
             )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Primitives on header stacks and unions, as statements about plain headers.
+"""Primitives on header stacks, unions and varbit fields, as statements about plain headers.
 
 What happens to a whole stack, or to the element at an index known only at run time, is what
 `header_stacks.py` makes of it. A union is its headers, of which one becoming valid invalidates the
-others.
+others. A varbit field is its bits as a number, and how many they are.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from p4reduce_switch.loader.json_values import Json, as_number, constant_of, ref
 from p4reduce_switch.loader.primitives import load_primitive
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.header_stacks import do_at_index
-from p4reduce_switch.program.ir import Source, Statement
+from p4reduce_switch.program.ir import FieldRef, Source, Statement
+from p4reduce_switch.program.load_error import LoadError
 
-__all__ = ["at_run_time", "invalidations", "load_statements", "with_siblings"]
+__all__ = ["at_run_time", "invalidations", "load_statements"]
 
 
 def load_statements(
@@ -29,26 +30,57 @@ def load_statements(
     element = at_run_time(context, item, source, params)
     if element is not None:
         return element
-    if item["op"] in ("push", "pop", "assign_header_stack"):
-        return tuple(_on_stack(context.headers, item, source))
-    if item["op"] == "assign_union":
-        return tuple(_assign_union(context.headers, item, source))
-    primitive = load_primitive(context, item["op"], item, source, params)
-    return with_siblings(context.headers, primitive)
+    headers, op = context.headers, item["op"]
+    if op in ("push", "pop"):
+        return tuple(_shift(headers, item, source))
+    if op in ("assign_header_stack", "assign_union_stack", "assign_union"):
+        return tuple(_assign_whole(headers, item, source))
+    primitive = load_primitive(context, op, item, source, params)
+    if op == "assign_VL":
+        return _assign_varbit(headers, primitive)
+    if op == "assign_header":
+        target, origin = primitive.args
+        assert isinstance(target, ir.HeaderValue)
+        assert isinstance(origin, ir.HeaderValue)
+        return _copy(headers, target.header, origin.header, source)
+    if op == "add_header":
+        (target,) = primitive.args
+        assert isinstance(target, ir.HeaderValue)
+        return (primitive, *invalidations(headers, target.header, source))
+    return (primitive,)
 
 
-def with_siblings(headers: Headers, primitive: ir.Primitive) -> tuple[Statement, ...]:
-    """The primitive, and what it does to the other headers of a union."""
-    if primitive.op not in ("add_header", "assign_header"):
-        return (primitive,)
-    target = primitive.args[0]
-    assert isinstance(target, ir.HeaderValue)
-    others = invalidations(headers, target.header, primitive.source)
-    if not others or primitive.op == "add_header":
-        return (primitive, *others)
-    origin = primitive.args[1]
-    assert isinstance(origin, ir.HeaderValue)
-    return (primitive, ir.If(ir.Valid(origin.header, is_bool=True), others, ()))
+def _copy(headers: Headers, target: str, origin: str, source: Source) -> tuple[Statement, ...]:
+    """A copy of a header, and what that does to the other headers of a union."""
+    headers.check_alike(target, origin, source)
+    args = (ir.HeaderValue(target), ir.HeaderValue(origin))
+    copy = ir.Primitive("assign_header", args, source)
+    others = invalidations(headers, target, source)
+    if not others:
+        return (copy,)
+    return (copy, ir.If(ir.Valid(origin, is_bool=True), others, ()))
+
+
+def _assign_varbit(headers: Headers, primitive: ir.Primitive) -> tuple[Statement, ...]:
+    """The bits, and how many they are."""
+    target, origin = (_varbit(headers, field, primitive) for field in primitive.args)
+    if target.field.width != origin.field.width:
+        raise LoadError(
+            f"{primitive.source}: 'assign_VL' of at most {origin.field.width} bits to a field of "
+            f"at most {target.field.width}"
+        )
+    return (
+        ir.Primitive("assign", (target.field, origin.field), primitive.source),
+        ir.Primitive("assign", (target.length, origin.length), primitive.source),
+    )
+
+
+def _varbit(headers: Headers, field: ir.Argument, primitive: ir.Primitive) -> ir.Varbit:
+    assert isinstance(field, FieldRef)
+    varbit = headers.varbit(field)
+    if varbit is None:
+        raise refusal(f"'{primitive.op}' of a field of fixed length", primitive.source)
+    return varbit
 
 
 def invalidations(headers: Headers, header: str, source: Source) -> tuple[Statement, ...]:
@@ -82,12 +114,23 @@ def at_run_time(
             continue
         make = partial(_with_element, context, item, position, number, source, params)
         otherwise: tuple[Statement, ...] = ()
-        if item["op"] == "assign_header" and position == 1:
-            # A copy of an element that is not there is as invalid as that.
-            target = context.headers.header(item["parameters"][0]["value"], source)
-            otherwise = (ir.Primitive("invalidate", (ir.HeaderValue(target),), source),)
+        if position == 1:
+            otherwise = _without_element(context, item, source)
         return do_at_index(*element, make, otherwise)
     return None
+
+
+def _without_element(context: Context, item: Json, source: Source) -> tuple[Statement, ...]:
+    """What a copy of an element that is not there does: it is as invalid, or empty, as that."""
+    first = item["parameters"][0]
+    if item["op"] == "assign_header":
+        target = context.headers.header(first["value"], source)
+        return (ir.Primitive("invalidate", (ir.HeaderValue(target),), source),)
+    if item["op"] == "assign_VL":
+        varbit = context.headers.varbit(context.expressions.target(first, source))
+        parts = () if varbit is None else (varbit.field, varbit.length)
+        return tuple(ir.Primitive("assign", (part, ir.Const(0)), source) for part in parts)
+    return ()
 
 
 def _with_element(
@@ -109,21 +152,26 @@ def _with_element(
     return load_statements(context, {**item, "parameters": parameters}, source, params)
 
 
-def _on_stack(headers: Headers, item: Json, source: Source) -> list[Statement]:
+def _shift(headers: Headers, item: Json, source: Source) -> list[Statement]:
+    """`push_front` and `pop_front`."""
     first, second = item["parameters"]
-    stack = headers.stack(first["value"], source)
-    if item["op"] == "assign_header_stack":
-        return stack.assign(headers.stack(second["value"], source), source)
+    stack = headers.any_stack(first["value"], source)
     count = constant_of(second)
     if count is None:
         raise refusal(f"'{item['op']}' by a number that is not constant", source)
     return stack.push(count, source) if item["op"] == "push" else stack.pop(count, source)
 
 
-def _assign_union(headers: Headers, item: Json, source: Source) -> list[Statement]:
-    target, origin = (headers.union(part["value"], source) for part in item["parameters"])
+def _assign_whole(headers: Headers, item: Json, source: Source) -> list[Statement]:
+    """A copy of a union, or of a stack of headers or of unions: each header, one by one."""
+    names = [part["value"] for part in item["parameters"]]
     statements: list[Statement] = []
-    for to, from_ in zip(target, origin, strict=True):
-        args = (ir.HeaderValue(to), ir.HeaderValue(from_))
-        statements += with_siblings(headers, ir.Primitive("assign_header", args, source))
+    if item["op"] == "assign_union":
+        pairs = zip(*(headers.union(name, source) for name in names), strict=True)
+    else:
+        target, origin = (headers.any_stack(name, source) for name in names)
+        pairs = zip(target.headers, origin.headers, strict=True)
+        statements.append(ir.Primitive("assign", (target.next, origin.next), source))
+    for to, from_ in pairs:
+        statements += _copy(headers, to, from_, source)
     return statements

@@ -26,7 +26,6 @@ Params = Sequence[ir.Param]
 # Types of values that are not supported, and how the language calls them.
 UNSUPPORTED_VALUES = {
     "lookahead": "lookahead",
-    "union_stack_field": "field of a stack of header unions",
     "header_union": "header union",
     "header_union_stack": "stack of header unions",
     "register": "register as an expression",
@@ -104,6 +103,24 @@ class Expressions:
             return None
         return *element, as_number(operation["right"], "the number of a field")
 
+    def last_field(self, item: Json, source: Source) -> tuple[HeaderStack, str] | None:
+        """The name of a field of a stack's last header, and the stack; else None.
+
+        Of a stack of unions it is a header of the last union. p4c writes such a field with that
+        header before its name, where BMv2 looks for three names.
+        """
+        kind, value = item["type"], item["value"]
+        if kind == "stack_field":
+            stack, name = value
+            return self._headers.stack(stack, source), as_text(name, "the name of a field")
+        if kind == "field" and self._headers.is_union_stack(value[0]):
+            member, _, name = as_text(value[1], "the name of a field").partition(".")
+        elif kind == "union_stack_field":
+            _, member, name = value
+        else:
+            return None
+        return self._headers.union_stack(value[0], source).column(member), name
+
     # -- By what they are --------------------------------------------------------------------------
 
     def value(self, item: Json, source: Source, params: Params = ()) -> ir.Expr:
@@ -118,6 +135,9 @@ class Expressions:
     def _value(self, item: Json, source: Source, params: Params) -> ir.Expr:
         kind = item["type"]
         value = item["value"]
+        if last := self.last_field(item, source):
+            stack, name = last
+            return stack.last_field(lambda header: self._headers.field(header, name, source))
         if kind == "field":
             header, name = value
             if element := self.element(header, source, params):
@@ -144,10 +164,6 @@ class Expressions:
             return params[as_number(value, "the index of an action parameter")]
         if kind == "header":
             return ir.HeaderValue(self._headers.header(value, source))
-        if kind == "stack_field":
-            name = as_text(value[1], "the name of a field")
-            stack = self._headers.stack(value[0], source)
-            return stack.last_field(lambda header: self._headers.field(header, name, source))
         raise refusal(UNSUPPORTED_VALUES.get(kind, f"value of type '{kind}'"), source)
 
     def _operation(self, item: Json, source: Source, params: Params) -> ir.Expr:
@@ -161,13 +177,17 @@ class Expressions:
             _typed(ir.type_of(choice.left), choice.right, op, source)
             return choice
         if op == "last_stack_index":
-            return self._headers.stack(item["right"]["value"], source).last_index()
+            return self._headers.any_stack(item["right"]["value"], source).last_index()
         if element_field := self.element_field(item, source, params):
             stack, index, number = element_field
             headers = self._headers.by_name
             return at_index(stack, index, lambda name: headers[name].fields[number], ir.Const(0))
         if op == "valid":
             return self._valid(item["right"], source, params)
+        if op == "valid_union":
+            return self._valid_union(item["right"]["value"], source)
+        if op in ("==", "!=") and self._is_union(item["left"]):
+            return self._same_union(op, item["left"]["value"], item["right"]["value"], source)
         if op in ir.UNARY_OPERATORS:
             right = self.value(item["right"], source, params)
             return ir.Unary(op, _typed(ir.UNARY_OPERATORS[op][0], right, op, source))
@@ -184,14 +204,34 @@ class Expressions:
             )
         return ir.Valid(self._headers.header(item["value"], source), is_bool=True)
 
+    def _is_union(self, item: Json) -> bool:
+        return item["type"] == "header_union" or (
+            item["type"] == "header" and self._headers.is_union(item["value"])
+        )
+
+    def _valid_union(self, name: str, source: Source) -> ir.Expr:
+        """Whether one of its headers is valid."""
+        valid: ir.Expr = ir.BoolConst(False)
+        for header in reversed(self._headers.union(name, source)):
+            test = ir.Valid(header, is_bool=True)
+            valid = test if isinstance(valid, ir.BoolConst) else ir.Binary("or", test, valid)
+        return valid
+
+    def _same_union(self, op: str, left: str, right: str, source: Source) -> ir.Expr:
+        """As in BMv2: the same header is valid in both, with the same fields."""
+        one, other = (self._headers.union(name, source) for name in (left, right))
+        same: ir.Expr = ir.BoolConst(False)
+        for a, b in zip(one, other, strict=True):
+            test = ir.Binary("==h", ir.HeaderValue(a), ir.HeaderValue(b))
+            same = test if isinstance(same, ir.BoolConst) else ir.Binary("or", same, test)
+        return same if op == "==" else ir.Unary("not", same)
+
     def _binary(self, op: str, item: Json, source: Source, params: Params) -> ir.Expr:
         right = self.value(item["right"], source, params)
         left = self.value(item["left"], source, params)
         if op in ("==", "!="):
             op += {"data": "", "bool": "b", "header": "h"}[ir.type_of(left)]
         for operand in (left, right):
-            if isinstance(operand, ir.HeaderValue):
-                self._headers.check_fixed(f"'{op[:2]}'", (operand.header,), source)
             _typed(ir.BINARY_OPERATORS[op][0], operand, op, source)
         if op in ("two_comp_mod", "sat_cast", "usat_cast"):
             if not isinstance(right, ir.Const):

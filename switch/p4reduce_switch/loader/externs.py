@@ -78,6 +78,7 @@ def _load_meters(context: Context, items: Iterable[Json], table_sizes: Mapping[s
             target = context.headers.field(
                 item["result_target"][0], item["result_target"][1], source
             )
+            context.headers.check_fixed(f"result of meter '{name}'", target, source)
         else:
             size = as_number(item["size"], f"the size of meter {name}")
         in_bytes = item["type"] == "bytes"
@@ -116,6 +117,8 @@ def _load_digests(context: Context, items: Iterable[Json]) -> None:
         fields = tuple(
             context.expressions.field(part, source_of(item), otherwise) for part in item["elements"]
         )
+        for field in fields:
+            context.headers.check_fixed(f"digest '{name}'", field, source_of(item))
         number = as_number(item["id"], f"the id of digest {name}", 1)
         if name in context.digests:
             raise refusal(f"digest '{name}' at several places", source_of(item))
@@ -133,6 +136,7 @@ def _field_list(context: Context, item: Json) -> ir.FieldList:
         field = context.expressions.field(part, source, otherwise)
         if not context.headers.by_name[field.header].is_metadata:
             raise refusal(otherwise, source)
+        context.headers.check_fixed(f"field list '{name}'", field, source)
         if field.header == "standard_metadata":
             raise refusal(f"field list '{name}' with {field}", source)
         fields.append(field)

@@ -20,7 +20,12 @@ from p4reduce_switch.loader.json_values import (
 )
 from p4reduce_switch.loader.mentions import Mentions
 from p4reduce_switch.program import ir
-from p4reduce_switch.program.header_stacks import STACKS, HeaderStack, hidden_metadata
+from p4reduce_switch.program.header_stacks import (
+    STACKS,
+    HeaderStack,
+    UnionStack,
+    hidden_metadata,
+)
 from p4reduce_switch.program.ir import NOWHERE, FieldRef, Source
 from p4reduce_switch.program.limits import MAX_HEADER_BITS, MAX_STACK, MAX_WIDTH
 from p4reduce_switch.program.load_error import LoadError
@@ -37,8 +42,7 @@ class Headers:
         """Headers and metadata; hidden metadata is added as it is needed."""
         self._fields: dict[tuple[str, str], FieldRef] = {}
         self._stacks: dict[str, HeaderStack] = {}
-        self._most: dict[str, int] = {}
-        """Most bytes of each header with a varbit field."""
+        self._union_stacks: dict[str, UnionStack] = {}
         self._siblings: dict[str, tuple[str, ...]] = {}
         """Header of a union -> the union's other headers, which become invalid when it is valid."""
         self._unions: dict[str, tuple[str, ...]] = {}
@@ -62,51 +66,80 @@ class Headers:
                 raise LoadError(f"header '{name}' has {header.bits} bits, not a multiple of 8")
             self.by_name[name] = header
             self._fields.update(((name, field.name), field) for field in header.fields)
-        tails = tuple(h.tail for h in self.by_name.values() if h.tail is not None)
-        if tails:
-            self.by_name[ir.VARBITS] = ir.Header(ir.VARBITS, tails, is_metadata=True)
+        for hidden in (ir.VARBITS, ir.METADATA_VARBITS):
+            varbits = [h.varbit for h in self.by_name.values() if h.varbit is not None]
+            lengths = tuple(v.length for v in varbits if v.length.header == hidden)
+            if lengths:
+                self.by_name[hidden] = ir.Header(hidden, lengths, is_metadata=True)
 
     def _read_header(self, name: str, item: Json, type_: Json) -> ir.Header:
         fields: list[FieldRef] = []
-        tail: FieldRef | None = None
-        for field_name, width, *signed in type_["fields"]:
-            if tail is not None or (width == "*" and not fields):
-                raise refusal(
-                    f"varbit field in '{name}' that is not the last of several fields",
-                    source_of(type_, source_of(item, self._mentions.of(name))),
-                )
-            if width == "*":
-                tail = FieldRef(ir.VARBITS, f"{name}.{field_name}", 0)
-                length = as_number(type_["max_length"], f"the length of {name}", 0, MAX_WIDTH)
-                self._most[name] = length
-                continue
+        varbit: ir.Varbit | None = None
+        fixed = sum(
             as_width(width, f"field {name}.{field_name}")
+            for field_name, width, *_ in type_["fields"]
+            if width != "*"
+        )
+        for field_name, width, *signed in type_["fields"]:
             as_text(field_name, f"the name of a field of header {name}")
-            fields.append(FieldRef(name, field_name, width, bool(signed and signed[0])))
-        return ir.Header(name, tuple(fields), bool(item["metadata"]), tail)
+            if width != "*":
+                fields.append(FieldRef(name, field_name, width, bool(signed and signed[0])))
+                continue
+            if varbit is not None:
+                source = source_of(type_, source_of(item, self._mentions.of(name)))
+                raise refusal(f"more than one varbit field in '{name}'", source)
+            most = as_number(type_["max_length"], f"the length of {name}", 0, MAX_WIDTH)
+            field = FieldRef(name, field_name, as_width(8 * most - fixed, f"{name}.{field_name}"))
+            hidden = ir.METADATA_VARBITS if item["metadata"] else ir.VARBITS
+            length = FieldRef(hidden, str(field), field.width.bit_length())
+            varbit = ir.Varbit(field, length)
+            fields.append(field)
+        return ir.Header(name, tuple(fields), bool(item["metadata"]), varbit)
 
     def _read_groups(self, root: Json) -> None:
         """Stacks and unions: both are several headers under one name."""
         numbers = {item["id"]: item["name"] for item in root["headers"]}
         for item in root.get("header_stacks", ()):
             name, elements = self._read_group("stack", item, numbers)
+            self._check_elements(elements)
             self._stacks[name] = HeaderStack(name, elements)
         for item in root.get("header_unions", ()):
             name, members = self._read_group("union", item, numbers)
             self._unions[name] = members
             for member in members:
                 self._siblings[member] = tuple(other for other in members if other != member)
-        if self._stacks:
-            self.by_name[STACKS] = hidden_metadata(tuple(self._stacks.values()))
+        self._read_union_stacks(root)
+        if self._stacks or self._union_stacks:
+            self.by_name[STACKS] = hidden_metadata(
+                self._stacks.values(), self._union_stacks.values()
+            )
 
     def _read_group(
         self, what: str, item: Json, numbers: Mapping[Any, str]
     ) -> tuple[str, tuple[str, ...]]:
         name = as_text(item["name"], f"the name of a header {what}")
         as_number(len(item["header_ids"]), f"the size of {what} {name}", 1, MAX_STACK)
-        headers = tuple(self.header(numbers[number], NOWHERE) for number in item["header_ids"])
-        self.check_fixed(f"{what} '{name}'", headers, self._mentions.of(name))
-        return name, headers
+        return name, tuple(self.header(numbers[number], NOWHERE) for number in item["header_ids"])
+
+    def _read_union_stacks(self, root: Json) -> None:
+        unions = {item["id"]: item["name"] for item in root.get("header_unions", ())}
+        types = {item["name"]: item["headers"] for item in root.get("header_union_types", ())}
+        for item in root.get("header_union_stacks", ()):
+            name = as_text(item["name"], "the name of a stack of header unions")
+            ids = item["header_union_ids"]
+            as_number(len(ids), f"the size of stack {name}", 1, MAX_STACK)
+            elements = tuple(self.union(unions[number], NOWHERE) for number in ids)
+            members = find(types, item["union_type"], "union type", NOWHERE)
+            names = tuple(as_text(member, "the name of a header") for member, _ in members)
+            if any(len(element) != len(names) for element in elements):
+                raise LoadError(f"the elements of stack '{name}' are of different unions")
+            stack = self._union_stacks[name] = UnionStack(name, names, elements)
+            for member in names:
+                self._check_elements(stack.column(member).elements)
+
+    def _check_elements(self, elements: tuple[str, ...]) -> None:
+        for element in elements[1:]:
+            self.check_alike(elements[0], element, NOWHERE)
 
     # -- Asking ------------------------------------------------------------------------------------
 
@@ -117,8 +150,6 @@ class Headers:
         return header.name
 
     def field(self, header: str, name: str, source: Source) -> FieldRef:
-        if (tail := self.by_name[header].tail) is not None and tail.name == f"{header}.{name}":
-            raise refusal(f"varbit field '{header}.{name}' in an expression or assignment", source)
         return find(self._fields, (header, name), "field", source)
 
     def stack(self, name: str, source: Source) -> HeaderStack:
@@ -127,19 +158,43 @@ class Headers:
     def union(self, name: str, source: Source) -> tuple[str, ...]:
         return find(self._unions, name, "header union", source)
 
+    def is_union(self, name: str) -> bool:
+        return name in self._unions
+
+    def is_union_stack(self, name: Any) -> bool:
+        return isinstance(name, str) and name in self._union_stacks
+
+    def union_stack(self, name: str, source: Source) -> UnionStack:
+        return find(self._union_stacks, name, "stack of header unions", source)
+
+    def any_stack(self, name: str, source: Source) -> HeaderStack | UnionStack:
+        """A stack, of headers or of unions."""
+        if name in self._union_stacks:
+            return self._union_stacks[name]
+        return self.stack(name, source)
+
     def siblings(self, header: str) -> tuple[str, ...]:
         """The other headers of the union that it is in, if any."""
         return self._siblings.get(header, ())
 
-    def most_bytes(self, header: str, source: Source) -> int:
-        """How many bytes a header with a varbit field has at most."""
-        return find(self._most, header, "varbit", source)
+    def varbit(self, field: FieldRef) -> ir.Varbit | None:
+        """The field with its length, if that is variable."""
+        varbit = self.by_name[field.header].varbit
+        return varbit if varbit is not None and varbit.field == field else None
 
-    def check_fixed(self, what: str, headers: Iterable[str], source: Source) -> None:
-        """Headers with varbit fields can be extracted, made valid or not, and go out; no more."""
-        for header in headers:
-            if self.by_name[header].tail is not None:
-                raise refusal(f"{what} with varbit header '{header}'", source)
+    def check_alike(self, one: str, other: str, source: Source) -> None:
+        """Whether a header can be copied to another."""
+        a, b = (
+            [(f.width, f.signed, self.varbit(f) is None) for f in self.by_name[name].fields]
+            for name in (one, other)
+        )
+        if a != b:
+            raise LoadError(f"{source}: headers '{one}' and '{other}' have not the same fields")
+
+    def check_fixed(self, what: str, field: FieldRef, source: Source) -> None:
+        """Where BMv2 would take a varbit field for one of fixed length, or not at all."""
+        if self.varbit(field) is not None:
+            raise refusal(f"{what} of a varbit field", source)
 
     def intrinsic(self, aliases: Iterable[tuple[str, tuple[str, str]]]) -> dict[str, FieldRef]:
         """The target's own fields by simple_switch's name; p4c writes some of them as aliases."""

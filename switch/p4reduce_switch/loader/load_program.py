@@ -38,7 +38,6 @@ __all__ = ["load"]
 
 # Top-level lists of objects that are not supported, and how the language calls them.
 _UNSUPPORTED_LISTS = {
-    "header_union_stacks": "stack of header unions",
     "extern_instances": "extern instance",
 }
 

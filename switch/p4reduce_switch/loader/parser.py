@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from p4reduce_switch.loader.context import Context
-from p4reduce_switch.loader.elements import at_run_time, invalidations, with_siblings
+from p4reduce_switch.loader.elements import at_run_time, invalidations, load_statements
 from p4reduce_switch.loader.expressions import RUN_TIME_ELEMENT
 from p4reduce_switch.loader.json_values import (
     Json,
@@ -20,8 +21,8 @@ from p4reduce_switch.loader.json_values import (
     refusal,
     source_of,
 )
-from p4reduce_switch.loader.primitives import load_primitive
 from p4reduce_switch.program import ir
+from p4reduce_switch.program.header_stacks import HeaderStack, do_at_index
 from p4reduce_switch.program.ir import NOWHERE, FieldRef, Source
 from p4reduce_switch.program.limits import MAX_WIDTH
 from p4reduce_switch.program.load_error import LoadError
@@ -92,29 +93,31 @@ class _States:
     def _op(self, item: Json, state: str, source: Source) -> list[ir.ParserOp]:
         """An operation, and what it does to other headers of a union."""
         op, args = item["op"], item["parameters"]
-        if op in ("set", "primitive"):
-            primitive = {"op": "assign", "parameters": args} if op == "set" else args[0]
-            source = source_of(primitive, source)
-            statements = at_run_time(self._context, primitive, source)
-            if statements is None and op == "primitive":
-                loaded = load_primitive(self._context, primitive["op"], primitive, source)
-                statements = with_siblings(self._headers, loaded)
-            if statements is not None:
-                return [ir.Execute(statement) for statement in statements]
-        parsed = self._single(item, state, source)
-        if not isinstance(parsed, ir.Extract):
-            return [parsed]
-        return [parsed, *map(ir.Execute, invalidations(self._headers, parsed.header, source))]
+        if op == "primitive":
+            statements = load_statements(self._context, args[0], source_of(args[0], source))
+            return [ir.Execute(statement) for statement in statements]
+        if op == "set":
+            assigned = self._assigned(args, source)
+            if assigned is not None:
+                return [ir.Execute(statement) for statement in assigned]
+        if op in ("extract", "extract_VL"):
+            return self._extract(item, state, source)
+        return [self._single(item, state, source)]
+
+    def _assigned(self, args: Sequence[Json], source: Source) -> tuple[ir.Statement, ...] | None:
+        """An assignment of a varbit field, or with an element at a run-time index; else None."""
+        if args[0]["type"] == args[1]["type"] == "field":
+            origin = self._expressions.value(args[1], source)
+            if isinstance(origin, FieldRef) and self._headers.varbit(origin) is not None:
+                varbit = {"op": "assign_VL", "parameters": args}
+                return load_statements(self._context, varbit, source)
+        return at_run_time(self._context, {"op": "assign", "parameters": args}, source)
 
     def _single(self, item: Json, state: str, source: Source) -> ir.ParserOp:
         op, args = item["op"], item["parameters"]
-        if op == "extract":
-            if args[0]["type"] == "stack":
-                stack = self._headers.stack(args[0]["value"], source)
-                return ir.ExtractNext(stack.elements, stack.next)
-            return ir.Extract(self._extracted(args[0], state, source))
         if op == "set":
             field = self._expressions.target(args[0], source)
+            self._headers.check_fixed("'set'", field, source)
             if args[1]["type"] == "lookahead":
                 return ir.Peek(field, *_lookahead(args[1]["value"]))
             value = self._expressions.data(args[1], source)
@@ -126,11 +129,42 @@ class _States:
             return ir.Advance(self._expressions.data(args[0], source))
         if op == "shift":
             return ir.Advance(ir.Const(8 * as_number(args[0], f"{source}: a shift", 0, MAX_WIDTH)))
-        if op == "extract_VL":
-            header = self._extracted(args[0], state, source)
-            bits = self._expressions.data(args[1], source)
-            return ir.ExtractVariable(header, bits, self._headers.most_bytes(header, source))
         raise refusal(f"parser operation '{op}' in parser state '{state}'", source)
+
+    def _extract(self, item: Json, state: str, source: Source) -> list[ir.ParserOp]:
+        """Extraction, with or without a varbit field, of a header or a stack's next one."""
+        op, args = item["op"], item["parameters"]
+        bits = self._expressions.data(args[1], source) if op == "extract_VL" else None
+        if args[0]["type"] in ("stack", "union_stack"):
+            stack = self._next_of(args[0], source)
+            headers: tuple[str, ...] = stack.elements
+        else:
+            stack = None
+            headers = (self._extracted(args[0], state, source),)
+        if (self._headers.by_name[headers[0]].varbit is None) != (bits is None):
+            varbit = "a" if bits is None else "no"
+            raise LoadError(
+                f"{source}: '{op}' into '{headers[0]}', which has {varbit} varbit field"
+            )
+        if stack is not None:
+            extracted = ir.ExtractNext(headers, stack.next, bits)
+            return [extracted, *self._others_of_last(stack, source)]
+        single = ir.Extract(headers[0]) if bits is None else ir.ExtractVariable(headers[0], bits)
+        return [single, *map(ir.Execute, invalidations(self._headers, headers[0], source))]
+
+    def _next_of(self, item: Json, source: Source) -> HeaderStack:
+        """The stack that is extracted into; of a stack of unions that of one of their headers."""
+        if item["type"] == "stack":
+            return self._headers.stack(item["value"], source)
+        name, member = item["value"]
+        return self._headers.union_stack(name, source).column(member)
+
+    def _others_of_last(self, stack: HeaderStack, source: Source) -> list[ir.ParserOp]:
+        """What happens to the other headers of the union that was extracted into."""
+        others = partial(invalidations, self._headers, source=source)
+        if not any(map(others, stack.elements)):
+            return []
+        return [ir.Execute(s) for s in do_at_index(stack, stack.last_index(), others)]
 
     def _extracted(self, item: Json, state: str, source: Source) -> str:
         if item["type"] != "regular":
@@ -150,11 +184,11 @@ class _States:
             return hidden
         value = self._expressions.value(item, source)
         if isinstance(value, FieldRef):
+            self._headers.check_fixed("select", value, source)
             return value
-        if item["type"] == "stack_field":
-            stack, name = item["value"]
-            first = self._headers.stack(stack, source).elements[0]
-            width = self._headers.field(first, name, source).width
+        if last := self._expressions.last_field(item, source):
+            stack, name = last
+            width = self._headers.field(stack.elements[0], name, source).width
         elif element_field := self._expressions.element_field(item, source):
             stack, _, number = element_field
             width = self._headers.by_name[stack.elements[0]].fields[number].width

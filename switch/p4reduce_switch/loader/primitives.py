@@ -44,7 +44,10 @@ def _argument(
     if kind == "condition":
         return expressions.condition(item, source, params)
     if kind == "field":
-        return expressions.target(item, source, params)
+        field = expressions.target(item, source, params)
+        if op != "assign_VL":
+            context.headers.check_fixed(f"'{op}'", field, source)
+        return field
     if kind == "text":
         return ir.Text(as_text(item["value"], f"the argument of '{op}'"))
     if kind == "values":
@@ -78,7 +81,4 @@ def _argument(
 def _header(context: Context, op: str, name: str, source: Source) -> ir.HeaderValue:
     if op == "mark_to_drop":
         return ir.HeaderValue(find(context.headers.by_name, name, "metadata", source).name)
-    header = context.headers.header(name, source)
-    if op not in ("add_header", "remove_header"):
-        context.headers.check_fixed(f"'{op}'", (header,), source)
-    return ir.HeaderValue(header)
+    return ir.HeaderValue(context.headers.header(name, source))

@@ -25,10 +25,10 @@ def copy_of_struct(context: Context, item: Json, source: Source) -> tuple[Statem
     target, origin = headers
     if target is None or origin is None or not target.is_metadata or not origin.is_metadata:
         raise LoadError(f"{source}: 'assign_header' of metadata and of a header")
-    widths = [[field.width for field in header.fields] for header in (target, origin)]
+    widths = [[field.width for field in header.state] for header in (target, origin)]
     if widths[0] != widths[1]:
         raise LoadError(f"{source}: 'assign_header' of structs of different types")
     return tuple(
         ir.Primitive("assign", pair, source)
-        for pair in zip(target.fields, origin.fields, strict=True)
+        for pair in zip(target.state, origin.state, strict=True)
     )

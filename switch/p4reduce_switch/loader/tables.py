@@ -156,6 +156,7 @@ def _key_value(context: Context, target: Any, table: str, source: Source) -> tup
         if element is None or name == "$valid$":
             value = context.expressions.value({"type": "field", "value": target}, source)
             if isinstance(value, FieldRef):
+                headers.check_fixed(f"key of table '{table}'", value, source)
                 return _bits(context, value), value.width
             return value, 1
         raise refusal(f"key of table '{table}'", source)
@@ -169,6 +170,7 @@ def _key_value(context: Context, target: Any, table: str, source: Source) -> tup
         return _if_valid(header, _bits(context, value))
 
     first = headers.by_name[stack.elements[0]].fields[number]
+    headers.check_fixed(f"key of table '{table}'", first, source)
     return at_index(stack, index, field, ir.Const(0)), first.width
 
 

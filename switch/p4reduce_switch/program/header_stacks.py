@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Header stacks in terms of plain headers: what the generator never needs to know.
+"""Header stacks, also of unions, in terms of plain headers: what the generator never needs to know.
 
 A stack is its elements and the number of the next free one, kept in a field of hidden metadata.
 `last` and an index known only at run time become a choice between the elements, `push_front` and
@@ -9,13 +9,13 @@ pushed elements are invalid, and only the parser and push and pop move `next`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import Expr, FieldRef, Source, Statement
 
-__all__ = ["STACKS", "HeaderStack", "at_index", "do_at_index", "hidden_metadata"]
+__all__ = ["STACKS", "HeaderStack", "UnionStack", "at_index", "do_at_index", "hidden_metadata"]
 
 STACKS = "$stacks"
 """The hidden metadata; p4c's names never start like this."""
@@ -33,6 +33,11 @@ class HeaderStack:
         """How many elements are taken: the index of the next one."""
         return FieldRef(STACKS, f"{self.name}.next", 32)
 
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """All headers of which it consists."""
+        return self.elements
+
     def last_index(self) -> Expr:
         """`lastIndex`; of an empty stack -1, which a field takes as all ones."""
         return ir.Binary("-", self.next, ir.Const(1))
@@ -43,38 +48,82 @@ class HeaderStack:
 
     def push(self, count: int, source: Source) -> list[Statement]:
         """`push_front`."""
-        size = len(self.elements)
-        statements: list[Statement] = [
-            _swap(self.elements[to], self.elements[to - count], source)
-            for to in range(size - 1, count - 1, -1)
-        ]
-        statements += [_invalidate(header, source) for header in self.elements[:count]]
-        taken = ir.Binary("+", self.next, ir.Const(count))
-        full = ir.Binary(">", taken, ir.Const(size))
-        return [*statements, self._set_next(ir.Choice(full, ir.Const(size), taken), source)]
+        pushed = [_invalidate(header, source) for header in self.elements[:count]]
+        return [*self.shift_up(count, source), *pushed, _after_push(self, count, source)]
 
     def pop(self, count: int, source: Source) -> list[Statement]:
         """`pop_front`."""
-        size = len(self.elements)
-        kept = max(size - count, 0)
-        statements: list[Statement] = [
-            _swap(self.elements[to], self.elements[to + count], source) for to in range(kept)
-        ]
-        statements += [_invalidate(header, source) for header in self.elements[kept:]]
-        left = ir.Binary("-", self.next, ir.Const(count))
-        some = ir.Binary(">", self.next, ir.Const(count))
-        return [*statements, self._set_next(ir.Choice(some, left, ir.Const(0)), source)]
+        kept = max(len(self.elements) - count, 0)
+        popped = [_invalidate(header, source) for header in self.elements[kept:]]
+        return [*self.shift_down(count, source), *popped, _after_pop(self, count, source)]
 
-    def assign(self, origin: HeaderStack, source: Source) -> list[Statement]:
-        """Assignment of a whole stack."""
-        statements: list[Statement] = [
-            _assign_header(to, from_, source)
-            for to, from_ in zip(self.elements, origin.elements, strict=True)
+    def shift_up(self, count: int, source: Source) -> list[Statement]:
+        """Move elements away from the front; the last ones come there."""
+        return [
+            _swap(self.elements[to], self.elements[to - count], source)
+            for to in range(len(self.elements) - 1, count - 1, -1)
         ]
-        return [*statements, self._set_next(origin.next, source)]
 
-    def _set_next(self, value: Expr, source: Source) -> Statement:
-        return ir.Primitive("assign", (self.next, value), source)
+    def shift_down(self, count: int, source: Source) -> list[Statement]:
+        """Move elements to the front; those that were there come to the end."""
+        return [
+            _swap(self.elements[to], self.elements[to + count], source)
+            for to in range(max(len(self.elements) - count, 0))
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class UnionStack:
+    """A stack of header unions: its name, those of a union's headers, and each union's headers."""
+
+    name: str
+    members: tuple[str, ...]
+    elements: tuple[tuple[str, ...], ...]
+
+    @property
+    def next(self) -> FieldRef:
+        """How many elements are taken: the index of the next one."""
+        return FieldRef(STACKS, f"{self.name}.next", 32)
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """All headers of which it consists, those of each union together."""
+        return tuple(header for element in self.elements for header in element)
+
+    def last_index(self) -> Expr:
+        """`lastIndex`, as that of a header stack."""
+        return ir.Binary("-", self.next, ir.Const(1))
+
+    def column(self, member: str) -> HeaderStack:
+        """One and the same header of all unions, which is like a stack of headers."""
+        number = self.members.index(member)
+        return HeaderStack(self.name, tuple(element[number] for element in self.elements))
+
+    def push(self, count: int, source: Source) -> list[Statement]:
+        """`push_front`: as BMv2 makes no union invalid, the last elements come to the front."""
+        shifted = [s for name in self.members for s in self.column(name).shift_up(count, source)]
+        return [*shifted, _after_push(self, count, source)]
+
+    def pop(self, count: int, source: Source) -> list[Statement]:
+        """`pop_front`: as BMv2 makes no union invalid, the first elements come to the end."""
+        shifted = [s for name in self.members for s in self.column(name).shift_down(count, source)]
+        return [*shifted, _after_pop(self, count, source)]
+
+
+def _after_push(stack: HeaderStack | UnionStack, count: int, source: Source) -> Statement:
+    size = ir.Const(len(stack.elements))
+    taken = ir.Binary("+", stack.next, ir.Const(count))
+    return _set_next(stack, ir.Choice(ir.Binary(">", taken, size), size, taken), source)
+
+
+def _after_pop(stack: HeaderStack | UnionStack, count: int, source: Source) -> Statement:
+    left = ir.Binary("-", stack.next, ir.Const(count))
+    some = ir.Binary(">", stack.next, ir.Const(count))
+    return _set_next(stack, ir.Choice(some, left, ir.Const(0)), source)
+
+
+def _set_next(stack: HeaderStack | UnionStack, value: Expr, source: Source) -> Statement:
+    return ir.Primitive("assign", (stack.next, value), source)
 
 
 def at_index(
@@ -102,13 +151,10 @@ def do_at_index(
     return statements
 
 
-def hidden_metadata(stacks: Sequence[HeaderStack]) -> ir.Header:
+def hidden_metadata(stacks: Iterable[HeaderStack], of_unions: Iterable[UnionStack]) -> ir.Header:
     """The metadata that holds where each stack's next element is."""
-    return ir.Header(STACKS, tuple(stack.next for stack in stacks), is_metadata=True)
-
-
-def _assign_header(target: str, origin: str, source: Source) -> Statement:
-    return ir.Primitive("assign_header", (ir.HeaderValue(target), ir.HeaderValue(origin)), source)
+    counts = [*(stack.next for stack in stacks), *(stack.next for stack in of_unions)]
+    return ir.Header(STACKS, tuple(counts), is_metadata=True)
 
 
 def _swap(one: str, other: str, source: Source) -> Statement:

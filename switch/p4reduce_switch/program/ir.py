@@ -45,6 +45,24 @@ class FieldRef:
         return f"{self.header}.{self.name}"
 
 
+VARBITS = "$varbits"
+"""The hidden metadata that holds how many bits the varbit fields of all headers have."""
+METADATA_VARBITS = "$metadata_varbits"
+"""The same of varbit variables, which p4c makes metadata of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Varbit:
+    """A header's field of variable length.
+
+    `field` is as wide as it can get, and has the bits as a number; how many they are, always
+    whole bytes, is in `length`, a field of hidden metadata.
+    """
+
+    field: FieldRef
+    length: FieldRef
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """A header or metadata instance, its fields in the order of the wire."""
@@ -52,21 +70,29 @@ class Header:
     name: str
     fields: tuple[FieldRef, ...]
     is_metadata: bool
-    tail: FieldRef | None = None
-    """The varbit field at the end, whose value is bytes; it is not among `fields`."""
+    varbit: Varbit | None = None
+    """Of its fields, the one whose length is not fixed; there is one at most."""
 
     @property
     def bits(self) -> int:
-        return sum(field.width for field in self.fields)
+        """Without a varbit field."""
+        bits = sum(field.width for field in self.fields)
+        return bits if self.varbit is None else bits - self.varbit.field.width
 
     @property
     def size(self) -> int:
         """Bytes on the wire, without a varbit field; only for headers, not for metadata."""
         return self.bits // 8
 
+    @property
+    def most_bytes(self) -> int:
+        """Bytes on the wire, with a varbit field that is as long as it can get."""
+        return sum(field.width for field in self.fields) // 8
 
-VARBITS = "$varbits"
-"""The hidden metadata that holds the varbit fields of all headers."""
+    @property
+    def state(self) -> tuple[FieldRef, ...]:
+        """All that a copy of the header takes along, beside its validity."""
+        return self.fields if self.varbit is None else (*self.fields, self.varbit.length)
 
 
 # -- Expressions -----------------------------------------------------------------------------------
@@ -311,6 +337,7 @@ ArgumentKind = Literal[
 # What the primitives take. "field" is assigned to; "value" is any data expression.
 PRIMITIVES: Mapping[str, tuple[ArgumentKind, ...]] = {
     "assign": ("field", "value"),
+    "assign_VL": ("field", "field"),  # the loader makes two of "assign" of it
     "assign_header": ("header", "header"),
     "swap_headers": ("header", "header"),
     "add_header": ("header",),
@@ -357,19 +384,22 @@ class Extract:
 
 @dataclass(frozen=True, slots=True)
 class ExtractVariable:
-    """Extract a header with a varbit field of `bits` bits; at most `most` bytes altogether."""
+    """Extract a header with a varbit field of `bits` bits."""
 
     header: str
     bits: Expr
-    most: int
 
 
 @dataclass(frozen=True, slots=True)
 class ExtractNext:
-    """Extract into the next element of a header stack; `next` counts those that are taken."""
+    """Extract into the next element of a header stack; `next` counts those that are taken.
+
+    `bits` is the length of their varbit field, if they have one.
+    """
 
     elements: tuple[str, ...]
     next: FieldRef
+    bits: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -630,3 +660,15 @@ class Program:
     meters: Mapping[str, MeterArray]
     value_sets: Mapping[str, ValueSet]
     digests: Mapping[str, Digest]
+
+    def drop_fields(self, header: HeaderValue | None = None) -> tuple[FieldRef, ...]:
+        """What `mark_to_drop` sets: `egress_spec`, then `mcast_grp`, as far as they are there.
+
+        They are those of the header that it is given: where standard metadata is the argument of
+        an action, p4c passes a copy on.
+        """
+        if header is None or header.header == self.intrinsic["egress_spec"].header:
+            found = self.intrinsic
+        else:
+            found = {field.name: field for field in self.headers[header.header].fields}
+        return tuple(found[name] for name in ("egress_spec", "mcast_grp") if name in found)

@@ -16,6 +16,8 @@ MAX_STATE_BYTES = 256 << 20
 """Of all counters, registers and meters together."""
 MAX_STACK = 256
 """Elements of a header stack."""
+MOST_VARBITS = (1 << 31) - 1
+"""That a varbit field is extracted with: BMv2 has an int for it."""
 MAX_DEPTH = 200
 """Operations within each other, and conditionals within each other in an action."""
 MAX_PARTS = 1 << 14

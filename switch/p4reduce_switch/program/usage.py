@@ -72,7 +72,7 @@ class Usage:
         self.queued = queues
         wire = set(program.deparser)
         self.live: set[FieldRef] = {
-            field_ for name in wire for field_ in program.headers[name].fields
+            field_ for name in wire for field_ in program.headers[name].state
         }
         self.live.update(
             program.intrinsic[name]
@@ -85,8 +85,8 @@ class Usage:
             self._control(program.ingress, self.ingress)
             self._control(program.egress, self.egress)
             self._replays()
-            for name in program.headers:
-                self.egress.reads.update(self._tail(name))
+            for name in wire:
+                self.egress.reads.update(self._length(name))
             for checksum in program.verify:
                 self._checksum(
                     checksum, self.ingress, updates=False, raw=self.is_raw_verified(checksum)
@@ -137,11 +137,12 @@ class Usage:
                     self._expr(op.condition, usage)
                     self._expr(op.error, usage)
                 elif isinstance(op, ir.ExtractVariable):
-                    self._expr(op.bits, usage)
-                    usage.writes.update(self._tail(op.header))
+                    self._extract_variable(op.bits, (op.header,), usage)
                 elif isinstance(op, ir.ExtractNext):
                     usage.reads.add(op.next)
                     usage.writes.add(op.next)
+                    if op.bits is not None:
+                        self._extract_variable(op.bits, op.elements, usage)
                 elif isinstance(op, ir.Peek):
                     usage.writes.add(op.target)
                 elif isinstance(op, ir.Advance):
@@ -149,9 +150,16 @@ class Usage:
                 elif isinstance(op, ir.Execute):
                     self._statements((op.statement,), usage)
 
-    def _tail(self, header: str) -> tuple[FieldRef, ...]:
-        tail = self._program.headers[header].tail
-        return () if tail is None else (tail,)
+    def _extract_variable(self, bits: Expr, headers: Iterable[str], usage: StageUsage) -> None:
+        self._expr(bits, usage)
+        for header in headers:
+            usage.reads.update(self._length(header))
+            usage.writes.update(self._length(header))
+
+    def _length(self, header: str) -> tuple[FieldRef, ...]:
+        """That of the header's varbit field."""
+        varbit = self._program.headers[header].varbit
+        return () if varbit is None else (varbit.length,)
 
     def _control(self, control: ir.Control, usage: StageUsage) -> None:
         for node in control.nodes.values():
@@ -206,7 +214,9 @@ class Usage:
     def _calculation(self, calculation: ir.Calculation, usage: StageUsage) -> None:
         fields = [part for part in calculation.inputs if isinstance(part, FieldRef)]
         usage.reads.update(fields)
-        usage.tests.update(part.header for part in fields)
+        for header in {part.header for part in fields}:
+            usage.reads.update(self._length(header))
+            usage.tests.add(header)
 
     def _statements(self, body: Iterable[ir.Statement], usage: StageUsage) -> None:
         for statement in ir.statements(body):
@@ -225,15 +235,16 @@ class Usage:
             usage.exits = True
         if op == "add_header":
             usage.added.add(_header(args[0]))
-            usage.writes.update(self._tail(_header(args[0])))
         if op in ("remove_header", "invalidate"):
             usage.removed.add(_header(args[0]))
+        if op in ("add_header", "remove_header"):
+            usage.reads.update(self._length(_header(args[0])))  # for the packet's
         if op == "assign_header":
             target, origin = _header(args[0]), _header(args[1])
             usage.added.add(target)
             usage.removed.add(target)
             usage.tests.add(origin)
-            usage.reads.update(self._program.headers[origin].fields)
+            usage.reads.update(self._program.headers[origin].state)
         if op == "generate_digest":
             assert isinstance(args[1], ir.ObjectRef)
             usage.digests.add(args[1].name)
@@ -251,7 +262,7 @@ class Usage:
                 usage.added.add(header)
                 usage.removed.add(header)
                 usage.tests.add(header)
-                usage.reads.update(self._program.headers[header].fields)
+                usage.reads.update(self._program.headers[header].state)
         usage.writes.update(_written(self._program, primitive))
         rest = args
         if op in _ASSIGNS:
@@ -303,13 +314,13 @@ def _written(program: Program, primitive: ir.Primitive) -> Iterator[FieldRef]:
         yield args[0]
     elif op == "swap_headers":
         for argument in args:
-            yield from program.headers[_header(argument)].fields
-    elif op in ("assign_header", "add_header"):
+            yield from program.headers[_header(argument)].state
+    elif op == "assign_header":
+        yield from program.headers[_header(args[0])].state
+    elif op == "add_header":
         yield from program.headers[_header(args[0])].fields
     elif op in ("mark_to_drop", "drop"):
-        for name in ("egress_spec", "mcast_grp"):
-            if name in program.intrinsic:
-                yield program.intrinsic[name]
+        yield from program.drop_fields(*(a for a in args if isinstance(a, ir.HeaderValue)))
 
 
 def _is_whole_header(program: Program, checksum: ir.Checksum) -> bool:
@@ -324,6 +335,7 @@ def _is_whole_header(program: Program, checksum: ir.Checksum) -> bool:
     return (
         calculation.algorithm == "csum16"
         and not calculation.with_payload
+        and header.varbit is None
         and calculation.inputs == tuple(f for f in header.fields if f != target)
         and target.width == 16
         and before % 16 == 0

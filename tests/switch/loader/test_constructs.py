@@ -207,11 +207,17 @@ def test_what_the_loader_knows_is_in_the_tables() -> None:
     assert {f"hash {name}" for name in ALGORITHMS} <= runs["Hashes and checksums"]
 
 
-def test_the_large_program_has_all_that_bmv2_runs(found: dict[str, dict[str, set[str]]]) -> None:
+# All of these are compared with BMv2's answers.
+LARGE = ("constructs", "union_stacks", "varbit_fields")
+
+
+def test_the_large_programs_have_all_that_bmv2_runs(found: dict[str, dict[str, set[str]]]) -> None:
     missing = {
         (row.section, name)
         for row in ROWS
         for name in row.constructs
-        if row.runs and row.program != "-" and name not in found["constructs"][row.section]
+        if row.runs
+        and row.program != "-"
+        and not any(name in found[large][row.section] for large in LARGE)
     }
     assert not missing

@@ -26,13 +26,7 @@ MESSAGES = {
     "field_list": "field_list.p4:20: field list 'field_list2' of something else than metadata",
     "hash_algorithm": "hash_algorithm.p4:15: hash algorithm 'random'",
     "hash_input": "hash_input.p4:20: input of 'calc' that is neither a field nor a constant",
-    "union_stack": "parser state start: stack of header unions 'us'",
-    "union_stack_emitted": "union_stack_emitted.p4:24: stack of header unions 'us'",
-    "union_varbit": "parser state start: union 'u' with varbit header 'u.b'",
-    "varbit_copy": "varbit_copy.p4:15: 'assign_header' with varbit header 'b'",
-    "varbit_inside": (
-        "parser state start: varbit field in 'a' that is not the last of several fields"
-    ),
+    "varbit_digest": "varbit_digest.p4:18: digest 'seen_t' of a varbit field",
 }
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 from p4reduce_lab.switches.bmv2 import bmv2_command
+from p4reduce_switch.program.hashes import csum16
 from pipeline_programs import PROGRAMS, load
 from test_pipeline_checksums import ipv4, udp
 
@@ -100,6 +101,35 @@ def stacks_frame(rng: Rng) -> bytes:
     return command + b"".join(labels) + rng.randbytes(rng.randrange(20))
 
 
+def union_stacks_frame(rng: Rng) -> bytes:
+    command = rng.randrange(13)
+    sizes = {1: 1, 2: 3, 3: 3, 4: 4}
+    kinds = [rng.choice(tuple(sizes)) for _ in range(3 if command == 2 else rng.randrange(5))]
+    items = b"".join(bytes((kind,)) + rng.randbytes(sizes[kind]) for kind in kinds)
+    single = b"\x09" + rng.randbytes(4) if rng.random() < 0.2 else b""
+    return bytes((command, 0, 0, 0)) + items + single + b"\xee" + rng.randbytes(rng.randrange(4))
+
+
+def varbit_fields_frame(rng: Rng) -> bytes:
+    # Some commands read both fields, and BMv2 has those of an earlier packet in invalid headers.
+    command = rng.randrange(25)
+    reads_both = command in (1, 3, 6, 8, 9, 14, 23)
+    lengths = (0, 8, 16, 24, 32, 40, 64)
+    if not reads_both:
+        lengths += (8, 16, 24, 32, 40, 64, 9, 72, 104, 112, 160, 168, 248, 255)
+    first, second = rng.choice(lengths), rng.choice(lengths)
+    body = bytearray(rng.randbytes(60))
+    if rng.random() < 0.5:
+        body = bytearray(rng.choice((0, 0, 1, 8, 16, 128)) for _ in body)
+    body[1 + first // 8] = rng.choice((0, 8, 16, 24))  # the length of a stack's second element
+    if command in (19, 20) and rng.random() < 0.6:
+        count = first // 8
+        body[1:3] = csum16(bytes(body[:1] + body[3 : 4 + count])).to_bytes(2, "big")
+    if not reads_both:
+        del body[rng.choice((0, 1, 5, 12, 60, 60, 60)) :]
+    return bytes((command, first, second, rng.choice((0, 1, 7)))) + bytes(8) + bytes(body)
+
+
 def loops_frame(rng: Rng) -> bytes:
     kind, step = rng.choice((*range(7), 200)), rng.randrange(12)
     if kind == 4:
@@ -144,6 +174,7 @@ GENERATORS: dict[str, Callable[[Rng], bytes]] = {
         + bytes(rng.randrange(128, 256) for _ in range(rng.choice((0, 3, 98, 99, 100, 101))))
         + bytes((rng.randrange(128),))
     ),
+    "drop_copy": lambda rng: bytes((rng.randrange(4),)) + rng.randbytes(20),
     "flow": flow_frame,
     "hashes": lambda rng: rng.randbytes(rng.randint(7, 60)),
     "loops": loops_frame,
@@ -159,7 +190,9 @@ GENERATORS: dict[str, Callable[[Rng], bytes]] = {
     # beyond the end ends it each time, a counter's sometimes. Of ours: test_pipeline_state.py.
     "state": lambda rng: bytes((rng.randrange(2), 0, 0, 0, rng.randrange(2))) + rng.randbytes(263),
     "tables": tables_frame,
+    "union_stacks": union_stacks_frame,
     "unions": lambda rng: bytes((rng.randrange(4), rng.randrange(6))) + rng.randbytes(20),
+    "varbit_fields": varbit_fields_frame,
     "varbits": lambda rng: (
         bytes((rng.choice((0, 1, 2, 3, 4, 9)), rng.choice((0, 8, 40, 64, 72, 9)), 0, 0))
         + bytes(4)

@@ -106,3 +106,10 @@ def test_set_invalid(pipeline: Pipeline) -> None:
 def test_set_valid_starts_with_zeros(pipeline: Pipeline) -> None:
     assert pairs(pipeline, 3) == (0, (0, 9))
     assert pairs(pipeline, 0x44, 1, 2, 3, 4) == (0, (0, 0, 3, 4))
+
+
+@pytest.mark.parametrize(("what", "port"), [(0, 1), (1, None), (2, 2), (3, None)])
+def test_a_copy_of_standard_metadata_is_dropped(what: int, port: int | None) -> None:
+    frame = bytes((what, 7))
+    wanted = [] if port is None else [(port, frame)]
+    assert load("drop_copy").process(4, frame) == wanted

@@ -14,7 +14,7 @@ struct p4r_bits {
     unsigned pending, pending_bits; /* those of the byte that is not full: 0..7 */
 };
 
-/* The low `width` bits (1..64) of a number. */
+/* The low `width` bits (0..64) of a number. */
 static P4R_UNUSED void p4r_put(struct p4r_bits *bits, uint64_t value, unsigned width)
 {
     if (!bits->pending_bits && width % 8 == 0) {
@@ -33,8 +33,9 @@ static P4R_UNUSED void p4r_put(struct p4r_bits *bits, uint64_t value, unsigned w
 
 static P4R_UNUSED void p4r_put128(struct p4r_bits *bits, p4r_u128 value, unsigned width)
 {
-    p4r_put(bits, (uint64_t)(value >> 64), width - 64);
-    p4r_put(bits, (uint64_t)value, 64);
+    if (width > 64)
+        p4r_put(bits, (uint64_t)(value >> 64), width - 64);
+    p4r_put(bits, (uint64_t)value, width < 64 ? width : 64);
 }
 
 static P4R_UNUSED void p4r_put_wide(struct p4r_bits *bits, const uint64_t *value, unsigned width)

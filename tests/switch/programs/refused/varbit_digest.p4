@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refused: a stack of header unions.
+// Refused: a digest with a varbit field.
 #include <core.p4>
 #include <v1model.p4>
 
-header a_h { bit<8> x; }
-header b_h { bit<16> x; }
-header_union u_h { a_h a; b_h b; }
-struct headers_t { a_h a; u_h[2] us; }
-struct metadata_t { bit<8> m; }
+header a_h { bit<8> n; varbit<64> v; }
+struct headers_t { a_h a; }
+struct metadata_t { }
+struct seen_t { bit<8> n; varbit<64> v; }
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
-    state start {
-        packet.extract(hdr.us.next.a);
-        transition accept;
-    }
+    state start { packet.extract(hdr.a, 16); transition accept; }
 }
 control V(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
-    apply { sm.egress_spec = 1; }
+    apply {
+        sm.egress_spec = 1;
+        digest<seen_t>(1, { hdr.a.n, hdr.a.v });
+    }
 }
 control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) { apply { } }
 control C(inout headers_t hdr, inout metadata_t meta) { apply { } }

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a header with a varbit field is taken out of a frame and put together again.
+
+What comes before the varbit field, up to the last whole byte, is laid out as in any other header.
+The rest, as long as it is, becomes one integer, of which the fields are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from p4reduce_switch.codegen_python.layout import HeaderLayout, add, unsigned
+from p4reduce_switch.codegen_python.text import Names
+from p4reduce_switch.program.ir import FieldRef, Header, Varbit
+
+__all__ = ["VariableLayout"]
+
+
+class VariableLayout:
+    """The layout of one header; arguments and attributes are those of `HeaderLayout`.
+
+    The variable with the length of the varbit field is set before `unpack` and `pack`.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        header: Header,
+        varbit: Varbit,
+        needed: Callable[[FieldRef], bool],
+        rebuilt: bool,
+    ) -> None:
+        self._names = names
+        self._varbit = varbit
+        count, self._start = _whole_bytes(header, varbit)
+        self._head: HeaderLayout | None = None
+        if count:
+            head = Header(header.name, header.fields[:count], is_metadata=False)
+            self._head = HeaderLayout(names, head, needed, rebuilt)
+        self._rest = header.fields[count:]
+        self._size = header.size - self._start
+        self._wanted = tuple(f for f in self._rest if rebuilt or needed(f))
+        self.ints = (*(self._head.ints if self._head else ()), *self._wanted)
+        self.chunks = self._head.chunks if self._head else ()
+
+    @property
+    def definitions(self) -> list[str]:
+        return self._head.definitions if self._head else []
+
+    def unpack(self, frame: str, offset: str) -> list[str]:
+        """Statements that set the variables from the frame."""
+        lines = self._head.unpack(frame, offset) if self._head else []
+        if not self._wanted:
+            return lines
+        start, end = add(offset, self._start), add(offset, self._start + self._size)
+        lines.append(f'_rest = from_bytes({frame}[{start}:{end} + ({self._length} >> 3)], "big")')
+        for field, shift in self._shifts():
+            if field not in self._wanted:
+                continue
+            text = f"_rest >> {shift}" if shift != "0" else "_rest"
+            mask = self._names.constant((1 << field.width) - 1)
+            if field == self._varbit.field:
+                mask = f"((1 << {self._length}) - 1)"
+            if field != self._rest[0]:
+                text += f" & {mask}"
+            if field.signed:
+                half = self._names.constant(1 << (field.width - 1))
+                text = f"({text} ^ {half}) - {half}"
+            lines.append(f"{self._names.field(field)} = {text}")
+        return lines
+
+    def pack(self) -> str:
+        """An expression for the header's bytes."""
+        parts = [
+            f"{unsigned(self._names, field)} << {shift}"
+            if shift != "0"
+            else unsigned(self._names, field)
+            for field, shift in self._shifts()
+        ]
+        size = f"{self._size} + ({self._length} >> 3)"
+        rest = f'({" | ".join(parts)}).to_bytes({size}, "big")'
+        return f"{self._head.pack()} + {rest}" if self._head else rest
+
+    @property
+    def _length(self) -> str:
+        return self._names.field(self._varbit.length)
+
+    def _shifts(self) -> list[tuple[FieldRef, str]]:
+        """The fields of the rest, and the bits below each."""
+        shifts = []
+        below, is_before = 0, False
+        for field in reversed(self._rest):
+            text = str(below)
+            if is_before:
+                text = f"({self._length} + {below})" if below else self._length
+            shifts.append((field, text))
+            if field == self._varbit.field:
+                is_before = True
+            else:
+                below += field.width
+        return shifts[::-1]
+
+
+def _whole_bytes(header: Header, varbit: Varbit) -> tuple[int, int]:
+    """How many fields come before the varbit field, up to the last whole byte; and their bytes."""
+    bits = 0
+    found = (0, 0)
+    for count, field in enumerate(header.fields):
+        if bits % 8 == 0:
+            found = (count, bits // 8)
+        if field == varbit.field:
+            break
+        bits += field.width
+    return found
