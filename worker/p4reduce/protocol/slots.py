@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -104,6 +105,7 @@ class SlotMachine:
         broken: why no collective can be run any more, or None.
         next_sequence: number of the first collective that it has not been given.
         heard_switch_at: when the switch last answered anything; -inf if it never did.
+        key: the job times 65,536 plus the rank, which all answers to it carry.
 
     Args:
         slots: how many the job has; all ranks have the same number.
@@ -130,6 +132,7 @@ class SlotMachine:
         self.timers = SlotTimers(slots)
         self.gate = Gate(slots, self.timers)
         self.broken: P4ReduceError | None = None
+        self.key = job << 16 | rank
         self._slots = slots
         self._world_size = world_size
         # -- What runs where ---------------------------------------------------------------
@@ -380,16 +383,33 @@ class SlotMachine:
             return None
         return NativeTurn(self._native, cast(LinkedTransport, transport))
 
-    def run(self, turn: NativeTurn) -> Why:
-        """Send and receive in C until there is something that is not regular; take that in."""
+    def run(
+        self,
+        turn: NativeTurn,
+        backlog: Indices,
+        sift: Callable[[FrameBuffer, int], int] | None = None,
+    ) -> Why:
+        """Send and receive in C until there is something that is not regular; take that in.
+
+        Args:
+            turn: of the transport.
+            backlog: rows that were taken as `sendable` before, and have not been sent.
+            sift: takes frames for other jobs of the same port out of the first rows of a buffer;
+                returns how many are left. None: there are no other jobs.
+        """
         native = self._native
         assert native is not None
         rows = self.take_sendable()
+        if len(backlog):
+            rows = np.concatenate((backlog, rows))
         self._hand_over(native)
         why = turn.run(rows, self._earliest_deadline)
         self._take_back(native)
-        if native.odd:
-            self._receive(turn.received, native.odd, time.monotonic())
+        odd = native.odd
+        if odd and sift is not None:
+            odd = sift(turn.received, odd)
+        if odd:
+            self._receive(turn.received, odd, time.monotonic())
         return why
 
     def _hand_over(self, native: NativeSlots) -> None:

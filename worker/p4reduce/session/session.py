@@ -107,7 +107,8 @@ class Session:
         self._seat = attached.seat
         self._lease = attached.ready.lease
         self._ledger = Ledger(self.slots)
-        self._engine = self._start_engine(_machine(attached), attached.seat, attached.transport)
+        with self._lock:  # a port that breaks at once is told of when there is an engine
+            self._engine = self._start_engine(_machine(attached), attached.seat, attached.transport)
         self._heartbeat = threading.Thread(
             target=self._stay, name=f"p4reduce-lease-{self.rank}", daemon=True
         )
@@ -453,6 +454,7 @@ class Session:
             if self.fallback is not None:
                 self.fallback.listener.close()
             self._end_heartbeat()
+            self._end_attendance()
         finally:
             self._closed.set()
 
