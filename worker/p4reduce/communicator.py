@@ -30,6 +30,7 @@ from p4reduce.control.controller_address import ENVIRONMENT, default_address, pa
 from p4reduce.control.names import JOB_NAME, is_job_name
 from p4reduce.control.tls import TlsError
 from p4reduce.environment import Placement, job_name, placement
+from p4reduce.environment import urgent_slots as kept_for_urgent
 from p4reduce.errors import (
     AdmissionError,
     ClosedError,
@@ -52,6 +53,7 @@ from p4reduce.statistics import Statistics
 from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.stream import Collective
 from p4reduce.transport import Transport, open_port, port_name
+from p4reduce.wire.calls import Call
 from p4reduce.wire.format import MAX_SLOTS, MAX_WORLD_SIZE
 
 T = TypeVar("T")
@@ -66,6 +68,7 @@ def init(
     *,
     interface: str | None = None,
     slots: int | None = None,
+    urgent_slots: int | None = None,
     recover: bool = True,
     fallback: str | None = None,
     fallback_after: float = 5.0,
@@ -87,6 +90,9 @@ def init(
             `{local_rank}` and `{port}` = rank + 1 are filled in). None: `P4REDUCE_INTERFACE`.
         slots: aggregators of the switch to ask for, 1 to 1,024: how many blocks of 1,024 bytes
             are under way at once. The same for all ranks. None: the controller's default.
+        urgent_slots: how many of these are kept for collectives with `priority=URGENT`, which the
+            others then cannot use; fewer than `slots`. The same for all ranks. None:
+            `P4REDUCE_URGENT_SLOTS`, or none.
         recover: when the switch is lost, wait for it to come back, within the collectives'
             deadlines, and repeat what it had not finished; see docs/faults.md. This takes a copy
             of what is under way. The same for all ranks. False: that is an error at once.
@@ -142,13 +148,18 @@ def init(
 
     settings = Settings(connect, timeout, recover)
     name = job_name(job)
-    options = Options(timeout, slots or 0, ring)
+    options = Options(timeout, slots or 0, ring, kept_for_urgent(urgent_slots))
     cancelled = Latch()
 
     def make() -> Communicator:
         membership = Membership(_client(controller), place, name)
         waiting = Waiting(membership.who, deadline, cancelled)
-        session = join(membership, settings, ring, slots=options.slots, waiting=waiting)
+        session = join(
+            *(membership, settings, ring),
+            slots=options.slots,
+            urgent_slots=options.urgent_slots,
+            waiting=waiting,
+        )
         return Communicator(session, timeout, options)
 
     return _made(make, cancelled)
@@ -162,11 +173,13 @@ class Options:
         timeout: seconds, of collectives that say nothing else.
         slots: of the switch; 0: the controller's default.
         ring: whether and how to fall back to one.
+        urgent_slots: how many of the slots are for urgent collectives.
     """
 
     timeout: float
     slots: int = 0
     ring: RingSettings | None = None
+    urgent_slots: int = 0
 
 
 class Communicator(Collectives):
@@ -226,6 +239,11 @@ class Communicator(Collectives):
         return self._session.slots
 
     @property
+    def urgent_slots(self) -> int:
+        """How many of these are for urgent collectives alone."""
+        return self._session.urgent_slots
+
+    @property
     def broken(self) -> P4ReduceError | None:
         """What each further collective ends with, after an error that breaks; else None."""
         return self._session.broken
@@ -269,7 +287,7 @@ class Communicator(Collectives):
                     plan.source,
                     plan.target,
                     sequence=sequence,
-                    slots=self._session.slots,
+                    **self._slots_for(plan.call),
                     timeout=timeout,
                     lane_format=plan.lane_format,
                     noise=plan.noise(self.rank, sequence),
@@ -291,6 +309,19 @@ class Communicator(Collectives):
             while self._under_way[0].done() and len(self._under_way) > 1:
                 self._under_way.popleft()
         return Handle(streams, result)
+
+    def _slots_for(self, call: Call) -> dict[str, int]:
+        """Return how many slots a call's class has, and from where on."""
+        session = self._session
+        bulk = session.slots - session.urgent_slots
+        if not call.urgent:
+            return {"slots": bulk}
+        if not session.urgent_slots and not isinstance(session, Solo):
+            raise ValueError(
+                "priority='urgent' needs slots that are kept for it: init(urgent_slots=) or "
+                "P4REDUCE_URGENT_SLOTS says how many, on all ranks"
+            )
+        return {"slots": session.urgent_slots, "first_slot": bulk}
 
     def _begin(self) -> None:
         self._call.started = False
@@ -317,6 +348,7 @@ class Communicator(Collectives):
         *,
         timeout: float | None = None,
         slots: int | None = None,
+        urgent_slots: int | None = None,
     ) -> Communicator | None:
         """Make communicators of parts of the ranks; all ranks have to call this, as a collective.
 
@@ -332,8 +364,8 @@ class Communicator(Collectives):
                 that they have here.
             timeout: seconds for all of it, and the default of the new communicator's collectives.
                 None: as of this one.
-            slots: of the switch, to ask for; the same in a group. None: what this communicator
-                asked for.
+            slots, urgent_slots: of the switch, to ask for, as of `init`; the same in a group. None:
+                what this communicator asked for.
 
         Returns:
             The communicator of this rank's group, to be closed by itself; None for no group.
@@ -350,32 +382,38 @@ class Communicator(Collectives):
             P4ReduceTimeoutError: somebody is missing; names them.
             P4ReduceError: as `allreduce`, and as `init`.
         """
-        return self._divide("split", color, key, timeout, slots)
+        return self._divide("split", color, key, (timeout, slots, urgent_slots))
 
-    def dup(self, *, timeout: float | None = None, slots: int | None = None) -> Communicator:
+    def dup(
+        self,
+        *,
+        timeout: float | None = None,
+        slots: int | None = None,
+        urgent_slots: int | None = None,
+    ) -> Communicator:
         """Make a communicator of the same ranks, whose collectives have nothing to do with these.
 
         As MPI's `MPI_Comm_dup`: for a library's own traffic, or for a thread's, in whatever order
         the calls on the two come. As `split` in all else.
 
         Args:
-            timeout, slots: as of `split`.
+            timeout, slots, urgent_slots: as of `split`.
 
         Raises:
             P4ReduceError: as `split`.
         """
-        new = self._divide("dup", 0, self.rank, timeout, slots)
+        new = self._divide("dup", 0, self.rank, (timeout, slots, urgent_slots))
         assert new is not None
         return new
 
     def _divide(
-        self, routine: str, color: Any, key: Any, timeout: Any, slots: Any
+        self, routine: str, color: Any, key: Any, overrides: tuple[Any, Any, Any]
     ) -> Communicator | None:
         self._check_process()
         options, refused = self._options, None
         try:
-            options = _overridden(options, timeout, slots)
-            wish = Wish.of(color, key, (options.slots,))
+            options = _overridden(options, *overrides)
+            wish = Wish.of(color, key, (options.slots, options.urgent_slots))
         except (TypeError, ValueError) as error:
             refused, wish = error, Wish.wrong()  # the others have to hear of it
         deadline = time.monotonic() + options.timeout
@@ -417,7 +455,10 @@ class Communicator(Collectives):
             undo.callback(newcomer.give_up)
             if rank == mine.ranks[0]:
                 try:
-                    Apart(lambda: newcomer.take_seat(options.slots), cancel=cancelled.set)()
+                    Apart(
+                        lambda: newcomer.take_seat(options.slots, options.urgent_slots),
+                        cancel=cancelled.set,
+                    )()
                 except P4ReduceError as error:
                     trouble = str(error)
         if trouble := first_trouble(tell(trouble_row(trouble)), groups):
@@ -429,7 +470,7 @@ class Communicator(Collectives):
 
         def make() -> Communicator:
             if rank != mine.ranks[0]:
-                newcomer.take_seat(options.slots)
+                newcomer.take_seat(options.slots, options.urgent_slots)
             return Communicator(newcomer.begin(), options.timeout, options)
 
         return _made(make, cancelled)
@@ -542,13 +583,15 @@ def _made(make: Callable[[], Communicator], cancelled: Latch) -> Communicator:
         raise
 
 
-def _overridden(options: Options, timeout: Any, slots: Any) -> Options:
+def _overridden(options: Options, timeout: Any, slots: Any, urgent_slots: Any) -> Options:
     if timeout is not None:
         check_timeout(timeout)
         options = replace(options, timeout=timeout)
     if slots is not None:
         hint = ", or None for as many as this communicator asked for"
         options = replace(options, slots=number_within("slots", slots, 1, MAX_SLOTS, hint))
+    if urgent_slots is not None:
+        options = replace(options, urgent_slots=kept_for_urgent(urgent_slots))
     return options
 
 

@@ -107,7 +107,7 @@ class SlotsStructure(ctypes.Structure):
         ("opening_timeout", c_double * 8),
         ("window_times", c_double * 2),
         ("heard_switch_at", c_double),
-        ("window_numbers", c_int64 * 5),
+        ("window_numbers", c_int64 * 6),
         ("round_trip_count", c_int64),
         ("left", c_uint64),
         *((name, c_uint32) for name in ("backed_off", "some_open", "holds_back", "some_halves")),

@@ -114,6 +114,7 @@ class SlotMachine:
         world_size: of the job.
         here: own addresses.
         switch: those of the switch.
+        urgent: how many of the slots, the last ones, are for urgent collectives alone.
         native: whether to compute in machine code where there is any, or with numpy.
     """
 
@@ -126,19 +127,21 @@ class SlotMachine:
         world_size: int,
         here: Endpoint,
         switch: Endpoint,
+        urgent: int = 0,
         native: bool = True,
     ) -> None:
         self.counts = Counts()
         self.timers = SlotTimers(slots)
-        self.gate = Gate(slots, self.timers)
+        self.gate = Gate(slots, self.timers, urgent)
         self.broken: P4ReduceError | None = None
         self.key = job << 16 | rank
         self._slots = slots
+        self._urgent_from = slots - urgent
         self._world_size = world_size
         # -- What runs where ---------------------------------------------------------------
         self._collectives: dict[int, Collective] = {}
         self._queues: list[deque[Collective]] = [deque() for _ in range(slots)]
-        self._stripes_given = 0
+        self._stripes_given = [0, 0]  # to bulk, to urgent collectives
         self.next_sequence = 0
         self._owner = np.zeros(slots, np.int64)  # sequence number of the collective
         self._count = np.zeros(slots, np.int64)  # its blocks
@@ -270,21 +273,23 @@ class SlotMachine:
             self.timers.stop()
 
     def submit(self, collective: Collective) -> None:
-        """Queue a collective behind those before it; all ranks do so in the same order."""
+        """Queue a collective behind those of its class; all ranks do so in the same order."""
         if self._left and self.broken is None:
             self.fail(self._left_error(self._left, collective))
         if self.broken is not None:
             collective.finish(self.broken)
             return
         self.next_sequence = collective.sequence + 1
-        collective.offset = self._stripes_given % self._slots
-        self._stripes_given += collective.stripes
+        first, number = collective.first_slot, collective.slots
+        given = self._stripes_given[collective.urgent]
+        collective.offset = first + given % number
+        self._stripes_given[collective.urgent] = given + collective.stripes
         self._collectives[collective.sequence] = collective
         self.counts.blocks += collective.count
         self._earliest_deadline = min(self._earliest_deadline, collective.deadline)
         free: list[int] = []
         for stripe in range(collective.stripes):
-            slot = (collective.offset + stripe) % self._slots
+            slot = first + (given + stripe) % number
             if self._expected[slot] == _IDLE:
                 free.append(slot)
             else:
@@ -332,9 +337,10 @@ class SlotMachine:
         """Repeat the frames whose time is up; end everything if a deadline has passed."""
         if self.next_due > now:
             return
-        slots = self.timers.expired(now)
-        if len(slots):
-            self._repeat(self._worth_repeating(slots, now))
+        expired = self.timers.expired(now)
+        for slots in self._by_class(expired):
+            if len(slots):
+                self._repeat(self._worth_repeating(slots, now))
         for collective in self._collectives.values():
             if collective.deadline <= now:
                 self.fail(self._timeout_error(collective, now))
@@ -756,7 +762,7 @@ class SlotMachine:
         self._format[slots] = collective.format
         self._block[slots] = _OPENING
         self.timers.opening(slots)
-        stripes = (slots - collective.offset) % self._slots
+        stripes = (slots - collective.offset) % collective.slots
         self.gate.enter(slots, collective.sequence, stripes)
         announced = collective.next_nonzero[stripes]
         self._announced[slots] = announced
@@ -833,6 +839,13 @@ class SlotMachine:
         self._sendable.append(rows)
 
     # -- When nothing comes ------------------------------------------------------------------------
+
+    def _by_class(self, slots: Indices) -> list[Indices]:
+        """Tell urgent slots from others: what one class waits for says nothing of the other."""
+        if self._urgent_from == self._slots:
+            return [slots]
+        urgent = slots >= self._urgent_from
+        return [slots[urgent], slots[~urgent]]
 
     def _worth_repeating(self, slots: Indices, now: float) -> Indices:
         """Return which of the slots whose timers have run out are to be repeated.

@@ -38,6 +38,7 @@ def join(
     ring: RingSettings | None,
     *,
     slots: int,
+    urgent_slots: int,
     waiting: Waiting,
 ) -> Session:
     """Join a job and return when all of its ranks are there.
@@ -47,6 +48,7 @@ def join(
         settings: of the session.
         ring: whether and how to fall back to one.
         slots: to ask for; 0: the controller's default.
+        urgent_slots: how many of them are for urgent collectives.
         waiting: until when, for all that; whatever is missing is waited for.
 
     Raises:
@@ -54,7 +56,7 @@ def join(
     """
     newcomer = Newcomer(membership, settings, ring, waiting)
     try:
-        newcomer.take_seat(slots)
+        newcomer.take_seat(slots, urgent_slots)
         return newcomer.begin()
     except BaseException:
         newcomer.give_up()
@@ -85,7 +87,7 @@ class Newcomer:
         self._undo = contextlib.ExitStack()
         self._undo.callback(membership.close)
 
-    def take_seat(self, slots: int) -> None:
+    def take_seat(self, slots: int, urgent_slots: int) -> None:
         """Reach the switch, and take a place in the job. Raises what `join` does."""
         membership = self._membership
         self._transport = transport = _connect(self._settings, self._waiting)
@@ -97,7 +99,7 @@ class Newcomer:
             membership.ring_address = listener.address
             self._fallback = Fallback(listener, self._ring.after)
         self._seat = seat = membership.join(
-            slots, self._waiting, own_address=transport.endpoint is not None
+            slots, urgent_slots, self._waiting, own_address=transport.endpoint is not None
         )
         self._undo.callback(membership.leave, seat)
 

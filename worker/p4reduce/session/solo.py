@@ -35,6 +35,7 @@ class Solo:
     rank = 0
     world_size = 1
     slots = 1
+    urgent_slots = 0
 
     def __init__(self, job: str) -> None:
         self.job = job

@@ -41,6 +41,8 @@ class Collective:
             shape (at least count + stripes,).
         exponents: of each block, and 0 for `none`; shape (count + 1,).
         deadline: seconds on the monotonic clock.
+        slots, first_slot: how many slots there are for it, and the first of these.
+        offset: the slot of stripe 0; the others have those after it, and go on from the first.
         for_others: this rank has the result already; see `repetition`.
         stream: what machine code keeps of it; see `tensors.native_stream.Stream`.
     """
@@ -53,6 +55,7 @@ class Collective:
         *,
         sequence: int,
         slots: int,
+        first_slot: int = 0,
         timeout: float,
         lane_format: Format = Format.INT32,
         noise: Noise | None = None,
@@ -64,7 +67,8 @@ class Collective:
             source: what this rank has; must not change until the collective is over.
             target: takes the sums; may write to what `source` reads.
             sequence: number of the collective within the job.
-            slots: of the job.
+            slots: of the job, that are for collectives of its class.
+            first_slot: of these.
             timeout: seconds from now on.
             lane_format: of the blocks, which have as many elements as that has lanes.
             noise: for rounding floats to narrow lanes.
@@ -85,7 +89,8 @@ class Collective:
         self.count = self.none = len(source)
         self.stripes = max(1, min(slots, self.count))
         self.remaining = self.stripes
-        self.offset = 0
+        self.slots, self.first_slot = slots, first_slot
+        self.offset = first_slot
         exponents, nonzero = source.measure()
         self.exponents = np.append(exponents, np.uint8(0))
         self.next_nonzero = _next_nonzero(nonzero, self.stripes)
@@ -106,6 +111,11 @@ class Collective:
     def description(self) -> str:
         """For messages: "allreduce 7 ('grad', SUM of 1,000 float32)"."""
         return self.call.describe(self.sequence)
+
+    @property
+    def urgent(self) -> bool:
+        """Whether it is one of those that have slots of their own."""
+        return self.call.urgent
 
     def restart(self, source: BlockRows) -> None:
         """Make it run from its beginning once more, with the same input.
