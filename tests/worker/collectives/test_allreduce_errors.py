@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ import numpy as np
 import p4reduce
 import pytest
 from p4reduce.control import control_pb2 as pb
+from p4reduce.transport import open_port
 from worker_system import DEADLINE, LEASE, SLACK, System, at_once, outcome, wait_for
 
 ONES = np.ones(3000, np.float32)
@@ -315,12 +317,13 @@ def test_a_taken_rank_is_refused(system: System) -> None:
 
 def test_a_port_with_a_worker_is_refused(system: System) -> None:
     if not system.interface(1).startswith("unix:"):
-        pytest.skip("only a Unix socket belongs to one worker; an interface may have several")
+        pytest.skip("only a Unix socket belongs to one process; an interface may have several")
     with (
-        system.init(0, 1, system.new_job()),
+        # As another process would, which shares nothing with `init` in this one.
+        contextlib.closing(open_port(system.interface(1), 0)),
         pytest.raises(p4reduce.SwitchUnreachableError, match="another worker has this port"),
     ):
-        system.init(0, 1, system.new_job())
+        system.init(0, 1, system.new_job(), timeout=2.0)
 
 
 def test_another_world_size_is_refused(system: System) -> None:
