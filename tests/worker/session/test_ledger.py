@@ -186,6 +186,31 @@ def test_one_that_is_kept_keeps_those_after_it() -> None:
     assert [call.sequence for call in ledger.replay(0)] == list(range(9))
 
 
+def test_urgent_ones_are_kept_until_their_slots_come_again() -> None:
+    """Or until the controller says that all ranks have them: `forget`."""
+
+    def called(ledger: Ledger, number: int, *, urgent: bool) -> None:
+        call = collective(np.ones(5 * LANES, np.int32), number, slots=2)
+        call.first_slot = call.offset = 2 if urgent else 0
+        ledger.add(call)
+        call.finish()
+
+    ledger = Ledger()
+    called(ledger, 0, urgent=True)
+    for number in range(1, 20):
+        called(ledger, number, urgent=False)
+    assert len(ledger) == 20
+    ledger.forget(15)
+    assert len(ledger) == 5
+    called(ledger, 20, urgent=True)
+    for number in range(21, 40):
+        called(ledger, number, urgent=False)
+    assert len(ledger) == 20
+    called(ledger, 40, urgent=True)
+    called(ledger, 41, urgent=False)
+    assert [one.sequence for one in ledger.since(0)] == [39, 40, 41]
+
+
 # -- Asking for what is not there ----------------------------------------------------------------
 
 

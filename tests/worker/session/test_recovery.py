@@ -190,7 +190,10 @@ def test_without_recovery_it_is_an_error_at_once(broken: FaultSystem) -> None:
 
 
 def test_children_come_through_the_loss_of_the_switch(broken: FaultSystem) -> None:
-    """A job and its child by the same port: each is formed anew, by one new connection."""
+    """A job and its child by the same port: each is formed anew, by one new connection.
+
+    Urgent collectives are repeated in their slots as others are in theirs.
+    """
     ones = np.ones(3000, np.float32)
     stop = threading.Event()
     summed = [threading.Event() for _ in range(2)]
@@ -199,7 +202,9 @@ def test_children_come_through_the_loss_of_the_switch(broken: FaultSystem) -> No
         with comm.dup() as child:
             while True:
                 assert (child.allreduce(ones) == 2).all()
-                assert (comm.allreduce(ones) == 2).all()
+                some = [comm.allreduce_async(ones, priority=one) for one in ("bulk", "urgent")]
+                for handle in some:
+                    assert (handle.wait() == 2).all()
                 summed[comm.rank].set()
                 if child.allreduce(np.array([int(stop.is_set())], np.int32))[0]:
                     return comm.stats.recoveries, child.stats.recoveries
@@ -211,7 +216,7 @@ def test_children_come_through_the_loss_of_the_switch(broken: FaultSystem) -> No
         broken.start_switch()
         stop.set()
 
-    for recoveries in beside(lambda: broken.run(2, work), restart):
+    for recoveries in beside(lambda: broken.run(2, work, urgent_slots=8), restart):
         assert recoveries == (1, 1)
 
 
