@@ -5,8 +5,8 @@ In one shell ``p4reduce-lab up``; in another, with what it prints in the environ
 
 torchrun --standalone --nproc-per-node 3 --max-restarts 3 examples/pytorch_elastic.py --kill 1
 
-Rank 1 dies half-way, the first time. The others are told by an error that names it; torchrun then
-starts all of them anew, in a new job on the switch.
+Rank 1 dies half-way, the first time. torchrun notices, ends the others and starts all of them anew,
+in a new job on the switch; on other nodes they are told first, by an error that names rank 1.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def train(file: Path, doomed: int) -> float:
             # Beside the old one and then in its place: whoever dies now leaves one of the two.
             torch.save({"model": model.state_dict(), "step": step + 1}, file.with_suffix(".new"))
             file.with_suffix(".new").replace(file)
-    return float(loss)
+    return loss.item()
 
 
 def main() -> None:

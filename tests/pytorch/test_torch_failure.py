@@ -20,6 +20,7 @@ pytest.importorskip(
 
 LEASE = 5.0  # seconds
 MODES = ("backend", "hook", "delegated", "queued")
+RUNS = int(os.environ.get("KILLS") or len(MODES))  # KILLS=100 in a quarter of an hour
 
 
 @pytest.fixture(scope="module")
@@ -29,33 +30,47 @@ def system() -> Iterator[TorchSystem]:
         yield running
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("mode", MODES)
-def test_a_killed_rank_is_named_by_all_others(
-    mode: str, system: TorchSystem, tmp_path: Path
-) -> None:
+@pytest.mark.timeout(120 * RUNS)
+def test_a_killed_rank_is_named_by_all_others(system: TorchSystem, tmp_path: Path) -> None:
     seed = int(os.environ.get("SEED") or random.randrange(1 << 32))
     print(f"seed {seed}")
     draw = random.Random(seed)
-    victim = draw.randrange(3)
-    ranks = Ranks(system, 3, ["training.py", mode], tmp_path / "ranks")
+    wrong = []
+    for number in range(RUNS):
+        mode, victim = MODES[number % len(MODES)], draw.randrange(3)
+        after = draw.random()  # seconds
+        ended = kill(mode, victim, after, system, tmp_path / f"ranks{number}")
+        texts = [text for rank, one in enumerate(ended) if (text := trouble_of(rank, victim, one))]
+        if texts:
+            wrong.append(f"run {number}, {mode}, after {after} s: " + "\n".join(texts))
+        print(f"run {number}: {mode}, rank {victim} killed: {len(texts)} of 2 ranks wrong")
+    assert not wrong, f"{len(wrong)} of {RUNS} runs\n" + "\n".join(wrong)
+
+
+def kill(mode: str, victim: int, after: float, system: TorchSystem, directory: Path) -> list[Ended]:
+    """Train with three ranks, kill one when all have begun; return how they ended."""
+    ranks = Ranks(system, 3, ["training.py", mode], directory)
     try:
         for rank in range(3):
             ranks.wait_for(rank, "step 3")
-        time.sleep(draw.random())
+        time.sleep(after)
         ranks.processes[victim].send_signal(signal.SIGKILL)
-        ended = ranks.wait()
+        return ranks.wait(90)
     finally:
         ranks.kill()
-    for rank, one in enumerate(ended):
-        if rank == victim:
-            continue
-        # 0: no signal, no abort at the interpreter's exit, and nothing hung.
-        assert one.code == 0, f"rank {rank}: {one.code}\n{one.log[-3000:]}"
-        assert one.lines[-1] == "destroyed"
-        (record,) = one.records
-        assert record["runtime"], record
-        assert f"rank {victim}" in record["text"], record
+
+
+def trouble_of(rank: int, victim: int, one: Ended) -> str:
+    """What is wrong with how a rank that was not killed ended; nothing where it is right."""
+    if rank == victim:
+        return ""
+    # 0: no signal, no abort at the interpreter's exit, and nothing hung.
+    if one.code != 0 or one.lines[-1] != "destroyed":
+        return f"rank {rank}: exit code {one.code}, {one.lines[-2:]}\n{one.log[-3000:]}"
+    (record,) = one.records
+    if not record["runtime"] or f"rank {victim}" not in record["text"]:
+        return f"rank {rank} is told: {record}"
+    return ""
 
 
 @pytest.mark.timeout(300)

@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from torch_system import PROGRAMS, TorchSystem, clean_environment, free_port
+from p4reduce_lab.networks import mininet_net
+from torch_system import EXAMPLES, PROGRAMS, TorchSystem, clean_environment, free_port
 
 pytest.importorskip(
     "torch", reason="needs torch: pip install 'p4reduce[torch]', or make test-torch"
 )
 
+NO_MININET = mininet_net.unavailable()
 HELLO = str(PROGRAMS / "hello.py")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 
@@ -69,6 +71,35 @@ def test_mpirun(system: TorchSystem, tmp_path: Path) -> None:
     output = run(command, system, tmp_path)
     for rank in range(2):
         assert f"rank {rank} of 2, attempt 0: 4.0" in output
+
+
+# torchrun takes a node for the rendezvous's host, and tells its address, by the host's name, which
+# is the same on both.
+NODE = f"""exec {sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 2
+--rdzv-backend c10d --rdzv-endpoint $MASTER_ADDR:$MASTER_PORT --rdzv-conf is_host=$((1 - RANK))
+--local-addr 10.0.0.$((RANK + 1)) --max-restarts 2 {HELLO} die"""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.root
+@pytest.mark.skipif(NO_MININET is not None, reason=str(NO_MININET))
+def test_torchrun_on_two_nodes_starts_again_on_both(tmp_path: Path) -> None:
+    # Each of exec's two "ranks" is a node: torchrun in a network namespace of its own.
+    lab = [sys.executable, "-m", "p4reduce_lab", "exec", "-n", "2", "--switch", "embedded"]
+    command = [*lab, "--net", "mininet", "--", "sh", "-c", " ".join(NODE.split())]
+    output = run(command, None, tmp_path)
+    for rank in range(4):  # whose node had no dead rank counts no restart
+        assert f"rank {rank} of 4, attempt {int(rank < 2)}: 16.0" in output
+
+
+@pytest.mark.timeout(300)
+def test_the_example_goes_on_after_a_rank_was_killed(system: TorchSystem, tmp_path: Path) -> None:
+    example = [str(EXAMPLES / "pytorch_elastic.py"), "--kill", "1"]
+    command = [*TORCHRUN, "--standalone", "--max-restarts", "3", *example]
+    output = run([*command, "--checkpoint", str(tmp_path / "saved.pt")], system, tmp_path)
+    for rank in range(2):
+        assert f"rank {rank}: attempt 1 goes on from step 30" in output
+        assert f"rank {rank}: attempt 1 is through" in output
 
 
 @pytest.mark.timeout(300)

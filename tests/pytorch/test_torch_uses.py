@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torch_system import Ranks, TorchSystem, all_well, clean_environment
+from torch_system import EXAMPLES, Ranks, TorchSystem, all_well, clean_environment
 
 pytest.importorskip(
     "torch", reason="needs torch: pip install 'p4reduce[torch]', or make test-torch"
@@ -23,6 +24,12 @@ USES = {
     "collectives": {"all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast"},
     "saved": {"all_gather_into_tensor"},
     "hsdp": set(),  # its groups are parts of the world
+}
+EXAMPLE_ENDS = {
+    "ddp": ", same weights: True",
+    "fsdp2": ", checkpoint in .*",
+    "hook": ", [0-9,]+ bytes sent",
+    "embedding": "; [0-9,]+ bytes, [0-9,]+ if dense",
 }
 
 
@@ -41,6 +48,21 @@ def used(
 def test_it_comes_to_the_same_as_over_gloo(use: str, used: dict[str, dict[str, Any]]) -> None:
     assert used[use]["apart"] < 1e-4
     assert set(used[use]["switch"]) >= USES[use], used[use]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", EXAMPLE_ENDS)
+def test_an_example_trains(name: str, system: TorchSystem, tmp_path: Path) -> None:
+    program = [str(EXAMPLES / f"pytorch_{name}.py")]
+    ended = Ranks(system, 3, program, tmp_path / "ranks", {"P4REDUCE_JOB": name}).wait()
+    all_well(ended)
+    first = float(ended[0].lines[0].partition("loss ")[2])
+    for rank, one in enumerate(ended):
+        found = re.fullmatch(
+            f"rank {rank}: final loss ([0-9.]+)" + EXAMPLE_ENDS[name], one.lines[-1]
+        )
+        assert found, one.lines
+        assert float(found[1]) < 0.9 * first
 
 
 @pytest.mark.timeout(300)

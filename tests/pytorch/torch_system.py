@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +25,7 @@ from p4reduce_lab.switches.embedded import EmbeddedSwitch
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
+EXAMPLES = HERE.parents[1] / "examples"
 DEADLINE = 300.0  # seconds; a test fails by it, and passes long before
 LEASE = 20.0  # seconds; to import torch may keep a busy machine's heartbeats that long
 PORTS = 8
@@ -98,6 +103,84 @@ class Ended:
         return [json.loads(line) for line in self.lines if line.startswith("{")]
 
 
+class Zygote:
+    """zygote.py, which has imported torch and forks ranks."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "zygote.py")],
+            env=clean_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._codes: dict[int, int] = {}
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()  # it ends its ranks then
+        self._process.wait()
+
+    def fork(
+        self, program: list[str], environment: dict[str, str], directory: Path, out: Path, err: Path
+    ) -> Forked:
+        request = {"program": program, "environment": environment, "directory": str(directory)}
+        assert self._process.stdin is not None
+        self._process.stdin.write(
+            json.dumps({**request, "out": str(out), "err": str(err)}).encode() + b"\n"
+        )
+        self._process.stdin.flush()
+        while "pid" not in (told := self._read()):
+            self._codes[told["ended"]] = told["code"]
+        return Forked(self, told["pid"])
+
+    def code(self, pid: int) -> int | None:
+        """How a rank has ended; None: it has not."""
+        assert self._process.stdout is not None
+        # Lines are read one by one from a descriptor without a buffer of its own.
+        while pid not in self._codes and select.select([self._process.stdout], [], [], 0)[0]:
+            told = self._read()
+            self._codes[told["ended"]] = told["code"]
+        return self._codes.get(pid)
+
+    def _read(self) -> dict[str, int]:
+        line = b""
+        assert self._process.stdout is not None
+        while not line.endswith(b"\n"):
+            byte = os.read(self._process.stdout.fileno(), 1)
+            assert byte, "the zygote has ended"
+            line += byte
+        told: dict[str, int] = json.loads(line)
+        return told
+
+
+@functools.cache
+def zygote() -> Zygote:
+    return Zygote()
+
+
+class Forked:
+    """A rank, forked by the zygote; as `subprocess.Popen`."""
+
+    def __init__(self, parent: Zygote, pid: int) -> None:
+        self._parent = parent
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        return self._parent.code(self.pid)
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self) -> None:
+        while self.poll() is None:
+            time.sleep(0.01)
+
+
 class Ranks:
     """Processes of one program, one for each rank, with torchrun's variables.
 
@@ -119,8 +202,7 @@ class Ranks:
     ) -> None:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
-        path = PROGRAMS / program[0]
-        command = [sys.executable, str(path), *program[1:]]
+        words = [str(PROGRAMS / program[0]), *program[1:]]
         port = free_port()
         self.processes = []
         for rank in range(world_size):
@@ -134,20 +216,10 @@ class Ranks:
                 "MASTER_PORT": str(port),
                 **(environment or {}),
             }
-            with (
-                (directory / f"out{rank}").open("w") as out,
-                (directory / f"err{rank}").open("w") as err,
-            ):
-                self.processes.append(
-                    subprocess.Popen(
-                        command,
-                        env=variables,
-                        stdout=out,
-                        stderr=err,
-                        cwd=directory,
-                        start_new_session=True,  # as the kernel shares the cores among sessions
-                    )
-                )
+            out, err = directory / f"out{rank}", directory / f"err{rank}"
+            out.touch()
+            err.touch()
+            self.processes.append(zygote().fork(words, variables, directory, out, err))
 
     def output(self, rank: int) -> list[str]:
         return (self._directory / f"out{rank}").read_text().splitlines()

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.protocol.timers import Indices, SlotTimers
+from p4reduce.tensors.stream import BEFORE_ALL
 
 INITIAL = 32
 """Slots that may at first."""
@@ -27,7 +28,6 @@ _QUEUEING = 4  # times as long as without a queue
 _CAREFULLY = 8  # by an eighth a period
 
 _LAST = np.iinfo(np.int64).max
-_BEFORE_ALL = 1 << 62  # taken from the order of what is urgent
 _ALL = slice(None)
 
 
@@ -166,7 +166,7 @@ class Gate:
     def enter(self, slots: Indices, sequence: int, stripes: npt.NDArray[np.int64]) -> None:
         """Slots begin with stripes of a collective."""
         urgent = slots >= self._slots - self._urgent
-        self._order[slots] = sequence * self._slots + stripes - urgent * _BEFORE_ALL
+        self._order[slots] = sequence * self._slots + stripes - urgent * BEFORE_ALL
 
     def in_order(self, slots: Indices) -> Indices:
         """Return slots in the order that all ranks have."""

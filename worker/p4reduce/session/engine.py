@@ -16,7 +16,7 @@ import numpy as np
 
 from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
 from p4reduce.latch import Latch
-from p4reduce.protocol.native_turn import Why
+from p4reduce.protocol.native_turn import BROKEN, OVERSLEPT
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.port import Port, Share, Sift
 from p4reduce.statistics import Statistics
@@ -71,6 +71,8 @@ class Engine:
         self._asked_at = math.inf  # when something was first sent since the switch last answered
         self._asked = 0  # how often since then
         self._native = machine.native_turn(self._transport)
+        if self._transport.lossless:
+            machine.timers.be_patient()
         self.lock = threading.RLock()  # between submitting and the end
         self._port.board(self)
 
@@ -254,10 +256,10 @@ class Engine:
         backlog, self._backlog = self._backlog, self._backlog[:0]
         why = machine.run(native, backlog, sift)
         self._asked_at, self._asked = native.asked
-        if why & Why.BROKEN:
+        if why & BROKEN:
             self._transport.receive()  # says how
         now = time.monotonic()
-        if why & Why.OVERSLEPT:
+        if why & OVERSLEPT:
             machine.postpone(now + _REPRIEVE)
         else:
             machine.expire(now)

@@ -56,11 +56,11 @@ def join(
     """
     newcomer = Newcomer(membership, settings, ring, waiting)
     try:
-        newcomer.take_seat(slots, urgent_slots)
-        return newcomer.begin()
-    except BaseException:
+        while isinstance(session := newcomer.try_join(slots, urgent_slots), SwitchUnreachableError):
+            _pause(session, waiting)
+        return session
+    finally:
         newcomer.give_up()
-        raise
 
 
 class Newcomer:
@@ -85,7 +85,16 @@ class Newcomer:
         self._transport: Transport | None = None
         self._seat: Seat | None = None
         self._undo = contextlib.ExitStack()
-        self._undo.callback(membership.close)
+        self._joined = False
+
+    def try_join(self, slots: int, urgent_slots: int) -> Session | SwitchUnreachableError:
+        """Join; return the error if the switch goes away meanwhile, with the place given up."""
+        try:
+            self.take_seat(slots, urgent_slots)
+            return self.begin()
+        except SwitchUnreachableError as error:
+            self._undo.close()
+            return error
 
     def take_seat(self, slots: int, urgent_slots: int) -> None:
         """Reach the switch, and take a place in the job. Raises what `join` does."""
@@ -116,11 +125,15 @@ class Newcomer:
         attached = Attached(seat, transport, ready)
         _try_ring(self._fallback, attached, self._waiting)
         self._undo.pop_all()
+        self._joined = True
         return Session(membership, attached, self._settings, self._fallback)
 
     def give_up(self) -> None:
         """Give back all that it has. To do so twice is no error, nor after `begin`."""
         self._undo.close()
+        if not self._joined:
+            self._joined = True
+            self._membership.close()
 
 
 def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latch) -> Session:
@@ -145,6 +158,9 @@ def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latc
             undo.callback(transport.close)
             try:
                 ready = _attach(membership, seat, transport, waiting)
+            except SwitchUnreachableError as error:
+                _pause(error, waiting)
+                continue
             except ControlError as error:
                 if _is_over(error, waiting):
                     what = f"{membership.who} was formed anew, but does not start"
@@ -191,10 +207,15 @@ def _is_over(error: ControlError, waiting: Waiting) -> bool:
 
 def _connect(settings: Settings, waiting: Waiting) -> Transport:
     while isinstance(opened := _try_connect(settings), SwitchUnreachableError):
-        if opened.lasting or not waiting.may_wait(_PAUSE):
-            raise opened
-        waiting.pause(_PAUSE, opened)
+        _pause(opened, waiting)
     return opened
+
+
+def _pause(error: SwitchUnreachableError, waiting: Waiting) -> None:
+    """Wait a little for the switch; raises the error where that is in vain."""
+    if error.lasting or not waiting.may_wait(_PAUSE):
+        raise error
+    waiting.pause(_PAUSE, error)
 
 
 def _try_connect(settings: Settings) -> Transport | SwitchUnreachableError:

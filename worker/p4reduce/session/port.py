@@ -32,7 +32,7 @@ _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
 _OVERSLEPT = 1.0  # seconds longer than asked for: the process was stopped, or starved
 _REPRIEVE = 2.0  # seconds for the lease's thread to hear what has happened meanwhile
 _END_TIMEOUT = 5.0
-_UNIX = "unix:"
+_ONE_CONNECTION = ("unix:", "udp:")  # ports that take no second one
 
 Sift = Callable[[FrameBuffer, int], int]
 """Takes other jobs' frames out of the first rows of a buffer; returns how many are left."""
@@ -312,6 +312,10 @@ class Share:
     def dropped(self) -> int:
         return self.port.transport.dropped
 
+    @property
+    def lossless(self) -> bool:
+        return self.port.transport.lossless
+
     def receive(self) -> int:
         """Return 0: what comes goes to the engines. Raises what broke the transport."""
         if self.port.error is not None:
@@ -340,9 +344,9 @@ class Share:
 class Ports:
     """The ports that jobs of this process have in common, by name.
 
-    A port of the embedded switch that is a Unix socket takes one connection. Of an interface there
-    may be any number of packet sockets, each with a filter for its own UDP port in the kernel, so
-    each job has one.
+    A port of the embedded switch that is a Unix socket, or of UDP, takes one connection. Of an
+    interface there may be any number of packet sockets, each with a filter for its own UDP port in
+    the kernel, so each job has one.
     """
 
     def __init__(self) -> None:
@@ -361,7 +365,7 @@ class Ports:
         Raises:
             SwitchUnreachableError, ConfigurationError: as `open_it`.
         """
-        if not name.startswith(_UNIX):
+        if not name.startswith(_ONE_CONNECTION):
             return open_it()
         with self._lock:
             opening = self._opening.setdefault(name, threading.Lock())

@@ -128,6 +128,11 @@ class Session:
         return self.membership.job
 
     @property
+    def recover(self) -> bool:
+        """Whether inputs are kept, to be reduced once more after a loss."""
+        return self.settings.recover
+
+    @property
     def broken(self) -> P4ReduceError | None:
         """Why nothing can be reduced any more, or None."""
         return self._error or self._engine.broken

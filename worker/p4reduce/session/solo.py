@@ -36,6 +36,7 @@ class Solo:
     world_size = 1
     slots = 1
     urgent_slots = 0
+    recover = False
 
     def __init__(self, job: str) -> None:
         self.job = job

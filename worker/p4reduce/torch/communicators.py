@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from collections.abc import Callable
 from typing import Any
 
 from p4reduce.communicator import Communicator, init
@@ -39,7 +40,13 @@ class Lease:
 
 
 def open_communicator(
-    store: Any, name: str, rank: int, size: int, global_rank: int, timeout: float
+    store: Any,
+    name: str,
+    rank: int,
+    size: int,
+    global_rank: int,
+    timeout: float,
+    check: Callable[[], None] | None = None,
 ) -> Lease:
     """Meet the other ranks of a group and join a job with them.
 
@@ -50,6 +57,7 @@ def open_communicator(
         size: of the group.
         global_rank: of this process; says which port of the switch is its own.
         timeout: seconds for all that.
+        check: as of `meet`.
 
     Raises:
         DistNetworkError: ranks are missing; names them.
@@ -60,7 +68,7 @@ def open_communicator(
     # are global ones.
     local_rank = placement(global_rank, max(global_rank + 1, size)).local_rank
     port = port_name(None, global_rank, local_rank)
-    words = meet(store, rank, size, json.dumps(_new_name(name)), timeout)
+    words = meet(store, rank, size, json.dumps(_new_name(name)), timeout, check)
     left = max(deadline - time.monotonic(), 1.0)
     return Lease(init(rank, size, job=json.loads(words[0]), timeout=left, interface=port))
 

@@ -8,7 +8,12 @@ where Gloo alone would wait, or sum what does not belong together.
 
 from __future__ import annotations
 
+import math
+import os
+import socket
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +30,7 @@ from p4reduce.torch.work import Outcome, OutcomeWork
 # In Gloo's errors that may be about a rank that is lost. It sees a connection close long before the
 # rank's lease runs out, and does not say whose it was.
 _NETWORK = ("onnect", "imed out", "imeout", "pipe")
+_LOOK = 0.25  # seconds between two looks at whether a rank is lost
 _LEASE = 12.0  # seconds; a little more than a lease usually is
 
 
@@ -36,10 +42,27 @@ class Gloo:
         rank: of this process in the group.
         size: of the group.
         timeout: of its collectives.
+
+    Raises:
+        DistNetworkError: the ranks do not reach each other.
     """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
-        self.group: Any = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+        options = dist.ProcessGroupGloo._Options()
+        options._timeout = timeout
+        address = _own_address()
+        options._devices = [
+            dist.ProcessGroupGloo.create_device(hostname=address)
+            if address
+            else dist.ProcessGroupGloo.create_default_device()
+        ]
+        try:
+            self.group: Any = dist.ProcessGroupGloo(store, rank, size, options)
+        except RuntimeError as error:
+            raise dist.DistNetworkError(
+                f"p4reduce: the ranks do not reach each other by TCP, which the inner Gloo group "
+                f"needs: {error}; GLOO_SOCKET_IFNAME names a host's interface for it"
+            ) from error
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Change the timeout of collectives that have none of their own."""
@@ -92,6 +115,22 @@ class Gloo:
         self.group = None
 
 
+def _own_address() -> str | None:
+    """Return the address by which this host reaches torch's store; None: let Gloo find one.
+
+    Gloo alone takes what the host's name resolves to, which on many hosts is loopback.
+    """
+    master = os.environ.get("MASTER_ADDR")
+    if not master or "GLOO_SOCKET_IFNAME" in os.environ:
+        return None
+    with suppress(OSError):
+        for family, _, _, _, place in socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM):
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect(place)  # sends nothing
+                return str(probe.getsockname()[0])
+    return None
+
+
 class _PointToPoint(OutcomeWork):
     def __init__(self, name: str, work: Any, tensors: Sequence[torch.Tensor]) -> None:
         def wait(timeout: float | None) -> None:
@@ -122,8 +161,13 @@ def _work_of(
         if channel is not None and meeting is not None:
             channel.waiter(meeting)(timeout)
         try:
-            _wait(work, timeout)
+            if channel is None:
+                _wait(work, timeout)
+            else:
+                _wait_watching(work, timeout, channel)
         except RuntimeError as error:
+            if isinstance(error, dist.DistError):
+                raise  # of a rank that is lost
             if channel is not None and any(word in str(error) for word in _NETWORK):
                 channel.raise_if_broken(_LEASE)
             raise dist.DistBackendError(f"p4reduce: Gloo says: {error}") from error
@@ -139,3 +183,18 @@ def _wait(work: Any, timeout: float | None) -> None:
         work.wait()
     else:
         work.wait(timedelta(seconds=timeout))
+
+
+def _wait_watching(work: Any, timeout: float | None, channel: Channel) -> None:
+    """Wait, and look whether a rank is lost: Gloo waits in silence for one that is stopped."""
+    end = math.inf if timeout is None else time.monotonic() + timeout
+    while not work.is_completed():
+        channel.raise_if_broken(0.0)
+        left = min(_LOOK, max(end - time.monotonic(), 0.001))
+        try:
+            work.wait(timedelta(seconds=left))
+        except RuntimeError:
+            # Too early, or how it ended; that is found out below.
+            if not work.is_completed() and time.monotonic() >= end:
+                raise
+    work.wait()

@@ -1,90 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The threads that complete futures, and how a future says that something failed.
+"""The futures of collectives: how one says that it failed, and where its callbacks run.
 
-`Future.then` runs its callbacks in the thread that completes the future. A callback may itself
-call a collective and wait for its future, as that of PowerSGD does: with one thread for all
-futures that would wait for ever. So futures of collectives called from a callback are completed
-by a second thread (and from a callback of those by a third).
-
-They are no daemons: a daemon thread that is within c10d when the interpreter goes aborts the
-process. They are stopped before the interpreter joins its threads, when all that they wait for
-has been ended (`at_exit`).
+torch runs a callback of `Future.then` in the thread that completes the future, but where that is
+complete already, in the one that calls `then`. So with the collectives that callbacks call, the
+ranks would differ in their order and in the lane (lanes.py) that they take. A future of ours
+always runs its callbacks in the thread of threads.py, in the order in which they were given.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
 
-Job = Callable[[], None]
-_Queue = queue.SimpleQueue[Job | None]
-
-
-def at_exit(function: Callable[[], None]) -> None:
-    """Call a function before the interpreter joins its threads; `atexit` would be after that.
-
-    What was registered last is called first.
-    """
-    threading._register_atexit(function)  # type: ignore[attr-defined]  # as concurrent.futures does
-
-
-class FutureThread:
-    """Runs jobs in order, in a thread that starts with the first one."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._lock = threading.Lock()
-        self._running: tuple[threading.Thread, _Queue] | None = None
-        _threads.add(self)
-
-    def submit(self, job: Job) -> None:
-        """Run a job after those before it. It must not raise."""
-        with self._lock:
-            if self._running is None:
-                jobs = _Queue()
-                thread = threading.Thread(target=_work, args=(jobs,), name=self._name)
-                self._running = thread, jobs
-                thread.start()
-            self._running[1].put(job)
-
-    def is_current(self) -> bool:
-        """Whether the caller runs in this thread."""
-        running = self._running
-        return running is not None and threading.current_thread() is running[0]
-
-    def stop(self) -> None:
-        """End the thread once the jobs so far are over; a later job starts another one."""
-        with self._lock:
-            running, self._running = self._running, None
-        if running is not None:
-            thread, jobs = running
-            jobs.put(None)
-            if thread is not threading.current_thread():
-                thread.join()
-
-
-def _work(jobs: _Queue) -> None:
-    while (job := jobs.get()) is not None:
-        job()
-        del job  # holds tensors
-
-
-def _stop_all() -> None:
-    for thread in list(_threads):
-        thread.stop()
-
-
-_threads: weakref.WeakSet[FutureThread] = weakref.WeakSet()
-# Registered before all that ends what the threads wait for, so it is called after them.
-at_exit(_stop_all)
-
-_lock = threading.Lock()
-_levels = [FutureThread("p4reduce-futures")]
+from p4reduce.torch.threads import next_level
 
 
 def promise(settle: Callable[[], Any]) -> torch.futures.Future[Any]:
@@ -102,7 +34,7 @@ def promise(settle: Callable[[], Any]) -> torch.futures.Future[Any]:
             raise error
         return result
 
-    future = told.then(unpack)
+    future = in_order(told.then(unpack))
 
     def run() -> None:
         result, problem = None, None
@@ -112,13 +44,55 @@ def promise(settle: Callable[[], Any]) -> torch.futures.Future[Any]:
             problem = error
         told.set_result((result, problem))
 
-    _next_level().submit(run)
+    next_level().submit(run)
     return future
 
 
-def _next_level() -> FutureThread:
-    with _lock:
-        here = next((number for number, level in enumerate(_levels) if level.is_current()), -1)
-        if here + 1 == len(_levels):
-            _levels.append(FutureThread(f"p4reduce-futures-{here + 1}"))
-        return _levels[here + 1]
+_ours: weakref.WeakSet[torch.futures.Future[Any]] = weakref.WeakSet()
+_then = torch._C.Future.then
+_add_done_callback = torch._C.Future.add_done_callback
+
+
+def in_order(future: torch.futures.Future[Any]) -> torch.futures.Future[Any]:
+    """Have a future's callbacks, and those of what its `then` gives, run in order; return it.
+
+    A future that `then` made is an object of C++, and can be no subclass that has another `then`.
+    (One made in Python cannot be, as only a callback that raises ends a future with an error.) So
+    the class itself learns to ask whether a future is one of these.
+    """
+    if torch._C.Future.then is not _then_in_order:
+        torch._C.Future.then = _then_in_order
+        torch._C.Future.add_done_callback = _add_done_callback_in_order
+    _ours.add(future)
+    return future
+
+
+def _then_in_order(
+    self: torch.futures.Future[Any], callback: Callable[[Any], Any]
+) -> torch.futures.Future[Any]:
+    if self not in _ours:
+        return _then(self, callback)
+    gate: torch.futures.Future[Any] = torch.futures.Future()
+    future = in_order(_then(gate, lambda _: callback(self)))
+    _once_complete(self, lambda: gate.set_result(None))
+    return future
+
+
+def _add_done_callback_in_order(
+    self: torch.futures.Future[Any], callback: Callable[[Any], Any]
+) -> None:
+    if self not in _ours:
+        _add_done_callback(self, callback)
+        return
+    gate: torch.futures.Future[Any] = torch.futures.Future()
+    _add_done_callback(gate, lambda _: callback(self))
+    _once_complete(self, lambda: gate.set_result(None))
+
+
+def _once_complete(future: torch.futures.Future[Any], job: Callable[[], None]) -> None:
+    def run() -> None:
+        with suppress(Exception):  # which the callback is told
+            future.wait()
+        job()
+
+    next_level().submit(run)

@@ -31,13 +31,13 @@ from torch._C._distributed_c10d import (
 
 from p4reduce.torch import copies, reductions
 from p4reduce.torch.channel import Channel
-from p4reduce.torch.communicators import Lease
 from p4reduce.torch.delegate import Gloo
 from p4reduce.torch.devices import OtherDevices
-from p4reduce.torch.futures import at_exit
+from p4reduce.torch.lanes import Lanes
 from p4reduce.torch.names import NAME
 from p4reduce.torch.options import listed, nested, options_of
 from p4reduce.torch.tensors import Dense, nothing
+from p4reduce.torch.threads import at_exit
 from p4reduce.torch.work import OutcomeWork
 
 Tensors = Sequence[torch.Tensor]
@@ -50,17 +50,14 @@ class P4ReduceGroup(dist.ProcessGroup):
     """A process group of the backend "p4reduce".
 
     Attributes:
-        channel: the way through the switch; None where all goes to Gloo.
+        channel: the script's way through the switch; None where all goes to Gloo.
 
     Args:
         store: of torch, for this group.
         rank: of this process in the group.
         size: of the group.
-        lease: the group's communicator; None: all goes to Gloo.
-        global_ranks: of the group's ranks; empty where they are the same numbers.
-        gloo: the inner group.
+        lanes: the ways to the other ranks.
         others: backends of other devices.
-        timeout: of collectives that have none of their own.
     """
 
     def __init__(
@@ -69,24 +66,18 @@ class P4ReduceGroup(dist.ProcessGroup):
         rank: int,
         size: int,
         *,
-        lease: Lease | None,
-        global_ranks: Sequence[int],
-        gloo: Gloo,
+        lanes: Lanes,
         others: OtherDevices,
-        timeout: timedelta,
     ) -> None:
         super().__init__(rank, size)
         self._store = store
-        self._lease = lease
-        self._gloo = gloo
+        self._lanes = lanes
         self._others = others
-        self.channel: Channel | None = None
-        if lease is not None:
-            self.channel = Channel(lease.comm, global_ranks, timeout.total_seconds())
+        self.channel: Channel | None = lanes.first.channel
         self._without = "a group of one rank" if size == 1 else "a group without a job"
         self._under_way: weakref.WeakSet[OutcomeWork] = weakref.WeakSet()
         # For what asks a group for its backends, such as torch's own timeouts.
-        self._register_backend(torch.device("cpu"), self.BackendType.CUSTOM, gloo.group)
+        self._register_backend(torch.device("cpu"), self.BackendType.CUSTOM, self._gloo.group)
         _groups.add(self)
 
     # -- Reductions ------------------------------------------------------------------------------
@@ -418,6 +409,12 @@ class P4ReduceGroup(dist.ProcessGroup):
         else:
             self._gloo.group.monitored_barrier(timeout, wait_all_ranks)
 
+    def split_group(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse; in C++ this would be a segmentation fault."""
+        raise RuntimeError(
+            "p4reduce: a group cannot be split; torch.distributed.new_group makes one of some ranks"
+        )
+
     # Other names of the same: torch 2.13 has new ones, and C++ and older ones the old.
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -441,9 +438,7 @@ class P4ReduceGroup(dist.ProcessGroup):
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Change the timeout of collectives that have none of their own."""
-        if self.channel is not None:
-            self.channel.timeout = timeout.total_seconds()
-        self._gloo.set_timeout(timeout)
+        self._lanes.set_timeout(timeout)
 
     def _set_sequence_number_for_group(self) -> None:
         """Nothing: the switch's collectives are numbered anyway."""
@@ -462,7 +457,7 @@ class P4ReduceGroup(dist.ProcessGroup):
         end = time.monotonic() + _PATIENCE
         while (busy := self._busy()) and time.monotonic() < end:
             time.sleep(_POLL)
-        self._end(orderly=not busy)
+        self._end(orderly=not (busy or self._lanes.is_broken()))
 
     def abort(self) -> None:
         """Leave at once; what is under way ends with an error."""
@@ -472,17 +467,19 @@ class P4ReduceGroup(dist.ProcessGroup):
         return any(not work.is_completed() for work in list(self._under_way))
 
     def _end(self, *, orderly: bool) -> None:
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            lease.end(orderly=orderly)
-        self._gloo.end(orderly=orderly)
+        self._lanes.end(orderly=orderly)
         _groups.discard(self)
+
+    @property
+    def _gloo(self) -> Gloo:
+        """That of the script, for what is no collective of all ranks."""
+        return self._lanes.first.gloo
 
     # -- Where to --------------------------------------------------------------------------------
 
     def _switch(self, reason: str | None) -> Channel | None:
         """Return the way through the switch, if nothing is against it."""
-        return None if reason is not None else self.channel
+        return None if reason is not None else self._lanes.here().channel
 
     def _elsewhere(self, tensors: Tensors) -> Any:
         """Return the backend of tensors on another device, if that has one of its own."""
@@ -517,7 +514,8 @@ class P4ReduceGroup(dist.ProcessGroup):
     ) -> OutcomeWork:
         why = reason or self._without
         result = list(tensors) if result is None else result
-        work = self._gloo.call(self.channel, collective, why, tensors, run, options, result, finish)
+        lane = self._lanes.here()
+        work = lane.gloo.call(lane.channel, collective, why, tensors, run, options, result, finish)
         return self._track(work)
 
     def _together(self, works: Sequence[OutcomeWork], tensors: Any) -> OutcomeWork:

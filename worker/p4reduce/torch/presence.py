@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch.distributed as dist
@@ -27,7 +28,14 @@ def arrive(store: Any, rank: int) -> int:
     return int(store.add(f"p4reduce/arrivals/{rank}", 1)) - 1
 
 
-def meet(store: Any, rank: int, size: int, word: str, timeout: float) -> list[str]:
+def meet(
+    store: Any,
+    rank: int,
+    size: int,
+    word: str,
+    timeout: float,
+    check: Callable[[], None] | None = None,
+) -> list[str]:
     """Wait until all ranks have said something.
 
     Args:
@@ -36,6 +44,7 @@ def meet(store: Any, rank: int, size: int, word: str, timeout: float) -> list[st
         size: number of ranks.
         word: what this rank says.
         timeout: seconds.
+        check: called time and again meanwhile; raises where it is known that some will not come.
 
     Returns:
         What each rank said, in their order.
@@ -48,6 +57,8 @@ def meet(store: Any, rank: int, size: int, word: str, timeout: float) -> list[st
     warn_at, (interval, longest) = _FIRST_WARNING, _INTERVALS
     missing = list(range(size))
     while missing := [other for other in missing if not store.check([f"here/{other}"])]:
+        if check is not None:
+            check()
         waited = time.monotonic() - start
         if waited >= timeout:
             raise dist.DistNetworkError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4reduce.torch import rendezvous
+from p4reduce.torch import monitored, rendezvous
 from p4reduce.torch.names import NAME
 
 
@@ -20,6 +20,7 @@ def autoload() -> None:
     if dist.is_available() and NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
         rendezvous.install()
+        monitored.install()
 
 
 def _create(options: Any, backend_options: Any) -> Any:

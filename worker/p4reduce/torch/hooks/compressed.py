@@ -12,11 +12,12 @@ import torch.distributed as dist
 
 from p4reduce.compression import Compressor
 from p4reduce.handle import Handle
-from p4reduce.torch.futures import FutureThread, promise
+from p4reduce.torch.futures import promise
 from p4reduce.torch.hooks.sending import send, send_sparse
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.statistics import count_switch
 from p4reduce.torch.tensors import Array, Lent, lend
+from p4reduce.torch.threads import FutureThread
 from p4reduce.torch.work import Outcome
 from p4reduce.wire.calls import Operation
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from p4reduce.communicator import Communicator
 from p4reduce.compression import Compressor, Uncompressed, compressor_by_name
 from p4reduce.torch.channel import Channel
-from p4reduce.torch.futures import at_exit
+from p4reduce.torch.threads import at_exit
 
 
 class HookState:

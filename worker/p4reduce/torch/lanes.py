@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A group's ways to the other ranks: one for the script's own calls, others for callbacks' calls.
+
+Ranks have to call collectives in the same order. A script does, and so does each of the threads
+that complete futures (callbacks.py); but which of them is faster differs from rank to rank. With
+one way for both, the second round of PowerSGD's bucket 0 would meet the first one of bucket 1. So
+what is called from a callback has a job of its own on the switch and a Gloo group of its own, which
+the ranks make when they first need it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from p4reduce.errors import P4ReduceError
+from p4reduce.torch.channel import Channel
+from p4reduce.torch.communicators import Lease, open_communicator
+from p4reduce.torch.delegate import Gloo
+from p4reduce.torch.errors import as_torch_error
+from p4reduce.torch.threads import current_level
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One way to the others.
+
+    Attributes:
+        lease: the communicator; None: there is none, and all goes to Gloo.
+        channel: the way through the switch; None as well then.
+        gloo: the inner group.
+    """
+
+    lease: Lease | None
+    channel: Channel | None
+    gloo: Gloo
+
+    def end(self, *, orderly: bool) -> None:
+        """Leave, when the others have all results too, or at once."""
+        if self.lease is not None:
+            self.lease.end(orderly=orderly)
+        self.gloo.end(orderly=orderly)
+
+
+class Lanes:
+    """The lanes of one group; that of the script is made at once.
+
+    Args:
+        store: of torch, for this alone.
+        name: of the group.
+        rank: of this process in the group.
+        size: of the group.
+        global_ranks: of the group's ranks; empty where they are the same numbers.
+        timeout: of making a lane, and of collectives that have none of their own.
+
+    Raises:
+        DistNetworkError: ranks are missing, or no switch or controller answers; says which.
+        DistBackendError: the controller refuses.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        name: str,
+        rank: int,
+        size: int,
+        global_ranks: Sequence[int],
+        timeout: timedelta,
+    ) -> None:
+        self._store = store
+        self._name = name
+        self._rank = rank
+        self._size = size
+        self._global_ranks = global_ranks
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._ended = False
+        self.first = self._open(0)
+        self._lanes = [self.first]
+
+    def here(self) -> Lane:
+        """Return the caller's lane; all ranks call this, the first time from a callback."""
+        level = current_level()
+        while level >= len(self._lanes):
+            made = self._open(len(self._lanes))
+            with self._lock:
+                if not self._ended:
+                    self._lanes.append(made)
+                    continue
+            made.end(orderly=False)
+            raise dist.DistBackendError("p4reduce: the group was destroyed meanwhile")
+        return self._lanes[level]
+
+    def is_broken(self) -> bool:
+        """Whether a rank is lost."""
+        channels = [lane.channel for lane in self._lanes]
+        return any(channel is not None and channel.comm.broken for channel in channels)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Change the timeout of collectives that have none of their own."""
+        self._timeout = timeout
+        for lane in self._lanes:
+            if lane.channel is not None:
+                lane.channel.timeout = timeout.total_seconds()
+            lane.gloo.set_timeout(timeout)
+
+    def end(self, *, orderly: bool) -> None:
+        """Leave. Twice is once."""
+        with self._lock:
+            ended, self._ended = self._ended, True
+        if not ended:
+            for lane in reversed(self._lanes):
+                lane.end(orderly=orderly)
+
+    def _open(self, level: int) -> Lane:
+        seconds = self._timeout.total_seconds()
+        deadline = time.monotonic() + seconds
+        store = dist.PrefixStore(f"lane{level}/", self._store)
+        lease = channel = None
+        if self._size > 1:
+            own = self._global_ranks[self._rank] if self._global_ranks else self._rank
+            try:
+                lease = open_communicator(
+                    *(store, self._name, self._rank, self._size, own, seconds),
+                    self._raise_if_broken if level else None,
+                )
+            except P4ReduceError as error:
+                raise as_torch_error(error) from error
+        try:
+            left = timedelta(seconds=max(deadline - time.monotonic(), 1.0))
+            gloo = Gloo(dist.PrefixStore("gloo/", store), self._rank, self._size, left)
+            gloo.set_timeout(self._timeout)
+        except BaseException:
+            if lease is not None:
+                lease.end(orderly=False)
+            raise
+        if lease is not None:
+            channel = Channel(lease.comm, self._global_ranks, seconds)
+        return Lane(lease, channel, gloo)
+
+    def _raise_if_broken(self) -> None:
+        if self.first.channel is not None:
+            self.first.channel.raise_if_broken(0.0)

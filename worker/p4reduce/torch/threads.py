@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The threads that complete futures and run their callbacks, each in order.
+
+A callback may itself call a collective and wait for its future, as that of PowerSGD does: with one
+thread for all futures that would wait for ever. So futures of collectives called from a callback
+are completed by a second thread (and from a callback of those by a third).
+
+They are no daemons: a daemon thread that is within c10d when the interpreter goes aborts the
+process. They are stopped before the interpreter joins its threads, when all that they wait for
+has been ended (`at_exit`).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+
+Job = Callable[[], None]
+_Queue = queue.SimpleQueue[Job | None]
+
+
+def at_exit(function: Callable[[], None]) -> None:
+    """Call a function before the interpreter joins its threads; `atexit` would be after that.
+
+    What was registered last is called first.
+    """
+    threading._register_atexit(function)  # type: ignore[attr-defined]  # as concurrent.futures does
+
+
+class FutureThread:
+    """Runs jobs in order, in a thread that starts with the first one."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._running: tuple[threading.Thread, _Queue] | None = None
+        _threads.add(self)
+
+    def submit(self, job: Job) -> None:
+        """Run a job after those before it. It must not raise."""
+        with self._lock:
+            if self._running is None:
+                jobs = _Queue()
+                thread = threading.Thread(target=_work, args=(jobs,), name=self._name)
+                self._running = thread, jobs
+                thread.start()
+            self._running[1].put(job)
+
+    def is_current(self) -> bool:
+        """Whether the caller runs in this thread."""
+        running = self._running
+        return running is not None and threading.current_thread() is running[0]
+
+    def stop(self) -> None:
+        """End the thread once the jobs so far are over; a later job starts another one."""
+        with self._lock:
+            running, self._running = self._running, None
+        if running is not None:
+            thread, jobs = running
+            jobs.put(None)
+            if thread is not threading.current_thread():
+                thread.join()
+
+
+def _work(jobs: _Queue) -> None:
+    while (job := jobs.get()) is not None:
+        job()
+        del job  # holds tensors
+
+
+def _stop_all() -> None:
+    for thread in list(_threads):
+        thread.stop()
+
+
+_threads: weakref.WeakSet[FutureThread] = weakref.WeakSet()
+# Registered before all that ends what the threads wait for, so it is called after them.
+at_exit(_stop_all)
+
+_lock = threading.Lock()
+_levels = [FutureThread("p4reduce-futures")]
+
+
+def current_level() -> int:
+    """Return 0, or in a callback 1, or in one of a callback's own collectives 2, and so on."""
+    return next((number for number, level in enumerate(_levels, 1) if level.is_current()), 0)
+
+
+def next_level() -> FutureThread:
+    """Return the thread that completes the futures of collectives that are called here."""
+    with _lock:
+        level = current_level()
+        if level == len(_levels):
+            _levels.append(FutureThread(f"p4reduce-futures-{level}"))
+        return _levels[level]
