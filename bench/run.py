@@ -46,6 +46,7 @@ BENCHES = (
     Bench("All-reduce, embedded switch", "allreduce.allreduce"),
     Bench("All-reduce, BMv2", "allreduce.allreduce", ("--switch", "bmv2")),
     Bench("Window and all slots at once", "allreduce.window"),
+    Bench("Urgent beside bulk", "allreduce.priority"),
     Bench("Narrow lanes", "allreduce.precision"),
     Bench("Sparse tensors where links are the limit, Mininet", "sparse.sparsity"),
     Bench("Sparse tensor of 100 MB, bytes at the switch's ports", "sparse.traffic"),

@@ -24,6 +24,7 @@ import numpy as np
 import p4reduce
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.protocol.window import Window
+from p4reduce.session.session import Session
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import UnavailableError
 
@@ -106,7 +107,9 @@ def turns(blocks: int, slots: int, report: Path) -> None:
 
 def slot_machine(comm: p4reduce.Communicator) -> SlotMachine:
     """The inside of a communicator."""
-    return comm._session._engine._machine
+    session = comm._session
+    assert isinstance(session, Session)
+    return session._engine._machine
 
 
 def measure(switch: str, bandwidth: float | None, workers: int, slots: int) -> Result:

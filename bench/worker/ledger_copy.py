@@ -26,7 +26,7 @@ def main() -> None:
     for megabytes in (1, 4, 16):
         array = np.random.default_rng(0).standard_normal(megabytes << 18).astype(np.float32)
         out = np.empty_like(array)
-        ledger = Ledger(SLOTS)
+        ledger = Ledger()
         prepare, copy = [], []
         for sequence in range(REPETITIONS):
             start = time.perf_counter()

@@ -122,7 +122,7 @@ class Process:
         self.untouched = [target.copy() for target in self.targets]
         self.submitted: list[Collective] = []
         self.waiting: list[int] = []
-        self._ledger = code.ledger(scenario.slots)
+        self._ledger = code.ledger()
         self._buffer = FrameBuffer(_LONGEST_BATCH)
         self.roots = [
             *(self._machines, self._place, self.collectives, self.submitted, self.waiting),

@@ -33,13 +33,20 @@ class OneProcess:
         slots: of the job.
         rng: decides on the order of frames, and which are lost.
         loss: the share of frames that are, each way.
+        urgent: how many of the slots are for urgent collectives.
     """
 
     def __init__(
-        self, world_size: int, slots: int, rng: np.random.Generator, loss: float = 0.0
+        self,
+        world_size: int,
+        slots: int,
+        rng: np.random.Generator,
+        loss: float = 0.0,
+        urgent: int = 0,
     ) -> None:
         self.world_size = world_size
         self.slots = slots
+        self.urgent = urgent
         self._rng = rng
         self._loss = loss
         self._now = 0.0
@@ -78,6 +85,7 @@ class OneProcess:
                 world_size=self.world_size,
                 here=endpoint(rank),
                 switch=SWITCH,
+                urgent=self.urgent,
             )
             for rank in ranks
         ]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from p4reduce.statistics import Statistics
     from p4reduce.tensors.precision import error_bound
     from p4reduce.tensors.sparse import SparseBlocks, SparseRows
-    from p4reduce.wire.calls import Operation
+    from p4reduce.wire.calls import Operation, Priority
 
     __version__: str
 
@@ -59,6 +59,7 @@ __all__ = [
     "Operation",
     "P4ReduceError",
     "P4ReduceTimeoutError",
+    "Priority",
     "SparseBlocks",
     "SparseRows",
     "Statistics",
@@ -92,6 +93,7 @@ _WHERE = {
     "Operation": "wire.calls",
     "P4ReduceError": "errors",
     "P4ReduceTimeoutError": "errors",
+    "Priority": "wire.calls",
     "SUM": "collectives",
     "SparseBlocks": "tensors.sparse",
     "SparseRows": "tensors.sparse",

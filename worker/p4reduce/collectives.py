@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from p4reduce.handle import Handle
 from p4reduce.tensors import fusion, plans
-from p4reduce.tensors.arguments import SupportsArray, operation_of
+from p4reduce.tensors.arguments import SupportsArray, is_urgent, operation_of
 from p4reduce.tensors.fusion import FUSION_THRESHOLD
 from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.sparse import SparseArray, SparseBlocks, SparseRows
-from p4reduce.wire.calls import Operation
+from p4reduce.wire.calls import Operation, Priority
 
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -26,6 +26,7 @@ Rows = TypeVar("Rows", SparseRows, SparseBlocks)
 
 SUM = Operation.SUM
 MEAN = Operation.MEAN
+BULK = Priority.BULK
 
 _LEAST_TIMEOUT = 1e-3  # seconds; lets a call fail that has none left
 
@@ -93,6 +94,7 @@ class Collectives(ABC):
         *,
         precision: str | None = None,
         seed: int | None = None,
+        priority: Priority | str = BULK,
     ) -> Rows: ...
 
     @overload
@@ -106,6 +108,7 @@ class Collectives(ABC):
         *,
         precision: str | None = None,
         seed: int | None = None,
+        priority: Priority | str = BULK,
     ) -> npt.NDArray[Any]: ...
 
     @overload
@@ -119,6 +122,7 @@ class Collectives(ABC):
         timeout: float | None = None,
         precision: str | None = None,
         seed: int | None = None,
+        priority: Priority | str = BULK,
     ) -> npt.NDArray[Any]: ...
 
     @_whole
@@ -132,6 +136,7 @@ class Collectives(ABC):
         *,
         precision: str | None = None,
         seed: int | None = None,
+        priority: Priority | str = BULK,
     ) -> Any:
         """Sum an array over all ranks, or take its mean.
 
@@ -181,6 +186,9 @@ class Collectives(ABC):
                 the same results again; it may be the same for all ranks and calls, which draw
                 independent numbers all the same. None: other numbers each time. Without effect
                 where nothing is rounded at random.
+            priority: `Priority.BULK`, or `URGENT` for what must not wait for bulk collectives that
+                were called before; or "bulk" or "urgent". The same on all ranks. Urgent ones go
+                through the slots that `init(urgent_slots=)` keeps for them.
 
         Returns:
             `out`, or a new array.
@@ -188,7 +196,8 @@ class Collectives(ABC):
         Raises:
             TypeError: no array, or another dtype; MEAN or a precision for integers.
             ValueError: `out` does not fit or overlaps `array` without being the same; there is no
-                such operation or precision, or it is too narrow for the number of ranks.
+                such operation, precision or priority; the precision is too narrow for the number
+                of ranks; it is urgent, and no slots are kept for that.
             ValueRangeError: a float64 number of 2^128 or more. Only this rank notices.
             LaneOverflowError: a sum of integers left the dtype's range, on all ranks.
             MismatchError: the ranks called different things.
@@ -198,7 +207,9 @@ class Collectives(ABC):
             JobEndedError: the job was deleted.
             ClosedError: this communicator is closed.
         """
-        handle = self.allreduce_async(array, op, name, out, timeout, precision=precision, seed=seed)
+        handle = self.allreduce_async(
+            *(array, op, name, out, timeout), precision=precision, seed=seed, priority=priority
+        )
         return handle.wait()
 
     @overload
@@ -212,6 +223,7 @@ class Collectives(ABC):
         *,
         precision: str | None = None,
         seed: int | None = None,
+        priority: Priority | str = BULK,
     ) -> Handle[Rows]: ...
 
     @overload
@@ -225,6 +237,7 @@ class Collectives(ABC):
         *,
         precision: str | None = None,
         seed: int | None = None,
+        priority: Priority | str = BULK,
     ) -> Handle[npt.NDArray[Any]]: ...
 
     @overload
@@ -238,6 +251,7 @@ class Collectives(ABC):
         timeout: float | None = None,
         precision: str | None = None,
         seed: int | None = None,
+        priority: Priority | str = BULK,
     ) -> Handle[npt.NDArray[Any]]: ...
 
     @_whole
@@ -251,6 +265,7 @@ class Collectives(ABC):
         *,
         precision: str | None = None,
         seed: int | None = None,
+        priority: Priority | str = BULK,
     ) -> Handle[Any]:
         """Start an all-reduce and return a handle to wait for it.
 
@@ -259,6 +274,8 @@ class Collectives(ABC):
         not be used.
         """
         plan = plans.allreduce(array, op, name, out, precision, seed, world_size=self.size)
+        if is_urgent(priority):
+            plan = plan.made_urgent()
         return self._start(plan, timeout)
 
     @_whole

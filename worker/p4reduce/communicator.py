@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
+import copy
 import os
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, TypeVar
+
+import numpy.typing as npt
 
 from p4reduce.checks import (
     check_flag,
@@ -25,8 +29,10 @@ from p4reduce.control.client import ControlClient
 from p4reduce.control.controller_address import ENVIRONMENT, default_address, parse_address
 from p4reduce.control.names import JOB_NAME, is_job_name
 from p4reduce.control.tls import TlsError
-from p4reduce.environment import job_name, placement
+from p4reduce.environment import Placement, job_name, placement
+from p4reduce.environment import urgent_slots as kept_for_urgent
 from p4reduce.errors import (
+    AdmissionError,
     ClosedError,
     ConfigurationError,
     InterruptedCallError,
@@ -35,15 +41,19 @@ from p4reduce.errors import (
 from p4reduce.handle import Handle
 from p4reduce.latch import Latch, unlock
 from p4reduce.ring.fallback import RingSettings
+from p4reduce.session import port as ports
 from p4reduce.session.apart import Apart
-from p4reduce.session.joining import form_anew, join
+from p4reduce.session.joining import Newcomer, form_anew, join
 from p4reduce.session.membership import Membership
 from p4reduce.session.session import Session, Settings
+from p4reduce.session.solo import Solo
+from p4reduce.session.splitting import Group, Wish, agree, first_trouble, trouble_row
 from p4reduce.session.waiting import Waiting
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.stream import Collective
-from p4reduce.transport import open_port, port_name
+from p4reduce.transport import Transport, open_port, port_name
+from p4reduce.wire.calls import Call
 from p4reduce.wire.format import MAX_SLOTS, MAX_WORLD_SIZE
 
 T = TypeVar("T")
@@ -58,6 +68,7 @@ def init(
     *,
     interface: str | None = None,
     slots: int | None = None,
+    urgent_slots: int | None = None,
     recover: bool = True,
     fallback: str | None = None,
     fallback_after: float = 5.0,
@@ -79,6 +90,9 @@ def init(
             `{local_rank}` and `{port}` = rank + 1 are filled in). None: `P4REDUCE_INTERFACE`.
         slots: aggregators of the switch to ask for, 1 to 1,024: how many blocks of 1,024 bytes
             are under way at once. The same for all ranks. None: the controller's default.
+        urgent_slots: how many of these are kept for collectives with `priority=URGENT`, which the
+            others then cannot use; fewer than `slots`. The same for all ranks. None:
+            `P4REDUCE_URGENT_SLOTS`, or none.
         recover: when the switch is lost, wait for it to come back, within the collectives'
             deadlines, and repeat what it had not finished; see docs/faults.md. This takes a copy
             of what is under way. The same for all ranks. False: that is an error at once.
@@ -128,21 +142,48 @@ def init(
     deadline = time.monotonic() + timeout
     place = placement(rank, world_size)
     port = port_name(interface, place.rank, place.local_rank)
-    settings = Settings(functools.partial(open_port, port, place.rank), timeout, recover)
+
+    def connect(udp_port: int) -> Transport:
+        return ports.connect(port, place.rank, lambda: open_port(port, place.rank, udp_port))
+
+    settings = Settings(connect, timeout, recover)
     name = job_name(job)
+    options = Options(timeout, slots or 0, ring, kept_for_urgent(urgent_slots))
     cancelled = Latch()
 
     def make() -> Communicator:
         membership = Membership(_client(controller), place, name)
         waiting = Waiting(membership.who, deadline, cancelled)
-        session = join(membership, settings, ring, slots=slots or 0, waiting=waiting)
-        return Communicator(session, timeout)
+        session = join(
+            *(membership, settings, ring),
+            slots=options.slots,
+            urgent_slots=options.urgent_slots,
+            waiting=waiting,
+        )
+        return Communicator(session, timeout, options)
 
     return _made(make, cancelled)
 
 
+@dataclass(frozen=True)
+class Options:
+    """What a communicator was asked for, and what its children inherit.
+
+    Attributes:
+        timeout: seconds, of collectives that say nothing else.
+        slots: of the switch; 0: the controller's default.
+        ring: whether and how to fall back to one.
+        urgent_slots: how many of the slots are for urgent collectives.
+    """
+
+    timeout: float
+    slots: int = 0
+    ring: RingSettings | None = None
+    urgent_slots: int = 0
+
+
 class Communicator(Collectives):
-    """The ranks of a job, who reduce together. Made by `init`.
+    """The ranks of a job, who reduce together. Made by `init`, and by `split` and `dup`.
 
     All ranks have to make the same calls in the same order, with the same operation, root, number
     of elements, dtype, precision and name: that is checked, and `MismatchError` raised on all of
@@ -157,9 +198,12 @@ class Communicator(Collectives):
     fork: `ClosedError`.
     """
 
-    def __init__(self, session: Session, timeout: float) -> None:
+    def __init__(
+        self, session: Session | Solo, timeout: float, options: Options | None = None
+    ) -> None:
         self._session = session
         self._timeout = timeout
+        self._options = options or Options(timeout)
         self._lock = threading.RLock()
         self._sequence = 0
         self._starting = False  # between counting collectives and having started all of them
@@ -193,6 +237,11 @@ class Communicator(Collectives):
     def slots(self) -> int:
         """How many slots of the switch the job has: so many blocks are under way at once."""
         return self._session.slots
+
+    @property
+    def urgent_slots(self) -> int:
+        """How many of these are for urgent collectives alone."""
+        return self._session.urgent_slots
 
     @property
     def broken(self) -> P4ReduceError | None:
@@ -238,11 +287,11 @@ class Communicator(Collectives):
                     plan.source,
                     plan.target,
                     sequence=sequence,
-                    slots=self._session.slots,
+                    **self._slots_for(plan.call),
                     timeout=timeout,
                     lane_format=plan.lane_format,
                     noise=plan.noise(self.rank, sequence),
-                    keep=self._session.settings.recover,
+                    keep=self._session.recover,
                 )
                 for sequence, plan in enumerate(plans, start=first)
             ]
@@ -262,6 +311,19 @@ class Communicator(Collectives):
                 self._under_way.popleft()
         return Handle(streams, result)
 
+    def _slots_for(self, call: Call) -> dict[str, int]:
+        """Return how many slots a call's class has, and from where on."""
+        session = self._session
+        bulk = session.slots - session.urgent_slots
+        if not call.urgent:
+            return {"slots": bulk}
+        if not session.urgent_slots and not isinstance(session, Solo):
+            raise ValueError(
+                "priority='urgent' needs slots that are kept for it: init(urgent_slots=) or "
+                "P4REDUCE_URGENT_SLOTS says how many, on all ranks"
+            )
+        return {"slots": session.urgent_slots, "first_slot": bulk}
+
     def _begin(self) -> None:
         self._call.started = False
 
@@ -277,6 +339,142 @@ class Communicator(Collectives):
         self._session.interrupted(broken_by)
         for collective in list(self._under_way):
             collective.finish(broken_by)  # what had not been started when the exception came
+
+    # -- Groups ----------------------------------------------------------------------------------
+
+    def split(
+        self,
+        color: int | None,
+        key: int = 0,
+        *,
+        timeout: float | None = None,
+        slots: int | None = None,
+        urgent_slots: int | None = None,
+    ) -> Communicator | None:
+        """Make communicators of parts of the ranks; all ranks have to call this, as a collective.
+
+        As MPI's `MPI_Comm_split`. Each group of two or more is a job of its own on the switch,
+        with slots of its own, that goes by this communicator's connections to switch and
+        controller. A group of one rank takes nothing of either. The new communicators are
+        independent: this one may be used at the same time, split again, or closed before them.
+        See docs/collectives.md.
+
+        Args:
+            color: ranks with the same one are a group; from 0 on. None: this rank is in no group.
+            key: the order of the ranks in their group; those with equal keys stay in the order
+                that they have here.
+            timeout: seconds for all of it, and the default of the new communicator's collectives.
+                None: as of this one.
+            slots, urgent_slots: of the switch, to ask for, as of `init`; the same in a group. None:
+                what this communicator asked for.
+
+        Returns:
+            The communicator of this rank's group, to be closed by itself; None for no group.
+
+        Raises:
+            TypeError, ValueError: an argument is none. The other ranks get ConfigurationError.
+            ConfigurationError: another rank's arguments are wrong, or the ranks of a group asked
+                for different numbers of slots. This communicator is as before; so it is with
+                AdmissionError.
+            AdmissionError: the switch has not enough slots for a group; no rank has a new
+                communicator then.
+            MismatchError: another rank called something else; this communicator is broken.
+            WorkerLostError: a rank of this communicator was lost or left meanwhile.
+            P4ReduceTimeoutError: somebody is missing; names them.
+            P4ReduceError: as `allreduce`, and as `init`.
+        """
+        return self._divide("split", color, key, (timeout, slots, urgent_slots))
+
+    def dup(
+        self,
+        *,
+        timeout: float | None = None,
+        slots: int | None = None,
+        urgent_slots: int | None = None,
+    ) -> Communicator:
+        """Make a communicator of the same ranks, whose collectives have nothing to do with these.
+
+        As MPI's `MPI_Comm_dup`: for a library's own traffic, or for a thread's, in whatever order
+        the calls on the two come. As `split` in all else.
+
+        Args:
+            timeout, slots, urgent_slots: as of `split`.
+
+        Raises:
+            P4ReduceError: as `split`.
+        """
+        new = self._divide("dup", 0, self.rank, (timeout, slots, urgent_slots))
+        assert new is not None
+        return new
+
+    def _divide(
+        self, routine: str, color: Any, key: Any, overrides: tuple[Any, Any, Any]
+    ) -> Communicator | None:
+        self._check_process()
+        options, refused = self._options, None
+        try:
+            options = _overridden(options, *overrides)
+            wish = Wish.of(color, key, (options.slots, options.urgent_slots))
+        except (TypeError, ValueError) as error:
+            refused, wish = error, Wish.wrong()  # the others have to hear of it
+        deadline = time.monotonic() + options.timeout
+        self._begin()
+        try:
+            with contextlib.ExitStack() as undo:
+                new = self._join_group(routine, wish, options, deadline, undo)
+        except BaseException as error:
+            if refused is None or not isinstance(error, ConfigurationError):
+                self._left_by(error)
+                raise
+        if refused is not None:
+            raise refused
+        return new
+
+    def _join_group(
+        self,
+        routine: str,
+        wish: Wish,
+        options: Options,
+        deadline: float,
+        undo: contextlib.ExitStack,
+    ) -> Communicator | None:
+        """Agree on the groups, let the first rank of each make its job, and join this rank's."""
+
+        def tell(row: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            left = max(deadline - time.monotonic(), 1e-3)
+            return self.allgather(row, routine, timeout=left, counts=[1] * self.size)
+
+        session, rank = self._session, self.rank
+        groups = agree(self.job, tell(wish.row()))
+        mine = next((group for group in groups if rank in group.ranks), None)
+        if isinstance(session, Solo) or all(len(group.ranks) == 1 for group in groups):
+            return None if mine is None else _alone(mine, options)
+        newcomer, trouble = None, ""
+        cancelled = Latch()
+        if mine is not None and len(mine.ranks) > 1:
+            newcomer = _newcomer(session, mine, rank, options, deadline, cancelled)
+            undo.callback(newcomer.give_up)
+            if rank == mine.ranks[0]:
+                try:
+                    Apart(
+                        lambda: newcomer.take_seat(options.slots, options.urgent_slots),
+                        cancel=cancelled.set,
+                    )()
+                except P4ReduceError as error:
+                    trouble = str(error)
+        if trouble := first_trouble(tell(trouble_row(trouble)), groups):
+            raise AdmissionError(f"job {self.job!r} was not split, for {trouble}")
+        if mine is None:
+            return None
+        if newcomer is None:
+            return _alone(mine, options)
+
+        def make() -> Communicator:
+            if rank != mine.ranks[0]:
+                newcomer.take_seat(options.slots, options.urgent_slots)
+            return Communicator(newcomer.begin(), options.timeout, options)
+
+        return _made(make, cancelled)
 
     # -- After a loss ----------------------------------------------------------------------------
 
@@ -298,8 +496,8 @@ class Communicator(Collectives):
             A communicator; `rank` and `size` are the new ones.
 
         Raises:
-            AdmissionError: this rank was declared lost while others go on; the job has not failed;
-                the ranks ask for different world sizes.
+            AdmissionError: this rank was declared lost while others go on; the job has not failed,
+                as that of a rank alone never does; the ranks ask for different world sizes.
             P4ReduceTimeoutError: somebody is missing; names them. This may be called again.
             JobEndedError: the job was deleted meanwhile.
             ControllerUnreachableError, SwitchUnreachableError: nobody answers.
@@ -311,13 +509,15 @@ class Communicator(Collectives):
             world_size = number_within("world_size", world_size, 1, MAX_WORLD_SIZE)
         self._check_process()
         session = self._session
+        if isinstance(session, Solo):
+            raise AdmissionError(f"{self.job!r} has one rank and no job that could have failed")
 
         def form() -> Communicator:
             new = form_anew(session, world_size or 0, timeout, cancelled)
             with self._lock:
                 self._closed = True
             self._finalizer.detach()
-            return Communicator(new, self._timeout)
+            return Communicator(new, self._timeout, self._options)
 
         cancelled = Latch()
         return _made(form, cancelled)
@@ -384,6 +584,44 @@ def _made(make: Callable[[], Communicator], cancelled: Latch) -> Communicator:
         raise
 
 
+def _overridden(options: Options, timeout: Any, slots: Any, urgent_slots: Any) -> Options:
+    if timeout is not None:
+        check_timeout(timeout)
+        options = replace(options, timeout=timeout)
+    if slots is not None:
+        hint = ", or None for as many as this communicator asked for"
+        options = replace(options, slots=number_within("slots", slots, 1, MAX_SLOTS, hint))
+    if urgent_slots is not None:
+        options = replace(options, urgent_slots=kept_for_urgent(urgent_slots))
+    return options
+
+
+def _alone(group: Group, options: Options) -> Communicator:
+    return Communicator(Solo(group.name), options.timeout, options)
+
+
+def _newcomer(
+    parent: Session, group: Group, rank: int, options: Options, deadline: float, cancelled: Latch
+) -> Newcomer:
+    """Return a rank on its way into a group, by its parent's port and connection."""
+
+    def check() -> None:
+        if parent.broken is not None:
+            raise copy.copy(parent.broken)
+
+    before = parent.membership
+    try:
+        client = before.client.share()
+    except ValueError:
+        raise ClosedError("the communicator is closed") from None
+    place = Placement(group.ranks.index(rank), len(group.ranks), before.place.local_rank)
+    membership = Membership(client, place, group.name)
+    settings = replace(parent.settings, timeout=options.timeout)
+    ring = None if options.ring is None else options.ring.for_another()
+    waiting = Waiting(membership.who, deadline, cancelled, check)
+    return Newcomer(membership, settings, ring, waiting)
+
+
 def _client(controller: str | None) -> ControlClient:
     address = controller or default_address()
     try:
@@ -409,6 +647,6 @@ def _ring_settings(
     return RingSettings(after, address)
 
 
-def _abandon(session: Session, process: int) -> None:
+def _abandon(session: Session | Solo, process: int) -> None:
     if os.getpid() == process:
         session.abandon()

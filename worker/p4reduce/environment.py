@@ -7,9 +7,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from p4reduce.checks import whole_number
+from p4reduce.checks import number_within, whole_number
 from p4reduce.errors import ConfigurationError
-from p4reduce.wire.format import MAX_WORLD_SIZE
+from p4reduce.wire.format import MAX_SLOTS, MAX_WORLD_SIZE
+
+URGENT_SLOTS_ENVIRONMENT = "P4REDUCE_URGENT_SLOTS"
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,24 @@ def job_name(given: str | None, environ: Mapping[str, str] | None = None) -> str
     # The ranks of the start before may still be in the job of that name, or counted as lost.
     restarts = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return name if restarts == "0" else f"{name}, restart {restarts}"
+
+
+def urgent_slots(given: int | None, environ: Mapping[str, str] | None = None) -> int:
+    """Return how many slots are for urgent collectives: given, $P4REDUCE_URGENT_SLOTS, or 0.
+
+    Raises:
+        TypeError, ValueError: given, and no number of slots.
+        ConfigurationError: the variable is none.
+    """
+    environ = os.environ if environ is None else environ
+    if given is not None:
+        return number_within("urgent_slots", given, 0, MAX_SLOTS - 1)
+    text = environ.get(URGENT_SLOTS_ENVIRONMENT) or "0"
+    if not text.isdecimal() or int(text) >= MAX_SLOTS:
+        raise ConfigurationError(
+            f"{URGENT_SLOTS_ENVIRONMENT}={text!r}: 0 to {MAX_SLOTS - 1:,} slots are possible"
+        )
+    return int(text)
 
 
 def is_placed(environ: Mapping[str, str] | None = None) -> bool:

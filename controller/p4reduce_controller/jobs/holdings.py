@@ -45,7 +45,10 @@ class Holdings:
             return self._slots.allocate(count)
         except ExhaustedError as error:
             raise RefusedError(
-                Cause.EXHAUSTED, f"no {count} slots in a row for job {name!r}: {error}"
+                Cause.EXHAUSTED,
+                f"no {count} slots in a row for job {name!r}: {error}. To free some, close "
+                "communicators that are not needed any more or end other jobs; or ask for fewer "
+                "by slots=, or serve --default-slots",
             ) from None
 
     def free_slots(self, slots: range) -> None:

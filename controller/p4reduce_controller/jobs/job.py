@@ -162,6 +162,7 @@ class Job:
     replica_ids: list[int] = field(default_factory=list)  # REPLICAS_A_RANK for each rank in turn
     cause: Cause | None = None
     reason: str = ""
+    urgent_slots: int | None = None  # of the slots; None: no rank has said it yet
     token: TokenHash | None = None  # joining and deleting it take this one
     over: bool = False  # what it had on the switch is being removed, or was
     # It was, and its slots and ids are free.

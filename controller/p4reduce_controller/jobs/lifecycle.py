@@ -129,8 +129,11 @@ class Jobs(Roster):
         *,
         own_address: bool = True,
         local: bool = False,
+        urgent_slots: int = 0,
     ) -> tuple[Job, Member]:
         """Register a rank, making the job, with `token`, if there is none alive.
+
+        `urgent_slots` of its slots are for urgent collectives; the first rank's word counts.
 
         Whether the rank may join one that there is has been seen to. Raises RefusedError.
         """
@@ -144,19 +147,29 @@ class Jobs(Roster):
         [host_number] = self.holdings.host_numbers(1)
         try:
             job = self.living(name)
+            there = len(job.slots) if job is not None else slots or self._default_slots
+            if not 0 <= urgent_slots < there:
+                raise RefusedError(
+                    Cause.INVALID,
+                    f"{urgent_slots} urgent slots of {there} in job {name!r}: at least one has "
+                    "to be for other collectives",
+                )
             if job is None:
                 job = self.create(name, world_size, slots, token, by_operator=False)
-            self._check_fits(job, rank, world_size, slots)
+            self._check_fits(job, rank, world_size, slots, urgent_slots)
         except BaseException:
             self.holdings.free_host_numbers([host_number])
             raise
         host = printable(host)  # it ends up in terminals
         member = self.admit(job, rank, host, pid, host_number, printable(ring_address, MAX_ADDRESS))
         member.own_address, member.local = own_address, local
+        job.urgent_slots = urgent_slots
         self._listener.changed(job)
         return job, member
 
-    def _check_fits(self, job: Job, rank: int, world_size: int, slots: int) -> None:
+    def _check_fits(
+        self, job: Job, rank: int, world_size: int, slots: int, urgent_slots: int
+    ) -> None:
         if job.world_size != world_size:
             raise RefusedError(
                 Cause.INVALID,
@@ -167,6 +180,13 @@ class Jobs(Roster):
             raise RefusedError(
                 Cause.INVALID,
                 f"{slots} slots do not fit job {job.name!r}, which has {len(job.slots)}",
+            )
+        agreed = urgent_slots if job.urgent_slots is None else job.urgent_slots
+        if urgent_slots != agreed:
+            raise RefusedError(
+                Cause.INVALID,
+                f"{urgent_slots} urgent slots do not fit job {job.name!r}, which has {agreed}; "
+                "all ranks have to ask for the same",
             )
         taken = job.members.get(rank)
         if taken is not None and taken.active:

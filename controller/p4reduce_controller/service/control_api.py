@@ -121,6 +121,7 @@ class Service(ControlServicer):
             token,
             own_address=request.own_address,
             local=presence.is_local(context.peer(), request.host),
+            urgent_slots=request.urgent_slots,
         )
         self._peers.joined(peer, job, member)
         try:
@@ -152,6 +153,7 @@ class Service(ControlServicer):
         return pb.Ready(
             world_size=job.world_size,
             slot_count=len(job.slots),
+            urgent_slots=job.urgent_slots or 0,
             lease=self._jobs.lease,
             secret=job.secret,
             ring_addresses=[job.members[rank].ring_address for rank in range(job.world_size)],

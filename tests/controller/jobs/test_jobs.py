@@ -98,9 +98,27 @@ def test_jobs_side_by_side_share_nothing(jobs: Jobs) -> None:
     assert min(groups) > 1  # group 1 floods
     assert min(ids) > 0
     message = refused(Cause.EXHAUSTED, lambda: join(jobs, "more", 0, 1, 25))
-    assert message == (
-        "no 25 slots in a row for job 'more': 24 of 1024 are free, at most 24 in a row"
+    assert message.startswith(
+        "no 25 slots in a row for job 'more': 24 of 1024 are free, at most 24 in a row. To free "
     )
+
+
+def test_ranks_agree_on_urgent_slots(jobs: Jobs) -> None:
+    """The first rank's word counts; also in a job that an operator made, and over a restart."""
+
+    def seat(name: str, rank: int, urgent: int, slots: int = 8) -> Job:
+        return jobs.join(name, rank, 2, slots, "here", 1, urgent_slots=urgent)[0]
+
+    jobs.create("made", 2, 8)
+    for name in ("train", "made"):
+        job = seat(name, 0, 3)
+        message = refused(Cause.INVALID, lambda name=name: seat(name, 1, 4))
+        assert message.startswith("4 urgent slots do not fit job")
+        assert seat(name, 1, 3) is job
+        assert decode(Job, encode(job)).urgent_slots == 3
+    message = refused(Cause.INVALID, lambda: seat("other", 0, 8))
+    assert message.startswith("8 urgent slots of 8 in job 'other'")
+    assert jobs.living("other") is None
 
 
 # -- What cannot be ---------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import numpy as np
 import p4reduce
 import pytest
 from p4reduce.control import control_pb2 as pb
+from p4reduce.transport import open_port
 from p4reduce_controller.jobs.leases import LOST_AFTER
 from worker_system import DEADLINE, LEASE, System, at_once, outcome, silence, wait_for
 
@@ -316,9 +318,10 @@ def test_a_taken_rank_is_refused(system: System) -> None:
 
 def test_a_port_with_a_worker_is_refused(system: System) -> None:
     if not system.interface(1).startswith("unix:"):
-        pytest.skip("only a Unix socket belongs to one worker; an interface may have several")
+        pytest.skip("only a Unix socket belongs to one process; an interface may have several")
     with (
-        system.init(0, 1, system.new_job()),
+        # As another process would, which shares nothing with `init` in this one.
+        contextlib.closing(open_port(system.interface(1), 0)),
         pytest.raises(p4reduce.SwitchUnreachableError, match="another worker has this port"),
     ):
         system.init(0, 1, system.new_job(), timeout=2.0)

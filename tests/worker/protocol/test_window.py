@@ -137,7 +137,15 @@ def test_the_first_of_the_first_collective_go_first() -> None:
 class Caller:
     """A rank that calls collectives, some of them at once and some one after the other."""
 
-    def __init__(self, system: OneProcess, rank: int, sizes: list[int], ahead: list[int]) -> None:
+    def __init__(
+        self,
+        system: OneProcess,
+        rank: int,
+        sizes: list[int],
+        ahead: list[int],
+        urgent: list[bool],
+    ) -> None:
+        self._urgent = urgent
         self.results: list[Any] = []
         self.collectives: list[Collective] = []
         self._system, self._rank, self._sizes, self._ahead = system, rank, sizes, ahead
@@ -154,12 +162,18 @@ class Caller:
             plan = plans.allreduce(
                 array, Operation.SUM, None, self.results[-1], world_size=self._system.world_size
             )
+            bulk, slots = self._system.slots - self._system.urgent, self._system.urgent
+            if self._urgent[number]:
+                plan, first = plan.made_urgent(), bulk
+            else:
+                slots, first = bulk, 0
             one = Collective(
                 plan.call,
                 plan.source,
                 plan.target,
                 sequence=number,
-                slots=self._system.slots,
+                slots=slots,
+                first_slot=first,
                 timeout=1e9,
             )
             self._system.machines[self._rank].submit(one)
@@ -167,19 +181,25 @@ class Caller:
 
 
 @pytest.mark.usefixtures("arithmetic")
+@pytest.mark.parametrize("urgent", [0, 2])
 @pytest.mark.parametrize("loss", [0.0, 0.1])
-def test_windows_of_any_sizes_never_stop_a_job(rng: np.random.Generator, loss: float) -> None:
-    """Each rank has another window, from a single slot on, and another one every few frames.
+def test_windows_of_any_sizes_never_stop_a_job(
+    rng: np.random.Generator, loss: float, urgent: int
+) -> None:
+    """Each rank has another window, from a single slot on, and another one every few frames; with
+    two classes of collectives from a single slot more than the urgent ones have.
 
     Frames arrive in any order, and ranks differ in how far they call ahead. Without losses no timer
     runs out here: if all had to wait, it would be for ever.
     """
     for _ in range(5 if loss else 12):
-        system = OneProcess(3, 6, rng, loss)
+        system = OneProcess(3, 6, rng, loss, urgent)
         count = int(rng.integers(2, 7))
         sizes = rng.integers(1, 15, count).tolist()
+        first = [bool(urgent and rng.random() < 0.5) for _ in range(count)]
         callers = [
-            Caller(system, rank, sizes, rng.integers(0, 4, count).tolist()) for rank in range(3)
+            Caller(system, rank, sizes, rng.integers(0, 4, count).tolist(), first)
+            for rank in range(3)
         ]
         steps = 0
         while not all(
@@ -188,7 +208,7 @@ def test_windows_of_any_sizes_never_stop_a_job(rng: np.random.Generator, loss: f
         ):
             for caller, machine in zip(callers, system.machines, strict=True):
                 if rng.random() < 0.2:
-                    machine.gate.window.size = int(rng.integers(1, 7))
+                    machine.gate.window.size = int(rng.integers(urgent + 1, 7))
                 caller.call()
             steps += 1
             assert steps < 100_000

@@ -127,10 +127,9 @@ def run(world: SmallWorld, call: Call, place: Place) -> None:
     judge(mine, other, office, broken=comms[0]._session.broken)
     for comm in comms:
         comm.close()
-    for name in ("_engine", "_heartbeat"):
-        threads = [getattr(comm._session, name) for comm in comms]
-        alive = [getattr(each, "_thread", each).is_alive() for each in threads]
-        assert not any(alive), f"{name} hangs"
+    for comm in comms:
+        assert not comm._session._engine._port._thread.is_alive(), "the progress thread hangs"
+        assert not comm._session._heartbeat.is_alive(), "the heartbeat hangs"
 
 
 def judge(mine: list[Any], other: list[Any], office: Office, broken: Exception | None) -> None:

@@ -72,7 +72,7 @@ class Rank:
 
     inputs: list[npt.NDArray[np.int32]]
     in_place: list[bool]
-    ledger: Ledger = field(default_factory=lambda: Ledger(SLOTS))
+    ledger: Ledger = field(default_factory=lambda: Ledger())
     given: list[npt.NDArray[np.int32]] = field(default_factory=list)
     outs: list[npt.NDArray[np.int32]] = field(default_factory=list)
     results: dict[int, npt.NDArray[np.int32]] = field(default_factory=dict)
@@ -159,7 +159,7 @@ def test_all_sums_are_exact_however_often_the_switch_is_lost(
 @pytest.mark.parametrize("blocks", [1, SLOTS, 10 * SLOTS])
 def test_what_is_kept_is_bounded(rng: np.random.Generator, blocks: int) -> None:
     """A hundred collectives one after the other leave the copies of the last few behind."""
-    ledger = Ledger(SLOTS)
+    ledger = Ledger()
     fabric = OneProcess(1, SLOTS, rng)
     largest = 0
     for number in range(100):
@@ -175,7 +175,7 @@ def test_what_is_kept_is_bounded(rng: np.random.Generator, blocks: int) -> None:
 
 def test_one_that_is_kept_keeps_those_after_it() -> None:
     """Or some ranks would repeat a collective that others would not."""
-    ledger = Ledger(2)
+    ledger = Ledger()
     for number in range(9):
         call = collective(np.ones(3, np.int32), number, slots=2)
         call.offset = number % 2
@@ -186,11 +186,36 @@ def test_one_that_is_kept_keeps_those_after_it() -> None:
     assert [call.sequence for call in ledger.replay(0)] == list(range(9))
 
 
+def test_urgent_ones_are_kept_until_their_slots_come_again() -> None:
+    """Or until the controller says that all ranks have them: `forget`."""
+
+    def called(ledger: Ledger, number: int, *, urgent: bool) -> None:
+        call = collective(np.ones(5 * LANES, np.int32), number, slots=2)
+        call.first_slot = call.offset = 2 if urgent else 0
+        ledger.add(call)
+        call.finish()
+
+    ledger = Ledger()
+    called(ledger, 0, urgent=True)
+    for number in range(1, 20):
+        called(ledger, number, urgent=False)
+    assert len(ledger) == 20
+    ledger.forget(15)
+    assert len(ledger) == 5
+    called(ledger, 20, urgent=True)
+    for number in range(21, 40):
+        called(ledger, number, urgent=False)
+    assert len(ledger) == 20
+    called(ledger, 40, urgent=True)
+    called(ledger, 41, urgent=False)
+    assert [one.sequence for one in ledger.since(0)] == [39, 40, 41]
+
+
 # -- Asking for what is not there ----------------------------------------------------------------
 
 
 def test_an_input_that_is_gone_is_not_made_up(rng: np.random.Generator) -> None:
-    ledger = Ledger(SLOTS)
+    ledger = Ledger()
     fabric = OneProcess(1, SLOTS, rng)
     for number in range(3):
         call = collective(np.ones(9 * LANES, np.int32), number)
@@ -203,7 +228,7 @@ def test_an_input_that_is_gone_is_not_made_up(rng: np.random.Generator) -> None:
 
 
 def test_all_end_with_the_error() -> None:
-    ledger = Ledger(SLOTS)
+    ledger = Ledger()
     calls = [collective(np.ones(3, np.int32), number) for number in range(2)]
     for call in calls:
         ledger.add(call)

@@ -191,6 +191,37 @@ def test_without_recovery_it_is_an_error_at_once(broken: FaultSystem) -> None:
         assert isinstance(error, p4reduce.SwitchUnreachableError | p4reduce.JobEndedError), error
 
 
+def test_children_come_through_the_loss_of_the_switch(broken: FaultSystem) -> None:
+    """A job and its child by the same port: each is formed anew, by one new connection.
+
+    Urgent collectives are repeated in their slots as others are in theirs.
+    """
+    ones = np.ones(3000, np.float32)
+    stop = threading.Event()
+    summed = [threading.Event() for _ in range(2)]
+
+    def work(comm: p4reduce.Communicator) -> tuple[int, int]:
+        with comm.dup() as child:
+            while True:
+                assert (child.allreduce(ones) == 2).all()
+                some = [comm.allreduce_async(ones, priority=one) for one in ("bulk", "urgent")]
+                for handle in some:
+                    assert (handle.wait() == 2).all()
+                summed[comm.rank].set()
+                if child.allreduce(np.array([int(stop.is_set())], np.int32))[0]:
+                    return comm.stats.recoveries, child.stats.recoveries
+
+    def restart() -> None:
+        for one in summed:
+            assert one.wait(DEADLINE)
+        broken.kill_switch()
+        broken.start_switch()
+        stop.set()
+
+    for recoveries in beside(lambda: broken.run(2, work, urgent_slots=8), restart):
+        assert recoveries == (1, 1)
+
+
 def test_who_has_all_results_stays_for_those_who_have_not(
     broken: FaultSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

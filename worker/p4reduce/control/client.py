@@ -7,6 +7,7 @@ with ControlClient() as controller:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
@@ -70,6 +71,8 @@ class ControlClient:
             credentials = self._tls.channel_credentials()
             self._channel = grpc.secure_channel(self.address, credentials, options=_OPTIONS)
         self.stub = ControlStub(self._channel)
+        self._lock = threading.Lock()
+        self._users = 1
 
     def __enter__(self) -> ControlClient:
         return self
@@ -82,9 +85,21 @@ class ControlClient:
     ) -> None:
         self.close()
 
+    def share(self) -> ControlClient:
+        """Return this for one more user, who closes it as well. Raises ValueError: it is closed."""
+        with self._lock:
+            if not self._users:
+                raise ValueError("the connection to the controller is closed")
+            self._users += 1
+        return self
+
     def close(self) -> None:
-        """Hang up; calls under way fail."""
-        self._channel.close()
+        """Hang up when all users have called this; calls under way fail then."""
+        with self._lock:
+            self._users = max(self._users - 1, 0)
+            last = not self._users
+        if last:
+            self._channel.close()
 
     def call(
         self,

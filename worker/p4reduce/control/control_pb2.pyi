@@ -95,6 +95,7 @@ class JoinRequest(google.protobuf.message.Message):
     TOKEN_FIELD_NUMBER: builtins.int
     RING_ADDRESS_FIELD_NUMBER: builtins.int
     OWN_ADDRESS_FIELD_NUMBER: builtins.int
+    URGENT_SLOTS_FIELD_NUMBER: builtins.int
     job: builtins.str
     """the job's name"""
     rank: builtins.int
@@ -111,6 +112,8 @@ class JoinRequest(google.protobuf.message.Message):
     """"host:port" where other ranks can reach this one by TCP; or empty"""
     own_address: builtins.bool
     """its frames come from addresses of its own, not from suggested ones"""
+    urgent_slots: builtins.int
+    """how many of the slots are for urgent collectives; alike on all ranks"""
     def __init__(
         self,
         *,
@@ -123,8 +126,9 @@ class JoinRequest(google.protobuf.message.Message):
         token: builtins.str = ...,
         ring_address: builtins.str = ...,
         own_address: builtins.bool = ...,
+        urgent_slots: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["host", b"host", "job", b"job", "own_address", b"own_address", "pid", b"pid", "rank", b"rank", "ring_address", b"ring_address", "slots", b"slots", "token", b"token", "world_size", b"world_size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["host", b"host", "job", b"job", "own_address", b"own_address", "pid", b"pid", "rank", b"rank", "ring_address", b"ring_address", "slots", b"slots", "token", b"token", "urgent_slots", b"urgent_slots", "world_size", b"world_size"]) -> None: ...
 
 global___JoinRequest = JoinRequest
 
@@ -196,12 +200,15 @@ class Ready(google.protobuf.message.Message):
     LEASE_FIELD_NUMBER: builtins.int
     RING_ADDRESSES_FIELD_NUMBER: builtins.int
     SECRET_FIELD_NUMBER: builtins.int
+    URGENT_SLOTS_FIELD_NUMBER: builtins.int
     world_size: builtins.int
     slot_count: builtins.int
     lease: builtins.float
     """seconds after a lost rank's last heartbeat within which the others know"""
     secret: builtins.bytes
     """32 random bytes of this incarnation, the same for all its ranks and"""
+    urgent_slots: builtins.int
+    """for nobody else: they know each other by it"""
     @property
     def ring_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """of all ranks in order; some may be empty"""
@@ -214,8 +221,9 @@ class Ready(google.protobuf.message.Message):
         lease: builtins.float = ...,
         ring_addresses: collections.abc.Iterable[builtins.str] | None = ...,
         secret: builtins.bytes = ...,
+        urgent_slots: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["lease", b"lease", "ring_addresses", b"ring_addresses", "secret", b"secret", "slot_count", b"slot_count", "world_size", b"world_size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lease", b"lease", "ring_addresses", b"ring_addresses", "secret", b"secret", "slot_count", b"slot_count", "urgent_slots", b"urgent_slots", "world_size", b"world_size"]) -> None: ...
 
 global___Ready = Ready
 

@@ -91,6 +91,15 @@ class NativeTurn:
         turn.deadline = deadline
         return int(self._slots.library.run(self._address))
 
+    def take_backlog(self) -> Indices:
+        """Return the rows that wait for room in the link, which are not C's any more."""
+        count = self._turn.backlog_count
+        if not count and not len(self._late):
+            return self._late
+        rows: Indices = np.concatenate((self._backlog[:count], self._late))
+        self._turn.backlog_count, self._late = 0, self._backlog[:0]
+        return rows
+
     @property
     def asked(self) -> tuple[float, int]:
         """When something was first sent since the switch last answered, and how often since."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -104,6 +105,7 @@ class SlotMachine:
         broken: why no collective can be run any more, or None.
         next_sequence: number of the first collective that it has not been given.
         heard_switch_at: when the switch last answered anything; -inf if it never did.
+        key: the job times 65,536 plus the rank, which all answers to it carry.
 
     Args:
         slots: how many the job has; all ranks have the same number.
@@ -112,6 +114,7 @@ class SlotMachine:
         world_size: of the job.
         here: own addresses.
         switch: those of the switch.
+        urgent: how many of the slots, the last ones, are for urgent collectives alone.
         native: whether to compute in machine code where there is any, or with numpy.
     """
 
@@ -124,18 +127,21 @@ class SlotMachine:
         world_size: int,
         here: Endpoint,
         switch: Endpoint,
+        urgent: int = 0,
         native: bool = True,
     ) -> None:
         self.counts = Counts()
         self.timers = SlotTimers(slots)
-        self.gate = Gate(slots, self.timers)
+        self.gate = Gate(slots, self.timers, urgent)
         self.broken: P4ReduceError | None = None
+        self.key = job << 16 | rank
         self._slots = slots
+        self._urgent_from = slots - urgent
         self._world_size = world_size
         # -- What runs where ---------------------------------------------------------------
         self._collectives: dict[int, Collective] = {}
         self._queues: list[deque[Collective]] = [deque() for _ in range(slots)]
-        self._stripes_given = 0
+        self._stripes_given = [0, 0]  # to bulk, to urgent collectives
         self.next_sequence = 0
         self._owner = np.zeros(slots, np.int64)  # sequence number of the collective
         self._count = np.zeros(slots, np.int64)  # its blocks
@@ -273,19 +279,21 @@ class SlotMachine:
             self.timers.stop()
 
     def submit(self, collective: Collective) -> None:
-        """Queue a collective behind those before it; all ranks do so in the same order."""
+        """Queue a collective behind those of its class; all ranks do so in the same order."""
         if self._left and self.broken is None:
             self.fail(self._left_error(self._left, collective))
         if self.broken is not None:
             collective.finish(self.broken)
             return
         self.next_sequence = collective.sequence + 1
-        collective.offset = self._stripes_given % self._slots
-        self._stripes_given += collective.stripes
+        first, number = collective.first_slot, collective.slots
+        given = self._stripes_given[collective.urgent]
+        collective.offset = first + given % number
+        self._stripes_given[collective.urgent] = given + collective.stripes
         self._collectives[collective.sequence] = collective
         self.counts.blocks += collective.count
         self._earliest_deadline = min(self._earliest_deadline, collective.deadline)
-        slots = (self._numbers[: collective.stripes] + collective.offset) % self._slots
+        slots = first + (given + self._numbers[: collective.stripes]) % number
         busy = self._expected[slots] != _IDLE
         if np.count_nonzero(busy):
             for slot in slots[busy].tolist():
@@ -336,9 +344,10 @@ class SlotMachine:
         """Repeat the frames whose time is up; end everything if a deadline has passed."""
         if self.next_due > now:
             return
-        slots = self.timers.expired(now)
-        if len(slots):
-            self._repeat(self._worth_repeating(slots, now))
+        expired = self.timers.expired(now)
+        for slots in self._by_class(expired):
+            if len(slots):
+                self._repeat(self._worth_repeating(slots, now))
         for collective in self._collectives.values():
             if collective.deadline <= now:
                 self.fail(self._timeout_error(collective, now))
@@ -387,19 +396,36 @@ class SlotMachine:
             return None
         return NativeTurn(self._native, cast(LinkedTransport, transport))
 
-    def run(self, turn: NativeTurn) -> int:
+    def run(
+        self,
+        turn: NativeTurn,
+        backlog: Indices,
+        sift: Callable[[FrameBuffer, int], int] | None = None,
+    ) -> int:
         """Send and receive in C until there is something that is not regular; take that in.
 
-        Returns why it is back: see `native_turn`.
+        Args:
+            turn: of the transport.
+            backlog: rows that were taken as `sendable` before, and have not been sent.
+            sift: takes frames for other jobs of the same port out of the first rows of a buffer;
+                returns how many are left. None: there are no other jobs.
+
+        Returns:
+            Why it is back: see `native_turn`.
         """
         native = self._native
         assert native is not None
         rows = self.take_sendable()
+        if len(backlog):
+            rows = np.concatenate((backlog, rows))
         self._hand_over(native)
         why = turn.run(rows, self._earliest_deadline)
         self._take_back(native)
-        if native.odd:
-            self._receive(turn.received, native.odd, time.monotonic())
+        odd = native.odd
+        if odd and sift is not None:
+            odd = sift(turn.received, odd)
+        if odd:
+            self._receive(turn.received, odd, time.monotonic())
         return why
 
     def _hand_over(self, native: NativeSlots) -> None:
@@ -755,7 +781,7 @@ class SlotMachine:
         self._format[slots] = collective.format
         self._block[slots] = _OPENING
         self.timers.opening(slots)
-        stripes = (slots - collective.offset) % self._slots
+        stripes = (slots - collective.offset) % collective.slots
         self.gate.enter(slots, collective.sequence, stripes)
         announced = collective.next_nonzero[stripes]
         self._announced[slots] = announced
@@ -844,6 +870,13 @@ class SlotMachine:
         )
 
     # -- When nothing comes ------------------------------------------------------------------------
+
+    def _by_class(self, slots: Indices) -> list[Indices]:
+        """Tell urgent slots from others: what one class waits for says nothing of the other."""
+        if self._urgent_from == self._slots:
+            return [slots]
+        urgent = slots >= self._urgent_from
+        return [slots[urgent], slots[~urgent]]
 
     def _worth_repeating(self, slots: Indices, now: float) -> Indices:
         """Return which of the slots whose timers have run out are to be repeated.

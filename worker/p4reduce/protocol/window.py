@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.protocol.timers import Indices, SlotTimers
+from p4reduce.tensors.stream import BEFORE_ALL
 
 INITIAL = 32
 """Slots that may at first."""
@@ -47,12 +48,14 @@ class Window:
     Args:
         slots: of the job.
         timers: with the round trips.
+        urgent: how many of the slots are for urgent collectives: the window has room for all of
+            these beside the others.
     """
 
-    def __init__(self, slots: int, timers: SlotTimers) -> None:
-        self.size = min(slots, INITIAL)
+    def __init__(self, slots: int, timers: SlotTimers, urgent: int = 0) -> None:
+        self.size = min(slots, INITIAL + urgent)
         self._slots = slots
-        self._floor = min(slots, FLOOR)
+        self._floor = min(slots, FLOOR + urgent)
         self._timers = timers
         self._growth = 1
         self._settling = False
@@ -70,12 +73,12 @@ class Window:
     def figures(self) -> tuple[Sequence[int], Sequence[float]]:
         """All that it keeps, for machine code: see `protocol.native_slots`."""
         numbers = self.size, self._growth, int(self._settling), self._results, self._troubled
-        return numbers, (self._latest, self._silence)
+        return (*numbers, self._floor), (self._latest, self._silence)
 
     @figures.setter
     def figures(self, figures: tuple[Sequence[int], Sequence[float]]) -> None:
         numbers, (self._latest, self._silence) = figures
-        self.size, self._growth, settling, self._results, self._troubled = numbers
+        self.size, self._growth, settling, self._results, self._troubled, self._floor = numbers
         self._settling = bool(settling)
 
     def heard(self, now: float) -> None:
@@ -129,6 +132,9 @@ class Gate:
     by no rank, however much their windows differ: it goes on, and is done some time. If each rank
     kept back what it liked, two could wait for each other for ever.
 
+    Slots for urgent collectives come before all others, and are never kept back: the window is
+    larger than their number by `FLOOR` at least. So neither class waits for the other.
+
     Attributes:
         window: how many may.
         holds_back: whether there is a frame that waits.
@@ -136,12 +142,14 @@ class Gate:
     Args:
         slots: of the job.
         timers: with the round trips.
+        urgent: how many of the slots, the last ones, are for urgent collectives.
     """
 
-    def __init__(self, slots: int, timers: SlotTimers) -> None:
-        self.window = Window(slots, timers)
+    def __init__(self, slots: int, timers: SlotTimers, urgent: int = 0) -> None:
+        self.window = Window(slots, timers, urgent)
         self.holds_back = False
         self._slots = slots
+        self._urgent = urgent
         self._order = np.full(slots, _LAST)
         self._waiting = np.zeros(slots, np.bool_)
 
@@ -157,7 +165,8 @@ class Gate:
 
     def enter(self, slots: Indices, sequence: int, stripes: npt.NDArray[np.int64]) -> None:
         """Slots begin with stripes of a collective."""
-        self._order[slots] = sequence * self._slots + stripes
+        urgent = slots >= self._slots - self._urgent
+        self._order[slots] = sequence * self._slots + stripes - urgent * BEFORE_ALL
 
     def in_order(self, slots: Indices) -> Indices:
         """Return slots in the order that all ranks have."""

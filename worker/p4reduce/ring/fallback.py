@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import struct
 import threading
 import time
@@ -34,7 +35,12 @@ from p4reduce.errors import (
 )
 from p4reduce.ring import rounds
 from p4reduce.ring.links import FALL_BACK, TRY, Links, Neighbourhood, form
-from p4reduce.ring.rank_address import Listener
+from p4reduce.ring.rank_address import (
+    RING_ENVIRONMENT,
+    Listener,
+    format_address,
+    parse_address,
+)
 from p4reduce.ring.sums import Adder
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.rank_sets import describe_ranks
@@ -57,6 +63,17 @@ class RingSettings:
 
     after: float
     address: str | None
+
+    def for_another(self) -> RingSettings:
+        """Return those of a further job of this process: at the same host, by any free port.
+
+        The environment's address is taken here as well, as its port is in use.
+        """
+        given = self.address or os.environ.get(RING_ENVIRONMENT)
+        if not given:
+            return self
+        host, _ = parse_address(given)
+        return RingSettings(self.after, format_address(host, 0))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread that makes progress: it moves frames between a transport and a `SlotMachine`."""
+"""Between a `SlotMachine` and the thread of the port that its job goes by."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ import numpy as np
 
 from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
 from p4reduce.latch import Latch
-from p4reduce.protocol.native_turn import BROKEN, OVERSLEPT, NativeTurn
+from p4reduce.protocol.native_turn import BROKEN, OVERSLEPT
 from p4reduce.protocol.slots import SlotMachine
+from p4reduce.session.port import Port, Share, Sift
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.blocks import Indices
 from p4reduce.tensors.stream import Collective
 from p4reduce.transport.base import Transport
+from p4reduce.wire.frames import FrameBuffer
 
-_LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
-_OVERSLEPT = 1.0  # seconds longer than asked for: the process was stopped, or starved
 _TRIES_TO_TELL = 3  # sendings without an answer, after which it is overdue
 _ABORT_LOOK = 0.05  # seconds between two looks at whether the thread is there at all
 _REPRIEVE = 2.0  # seconds for the lease's thread to hear what has happened meanwhile
 
 
 class Engine:
-    """Runs a job's collectives in a thread of its own.
+    """Runs a job's collectives in the thread of its port.
 
     Attributes:
         lock: held where a request meets the thread's end.
 
     Args:
         machine: what to run; from now on for the thread alone.
-        transport: how to reach the switch; closed at the end.
-        name: of the thread.
+        transport: how to reach the switch, closed at the end: a share of a port that other jobs
+            use as well, or a transport that this alone is to use.
+        name: of the thread, where the transport is this one's alone.
         lost: called by the thread, as the last thing that it does, when the transport broke. The
             collectives are then left as they are. None: they end with the transport's error.
     """
@@ -52,23 +53,33 @@ class Engine:
         lost: Callable[[SwitchUnreachableError], None] | None = None,
     ) -> None:
         self._machine = machine
-        self._transport = transport
+        if not isinstance(transport, Share):
+            own = Port(transport, name).share()
+            assert own is not None
+            transport = own
+        self._share = transport
+        self._port = transport.port
+        self._transport = self._port.transport
         self._backlog: Indices = np.arange(0)
         self._requests: deque[Callable[[], None]] = deque()
         self._lost = lost
         self._stopping = False
         self._kept = False  # whether the collectives are left as they are at the end
         self._stopped = False
+        self._ended = Latch()
         self._finally_dropped = 0
         self._asked_at = math.inf  # when something was first sent since the switch last answered
         self._asked = 0  # how often since then
-        self._native = machine.native_turn(transport)
-        if transport.lossless:
+        self._native = machine.native_turn(self._transport)
+        if self._transport.lossless:
             machine.timers.be_patient()
-        self.lock = threading.RLock()  # between submitting and the thread's end
-        self.cpu_seconds = 0.0
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self.lock = threading.RLock()  # between submitting and the end
+        self._port.board(self)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """That the port's thread has computed for."""
+        return self._port.cpu_seconds
 
     @property
     def udp_port(self) -> int:
@@ -148,16 +159,18 @@ class Engine:
             return self._finally_dropped if self._stopped else self._transport.dropped
 
     def stop(self, timeout: float) -> None:
-        """End the thread; what is under way ends with `ClosedError`."""
+        """End this; what is under way ends with `ClosedError`."""
         with self.lock:
             self._stopping = True
             if not self._stopped:
                 self._transport.wake()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout)
+        if not self._port.in_thread:
+            self._ended.wait(timeout)
+            if self._port.over:  # this was the last one on it
+                self._port.join(timeout)
 
     def halt(self, timeout: float) -> SlotMachine:
-        """End the thread and leave what is under way as it is, for another engine to run.
+        """End this and leave what is under way as it is, for another engine to run.
 
         Returns:
             The machine, which nobody runs any more.
@@ -168,7 +181,7 @@ class Engine:
         with self.lock:
             self._kept = True
         self.stop(timeout)
-        if self._thread.is_alive():
+        if not self._ended.is_set():
             raise P4ReduceError(f"the progress thread did not end within {timeout:g} s")
         return self._machine
 
@@ -183,70 +196,65 @@ class Engine:
             self._requests.append(work)
             self._transport.wake()
 
-    # -- In the thread ---------------------------------------------------------------------------
+    # -- In the port's thread ----------------------------------------------------------------------
 
-    def _run(self) -> None:
-        error: P4ReduceError = ClosedError("the communicator was closed")
-        lost: SwitchUnreachableError | None = None
-        try:
-            while not self._stopping:
-                self._turn()
-        except SwitchUnreachableError as problem:
-            error = problem
-            if self._lost is not None:
-                lost = problem
-        except P4ReduceError as problem:
-            error = problem
-        except BaseException as problem:
-            error = P4ReduceError(f"the progress thread failed: {problem!r}")
-            error.__cause__ = problem
-            raise
-        finally:
-            with self.lock:
-                self._stopped = True
-                self._kept |= lost is not None
-                if not self._kept:
-                    self._machine.fail(error)
-                    while self._requests:
-                        self._requests.popleft()()  # finds the machine broken
-                with contextlib.suppress(OSError):
-                    self._finally_dropped = self._transport.dropped
-                self._transport.close()
-            if self._lost is not None and lost is not None:
-                self._lost(lost)
+    @property
+    def key(self) -> int:
+        """See `SlotMachine.key`."""
+        return self._machine.key
 
-    def _turn(self) -> None:
-        machine, transport = self._machine, self._transport
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        return self._machine.idle
+
+    @property
+    def native(self) -> bool:
+        """Whether C can run its loop."""
+        return self._native is not None
+
+    @property
+    def due(self) -> float:
+        """When the first timer or deadline runs out."""
+        return self._machine.next_due
+
+    @property
+    def backlogged(self) -> bool:
+        """Whether frames wait for room in the transport."""
+        return bool(len(self._backlog))
+
+    def begin_turn(self) -> bool:
+        """Do what was asked for. False: this is to end."""
         while self._requests:
             self._requests.popleft()()
-        if self._native is not None:
-            self._turn_natively(self._native)
-            return
-        self._send()
-        now = time.monotonic()
-        until = min(machine.next_due - now, _LONGEST_WAIT)
-        transport.wait(until, writable=bool(len(self._backlog)))
-        if (late := time.monotonic()) - now > max(until, 0.0) + _OVERSLEPT:
-            # A stopped process has not waited: before it says that the others are missing, it
-            # has to hear whether it is missed itself.
-            machine.postpone(late + _REPRIEVE)
-        # What has come counts before timers do: after a pause of this thread, answers lie in
-        # the queue.
-        while count := transport.receive():
-            machine.receive(transport.received, count, time.monotonic())
-            self._send()
-            if count < len(transport.received):
-                break
-        machine.expire(time.monotonic())
-        if machine.idle or machine.heard_switch_at >= self._asked_at:
-            self._asked_at, self._asked = math.inf, 0
-        self.cpu_seconds = time.thread_time()
+        return not self._stopping
 
-    def _turn_natively(self, native: NativeTurn) -> None:
+    def end(self, error: P4ReduceError) -> Callable[[], None] | None:
+        """The thread does nothing more for this. Returns what is to be called after that."""
+        lost = error if isinstance(error, SwitchUnreachableError) and not self._stopping else None
+        with self.lock:
+            self._stopped = True
+            self._kept |= lost is not None and self._lost is not None
+            if not self._kept:
+                self._machine.fail(error)
+                while self._requests:
+                    self._requests.popleft()()  # finds the machine broken
+            with contextlib.suppress(OSError):
+                self._finally_dropped = self._transport.dropped
+            self._share.close()
+        self._ended.set()
+        if self._lost is None or lost is None:
+            return None
+        tell = self._lost
+        return lambda: tell(lost)
+
+    def run_natively(self, sift: Sift | None) -> None:
         """Let C go on for as long as it can."""
-        machine = self._machine
+        machine, native = self._machine, self._native
+        assert native is not None
         native.asked = self._asked_at, self._asked
-        why = machine.run(native)
+        backlog, self._backlog = self._backlog, self._backlog[:0]
+        why = machine.run(native, backlog, sift)
         self._asked_at, self._asked = native.asked
         if why & BROKEN:
             self._transport.receive()  # says how
@@ -255,13 +263,13 @@ class Engine:
             machine.postpone(now + _REPRIEVE)
         else:
             machine.expire(now)
-        if machine.idle or machine.heard_switch_at >= self._asked_at:
-            self._asked_at, self._asked = math.inf, 0
-        self.cpu_seconds = time.thread_time()
+        self._forget_asking()
 
-    def _send(self) -> None:
+    def send(self) -> None:
         """Send what can be sent; what the transport does not take waits for room."""
         rows = self._machine.take_sendable()
+        if self._native is not None and len(late := self._native.take_backlog()):
+            rows = np.concatenate((late, rows))
         if len(self._backlog):
             rows = np.concatenate((self._backlog, rows))
         if len(rows):
@@ -271,3 +279,20 @@ class Engine:
             self._machine.sent(rows[:done], now)
             self._asked_at = min(self._asked_at, now)
             self._asked += 1
+
+    def receive(self, buffer: FrameBuffer, count: int) -> None:
+        """Take frames, the first rows of a buffer."""
+        self._machine.receive(buffer, count, time.monotonic())
+
+    def postpone(self, until: float) -> None:
+        """Let nothing come to its deadline before then."""
+        self._machine.postpone(until)
+
+    def expire(self) -> None:
+        """Do what is due."""
+        self._machine.expire(time.monotonic())
+        self._forget_asking()
+
+    def _forget_asking(self) -> None:
+        if self._machine.idle or self._machine.heard_switch_at >= self._asked_at:
+            self._asked_at, self._asked = math.inf, 0

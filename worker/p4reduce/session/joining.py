@@ -38,6 +38,7 @@ def join(
     ring: RingSettings | None,
     *,
     slots: int,
+    urgent_slots: int,
     waiting: Waiting,
 ) -> Session:
     """Join a job and return when all of its ranks are there.
@@ -47,55 +48,92 @@ def join(
         settings: of the session.
         ring: whether and how to fall back to one.
         slots: to ask for; 0: the controller's default.
+        urgent_slots: how many of them are for urgent collectives.
         waiting: until when, for all that; whatever is missing is waited for.
 
     Raises:
         P4ReduceError: as `p4reduce.init`.
     """
-    with contextlib.ExitStack() as undo:
-        undo.callback(membership.close)
-        while isinstance(
-            session := _try_join(membership, settings, ring, slots, waiting), SwitchUnreachableError
-        ):
+    newcomer = Newcomer(membership, settings, ring, waiting)
+    try:
+        while isinstance(session := newcomer.try_join(slots, urgent_slots), SwitchUnreachableError):
             _pause(session, waiting)
-        undo.pop_all()
-    return session
+        return session
+    finally:
+        newcomer.give_up()
 
 
-def _try_join(
-    membership: Membership,
-    settings: Settings,
-    ring: RingSettings | None,
-    slots: int,
-    waiting: Waiting,
-) -> Session | SwitchUnreachableError:
-    """Join; return the error if the switch goes away meanwhile, with the place given up again."""
-    with contextlib.ExitStack() as undo:
+class Newcomer:
+    """A rank on its way into a job, in two steps.
+
+    Args:
+        membership, settings, ring, waiting: as of `join`.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        settings: Settings,
+        ring: RingSettings | None,
+        waiting: Waiting,
+    ) -> None:
+        self._membership = membership
+        self._settings = settings
+        self._ring = ring
+        self._waiting = waiting
+        self._fallback: Fallback | None = None
+        self._transport: Transport | None = None
+        self._seat: Seat | None = None
+        self._undo = contextlib.ExitStack()
+        self._joined = False
+
+    def try_join(self, slots: int, urgent_slots: int) -> Session | SwitchUnreachableError:
+        """Join; return the error if the switch goes away meanwhile, with the place given up."""
         try:
-            transport = _connect(settings, waiting)
+            self.take_seat(slots, urgent_slots)
+            return self.begin()
         except SwitchUnreachableError as error:
+            self._undo.close()
             return error
-        undo.callback(transport.close)
-        fallback = None
-        if ring is not None:
+
+    def take_seat(self, slots: int, urgent_slots: int) -> None:
+        """Reach the switch, and take a place in the job. Raises what `join` does."""
+        membership = self._membership
+        self._transport = transport = _connect(self._settings, self._waiting)
+        self._undo.callback(transport.close)
+        if self._ring is not None:
             here = transport.endpoint
-            listener = Listener(ring.address, _LOOPBACK if here is None else here.ip)
-            undo.callback(listener.close)
+            listener = Listener(self._ring.address, _LOOPBACK if here is None else here.ip)
+            self._undo.callback(listener.close)
             membership.ring_address = listener.address
-            fallback = Fallback(listener, ring.after)
-        seat = membership.join(slots, waiting, own_address=transport.endpoint is not None)
-        undo.callback(membership.leave, seat)
+            self._fallback = Fallback(listener, self._ring.after)
+        self._seat = seat = membership.join(
+            slots, urgent_slots, self._waiting, own_address=transport.endpoint is not None
+        )
+        self._undo.callback(membership.leave, seat)
+
+    def begin(self) -> Session:
+        """Wait until all others are there; this rank is in the job then."""
+        membership, seat, transport = self._membership, self._seat, self._transport
+        assert seat is not None
+        assert transport is not None
         try:
-            ready = _attach(membership, seat, transport, waiting)
-        except SwitchUnreachableError as error:
-            return error
+            ready = _attach(membership, seat, transport, self._waiting)
         except ControlError as error:
             what = f"{membership.who} joined, but the job does not start"
             raise translated(error, what) from None
         attached = Attached(seat, transport, ready)
-        _try_ring(fallback, attached, waiting)
-        undo.pop_all()
-    return Session(membership, attached, settings, fallback)
+        _try_ring(self._fallback, attached, self._waiting)
+        self._undo.pop_all()
+        self._joined = True
+        return Session(membership, attached, self._settings, self._fallback)
+
+    def give_up(self) -> None:
+        """Give back all that it has. To do so twice is no error, nor after `begin`."""
+        self._undo.close()
+        if not self._joined:
+            self._joined = True
+            self._membership.close()
 
 
 def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latch) -> Session:

@@ -15,7 +15,9 @@ that stripe of C; and once that is so for all slots of C, every rank has C.
 **How much that is.** A collective of as many blocks as there are slots, or more, uses all slots,
 so it releases all before it when it is over: besides those under way at most one of this size is
 kept. Smaller ones take one block a slot, in turn through the slots, so those kept have two blocks
-a slot at most.
+a slot at most. An urgent collective has slots of its own, which only later urgent ones use again;
+where these do not come, what is kept from it on is let go of when the controller says that all
+ranks have it, with the next heartbeat.
 """
 
 from __future__ import annotations
@@ -89,13 +91,9 @@ class Ledger:
     """The collectives of a communicator that are under way or may be needed again.
 
     Not thread-safe: its owner's lock is held around all calls.
-
-    Args:
-        slots: of the job.
     """
 
-    def __init__(self, slots: int) -> None:
-        self._slots = slots
+    def __init__(self) -> None:
         self._entries: list[_Entry] = []  # in order
         self._next = 0
         self._prune_at = _PRUNE_BEYOND
@@ -114,7 +112,7 @@ class Ledger:
 
         A large one may release as much as it takes, so what can be released is looked for then.
         """
-        large = collective.stripes == self._slots
+        large = collective.stripes == collective.slots
         if large or len(self._entries) >= self._prune_at:
             self._release()
             self._prune_at = max(2 * len(self._entries), _PRUNE_BEYOND)
@@ -131,17 +129,12 @@ class Ledger:
         later = 0  # a bit for each slot that a later collective, over by now, has used
         for index in reversed(range(len(self._entries))):
             running = self._entries[index].running
-            used = self._slots_of(running)
+            used = _slots_of(running)
             if not running.done() or used & ~later:
                 first = index
             if running.done():
                 later |= used
         del self._entries[:first]
-
-    def _slots_of(self, collective: Collective) -> int:
-        everything = (1 << self._slots) - 1
-        turned = ((1 << collective.stripes) - 1) << collective.offset
-        return (turned | turned >> self._slots) & everything
 
     @property
     def under_way(self) -> list[Collective]:
@@ -203,3 +196,10 @@ class Ledger:
         for entry in self._entries:
             entry.original.finish(error)
         self._entries.clear()
+
+
+def _slots_of(collective: Collective) -> int:
+    """Return a bit for each slot that it goes through."""
+    everything = (1 << collective.slots) - 1
+    turned = ((1 << collective.stripes) - 1) << (collective.offset - collective.first_slot)
+    return ((turned | turned >> collective.slots) & everything) << collective.first_slot

@@ -141,11 +141,12 @@ class Membership:
         """For messages."""
         return f"rank {self.place.rank} of job {self.job!r}"
 
-    def join(self, slots: int, waiting: Waiting, *, own_address: bool) -> Seat:
+    def join(self, slots: int, urgent_slots: int, waiting: Waiting, *, own_address: bool) -> Seat:
         """Register, as soon as a controller is there. Raises what `p4reduce.init` does.
 
         Args:
             slots: to ask for if this makes the job; 0: the controller's default.
+            urgent_slots: how many of them are for urgent collectives; the same on all ranks.
             waiting: until when.
             own_address: its transport has addresses of its own.
         """
@@ -154,6 +155,7 @@ class Membership:
             rank=self.place.rank,
             world_size=self.place.world_size,
             slots=slots,
+            urgent_slots=urgent_slots,
             host=socket.gethostname(),
             pid=os.getpid(),
             ring_address=self.ring_address,

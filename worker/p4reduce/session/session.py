@@ -90,6 +90,7 @@ class Session:
         self.fallback = fallback
         self.neighbourhood = neighbourhood(attached)
         self.slots = attached.ready.slot_count
+        self.urgent_slots = attached.ready.urgent_slots
         self._lock = threading.RLock()
         self._closing = Latch()
         self._stirred = Latch()  # wakes the heartbeat, which has something else to do now
@@ -106,8 +107,9 @@ class Session:
         self._on_ring = False
         self._seat = attached.seat
         self._lease = attached.ready.lease
-        self._ledger = Ledger(self.slots)
-        self._engine = self._start_engine(_machine(attached), attached.seat, attached.transport)
+        self._ledger = Ledger()
+        with self._lock:  # a port that breaks at once is told of when there is an engine
+            self._engine = self._start_engine(_machine(attached), attached.seat, attached.transport)
         self._heartbeat = threading.Thread(
             target=self._stay, name=f"p4reduce-lease-{self.rank}", daemon=True
         )
@@ -124,6 +126,11 @@ class Session:
     @property
     def job(self) -> str:
         return self.membership.job
+
+    @property
+    def recover(self) -> bool:
+        """Whether inputs are kept, to be reduced once more after a loss."""
+        return self.settings.recover
 
     @property
     def broken(self) -> P4ReduceError | None:
@@ -380,8 +387,10 @@ class Session:
                     self._switch_lost(seat, reply.reason)
                 else:
                     self.fail(JobEndedError(f"job {self.job!r} is over: {reply.reason}"))
-            elif reply.left:
-                self._engine.ranks_left(tuple(reply.left))
+            else:
+                self._ledger.forget(reply.completed_by_all)
+                if reply.left:
+                    self._engine.ranks_left(tuple(reply.left))
 
     # -- Leaving ---------------------------------------------------------------------------------
 
@@ -453,6 +462,7 @@ class Session:
             if self.fallback is not None:
                 self.fallback.listener.close()
             self._end_heartbeat()
+            self._end_attendance()
         finally:
             self._closed.set()
 
@@ -494,6 +504,7 @@ def _machine(attached: Attached) -> SlotMachine:
     seat, ready = attached.seat, attached.ready
     return SlotMachine(
         slots=ready.slot_count,
+        urgent=ready.urgent_slots,
         job=seat.incarnation,
         rank=seat.rank,
         world_size=ready.world_size,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from p4reduce.errors import ClosedError
 from p4reduce.latch import Latch
@@ -22,10 +23,18 @@ class Waiting:
         who: for the log.
         deadline: on the monotonic clock.
         cancelled: nobody wants it any more.
+        check: raises what makes it vain; called again and again.
     """
 
-    def __init__(self, who: str, deadline: float, cancelled: Latch) -> None:
+    def __init__(
+        self,
+        who: str,
+        deadline: float,
+        cancelled: Latch,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self.deadline = deadline
+        self._check = check
         self._who = who
         self._cancelled = cancelled
         self._started = time.monotonic()
@@ -37,9 +46,10 @@ class Waiting:
         return max(self.deadline - time.monotonic(), 0.1)
 
     def check(self) -> None:
-        """Raise ClosedError if nobody waits any more."""
+        """Raise ClosedError if nobody waits any more, or what makes it vain to wait."""
         if self._cancelled.is_set():
             raise ClosedError("nobody waits for this any more")
+        self._check()
 
     def may_wait(self, seconds: float) -> bool:
         """Whether so long a pause leaves time for a further attempt."""

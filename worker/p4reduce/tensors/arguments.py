@@ -12,9 +12,10 @@ import numpy as np
 from p4reduce.checks import whole_number
 from p4reduce.tensors.blocks import Array
 from p4reduce.tensors.stream import DTYPES
-from p4reduce.wire.calls import Operation
+from p4reduce.wire.calls import Operation, Priority
 
 _OPERATIONS = " or ".join(repr(operation.name.lower()) for operation in Operation)
+_PRIORITIES = " or ".join(repr(name.lower()) for name in Priority.__members__)
 _REDUCIBLE = frozenset(np.dtype(kind) for kind in DTYPES)
 _ALLOWED = ", ".join(np.dtype(kind).name for kind in DTYPES)
 # What to make of an array that cannot be reduced, by its kind and bytes.
@@ -51,6 +52,23 @@ def operation_of(op: Operation | str, dtype: np.dtype[Any] | None = None) -> Ope
     if op is Operation.MEAN and dtype is not None and dtype.kind != "f":
         raise TypeError(f"op=MEAN needs floats, not {dtype}; SUM works")
     return op
+
+
+def is_urgent(priority: Priority | str) -> bool:
+    """Whether a priority, given as such or by its name in whatever case, is urgent.
+
+    Raises:
+        TypeError: it is neither.
+        ValueError: no priority has that name.
+    """
+    if isinstance(priority, str):
+        named = Priority.__members__.get(priority.upper())
+        if named is None:
+            raise ValueError(f"priority={short(priority)}: {_PRIORITIES} is needed")
+        priority = named
+    if not isinstance(priority, Priority):
+        raise TypeError(f"priority={short(priority)}: {_PRIORITIES} is needed, or a Priority")
+    return priority is Priority.URGENT
 
 
 def any_array(array: SupportsArray) -> Array:

@@ -9,7 +9,7 @@ which sums (`Plan.target`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -52,6 +52,10 @@ class Plan(Generic[T]):
     result: Callable[[], T]
     lane_format: Format = Format.INT32
     seed: int | None = None
+
+    def made_urgent(self) -> Plan[T]:
+        """Return the same for the slots that are kept for urgent collectives."""
+        return replace(self, call=replace(self.call, urgent=True))
 
     def noise(self, rank: int, sequence: int) -> Noise | None:
         """Return what to round at random with, where that is how lanes are made."""

@@ -21,6 +21,9 @@ from p4reduce.wire.format import Format
 DTYPES = (np.float16, np.float32, np.float64, np.int8, np.int16, np.int32)
 """What can be reduced, as dtypes in the machine's own byte order."""
 
+BEFORE_ALL = 1 << 62
+"""Taken from the order of what is urgent: see `protocol.window`."""
+
 _GRACE = 5.0  # seconds that the progress thread has beyond a deadline to report it
 _SLICE = 1.0  # seconds; a wait in slices does not count the time for which the process was stopped
 
@@ -43,6 +46,8 @@ class Collective:
         is_full: whether no block is all zeros.
         exponents: of each block, and 0 for `none`; shape (count + 1,).
         deadline: seconds on the monotonic clock.
+        slots, first_slot: how many slots there are for it, and the first of these.
+        offset: the slot of stripe 0; the others have those after it, and go on from the first.
         left: `remaining`, where machine code sees it too.
         for_others: this rank has the result already; see `repetition`.
         stream: what machine code keeps of it; see `tensors.native_stream.Stream`.
@@ -56,6 +61,7 @@ class Collective:
         *,
         sequence: int,
         slots: int,
+        first_slot: int = 0,
         timeout: float,
         lane_format: Format = Format.INT32,
         noise: Noise | None = None,
@@ -68,7 +74,8 @@ class Collective:
             source: what this rank has; must not change until the collective is over.
             target: takes the sums; may write to what `source` reads.
             sequence: number of the collective within the job.
-            slots: of the job.
+            slots: of the job, that are for collectives of its class.
+            first_slot: of these.
             timeout: seconds from now on.
             lane_format: of the blocks, which have as many elements as that has lanes.
             noise: for rounding floats to narrow lanes.
@@ -90,7 +97,8 @@ class Collective:
         self.count = self.none = len(source)
         self.stripes = max(1, min(slots, self.count))
         self.left = np.array([self.stripes])
-        self.offset = 0
+        self.slots, self.first_slot = slots, first_slot
+        self.offset = first_slot
         copied: Array | None = None
         if keep and isinstance(source, Blocks) and not source.private:
             copied = np.empty((self.count, lane_format.lanes), self.dtype)
@@ -128,6 +136,11 @@ class Collective:
     def description(self) -> str:
         """For messages: "allreduce 7 ('grad', SUM of 1,000 float32)"."""
         return self.call.describe(self.sequence)
+
+    @property
+    def urgent(self) -> bool:
+        """Whether it is one of those that have slots of their own."""
+        return self.call.urgent
 
     def restart(self, source: BlockRows) -> None:
         """Make it run from its beginning once more, with the same input.

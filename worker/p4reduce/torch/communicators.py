@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,33 +18,25 @@ from p4reduce.environment import job_name, placement
 from p4reduce.torch.presence import meet
 from p4reduce.transport import port_name
 
-_UNIX = "unix:"
 _MAX_BASE = 40  # characters of the launcher's or user's name in that of a job
-
-_lock = threading.Lock()
-_taken: set[str] = set()
 
 
 class Lease:
-    """A communicator, and the switch port that it keeps busy.
+    """A communicator of a group.
 
     Attributes:
         comm: of the group.
     """
 
-    def __init__(self, comm: Communicator, port: str) -> None:
+    def __init__(self, comm: Communicator) -> None:
         self.comm = comm
-        self._port = port
 
     def end(self, *, orderly: bool) -> None:
         """Leave the job: when the others have all results too, or at once."""
-        try:
-            if orderly:
-                self.comm.close()
-            else:
-                self.comm.__exit__(RuntimeError, None, None)
-        finally:
-            _release(self._port)
+        if orderly:
+            self.comm.close()
+        else:
+            self.comm.__exit__(RuntimeError, None, None)
 
 
 def open_communicator(
@@ -56,7 +47,7 @@ def open_communicator(
     global_rank: int,
     timeout: float,
     check: Callable[[], None] | None = None,
-) -> Lease | None:
+) -> Lease:
     """Meet the other ranks of a group and join a job with them.
 
     Args:
@@ -68,10 +59,6 @@ def open_communicator(
         timeout: seconds for all that.
         check: as of `meet`.
 
-    Returns:
-        None where the switch has no way for another job: a port that is a Unix socket takes one
-        at a time. All ranks of the group get None then.
-
     Raises:
         DistNetworkError: ranks are missing; names them.
         P4ReduceError: as `p4reduce.init`.
@@ -81,31 +68,9 @@ def open_communicator(
     # are global ones.
     local_rank = placement(global_rank, max(global_rank + 1, size)).local_rank
     port = port_name(None, global_rank, local_rank)
-    free = _take(port)
-    comm = None
-    try:
-        words = meet(store, rank, size, json.dumps([_new_name(name), free]), timeout, check)
-        told = [json.loads(word) for word in words]
-        if all(possible for _, possible in told):
-            left = max(deadline - time.monotonic(), 1.0)
-            comm = init(rank, size, job=told[0][0], timeout=left, interface=port)
-    finally:
-        if comm is None and free:
-            _release(port)
-    return None if comm is None else Lease(comm, port)
-
-
-def _take(port: str) -> bool:
-    with _lock:
-        if port.startswith(_UNIX) and port in _taken:
-            return False
-        _taken.add(port)
-        return True
-
-
-def _release(port: str) -> None:
-    with _lock:
-        _taken.discard(port)
+    words = meet(store, rank, size, json.dumps(_new_name(name)), timeout, check)
+    left = max(deadline - time.monotonic(), 1.0)
+    return Lease(init(rank, size, job=json.loads(words[0]), timeout=left, interface=port))
 
 
 def _new_name(group: str) -> str:

@@ -17,6 +17,13 @@ class Operation(IntEnum):
     MEAN = 1
 
 
+class Priority(IntEnum):
+    """Which slots a collective goes through, and so what it waits for."""
+
+    BULK = 0
+    URGENT = 1
+
+
 @dataclass(frozen=True)
 class Call:
     """One call of a collective, the same on all ranks.
@@ -31,6 +38,7 @@ class Call:
         details: whatever else has to be the same, as text.
         pieces: names and sizes of what it consists of, each of which begins with a block of its
             own. None: it is all one.
+        urgent: whether it goes through the slots for urgent collectives.
     """
 
     routine: str
@@ -41,6 +49,7 @@ class Call:
     name: str = ""
     details: str = ""
     pieces: tuple[tuple[str, int], ...] = ()
+    urgent: bool = False
 
     def describe(self, sequence: int) -> str:
         """For messages: "allreduce 7 ('grad', SUM of 1,000 float32)"."""
@@ -53,8 +62,9 @@ class Call:
         operation = "" if self.operation is None else f"{self.operation.name} of "
         root = "" if self.root is None else f", root {self.root}"
         details = f", {self.details}" if self.details else ""
+        urgent = "urgent " if self.urgent else ""
         return (
-            f"{self.routine} {sequence} "
+            f"{urgent}{self.routine} {sequence} "
             f"({named}{operation}{self.size:,} {self.dtype}{root}{details})"
         )
 
@@ -74,5 +84,6 @@ class Call:
         everything = (
             *(self.routine, self.dtype, self.size, operation, self.root),
             *(self.name, self.details, self.pieces, sequence, int(lane_format)),
+            *([self.urgent] if self.urgent else []),
         )
         return zlib.crc32(repr(everything).encode())

@@ -80,7 +80,7 @@ void p4r_open(struct p4r_slots *slots, const struct p4r_stream *stream, const in
     for (uint64_t i = 0; i < count; i++) {
         uint32_t slot = (uint32_t)which[i];
         int64_t stripe = slot - stream->offset;
-        stripe += stripe < 0 ? slots->slots : 0;
+        stripe += stripe < 0 ? stream->slots : 0;
         slots->owner[slot] = stream->sequence;
         slots->count[slot] = stream->count;
         slots->tag[slot] = stream->tag;
@@ -88,7 +88,7 @@ void p4r_open(struct p4r_slots *slots, const struct p4r_stream *stream, const in
         slots->streams[slot] = stream;
         slots->block[slot] = P4R_OPENING;
         slots->opening[slot] = 1;
-        slots->order[slot] = stream->sequence * slots->slots + stripe;
+        slots->order[slot] = stream->sequence * slots->slots + stripe - stream->before;
         begin_round(slots, stream, slot, 0, 0, NO_BLOCK, stream->next_nonzero[stripe], words);
         /* The answer has no sums, so is not plain. */
         memset(slots->awaited + (uint64_t)slot * P4R_AGG_WORDS, 0, sizeof words);

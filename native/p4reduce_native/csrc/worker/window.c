@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#define FLOOR 4
 #define TARGET 0.05
 #define LEAST_RESULTS 32
 #define TROUBLED 0.25
@@ -95,10 +94,9 @@ static int queues(const struct p4r_slots *slots, double typical)
 
 static void shrink(struct p4r_slots *slots, double factor)
 {
-    int64_t floor = slots->slots < FLOOR ? slots->slots : FLOOR;
     int64_t size = (int64_t)((double)slots->window * factor);
 
-    slots->window = size > floor ? size : floor;
+    slots->window = size > slots->floor ? size : slots->floor;
     slots->growth = CAREFULLY;
     slots->settling = 1;
 }

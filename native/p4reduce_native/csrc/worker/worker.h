@@ -96,6 +96,8 @@ struct p4r_stream {
     int64_t stripes;
     int64_t sequence;
     int64_t offset; /* slot of the first stripe */
+    int64_t slots;  /* for collectives of its class */
+    int64_t before; /* taken from its order */
     int64_t *left;  /* stripes that are not over */
     uint32_t tag, format;
 };
@@ -157,7 +159,7 @@ struct p4r_slots {
     double *round_trips; /* P4R_ROUND_TRIPS */
     struct p4r_timeout timeout, opening_timeout;
     double latest, silence, heard_switch_at;
-    int64_t window, growth, settling, results, troubled; /* `window` is its size */
+    int64_t window, growth, settling, results, troubled, floor; /* `window` is its size */
     int64_t round_trip_count;
     uint64_t left; /* ranks that have left, as bits */
     uint32_t backed_off, some_open, holds_back, some_halves;

@@ -13,7 +13,7 @@ from p4reduce.handle import Handle
 from p4reduce.torch.hooks.sending import send, send_sparse
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.tensors import lend
-from p4reduce.wire.calls import Operation
+from p4reduce.wire.calls import Operation, Priority
 
 
 def allreduce_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -52,10 +52,14 @@ def _mean(
         source = state.rounder(lane_bits).compress(name, source).values
 
     def begin(timeout: float | None) -> Handle[Any]:
-        return state.channel.comm.allreduce_async(
+        comm = state.channel.comm
+        # The last bucket of a backward pass has the layers that the next forward pass needs first.
+        urgent = bucket.is_last() and comm.urgent_slots > 0
+        return comm.allreduce_async(
             *(source, Operation.MEAN, name, lent.array, timeout),
             precision=precision,
             seed=state.seed,
+            priority=Priority.URGENT if urgent else Priority.BULK,
         )
 
     return send(state, hook, tensor, source.nbytes, begin, lent.put_back)

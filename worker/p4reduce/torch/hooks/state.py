@@ -118,8 +118,7 @@ def _channel(group: Any) -> Channel:
         return channel
     if hasattr(group, "channel"):
         raise ValueError(
-            f"group {group.group_name!r} has no job on the switch: it is of one rank, or the "
-            "switch's port takes one job at a time"
+            f"group {group.group_name!r} has no job on the switch, as it is of one rank"
         )
     raise ValueError(
         f"group {group.group_name!r} is of another backend: give one of "

@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thread that makes progress over one way to the switch, for all jobs that go by it.
+
+A rank of each of several jobs may go by the same port: a communicator and its children, or those
+of several calls of `init`. Each job has an engine of its own; the port has the one transport and
+the one thread that runs all of them. What comes in is told apart by job and rank, which each
+answer carries.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
+from p4reduce.transport.base import RECEIVE_BATCH, Indices, Transport
+from p4reduce.wire.answers import JOB, KIND_FLAGS_RANK
+from p4reduce.wire.format import Endpoint
+from p4reduce.wire.frames import FrameBuffer
+
+log = logging.getLogger(__name__)
+
+_LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
+_OVERSLEPT = 1.0  # seconds longer than asked for: the process was stopped, or starved
+_REPRIEVE = 2.0  # seconds for the lease's thread to hear what has happened meanwhile
+_END_TIMEOUT = 5.0
+_ONE_CONNECTION = ("unix:", "udp:")  # ports that take no second one
+
+Sift = Callable[[FrameBuffer, int], int]
+"""Takes other jobs' frames out of the first rows of a buffer; returns how many are left."""
+
+
+class Rider(Protocol):
+    """A job's engine, as the port's thread sees it. All calls are made by that thread."""
+
+    @property
+    def key(self) -> int:
+        """See `SlotMachine.key`."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+
+    @property
+    def native(self) -> bool:
+        """Whether C can run its loop."""
+
+    @property
+    def due(self) -> float:
+        """When the first of its timers runs out."""
+
+    @property
+    def backlogged(self) -> bool:
+        """Whether frames wait for room in the transport."""
+
+    def begin_turn(self) -> bool:
+        """Do what was asked for. False: it is to end."""
+
+    def run_natively(self, sift: Sift | None) -> None:
+        """Let C go on for as long as it can."""
+
+    def send(self) -> None:
+        """Send what can be sent."""
+
+    def receive(self, buffer: FrameBuffer, count: int) -> None:
+        """Take frames, the first rows of a buffer."""
+
+    def postpone(self, until: float) -> None:
+        """Let nothing come to its deadline before then."""
+
+    def expire(self) -> None:
+        """Do what is due."""
+
+    def end(self, error: P4ReduceError) -> Callable[[], None] | None:
+        """The thread does nothing more for it. Returns what to call after all have ended."""
+
+
+class Port:
+    """A transport, and the thread that alone uses it.
+
+    It lasts as long as somebody has a share of it, or until the transport breaks.
+
+    Attributes:
+        transport: to the switch.
+        error: what broke it, or None.
+        cpu_seconds: that the thread has computed for.
+
+    Args:
+        transport: from now on for the thread alone.
+        name: of the thread.
+    """
+
+    def __init__(self, transport: Transport, name: str) -> None:
+        self.transport = transport
+        self.error: P4ReduceError | None = None
+        self.cpu_seconds = 0.0
+        self._lock = threading.Lock()
+        self._shares = 0
+        self._over = False
+        self._requests: deque[Callable[[], None]] = deque()
+        self._riders: list[Rider] = []
+        self._inbox: FrameBuffer | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def share(self) -> Share | None:
+        """Return a share; None: it is at its end, so open another one."""
+        with self._lock:
+            if self._over or self.error is not None:
+                return None
+            self._shares += 1
+            if self._shares == 1:
+                self._thread.start()
+            return Share(self)
+
+    def release(self) -> None:
+        """A share is gone; with the last one the transport is closed."""
+        with self._lock:
+            self._shares -= 1
+            last = self._shares == 0 and not self._over
+            if last:
+                self._over = True
+                self.transport.wake()
+        if last:
+            self.join(_END_TIMEOUT)
+
+    @property
+    def in_thread(self) -> bool:
+        """Whether it is the port's thread that asks."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def over(self) -> bool:
+        """Whether the thread has ended, or is about to."""
+        return self._over
+
+    def join(self, timeout: float) -> None:
+        """Wait for the thread's end."""
+        if not self.in_thread:
+            self._thread.join(timeout)
+
+    def board(self, rider: Rider) -> None:
+        """Run an engine from now on; its share keeps the port open."""
+        with self._lock:
+            if not self._over:
+                self._requests.append(lambda: self._riders.append(rider))
+                self.transport.wake()
+                return
+        error = self.error or ClosedError("the way to the switch was closed")
+        threading.Thread(target=_end_all, args=([rider], error), daemon=True).start()
+
+    def post(self, work: Callable[[], None]) -> None:
+        """Let the thread do something soon."""
+        with self._lock:
+            if not self._over:
+                self._requests.append(work)
+                self.transport.wake()
+
+    # -- In the thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        error: P4ReduceError = ClosedError("the communicator was closed")
+        try:
+            while not self._over:
+                self._turn()
+        except P4ReduceError as problem:
+            error = self.error = problem
+        except BaseException as problem:
+            error = self.error = P4ReduceError(f"the progress thread failed: {problem!r}")
+            error.__cause__ = problem
+            raise
+        finally:
+            with self._lock:
+                self._over = True
+            while self._requests:
+                with contextlib.suppress(SwitchUnreachableError):
+                    self._requests.popleft()()  # engines that are about to board end as the others
+            _end_all(self._riders, error)
+            # Whoever still holds a share finds it broken: another connection may be made now.
+            self.transport.close()
+
+    def _turn(self) -> None:
+        while self._requests:
+            self._requests.popleft()()
+        for rider in list(self._riders):
+            if not self._guarded(rider, rider.begin_turn):
+                self._drop(rider, ClosedError("the communicator was closed"))
+        riders = self._riders
+        busy = [rider for rider in riders if not rider.idle]
+        if len(busy) <= 1 and riders:
+            # C waits and works for one job at a time. The others have nothing to do meanwhile,
+            # and what they are asked for wakes it.
+            rider = busy[0] if busy else riders[0]
+            if rider.native:
+                sift = None if len(riders) == 1 else self._sift_for(rider)
+                self._guarded(rider, lambda: rider.run_natively(sift))
+                self.cpu_seconds = time.thread_time()
+                return
+        if not self._over:
+            self._turn_of_all()
+        self.cpu_seconds = time.thread_time()
+
+    def _turn_of_all(self) -> None:
+        riders, transport = self._riders, self.transport
+        self._each(riders, lambda rider: rider.send())
+        now = time.monotonic()
+        until = min([_LONGEST_WAIT, *(rider.due - now for rider in riders)])
+        transport.wait(until, writable=any(rider.backlogged for rider in riders))
+        if (late := time.monotonic()) - now > max(until, 0.0) + _OVERSLEPT:
+            # A stopped process has not waited: before it says that the others are missing, it
+            # has to hear whether it is missed itself.
+            self._each(riders, lambda rider: rider.postpone(late + _REPRIEVE))
+        # What has come counts before timers do: after a pause of this thread, answers lie in
+        # the queue.
+        while count := transport.receive():
+            self._hand_out(transport.received, count)
+            self._each(riders, lambda rider: rider.send())
+            if count < len(transport.received):
+                break
+        self._each(riders, lambda rider: rider.expire())
+
+    def _each(self, riders: Sequence[Rider], work: Callable[[Rider], None]) -> None:
+        for rider in list(riders):
+            self._guarded(rider, lambda: work(rider))  # noqa: B023  # called at once
+
+    def _guarded(self, rider: Rider, work: Callable[[], bool | None]) -> bool:
+        """Do one engine's work. What goes wrong in it ends that one only, unless it is the way."""
+        try:
+            return work() is not False
+        except SwitchUnreachableError:
+            raise
+        except Exception as problem:
+            log.exception("the progress thread failed")
+            error = P4ReduceError(f"the progress thread failed: {problem!r}")
+            error.__cause__ = problem
+            self._drop(rider, error)
+            return True
+
+    def _drop(self, rider: Rider, error: P4ReduceError) -> None:
+        self._riders.remove(rider)
+        _end_all([rider], error)
+
+    # -- Several jobs' frames --------------------------------------------------------------------
+
+    def _hand_out(self, buffer: FrameBuffer, count: int) -> None:
+        """Give each engine its frames; those of nobody go to the first one, to be counted."""
+        riders = self._riders
+        if len(riders) > 1:
+            keys = _keys(buffer, count)
+            owners = [rider for rider in riders if np.count_nonzero(keys == rider.key)]
+            if owners:
+                count = self._sift(buffer, count, owners[0])
+                riders = owners
+        if count and riders:
+            first = riders[0]
+            self._guarded(first, lambda: first.receive(buffer, count))
+
+    def _sift_for(self, rider: Rider) -> Sift:
+        return lambda buffer, count: self._sift(buffer, count, rider)
+
+    def _sift(self, buffer: FrameBuffer, count: int, rider: Rider) -> int:
+        """Leave in a buffer what is one engine's, or nobody's; give the others theirs."""
+        keys = _keys(buffer, count)
+        kept = np.ones(count, np.bool_)
+        for other in list(self._riders):
+            if other is rider or not np.count_nonzero(mine := keys == other.key):
+                continue
+            kept &= ~mine
+            if self._inbox is None:
+                self._inbox = FrameBuffer(RECEIVE_BATCH)
+            some = _move(buffer, np.flatnonzero(mine), self._inbox)
+            inbox = self._inbox
+            self._guarded(other, lambda: other.receive(inbox, some))  # noqa: B023  # at once
+        if kept.all():
+            return count
+        return _move(buffer, np.flatnonzero(kept), buffer)
+
+
+class Share:
+    """One job's part of a port, in a transport's shape: for joining, and for an engine.
+
+    It says who the transport is, and sends and hears by the port's thread.
+
+    Attributes:
+        port: whose share it is.
+    """
+
+    def __init__(self, port: Port) -> None:
+        self.port = port
+        self._closed = False
+
+    @property
+    def description(self) -> str:
+        return self.port.transport.description
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        return self.port.transport.endpoint
+
+    @property
+    def received(self) -> FrameBuffer:
+        return self.port.transport.received
+
+    @property
+    def dropped(self) -> int:
+        return self.port.transport.dropped
+
+    @property
+    def lossless(self) -> bool:
+        return self.port.transport.lossless
+
+    def receive(self) -> int:
+        """Return 0: what comes goes to the engines. Raises what broke the transport."""
+        if self.port.error is not None:
+            raise SwitchUnreachableError(str(self.port.error))
+        return 0
+
+    def send(self, buffer: FrameBuffer, rows: Indices) -> int:
+        """Let the port's thread send; the buffer must stay as it is."""
+        transport = self.port.transport
+        self.port.post(lambda: _send_some(transport, buffer, rows))
+        return len(rows)
+
+    def wait(self, timeout: float, *, writable: bool = False) -> None:
+        """Wait: what comes is heard by nobody here."""
+        time.sleep(timeout)
+
+    def wake(self) -> None:
+        self.port.transport.wake()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self.port.release()
+
+
+class Ports:
+    """The ports that jobs of this process have in common, by name.
+
+    A port of the embedded switch that is a Unix socket, or of UDP, takes one connection. Of an
+    interface there may be any number of packet sockets, each with a filter for its own UDP port in
+    the kernel, so each job has one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._opening: dict[str, threading.Lock] = {}
+        self._ports: dict[str, Port] = {}
+
+    def connect(self, name: str, rank: int, open_it: Callable[[], Transport]) -> Transport:
+        """Return a way to the switch.
+
+        Args:
+            name: of the port or interface.
+            rank: whose it is at first, for the thread's name.
+            open_it: opens a transport where there is none to share.
+
+        Raises:
+            SwitchUnreachableError, ConfigurationError: as `open_it`.
+        """
+        if not name.startswith(_ONE_CONNECTION):
+            return open_it()
+        with self._lock:
+            opening = self._opening.setdefault(name, threading.Lock())
+        with opening:
+            port = self._ports.get(name)
+            share = None if port is None else port.share()
+            if share is None:
+                if port is not None:
+                    port.join(_END_TIMEOUT)  # it may be about to close its connection
+                self._ports[name] = port = Port(open_it(), f"p4reduce-{rank}")
+                share = port.share()
+                assert share is not None
+            return share
+
+
+def _end_all(riders: Sequence[Rider], error: P4ReduceError) -> None:
+    for after in [rider.end(error) for rider in riders]:
+        if after is not None:
+            after()
+
+
+def _keys(buffer: FrameBuffer, count: int) -> Indices:
+    """Return for each frame the job and rank that it is for, as `SlotMachine.key` has them."""
+    header = buffer.header[:count]
+    job = header[:, JOB].astype(np.int64)
+    rank = header[:, KIND_FLAGS_RANK].astype(np.int64) & 0xFFFF
+    keys: Indices = job << 16 | rank
+    return keys
+
+
+def _move(buffer: FrameBuffer, rows: Indices, into: FrameBuffer) -> int:
+    """Copy rows of a buffer into the first rows of another one, or of its own."""
+    count = len(rows)
+    into.raw[:count] = buffer.raw[rows]
+    into.lengths[:count] = buffer.lengths[rows]
+    return count
+
+
+def _send_some(transport: Transport, buffer: FrameBuffer, rows: Indices) -> None:
+    transport.send(buffer, rows)  # what finds no room is as if it had been lost
+
+
+_ports = Ports()
+
+
+def connect(name: str, rank: int, open_it: Callable[[], Transport]) -> Transport:
+    """Return a way to the switch, by a port that this process has already: `Ports.connect`."""
+    return _ports.connect(name, rank, open_it)
+
+
+def _begin_anew() -> None:
+    global _ports
+    _ports = Ports()
+
+
+# A child has its parent's descriptors, but not the threads.
+os.register_at_fork(after_in_child=_begin_anew)

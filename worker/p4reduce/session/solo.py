@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session of one rank: without a switch, a controller, or a thread.
+
+What a switch would send back to the only rank of a job is what that rank has sent. So its lanes
+are made and taken apart again, at once and where the call is: the result is the same, bit for bit.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from dataclasses import asdict
+
+import numpy as np
+
+from p4reduce.errors import ClosedError, InterruptedCallError, P4ReduceError
+from p4reduce.machine_code import native_library
+from p4reduce.protocol.native_codec import codec_for
+from p4reduce.statistics import Counts, Statistics
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.answers import WHOLE
+from p4reduce.wire.format import NONFINITE_EXPONENT
+from p4reduce.wire.frames import FrameBuffer
+
+_BLOCKS_AT_A_TIME = 64
+
+
+class Solo:
+    """What a `Session` is to a communicator, for one rank alone.
+
+    Args:
+        job: a name, for messages.
+    """
+
+    rank = 0
+    world_size = 1
+    slots = 1
+    urgent_slots = 0
+    recover = False
+
+    def __init__(self, job: str) -> None:
+        self.job = job
+        self.broken: P4ReduceError | None = None
+        self._counts = Counts()
+        self._lock = threading.Lock()
+
+    def submit(self, collective: Collective) -> None:
+        """Run a collective from beginning to end. Raises what broke this before."""
+        if self.broken is not None:
+            raise copy.copy(self.broken)
+        blocks = np.flatnonzero(
+            collective.next_nonzero[: collective.count] == np.arange(collective.count)
+        )
+        exponents = collective.exponents[blocks]
+        nonfinite = exponents == NONFINITE_EXPONENT
+        if nonfinite.any():
+            collective.target.fill(blocks[nonfinite], np.nan)
+            blocks, exponents = blocks[~nonfinite], exponents[~nonfinite]
+        frames = FrameBuffer(min(len(blocks), _BLOCKS_AT_A_TIME))
+        codec = codec_for(
+            collective.format,
+            collective.dtype.kind == "f",
+            self.world_size,
+            len(frames),
+            frames,
+            native_library(),
+        )
+        for start in range(0, len(blocks), _BLOCKS_AT_A_TIME):
+            some = blocks[start : start + _BLOCKS_AT_A_TIME]
+            scales = exponents[start : start + _BLOCKS_AT_A_TIME]
+            rows = np.arange(len(some))
+            codec.encode(collective, some, scales, rows)
+            codec.decode(collective, some, scales, frames, rows, WHOLE)
+        with self._lock:
+            self._counts.collectives += 1
+            self._counts.blocks += collective.count
+            self._counts.blocks_announced += len(blocks) + int(np.count_nonzero(nonfinite))
+        collective.finish()
+
+    def interrupted(self, error: InterruptedCallError) -> None:
+        """Break, as an exception has left a call."""
+        self.broken = self.broken or error
+
+    def unlock(self) -> None:
+        """There is nothing that could be left taken for longer than a count takes."""
+
+    def statistics(self) -> Statistics:
+        """Return the figures so far: nothing is sent."""
+        return Statistics(**asdict(self._counts))
+
+    def close(self, *, farewell: bool = False) -> None:
+        """End. Idempotent."""
+        self.broken = self.broken or ClosedError("the communicator is closed")
+
+    def abandon(self) -> None:
+        """As `close`."""
+        self.close()

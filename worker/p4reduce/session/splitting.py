@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the ranks of a communicator tell each other to split, and the groups that come of it.
+
+As MPI's `MPI_Comm_split` (MPI 4.1, section 7.4.2): the ranks of one colour make a group, in which
+they are numbered by their keys, and those of equal keys by their old numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.checks import number_within, whole_number
+from p4reduce.control.names import MAX_NAME
+from p4reduce.errors import ConfigurationError
+from p4reduce.wire.rank_sets import describe_ranks
+
+_WRONG, _IN_GROUP, _IN_NONE = 0, 1, 2  # what a rank asks for; 0 is also what is never sent
+_LAST = int(np.iinfo(np.int64).max)
+_FIRST = int(np.iinfo(np.int64).min)
+_MARK = "/split-"
+_TOKEN_BYTES = 6
+_TROUBLE_BYTES = 512
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What one rank asks for.
+
+    Attributes:
+        kind: whether its arguments were wrong, it is in a group, or in none.
+        color, key: see `Communicator.split`.
+        options: a fingerprint of what has to be the same in a group.
+        token: random; that of rank 0 is in the groups' names.
+    """
+
+    kind: int
+    color: int = 0
+    key: int = 0
+    options: int = 0
+    token: int = 0
+
+    @classmethod
+    def of(cls, color: Any, key: Any, options: object) -> Wish:
+        """Check a rank's arguments. Raises TypeError, ValueError."""
+        key = number_within("key", key, _FIRST, _LAST)
+        if color is None:
+            return cls(_IN_NONE, token=_token())
+        needed = "an integer from 0 on is needed, or None for no group"
+        color = whole_number("color", color, needed)
+        if not 0 <= color <= _LAST:
+            raise ValueError(f"color={color}: {needed}")
+        digest = hashlib.sha256(repr(options).encode()).digest()
+        return cls(_IN_GROUP, color, key, int.from_bytes(digest[:6], "big"), _token())
+
+    @classmethod
+    def wrong(cls) -> Wish:
+        """That of a rank whose arguments are wrong: the others must not wait for it."""
+        return cls(_WRONG, token=_token())
+
+    def row(self) -> npt.NDArray[np.int64]:
+        """Return what the other ranks are told."""
+        return np.array([[self.kind, self.color, self.key, self.options, self.token]], np.int64)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks that are to have a communicator of their own.
+
+    Attributes:
+        name: of its job.
+        ranks: their numbers in the parent, in the order that they have in the group.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+
+
+def agree(job: str, table: npt.NDArray[np.int64]) -> list[Group]:
+    """Return the groups, which are the same on all ranks.
+
+    Args:
+        job: the parent's name.
+        table: the wishes of all ranks in order; shape (ranks, 5).
+
+    Raises:
+        ConfigurationError: a rank's arguments were wrong, or options differ within a group.
+    """
+    wishes = [Wish(*row) for row in table.tolist()]
+    wrong = tuple(rank for rank, wish in enumerate(wishes) if wish.kind == _WRONG)
+    if wrong:
+        raise ConfigurationError(
+            f"job {job!r} was not split: the arguments of {describe_ranks(wrong)} are wrong, and "
+            "the error there says how"
+        )
+    colors = sorted({wish.color for wish in wishes if wish.kind == _IN_GROUP})
+    groups = []
+    for color in colors:
+        members = [
+            rank
+            for rank, wish in enumerate(wishes)
+            if wish.kind == _IN_GROUP and wish.color == color
+        ]
+        members.sort(key=lambda rank: (wishes[rank].key, rank))
+        first = wishes[members[0]]
+        others = tuple(rank for rank in sorted(members) if wishes[rank].options != first.options)
+        if others:
+            raise ConfigurationError(
+                f"job {job!r} was not split: within the group of color {color} the number of slots "
+                f"has to be the same, and {describe_ranks(others)} asked for another one than "
+                f"rank {members[0]}"
+            )
+        name = group_name(job, f"{wishes[0].token:x}", members[0])
+        groups.append(Group(name, tuple(members)))
+    return groups
+
+
+def group_name(job: str, token: str, leader: int) -> str:
+    """Return a job's name that no other has: the token is of one call, the leader of one group."""
+    mine = f"{_MARK}{token}-{leader}"
+    return f"{job.partition(_MARK)[0][: MAX_NAME - len(mine)]}{mine}"
+
+
+def trouble_row(text: str) -> npt.NDArray[np.uint8]:
+    """Return why a group cannot be, for all ranks; "" if it can."""
+    row = np.zeros((1, _TROUBLE_BYTES), np.uint8)
+    cut = text.encode()[:_TROUBLE_BYTES]
+    row[0, : len(cut)] = np.frombuffer(cut, np.uint8)
+    return row
+
+
+def first_trouble(rows: npt.NDArray[np.uint8], groups: Sequence[Group]) -> str:
+    """Return why a group cannot be, and which one; "" if all can."""
+    for group in groups:
+        row = rows[group.ranks[0]]
+        if row.any():
+            text = row.tobytes().rstrip(b"\0").decode(errors="ignore")
+            return f"the group of {describe_ranks(group.ranks)}: {text}"
+    return ""
+
+
+def _token() -> int:
+    return int.from_bytes(secrets.token_bytes(_TOKEN_BYTES), "big")
