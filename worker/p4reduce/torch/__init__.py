@@ -7,6 +7,10 @@ With p4reduce installed beside torch, an unchanged script needs one word::
 
 `statistics` tells which collectives went through the switch and which to Gloo; docs/pytorch.md
 has the table.
+
+These are more modules than a folder mostly has: each is one step on the way from torch's call to
+its future, and parts of that way in folders of their own would import each other both ways.
+docs/pytorch.md lists them in their order.
 """
 
 from __future__ import annotations
