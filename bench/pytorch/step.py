@@ -103,7 +103,7 @@ def measure(batch: int, device: float, store: Path) -> dict[str, Any]:
         """CPU seconds of the thread that completes futures, so far."""
         told: torch.futures.Future[float] = torch.futures.Future()
         next_level().submit(lambda: told.set_result(time.thread_time()))
-        return told.wait()
+        return float(told.wait())
 
     for _ in range(WARM):
         step()
