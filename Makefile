@@ -13,7 +13,7 @@ PACKAGES := common/p4reduce_common native/p4reduce_native worker/p4reduce contro
 SCRIPTS := experiments tools examples
 
 # What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, BW=Mbit/s; `make run` also
-# NET=mininet|local (the lab is a Mininet network), COMPRESSION=cat (or another name; a wrong one
+# NET=mininet|local|udp (the lab is a Mininet network), COMPRESSION=cat (or another name; a wrong one
 # lists all), FAULT=kill-worker|restart-switch|restart-controller, or FRAMEWORK=torch. All but the
 # first go through the environment.
 WORKERS ?= 4

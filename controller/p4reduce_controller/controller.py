@@ -100,6 +100,7 @@ class Controller:
             clock=time.monotonic,
             wall_clock=time.time,
             default_slots=settings.default_slots,
+            stations=settings.ground.stations,
         )
         self.jobs.restore(start.jobs)
         self._reforming = Reforming(self.jobs, self, self._reformation_settled)

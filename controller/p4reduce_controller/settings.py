@@ -31,11 +31,16 @@ class Settings:
     tls: TlsFiles | None = None  # of the control API, where that goes by TCP
     switch_tls: TlsFiles | None = None  # of the P4Runtime session
     hello_limit: HelloLimit = field(default_factory=HelloLimit)
+    stations: tuple[tuple[str, int], ...] = ()  # MAC address and port of hosts that stay there
     keep_jobs: bool = False  # when told to stop, leave them to the next controller
 
     @property
     def ground(self) -> Ground:
         """What is to be on the switch whatever the jobs."""
         return Ground(
-            parse_ip(self.switch_ip), parse_mac(self.switch_mac), self.ports, self.hello_limit
+            parse_ip(self.switch_ip),
+            parse_mac(self.switch_mac),
+            self.ports,
+            self.hello_limit,
+            tuple((parse_mac(mac), port) for mac, port in self.stations),
         )

@@ -11,7 +11,7 @@ from p4reduce_lab.errors import ArgumentsError, UnavailableError
 from p4reduce_lab.networks import mininet_net
 from p4reduce_lab.switches import bmv2
 from p4reduce_lab.switches.bmv2 import Bmv2Switch
-from p4reduce_lab.switches.embedded import EmbeddedSwitch
+from p4reduce_lab.switches.embedded import EmbeddedSwitch, udp_ports
 from p4reduce_lab.switches.launch import SwitchLauncher
 
 NAMES = {"embedded": "embedded switch", "bmv2": "BMv2 (simple_switch_grpc)"}
@@ -20,6 +20,7 @@ PLACES = {
     ("bmv2", "local"): "workers on this machine, its ports are veth pairs",
     ("embedded", "mininet"): "workers on Mininet hosts",
     ("bmv2", "mininet"): "workers on Mininet hosts",
+    ("embedded", "udp"): "workers on this machine, its ports are UDP sockets",
 }
 LAUNCHERS: Mapping[str, type[EmbeddedSwitch | Bmv2Switch]] = {
     "embedded": EmbeddedSwitch,
@@ -33,7 +34,7 @@ class Choice:
 
     Attributes:
         switch: "embedded" or "bmv2".
-        network: "local" or "mininet".
+        network: "local", "udp" or "mininet".
         why: The reason, for people.
         bandwidth: Of each link of a Mininet network, in Mbit/s; None: not limited.
         pcap: Whether the switch captures what its ports see.
@@ -60,6 +61,9 @@ class Choice:
 
     def launcher(self, directory: Path, ports: int | Mapping[int, str]) -> SwitchLauncher:
         """Makes the switch: see :class:`~p4reduce_lab.switches.launch.SwitchLauncher`."""
+        if self.network == "udp":
+            assert isinstance(ports, int)
+            return EmbeddedSwitch(directory, udp_ports(ports), pcap=self.pcap)
         return LAUNCHERS[self.switch](directory, ports, pcap=self.pcap)
 
 
@@ -75,7 +79,7 @@ def choose(
 
     Args:
         switch: "auto", "embedded" or "bmv2".
-        network: "auto", "local" or "mininet".
+        network: "auto", "local", "udp" or "mininet".
         bandwidth: Mbit/s a link; only Mininet has any.
         nearest_to_real: What "auto" prefers: BMv2 and Mininet where they are installed, or else
             what needs nothing and starts at once.
@@ -90,7 +94,7 @@ def choose(
     else:
         picked_network, why_network = _pick_network(network, bandwidth, nearest_to_real)
     picked_switch, why_switch = _pick_switch(
-        switch, nearest_to_real and picked_network == "mininet"
+        switch, picked_network, nearest_to_real and picked_network == "mininet"
     )
     why = "; ".join(reason for reason in (why_switch, why_network) if reason)
     return Choice(
@@ -103,10 +107,10 @@ def choose(
 
 def _mininet_of_the_lab(network: str) -> tuple[str, str]:
     """Return the only network that will do, and the reason."""
-    if network == "local":
+    if network in ("local", "udp"):
         raise ArgumentsError(
-            "NET=local is not possible here: the lab is a Mininet network. Leave NET out, or see "
-            "`p4reduce-lab up` for a switch without one"
+            f"NET={network} is not possible here: the lab is a Mininet network. Leave NET out, or "
+            "see `p4reduce-lab up` for a switch without one"
         )
     if obstacle := mininet_net.unavailable():
         raise UnavailableError(f"the lab, a Mininet network, cannot run here: {obstacle}")
@@ -115,7 +119,7 @@ def _mininet_of_the_lab(network: str) -> tuple[str, str]:
 
 def _pick_network(network: str, bandwidth: float | None, nearest_to_real: bool) -> tuple[str, str]:
     """Return the network and the reason, which is empty where there is none to give."""
-    if network == "local" and bandwidth is not None:
+    if network in ("local", "udp") and bandwidth is not None:
         raise ArgumentsError(f"BW={bandwidth:g} takes NET=mininet: only its links can be limited")
     obstacle = mininet_net.unavailable()
     if network == "mininet" or bandwidth is not None:
@@ -123,15 +127,19 @@ def _pick_network(network: str, bandwidth: float | None, nearest_to_real: bool) 
         if obstacle:
             raise UnavailableError(f"{wish} cannot run here: {obstacle}")
         return "mininet", "NET as asked" if network == "mininet" else "BW takes Mininet"
-    if network == "local":
-        return "local", "NET as asked"
+    if network in ("local", "udp"):
+        return network, "NET as asked"
     if not nearest_to_real:
         return "local", ""
     return ("local", f"no Mininet: {obstacle}") if obstacle else ("mininet", "Mininet is installed")
 
 
-def _pick_switch(switch: str, wants_bmv2: bool) -> tuple[str, str]:
+def _pick_switch(switch: str, network: str, wants_bmv2: bool) -> tuple[str, str]:
     """Return the switch and the reason, which is empty where there is none to give."""
+    if network == "udp":
+        if switch == "bmv2":
+            raise ArgumentsError("NET=udp takes the embedded switch: BMv2 has no UDP ports")
+        return "embedded", "SWITCH as asked" if switch == "embedded" else ""
     obstacle = bmv2.unavailable()
     if switch == "bmv2" and obstacle:
         raise UnavailableError(f"SWITCH=bmv2 cannot run here: {obstacle}")

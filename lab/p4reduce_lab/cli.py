@@ -35,7 +35,7 @@ switch_option = click.option(
 )
 network_option = click.option(
     "--net",
-    type=click.Choice(["auto", "local", "mininet"]),
+    type=click.Choice(["auto", "local", "udp", "mininet"]),
     default="auto",
     envvar="NET",
     show_default=True,

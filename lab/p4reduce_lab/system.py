@@ -104,6 +104,8 @@ class System:
         command += ["--default-slots", str(switch.slots)]
         if self.network is not None:
             command += ["--switch-ip", SWITCH_IP]
+            for port, mac in self.network.stations.items():
+                command += ["--station", f"{mac}@{port}"]
         command += ["--ports", f"1-{self._ports}", "--state-dir", str(self.state_directory)]
         command += ["--connect-timeout", f"{READY_TIMEOUT:g}"]
         self._controller = self.processes.start("controller", command, log=self._logs / log)

@@ -15,6 +15,7 @@ import hashlib
 import logging
 import os
 import pwd
+import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -22,11 +23,15 @@ from pathlib import Path
 
 from p4reduce_native.errors import CacheError
 
-__all__ = ["Cache", "cache_directory"]
+__all__ = ["BUILDING", "Cache", "cache_directory"]
 
 log = logging.getLogger(__name__)
 
 DIRECTORY_VARIABLE = "P4REDUCE_CACHE_DIR"
+BUILDING = "build-"
+"""How directories begin in which something is being compiled."""
+
+_ABANDONED_AFTER = 3600.0  # seconds; no compiler is given that long
 _MOST_FILES = 256  # compiled files that are kept; the least recently used go first
 _LOCKS = 16
 _LOCK_POLL_S = 0.05
@@ -144,6 +149,12 @@ class Cache:
             yield
         finally:
             os.close(fd)
+
+    def clear_abandoned(self) -> None:
+        """Remove what compilations have left that were killed an hour ago or before."""
+        for path in self.directory.glob(f"{BUILDING}*"):
+            if time.time() - _modified(path) / 1e9 > _ABANDONED_AFTER:
+                shutil.rmtree(path, ignore_errors=True)
 
     def _prune(self) -> None:
         paths = sorted(self.directory.glob("*.so"), key=_modified)

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from p4reduce_native.cache import Cache, cache_directory, is_whole, write_digest
+from p4reduce_native.cache import BUILDING, Cache, cache_directory, is_whole, write_digest
 from p4reduce_native.compiler import (
     HOW_TO_GET_A_COMPILER,
     Compiler,
@@ -104,7 +104,8 @@ def compile_shared(
         found = cache.find(full_name)
         if found is not None:
             return found
-        with tempfile.TemporaryDirectory(prefix="build-", dir=cache.directory) as directory:
+        cache.clear_abandoned()
+        with tempfile.TemporaryDirectory(prefix=BUILDING, dir=cache.directory) as directory:
             built = Path(directory) / "built.so"
             zig_cache = cache.directory / "zig"
             _compile(compiler, level, stem, sources, include, flags, built, zig_cache)

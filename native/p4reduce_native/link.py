@@ -20,6 +20,7 @@ from typing import Any
 from p4reduce_native.compile import check_enabled
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
+from p4reduce_native.udp_handshake import Entered
 
 __all__ = [
     "BATCH_FRAMES",
@@ -28,6 +29,7 @@ __all__ = [
     "Kind",
     "Link",
     "LinkCounts",
+    "is_hello",
     "offers",
     "why_not",
 ]
@@ -40,6 +42,7 @@ MAX_FRAMES = 128
 
 _MAX_WAIT_MS = 2**31 - 1
 _WOKEN = 2
+_HELLO_BYTES = range(8, 14)  # of this version, and of a later one that says more
 
 
 class Kind(enum.IntEnum):
@@ -53,6 +56,8 @@ class Kind(enum.IntEnum):
     """Rings in shared memory; the socket carries bells."""
     OFFLOAD = 3
     """Not of a Unix socket: many frames per packet of a veth pair."""
+    DATAGRAM = 4
+    """A connected UDP socket."""
 
 
 UNIX_KINDS = (Kind.SINGLE, Kind.BATCH, Kind.SHARED)
@@ -62,6 +67,11 @@ UNIX_KINDS = (Kind.SINGLE, Kind.BATCH, Kind.SHARED)
 def offers(best: Kind) -> int:
     """The bits of all kinds up to `best` that take an agreement."""
     return sum(1 << kind for kind in UNIX_KINDS if Kind.SINGLE < kind <= best)
+
+
+def is_hello(message: bytes) -> bool:
+    """Whether the first message of a peer is a hello: for who has no machine code to answer it."""
+    return len(message) in _HELLO_BYTES and message.startswith(b"P4RL") and message[4] >= 1
 
 
 class LinkCounts(ctypes.Structure):
@@ -102,6 +112,17 @@ class _Functions:
         self.over_interface = quick.p4r_link_over_interface
         self.over_interface.argtypes = (_INT, _INT)
         self.over_interface.restype = _POINTER
+        self.over_datagrams = quick.p4r_link_over_datagrams
+        self.over_datagrams.argtypes = (
+            *(_INT, ctypes.c_char_p, _UINT),
+            *(ctypes.c_char_p, _UINT, ctypes.c_char_p, _UINT),
+        )
+        self.over_datagrams.restype = _POINTER
+        self.poke = quick.p4r_link_poke
+        self.poke.argtypes = (_POINTER,)
+        self.strangers = quick.p4r_link_strangers
+        self.strangers.argtypes = (_POINTER,)
+        self.strangers.restype = ctypes.c_uint64
         self.free = quick.p4r_link_free
         self.free.argtypes = (_POINTER,)
         self.free.restype = None
@@ -167,7 +188,7 @@ class Link:
         Args:
             sock: SOCK_SEQPACKET.
             offered: what to agree to if the peer wishes it, see `offers`.
-            slots: frames in a ring of shared memory, a power of two up to 4,096; 0: 512.
+            slots: frames in a ring of shared memory, a power of two up to 4,096; 0: 128.
 
         Raises:
             NativeUnavailableError: there is no machine code; the socket is as before.
@@ -222,6 +243,32 @@ class Link:
         if not pointer:
             raise OSError(errno.EOPNOTSUPP, "this kernel has no segmentation offload for it")
         return cls(pointer)
+
+    @classmethod
+    def over_datagrams(cls, sock: socket.socket, entered: Entered) -> Link:
+        """Make one end of a connected UDP socket, which belongs to the link from now on.
+
+        Raises:
+            NativeUnavailableError: there is no machine code; the socket is as before.
+            MemoryError: there is no memory.
+        """
+        functions = _functions()
+        pointer = functions.over_datagrams(
+            *(sock.detach(), entered.token, entered.size),
+            *(entered.greeting, len(entered.greeting), entered.answer, len(entered.answer)),
+        )
+        if not pointer:
+            raise MemoryError("no memory for a link")
+        return cls(pointer)
+
+    def poke(self) -> int:
+        """Return how often this was called since the peer was heard; see link.h."""
+        return int(self._functions.poke(self.pointer))
+
+    @property
+    def strangers(self) -> int:
+        """How many datagrams came from the peer's address without its token."""
+        return int(self._functions.strangers(self.pointer))
 
     def close(self) -> None:
         """Release everything. May be called twice."""

@@ -66,7 +66,7 @@ FramesHandler = Callable[[int, list[bytes]], None]
 """Called with a port's number and the frames that came in there; must not raise."""
 
 _FRAMES_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.POINTER(_Frame), ctypes.c_int)
-_PORT_COUNTS = 10
+_PORT_COUNTS = 11
 _PORT_STATS = ctypes.c_uint64 * _PORT_COUNTS
 _LOOP_STATS = ctypes.c_uint64 * 3
 
@@ -76,6 +76,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
     "p4r_loop_free": (None, _pointer),
     "p4r_loop_add_unix_port": (_pointer, _pointer, _u32, _int),
     "p4r_loop_add_packet_port": (_pointer, _pointer, _u32, _u32, _int, _int),
+    "p4r_loop_add_udp_port": (_pointer, _pointer, _u32, _int),
     "p4r_loop_set_program": (None, _pointer, _pointer, _pointer, _pointer),
     "p4r_loop_set_callback": (None, _pointer, _FRAMES_CALLBACK),
     "p4r_loop_hear_out": (None, _pointer, _pointer),
@@ -91,6 +92,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
     "p4r_loop_next_packet_in": (ctypes.c_int64, _pointer, ctypes.POINTER(ctypes.c_void_p)),
     "p4r_port_take_news": (_int, _pointer, ctypes.POINTER(ctypes.c_int)),
     "p4r_port_attach": (_int, _pointer, _int),
+    "p4r_port_attach_link": (_int, _pointer, _pointer),
     "p4r_port_detach": (None, _pointer),
     "p4r_port_stats": (ctypes.POINTER(_PORT_STATS), _pointer),
     "p4r_loop_stats": (ctypes.POINTER(_LOOP_STATS), _pointer),
@@ -135,6 +137,14 @@ class LoopPort:
             OSError: it cannot be watched.
         """
         _checked(self._library.p4r_port_attach(self._handle, fd))
+
+    def attach_link(self, link: int) -> None:
+        """Let frames of a UDP port through a `Link`, by its pointer; the loop frees it at the end.
+
+        Raises:
+            OSError: it cannot be watched.
+        """
+        _checked(self._library.p4r_port_attach_link(self._handle, link))
 
     def detach(self) -> None:
         """Stop using the descriptor, if there is one; what waits to be sent is dropped."""
@@ -203,6 +213,12 @@ class Loop:
                 self._handle, number, max_bytes, offload, capture_fd
             ),
             number,
+        )
+
+    def add_udp_port(self, number: int, capture_fd: int = -1) -> LoopPort:
+        """A port for links over connected UDP sockets."""
+        return self._added(
+            self._library.p4r_loop_add_udp_port(self._handle, number, capture_fd), number
         )
 
     def _added(self, handle: int | None, number: int) -> LoopPort:

@@ -18,7 +18,7 @@ import click
 from p4reduce_common.output import command
 
 from p4reduce_switch.p4runtime.listen_address import GrpcAddress, parse_grpc_address
-from p4reduce_switch.ports.port import MAX_PORT, PortError, PortSpec, parse_port
+from p4reduce_switch.ports.port import MAX_PORT, PortError, PortSpec, parse_ports
 
 if TYPE_CHECKING:
     from p4reduce_switch.dataplane_thread import DataPlaneThread
@@ -44,7 +44,7 @@ def _read_ports(
     ctx: click.Context, param: click.Parameter, values: Sequence[str]
 ) -> list[PortSpec]:
     try:
-        return [parse_port(value) for value in values]
+        return [spec for value in values for spec in parse_ports(value)]
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -81,8 +81,16 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     callback=_read_ports,
     metavar="NUMBER=WHERE",
     multiple=True,
-    help="A port: 1=veth1 for an interface (takes root), 1=unix:PATH for a Unix socket of type "
-    "SEQPACKET, one message a frame. May be given many times.",
+    help="A port: 1=veth1 for an interface (takes root), 1=unix:PATH for a Unix socket, "
+    "1=udp:HOST:PORT for workers anywhere; 1-64=udp:HOST:7001 for many, whose UDP ports count up. "
+    "May be given many times.",
+)
+@click.option(
+    "--udp-key-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Let only workers in at UDP ports that know this key: 16 to 1,024 bytes, in a file that "
+    "nobody else may read.",
 )
 @click.option("--device-id", type=click.IntRange(1, (1 << 64) - 1), default=1, show_default=True)
 @click.option(
@@ -176,6 +184,7 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
 def cli(
     address: GrpcAddress,
     port_specs: Sequence[PortSpec],
+    udp_key_file: Path | None,
     device_id: int,
     cpu_port: int | None,
     capture_dir: Path | None,
@@ -210,6 +219,7 @@ def cli(
     for number in _STOP_SIGNALS:
         signal.signal(number, lambda *_: stop.set())
 
+    udp_key = _read_udp_key(udp_key_file)
     if dump_file is not None:
         _check_writable(dump_file, "--dump-python")
     if dump_c_file is not None:
@@ -223,7 +233,7 @@ def cli(
 
     calm_grpc()
     with contextlib.ExitStack() as cleanup:
-        dataplane = _open_data_plane(port_specs, engine, cpu_port, capture_dir)
+        dataplane = _open_data_plane(port_specs, engine, cpu_port, capture_dir, udp_key)
         cleanup.callback(dataplane.stop)
         server = P4RuntimeServer(
             dataplane,
@@ -269,8 +279,9 @@ def _check_arguments(
     for spec in port_specs:
         if spec.number == cpu_port:
             raise click.UsageError(f"--port {spec}: {cpu_port} is the CPU port (--cpu-port)")
-        for key in (spec.number, spec.interface or spec.socket_path):
-            if key in seen:
+        where = spec.interface or spec.socket_path or spec.udp_address
+        for key in (spec.number, where):
+            if key in seen and not str(key).endswith(":0"):
                 raise click.UsageError(f"--port {spec} and --port {seen[key]} collide")
             seen[key] = spec
 
@@ -283,6 +294,17 @@ def _tls_files(cert: Path | None, key: Path | None, ca: Path | None) -> TlsFiles
     from p4reduce_switch.p4runtime.server_tls import TlsFiles
 
     return TlsFiles(cert, key, ca)
+
+
+def _read_udp_key(path: Path | None) -> bytes:
+    if path is None:
+        return b""
+    from p4reduce_native.udp_handshake import read_key
+
+    try:
+        return read_key(path)
+    except ValueError as error:
+        raise click.ClickException(f"--udp-key-file: {error}") from None
 
 
 def _check_writable(path: Path, option: str) -> None:
@@ -302,14 +324,20 @@ def _beside(ready_file: Path) -> Path:
 
 
 def _open_data_plane(
-    specs: Sequence[PortSpec], engine: Engine, cpu_port: int | None, capture_dir: Path | None
+    specs: Sequence[PortSpec],
+    engine: Engine,
+    cpu_port: int | None,
+    capture_dir: Path | None,
+    udp_key: bytes,
 ) -> DataPlaneThread:
     from p4reduce_native.errors import NativeUnavailableError
 
     from p4reduce_switch.dataplane_choice import open_data_plane
 
     try:
-        return open_data_plane(specs, engine=engine, cpu_port=cpu_port, capture_dir=capture_dir)
+        return open_data_plane(
+            specs, engine=engine, cpu_port=cpu_port, capture_dir=capture_dir, udp_key=udp_key
+        )
     except NativeUnavailableError as error:
         raise click.ClickException(f"--engine native: {error}") from None
     except PortError as error:

@@ -18,10 +18,11 @@ from p4reduce_switch.dataplane_thread import DataPlaneThread
 from p4reduce_switch.native_dataplane import NativeDataPlane
 from p4reduce_switch.pipeline_choice import Engine
 from p4reduce_switch.ports.batch import FrameBatches
-from p4reduce_switch.ports.native import NativePacketPort, NativePort, NativeUnixPort
+from p4reduce_switch.ports.native import NativePacketPort, NativePort, NativeUdpPort, NativeUnixPort
 from p4reduce_switch.ports.packet import PacketPort
 from p4reduce_switch.ports.pcap import CapturedPort
 from p4reduce_switch.ports.port import OpenPort, Port, PortSpec
+from p4reduce_switch.ports.udp import UdpPort
 from p4reduce_switch.ports.unix import UnixPort
 
 __all__ = ["Engine", "open_data_plane"]
@@ -37,12 +38,14 @@ def open_data_plane(
     engine: Engine = "auto",
     cpu_port: int | None = None,
     capture_dir: Path | None = None,
+    udp_key: bytes = b"",
 ) -> DataPlaneThread:
     """Open the ports of a data plane, which its `stop` closes.
 
     Args:
         engine: "auto" takes Python where there is no compiled library, and logs why.
         capture_dir: where each port's frames are written, or None.
+        udp_key: which workers at UDP ports have to know; empty: none.
 
     Raises:
         PortError: a port cannot be opened; the others are closed again.
@@ -56,10 +59,10 @@ def open_data_plane(
                 raise
             log.warning("the data plane runs in Python, many times slower: %s", error)
         else:
-            ports = _open(specs, partial(_native_port, capture_dir))
+            ports = _open(specs, partial(_native_port, capture_dir, udp_key))
             return NativeDataPlane(ports, cpu_port=cpu_port)
     return DataPlane(
-        _open(specs, partial(_python_port, FrameBatches(), capture_dir)), cpu_port=cpu_port
+        _open(specs, partial(_python_port, FrameBatches(), capture_dir, udp_key)), cpu_port=cpu_port
     )
 
 
@@ -73,12 +76,20 @@ def _open(specs: Sequence[PortSpec], make: Callable[[PortSpec], _PortT]) -> list
         return ports
 
 
-def _native_port(capture_dir: Path | None, spec: PortSpec) -> NativePort:
+def _native_port(capture_dir: Path | None, udp_key: bytes, spec: PortSpec) -> NativePort:
+    if spec.udp_address is not None:
+        return NativeUdpPort(spec, udp_key, capture_dir)
     kind = NativePacketPort if spec.interface is not None else NativeUnixPort
     return kind(spec, capture_dir)
 
 
-def _python_port(batches: FrameBatches, capture_dir: Path | None, spec: PortSpec) -> Port:
-    kind = PacketPort if spec.interface is not None else UnixPort
-    port: Port = kind(spec, batches)
+def _python_port(
+    batches: FrameBatches, capture_dir: Path | None, udp_key: bytes, spec: PortSpec
+) -> Port:
+    port: Port
+    if spec.udp_address is not None:
+        port = UdpPort(spec, udp_key)
+    else:
+        kind = PacketPort if spec.interface is not None else UnixPort
+        port = kind(spec, batches)
     return port if capture_dir is None else CapturedPort(port, capture_dir)

@@ -159,7 +159,10 @@ class NativePipeline(Pipeline):
         self.stats = NativeStats(native)
 
     def _move_table(self, native: NativeProgram, table: Table, address: int) -> None:
-        widths = [[width for _, width in info.params] for info in table.actions.values()]
+        widths = [
+            [width + (number in info.negative) for number, (_, width) in enumerate(info.params)]
+            for info in table.actions.values()
+        ]
         try:
             table.move_to(NativeIndex(native, address, table.key, widths))
         except ValueError as error:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from p4reduce_switch.codegen_python.generate import Binding, generate
+from p4reduce_switch.endless import endless_loop
 from p4reduce_switch.loader.load_program import load
 from p4reduce_switch.program import hashes
 from p4reduce_switch.program.ir import ApplyTable, Program
@@ -178,6 +179,8 @@ class Pipeline:
             return messages.log_msg
         if kind == "assertion":
             return partial(messages.assertion_failed, self.stats)
+        if kind == "endless":
+            return partial(endless_loop, self.stats)
         return self._now
 
     def _now(self) -> int:
@@ -207,7 +210,11 @@ def _tables(program: Program, profiles: Mapping[str, ActionProfile]) -> dict[str
 
 def _table(program: Program, node: ApplyTable, profiles: Mapping[str, ActionProfile]) -> Table:
     actions = [
-        ActionInfo(action.name, tuple((param.name, param.width) for param in action.params))
+        ActionInfo(
+            action.name,
+            tuple((param.name, param.width) for param in action.params),
+            frozenset(param.index for param in action.params if param.negative),
+        )
         for action in (program.actions[number] for number in node.actions)
     ]
     entries = [

@@ -26,10 +26,12 @@ from click.testing import CliRunner, Result
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControlError
 from p4reduce.wire import format as wire
+from p4reduce.wire.dissect import Aggregation
 from p4reduce_controller.cli.command_line import cli as main_command
 from p4reduce_controller.daemon import Daemon
 from p4reduce_controller.fabric.p4client import SwitchClient
 from p4reduce_controller.settings import Settings
+from scapy.layers.l2 import Ether
 
 _T = TypeVar("_T")
 _marks = itertools.count()
@@ -305,7 +307,7 @@ class Rank:
             self.mac or self.joined.suggested_mac, self.joined.suggested_ip, 40000 + self.rank
         )
         switch = wire.Endpoint(SWITCH_MAC, SWITCH_IP, wire.AGGREGATION_PORT)
-        return wire.template(source, switch, wire.Aggregation(**fields), payload)
+        return wire.template(source, switch, Aggregation(**fields), payload)
 
     def hello_frame(self, nonce: int | None = None) -> bytes:
         """Build a HELLO."""
@@ -377,12 +379,12 @@ def contribute(rank: Rank, number: int, round_: int = 1) -> None:
     rank.send(rank.frame(payload, flags=wire.Flag.PAYLOAD, slot=0, round=round_, block=0, tag=1))
 
 
-def result(rank: Rank) -> wire.Aggregation:
+def result(rank: Rank) -> Aggregation:
     """Receive a result."""
-    frame = wire.Ether(rank.receive())
-    assert wire.Aggregation in frame, frame.show(dump=True)
-    assert frame[wire.Aggregation].kind == wire.Kind.RESULT, frame.show(dump=True)
-    return frame[wire.Aggregation]
+    frame = Ether(rank.receive())
+    assert Aggregation in frame, frame.show(dump=True)
+    assert frame[Aggregation].kind == wire.Kind.RESULT, frame.show(dump=True)
+    return frame[Aggregation]
 
 
 def failed(ranks: list[Rank]) -> pb.HeartbeatReply:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from p4reduce_controller.jobs.job import Attachment, Cause, Job, JobState, Member, RefusedError
@@ -58,7 +59,7 @@ class World:
         return self.incarnation
 
 
-def make_jobs(world: World, **options: int) -> Jobs:
+def make_jobs(world: World, **options: Any) -> Jobs:
     return Jobs(
         world,
         lease=LEASE,

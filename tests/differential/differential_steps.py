@@ -16,7 +16,8 @@ from differential_targets import Event, Sent, SentOut, Written
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from p4reduce.wire import format as wire
-from p4reduce.wire.format import NO_BLOCK, Aggregation, Flag, Format, Kind
+from p4reduce.wire.dissect import Aggregation
+from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
 from p4reduce_controller.fabric.schema import Group, Op, Row, Update
 from packet_jobs import TAG, Job, lane_type
 from packet_testbed import BROADCAST, CPU_PORT, PORTS, SWITCH

@@ -21,7 +21,8 @@ from differential_steps import (
 from differential_targets import Account, Sent, SentOut, Written, differences, remaining
 from hypothesis import HealthCheck, given, settings
 from p4reduce.wire import format as wire
-from p4reduce.wire.format import Aggregation, Kind
+from p4reduce.wire.dissect import Aggregation
+from p4reduce.wire.format import Kind
 from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.fabric.p4client import PacketIn
 from p4reduce_controller.fabric.schema import Counts

@@ -32,6 +32,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
         ("", "auto", "auto", ("embedded", "local"), f"no Mininet: {NO_MININET}"),
         ("mininet bmv2", "embedded", "auto", ("embedded", "mininet"), "SWITCH as asked"),
         ("mininet bmv2", "auto", "local", ("embedded", "local"), "NET as asked"),
+        ("mininet bmv2", "auto", "udp", ("embedded", "udp"), "NET as asked"),
         ("bmv2", "bmv2", "auto", ("bmv2", "local"), "SWITCH as asked"),
         ("mininet bmv2", "bmv2", "mininet", ("bmv2", "mininet"), "NET as asked"),
     ],
@@ -61,6 +62,8 @@ def test_a_bandwidth_takes_mininet() -> None:
     assert "links of 100 Mbit/s" in choice.text
     with pytest.raises(ArgumentsError, match="BW=100 takes NET=mininet"):
         choose("auto", "local", bandwidth=100.0)
+    with pytest.raises(ArgumentsError, match="BMv2 has no UDP ports"):
+        choose("bmv2", "udp")
 
 
 @pytest.mark.parametrize("machine", ["mininet bmv2"], indirect=True)

@@ -13,6 +13,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -298,6 +299,22 @@ def test_the_cache_does_not_grow_for_ever(cache: Path) -> None:
     assert files.find("n299") is not None
     assert files.find("n0") is None
     assert len(list(cache.glob("*.sha256"))) == len(list(cache.glob("*.so")))
+
+
+@needs_compiler
+def test_what_killed_compilations_left_is_removed(cache: Path) -> None:
+    cache.mkdir(mode=0o700)
+    old, new, other = (cache / name for name in ("build-old", "build-new", "builds"))
+    for directory in (old, new, other):
+        directory.mkdir()
+        (directory / "built.so").write_bytes(b"half of it")
+    two_hours_ago = time.time() - 7200
+    for directory in (old, other):
+        os.utime(directory, (two_hours_ago, two_hours_ago))
+    compile_shared("answer", ANSWER)
+    assert not old.exists()
+    assert new.exists()
+    assert other.exists()
 
 
 def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,13 +113,16 @@ def test_every_length(switch: Switch) -> None:
         assert len(received) == length
         assert received[:14] == frame[:14]
         assert received[15:] == frame[15:]
-    for length in (0, 1, 13):
-        left.send(bytes(length))
+    for length in (1, 13):  # shorter than an Ethernet header
+        left.send(b"w" * length)
+        assert len(right.receive()) == length
+    for _ in range(3):
+        left.send(b"")
     for length in (MAX_FRAME_BYTES + 1, 5000):
         left.send(b"w" * length)
     right.expect_nothing()
     counts = switch.counts("port 1")
-    assert (counts["rx_too_short"], counts["rx_too_long"], counts["rx_frames"]) == (3, 2, 10)
+    assert (counts["rx_too_short"], counts["rx_too_long"], counts["rx_frames"]) == (3, 2, 12)
 
 
 def test_copies_reach_every_port_that_has_a_peer(switch: Switch) -> None:
@@ -333,7 +336,7 @@ def test_captures(tmp_path: Path) -> None:
         assert right.receive() == ethernet(b"w there")
         right.send(ethernet(b"w back"))
         assert left.receive() == ethernet(b"w back")
-        left.send(b"short")
+        left.send(b"")
         left.send(ethernet(b"m"))  # also to ports without a peer
         right.receive()
         # Written out while the switch runs, at its leisure.

@@ -80,6 +80,7 @@ struct setting {
     struct tensor source, target;
     int64_t *next_nonzero;
     uint8_t *exponents;
+    int64_t left;
 };
 
 static void make_stream(struct setting *setting, uint32_t slots)
@@ -118,6 +119,10 @@ static void make_stream(struct setting *setting, uint32_t slots)
     randomise(setting->exponents, (size_t)blocks + 1);
     stream->next_nonzero = setting->next_nonzero;
     stream->exponents = setting->exponents;
+    stream->sequence = draw(3);
+    stream->offset = draw(slots);
+    setting->left = stream->stripes;
+    stream->left = &setting->left;
 }
 
 static void make_slots(struct setting *setting, uint32_t count)
@@ -135,16 +140,18 @@ static void make_slots(struct setting *setting, uint32_t count)
     for (int i = 0; i < P4R_COMPARED; i++)
         slots->mask[i] = i == 0 ? 0xff : 0; /* one byte decides whether a frame is for us */
     slots->streams = array(count, sizeof *slots->streams);
-    int64_t **longs[] = {&slots->expected,  &slots->block, &slots->announced, &slots->row,
-                         &slots->tries,     &slots->order, &slots->queued,    &slots->ended,
-                         &slots->completed, &slots->sorted};
+    int64_t **longs[] = {&slots->expected,  &slots->block,  &slots->announced, &slots->row,
+                         &slots->tries,     &slots->order,  &slots->queued,    &slots->ended,
+                         &slots->completed, &slots->sorted, &slots->owner,     &slots->count};
     for (size_t i = 0; i < sizeof longs / sizeof *longs; i++)
         *longs[i] = array(count, sizeof(int64_t));
-    uint8_t **bytes[] = {&slots->exponent, &slots->parts, &slots->opening,   &slots->waiting,
-                         &slots->seen,     &slots->how,   &slots->ended_late};
+    uint8_t **bytes[] = {&slots->exponent, &slots->parts, &slots->opening,    &slots->waiting,
+                         &slots->seen,     &slots->how,   &slots->ended_late, &slots->behind};
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
         *bytes[i] = array(count, 1);
     slots->next_round = array(count, sizeof *slots->next_round);
+    slots->tag = array(count, sizeof *slots->tag);
+    slots->format = array(count, sizeof *slots->format);
     slots->awaited = array((size_t)count * P4R_AGG_WORDS, sizeof *slots->awaited);
     slots->heard = array(count, sizeof *slots->heard);
     slots->outgoing = array((size_t)count * P4R_SHAPES, P4R_BUFFER_STRIDE);
@@ -165,6 +172,7 @@ static void make_slots(struct setting *setting, uint32_t count)
         slots->tries[slot] = draw(3);
         slots->due[slot] = draw(2) ? INFINITY : 1.0;
         slots->opening[slot] = (uint8_t)draw(2);
+        slots->behind[slot] = draw(3) == 0;
     }
     slots->backed_off = slots->some_open = 1;
 }
@@ -200,45 +208,24 @@ static int64_t make_frame(const struct setting *setting, uint8_t *frame)
 static void release(struct setting *setting)
 {
     struct p4r_slots *slots = &setting->slots;
-    void *all[] = {slots->streams,
-                   slots->expected,
-                   slots->block,
-                   slots->announced,
-                   slots->row,
-                   slots->tries,
-                   slots->order,
-                   slots->queued,
-                   slots->ended,
-                   slots->completed,
-                   slots->sorted,
-                   slots->exponent,
-                   slots->parts,
-                   slots->opening,
-                   slots->waiting,
-                   slots->seen,
-                   slots->how,
-                   slots->ended_late,
-                   slots->next_round,
-                   slots->awaited,
-                   slots->heard,
-                   slots->outgoing,
-                   slots->sent_at,
-                   slots->due,
-                   slots->round_trips,
-                   slots->samples,
-                   slots->verdicts,
-                   slots->next,
-                   setting->source.bytes,
-                   setting->target.bytes,
-                   setting->next_nonzero,
-                   setting->exponents};
+    void *all[] = {
+        slots->streams,    slots->expected,       slots->block,          slots->announced,
+        slots->row,        slots->tries,          slots->order,          slots->queued,
+        slots->ended,      slots->completed,      slots->sorted,         slots->exponent,
+        slots->parts,      slots->opening,        slots->waiting,        slots->seen,
+        slots->how,        slots->ended_late,     slots->owner,          slots->count,
+        slots->tag,        slots->format,         slots->behind,         slots->next_round,
+        slots->awaited,    slots->heard,          slots->outgoing,       slots->sent_at,
+        slots->due,        slots->round_trips,    slots->samples,        slots->verdicts,
+        slots->next,       setting->source.bytes, setting->target.bytes, setting->next_nonzero,
+        setting->exponents};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
 
 int main(int argc, char **argv)
 {
-    int64_t regular = 0;
+    int64_t regular = 0, opened = 0, over = 0;
 
     if (argc != 3)
         return 2;
@@ -264,8 +251,20 @@ int main(int argc, char **argv)
             for (uint32_t i = 0; i < setting.slots.ended_count; i++) {
                 int64_t slot = setting.slots.ended[i];
                 setting.slots.expected[slot] = P4R_IDLE;
-                setting.slots.order[slot] = INT64_MAX;
+                setting.slots.order[slot] = P4R_LAST;
             }
+            /* What is free begins anew. */
+            uint64_t free_count = 0;
+            for (int64_t stripe = 0; stripe < setting.stream.stripes; stripe++) {
+                int64_t slot = (setting.stream.offset + stripe) % slots;
+                if (setting.slots.expected[slot] == P4R_IDLE && draw(2))
+                    out[free_count++] = slot;
+            }
+            p4r_open(&setting.slots, &setting.stream, out, free_count);
+            opened += (int64_t)free_count;
+            over += setting.slots.finished;
+            setting.slots.finished = 0;
+            setting.left = 1 + draw(3);
         }
         regular += setting.slots.counts.frames_received;
         free(rows);
@@ -273,6 +272,7 @@ int main(int argc, char **argv)
         free(out);
         release(&setting);
     }
-    printf("%lld regular frames\n", (long long)regular);
-    return regular == 0;
+    printf("%lld regular frames, %lld stripes opened, %lld times the last one was over\n",
+           (long long)regular, (long long)opened, (long long)over);
+    return regular == 0 || opened == 0 || over == 0;
 }

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from p4reduce.wire import format as wire
-from p4reduce.wire.format import Aggregation, Flag, Format, Kind
+from p4reduce.wire.dissect import Aggregation
+from p4reduce.wire.format import Flag, Format, Kind
 from p4reduce_controller.fabric.schema import Group, Row
 from packet_testbed import PORTS, SWITCH, Testbed, number
 from scapy.layers.inet import IP, UDP

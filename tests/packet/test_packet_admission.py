@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from p4reduce.wire import format as wire
+from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import Flag
 from p4reduce_controller.fabric.outcome import Outcome
 from packet_jobs import Job, Jobs, constant
@@ -172,7 +173,7 @@ def test_trailing_bytes(bed: Testbed, job: Job, lanes: int | None, more: int) ->
 def test_lanes_without_the_flag(bed: Testbed, job: Job) -> None:
     """1,024 bytes that neither PAYLOAD nor PADDED announces."""
     port, frame = job.send(1, constant(9), flags=0)
-    frame = changed(frame, lambda packet: packet[wire.Aggregation].setfieldval("flags", 0))
+    frame = changed(frame, lambda packet: packet[Aggregation].setfieldval("flags", 0))
     assert len(frame) == wire.PAYLOAD_FRAME_BYTES
     refuse(bed, job, (port, frame), Outcome.MALFORMED)
 
@@ -180,7 +181,7 @@ def test_lanes_without_the_flag(bed: Testbed, job: Job) -> None:
 @pytest.mark.parametrize("flag", [Flag.PAYLOAD, Flag.PADDED])
 def test_the_flag_without_lanes(bed: Testbed, job: Job, flag: Flag) -> None:
     port, frame = job.send(1)
-    frame = changed(frame, lambda packet: packet[wire.Aggregation].setfieldval("flags", flag))
+    frame = changed(frame, lambda packet: packet[Aggregation].setfieldval("flags", flag))
     assert len(frame) == wire.EMPTY_FRAME_BYTES
     refuse(bed, job, (port, frame), Outcome.MALFORMED)
 
@@ -191,8 +192,8 @@ def test_a_shorter_block(bed: Testbed, job: Job, lanes: int) -> None:
     port, frame = job.send(1, constant(9))
 
     def shorten(packet: Packet) -> None:
-        packet[wire.Aggregation].remove_payload()
-        packet[wire.Aggregation].add_payload(Raw(bytes(4 * lanes)))
+        packet[Aggregation].remove_payload()
+        packet[Aggregation].add_payload(Raw(bytes(4 * lanes)))
         packet[IP].delfieldval("len")
         packet[UDP].delfieldval("len")
 

@@ -8,7 +8,8 @@ import itertools
 from typing import Any
 
 import pytest
-from p4reduce.wire.format import NO_BLOCK, Aggregation, Flag, Format
+from p4reduce.wire.dissect import Aggregation
+from p4reduce.wire.format import NO_BLOCK, Flag, Format
 from p4reduce_controller.fabric.outcome import Outcome
 from packet_jobs import TAG, Job, Jobs, constant
 from packet_testbed import Testbed

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from p4reduce.wire import format as wire
+from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import Flag, Kind
 from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.fabric.schema import Op, Row, Update
@@ -27,7 +28,7 @@ def test_each_copy_is_addressed(bed: Testbed, jobs: Jobs) -> None:
     for rank in job.ranks:
         (frame,) = seen.received[rank.port]
         packet = Ether(frame)
-        ip, udp, agg = packet[IP], packet[UDP], packet[wire.Aggregation]
+        ip, udp, agg = packet[IP], packet[UDP], packet[Aggregation]
         assert (packet.src, packet.dst) == (SWITCH.mac, rank.at.mac)
         assert (ip.src, ip.dst, ip.ttl, ip.len) == (SWITCH.ip, rank.at.ip, 64, 1088)
         assert (udp.sport, udp.dport) == (wire.AGGREGATION_PORT, rank.at.udp_port)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from p4reduce.wire import format as wire
-from p4reduce.wire.format import Aggregation, Flag, Kind
+from p4reduce.wire.dissect import Aggregation
+from p4reduce.wire.format import Flag, Kind
 from p4reduce_controller.fabric.outcome import Outcome
 from packet_jobs import Job, Jobs, constant
-from packet_testbed import BROADCAST, PORTS, SWITCH, Seen, Testbed
+from packet_testbed import BROADCAST, PORTS, SWITCH, VLAN_TYPES, Seen, Testbed
 from scapy.layers.inet import ICMP, IP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
@@ -57,7 +58,7 @@ def hail(bed: Testbed, sent: list[Sent]) -> Seen:
     for start in range(0, len(sent), BATCH):
         part = sent[start : start + BATCH]
         seen = bed.exchange(part)
-        assert sum(seen.outcomes.values()) == len(part)
+        assert sum(seen.outcomes.values()) == sum(bed.enters(*each) for each in part)
         assert seen.outcomes[Outcome.UNSET] == 0
         assert len(seen.packet_ins) == seen.outcomes[Outcome.HELLO_PUNTED]
         longest = max(wire.PAYLOAD_FRAME_BYTES, *(len(frame) for _, frame in part))
@@ -183,6 +184,20 @@ def test_every_frame_counts_once(bed: Testbed, jobs: Jobs, rng: Rng) -> None:
     assert outcomes[Outcome.MALFORMED] == 2
     assert outcomes[Outcome.NOT_ADMITTED] == 1
     finish(bed, job, 100)
+
+
+@pytest.mark.usefixtures("bystanders")
+def test_frames_that_end_within_a_vlan_tag(bed: Testbed) -> None:
+    addresses = bytes.fromhex("ffffffffffff 020000000008")
+    hail(
+        bed,
+        [
+            (port, addresses + kind + bytes(more))
+            for port in PORTS
+            for kind in VLAN_TYPES
+            for more in range(12)
+        ],
+    )
 
 
 @pytest.mark.usefixtures("bystanders")

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 from p4reduce.wire import format as wire
-from p4reduce.wire.format import Aggregation, Flag, Kind
+from p4reduce.wire.dissect import Aggregation
+from p4reduce.wire.format import Flag, Kind
 from p4reduce_controller.fabric.outcome import Outcome
 from packet_jobs import Jobs, constant, encode
 from packet_testbed import (

@@ -13,11 +13,13 @@ PROGRAMS = Path(__file__).parent / "programs"
 AGGREGATION = PROGRAMS.parents[2] / "p4src" / "compiled" / "p4reduce.json"
 NAMES = (
     "checksums",
+    "constructs",
     "digests",
     "elements",
     "flow",
     "hashes",
     "idle",
+    "loops",
     "many_paths",
     "messages",
     "meters",

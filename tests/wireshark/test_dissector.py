@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from p4reduce.wire import format as wire
+from p4reduce.wire.dissect import Aggregation
 from scapy.layers.l2 import Ether
 from scapy.utils import wrpcap
 
@@ -68,11 +69,11 @@ def test_committed_dissector_is_what_the_scapy_layer_gives() -> None:
     ("header", "payload"),
     [
         (
-            wire.Aggregation(kind=wire.Kind.HELLO, job=7, rank=1, contributors=0x1122334455667788),
+            Aggregation(kind=wire.Kind.HELLO, job=7, rank=1, contributors=0x1122334455667788),
             b"",
         ),
         (
-            wire.Aggregation(
+            Aggregation(
                 kind=wire.Kind.CONTRIBUTE,
                 flags=int(wire.Flag.PAYLOAD),
                 rank=63,
@@ -87,7 +88,7 @@ def test_committed_dissector_is_what_the_scapy_layer_gives() -> None:
             LANES,
         ),
         (
-            wire.Aggregation(
+            Aggregation(
                 kind=wire.Kind.RESULT,
                 flags=int(wire.Flag.PAYLOAD | wire.Flag.SECOND_HALF | wire.Flag.OVERFLOW),
                 format=wire.Format.INT16,
@@ -95,24 +96,24 @@ def test_committed_dissector_is_what_the_scapy_layer_gives() -> None:
             ),
             LANES[:512],
         ),
-        (wire.Aggregation(kind=wire.Kind.STATUS, flags=int(wire.Flag.MISMATCH), block=5), b""),
+        (Aggregation(kind=wire.Kind.STATUS, flags=int(wire.Flag.MISMATCH), block=5), b""),
         (
-            wire.Aggregation(flags=int(wire.Flag.RETRANSMISSION | wire.Flag.PADDED), block=5),
+            Aggregation(flags=int(wire.Flag.RETRANSMISSION | wire.Flag.PADDED), block=5),
             bytes(1024),
         ),
     ],
     ids=["hello", "contribute", "half", "status", "padded"],
 )
 def test_tshark_shows_each_field_as_scapy_does(
-    header: wire.Aggregation, payload: bytes, tmp_path: Path
+    header: Aggregation, payload: bytes, tmp_path: Path
 ) -> None:
     up = header.kind in (wire.Kind.HELLO, wire.Kind.CONTRIBUTE)
     source, destination = (WORKER, SWITCH) if up else (SWITCH, WORKER)
     frame = wire.template(source, destination, header, payload)
     (layers,) = dissect(tmp_path, frame)
     shown = layers["p4reduce"]
-    expected = Ether(frame)[wire.Aggregation]
-    for field in wire.Aggregation.fields_desc:
+    expected = Ether(frame)[Aggregation]
+    for field in Aggregation.fields_desc:
         assert int(shown[f"p4reduce.{field.name}"], 0) == int(getattr(expected, field.name))
     flags = shown["p4reduce.flags_tree"]
     for flag in wire.Flag:
@@ -125,7 +126,7 @@ def test_tshark_shows_each_field_as_scapy_does(
 def test_tshark_shows_the_lanes_in_their_format(tmp_path: Path) -> None:
     frames = [
         wire.template(
-            WORKER, SWITCH, wire.Aggregation(flags=int(wire.Flag.PAYLOAD), format=lanes), LANES
+            WORKER, SWITCH, Aggregation(flags=int(wire.Flag.PAYLOAD), format=lanes), LANES
         )
         for lanes in wire.Format
     ]
@@ -137,9 +138,7 @@ def test_tshark_shows_the_lanes_in_their_format(tmp_path: Path) -> None:
 
 @needs_tshark
 def test_a_length_that_does_not_fit_the_flags_is_pointed_out(tmp_path: Path) -> None:
-    frame = wire.template(
-        WORKER, SWITCH, wire.Aggregation(flags=int(wire.Flag.PAYLOAD)), LANES[:100]
-    )
+    frame = wire.template(WORKER, SWITCH, Aggregation(flags=int(wire.Flag.PAYLOAD)), LANES[:100])
     (layers,) = dissect(tmp_path, frame)
     assert "100 bytes after the header, the flags say 1024" in json.dumps(layers)
 

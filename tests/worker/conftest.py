@@ -10,29 +10,17 @@ from pathlib import Path
 import numpy as np
 import p4reduce
 import pytest
-from fault_system import FaultSystem
+from fault_system import LEASE, FaultSystem, fault_system_with
 from p4reduce.machine_code import native_library
 from p4reduce.protocol import slots
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
-from p4reduce_lab.switches import bmv2
+from p4reduce_lab.processes.children import tail
 from p4reduce_lab.switches.bmv2 import Bmv2Switch
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
-from worker_system import PORTS, System
+from worker_system import PORTS, TARGETS, System
 
-NO_BMV2 = bmv2.unavailable()
-
-
-TARGETS = [
-    "embedded",
-    pytest.param(
-        "bmv2",
-        marks=[
-            pytest.mark.bmv2,
-            pytest.mark.root,
-            pytest.mark.skipif(NO_BMV2 is not None, reason=str(NO_BMV2)),
-        ],
-    ),
-]
+# For tests that kill switch and controller, by way of `broken`.
+fault_system = fault_system_with(LEASE, "session")
 
 
 @pytest.fixture(scope="session", params=TARGETS)
@@ -50,22 +38,13 @@ def system(request: pytest.FixtureRequest) -> Iterator[System]:
             running.close()
 
 
-@pytest.fixture(scope="session", params=TARGETS)
-def fault_system(request: pytest.FixtureRequest) -> Iterator[FaultSystem]:
-    """For tests that kill switch and controller, by way of `broken`."""
-    with tempfile.TemporaryDirectory(prefix="p4r-") as name:
-        running = FaultSystem(request.param, Path(name))
-        try:
-            yield running
-        finally:
-            running.close()
-
-
 @pytest.fixture
-def broken(fault_system: FaultSystem) -> FaultSystem:
-    """A system to be broken, whole at first."""
+def broken(fault_system: FaultSystem) -> Iterator[FaultSystem]:
+    """A system to be broken, whole at first. A failed test shows what the system has written."""
     fault_system.repair()
-    return fault_system
+    yield fault_system
+    for log in fault_system.logs:
+        print(f"-- the end of {log.name}\n{tail(log, 60)}")
 
 
 @pytest.fixture

@@ -5,26 +5,47 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from p4reduce_lab.networks.veth import VethPorts
 from p4reduce_lab.switches.bmv2 import Bmv2Switch
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from relay import Relay
-from worker_system import PORTS, System
+from worker_system import PORTS, TARGETS, System
 
-LEASE = 1.0
+# For tests in which leases run out. A rank that the machine leaves standing for as long is lost, as
+# it should be: where no lease is to run out, `PATIENT_LEASE` is long enough for a busy machine.
+LEASE = 1.5
+PATIENT_LEASE = 10.0
 # What controller and workers settle among themselves needs only one target.
 EMBEDDED = pytest.mark.parametrize("fault_system", ["embedded"], indirect=True)
+
+
+def fault_system_with(lease: float, scope: Literal["session", "module"]) -> Any:
+    """A fixture `fault_system`, which each test that uses it has once on each target."""
+
+    @pytest.fixture(scope=scope, params=TARGETS, name="fault_system")
+    def fault_system(request: pytest.FixtureRequest) -> Iterator[FaultSystem]:
+        # pytest's own directories have paths too long for Unix sockets.
+        with tempfile.TemporaryDirectory(prefix="p4r-") as name:
+            running = FaultSystem(request.param, Path(name), lease)
+            try:
+                yield running
+            finally:
+                running.close()
+
+    return fault_system
 
 
 class FaultSystem(System):
     """Like `System`, but made to be broken. Interfaces outlive the switch, as cables do."""
 
-    def __init__(self, target: str, directory: Path) -> None:
+    def __init__(self, target: str, directory: Path, lease: float) -> None:
         switch_directory = directory / "switch"
         switch_directory.mkdir()
         self._veths: VethPorts | None = None
@@ -35,7 +56,7 @@ class FaultSystem(System):
         else:
             launcher = EmbeddedSwitch(switch_directory, PORTS)
             self._interface = launcher.interface
-        super().__init__(launcher, directory, lease=LEASE)
+        super().__init__(launcher, directory, lease=lease)
 
     def interface(self, port: int) -> str:
         return self._interface.format(port=port)

@@ -9,13 +9,13 @@ import textwrap
 
 import numpy as np
 import p4reduce
-import p4reduce.wire.format
+import p4reduce.wire.dissect
 import pytest
 from worker_system import System
 
 
 def test_examples_of_the_wire_format() -> None:
-    results = doctest.testmod(p4reduce.wire.format)
+    results = doctest.testmod(p4reduce.wire.dissect)
     assert results.attempted > 0
     assert results.failed == 0
 

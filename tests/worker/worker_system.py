@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 import threading
 import time
@@ -12,19 +13,46 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import p4reduce
+import pytest
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
 from p4reduce_lab.processes.children import Processes
+from p4reduce_lab.switches import bmv2
 from p4reduce_lab.switches.launch import SwitchLauncher
 
 T = TypeVar("T")
 
 DEADLINE = 120.0  # seconds; how long anything may take before a test fails
 LEASE = 3.0
-# Seconds that the machine may be busy with something else. Below what a rank waits for by itself
-# (DEADLINE), so that a loss that nobody is told of fails a test.
-SLACK = 60.0
 PORTS = 8
+
+NO_BMV2 = bmv2.unavailable()
+
+
+TARGETS = [
+    "embedded",
+    pytest.param(
+        "bmv2",
+        marks=[
+            pytest.mark.bmv2,
+            pytest.mark.root,
+            pytest.mark.skipif(NO_BMV2 is not None, reason=str(NO_BMV2)),
+        ],
+    ),
+]
+
+
+def silence(error: p4reduce.P4ReduceError) -> float | None:
+    """For how many seconds the controller had not heard a rank, or the rank not the switch.
+
+    As the error says: the controller measured it. That others are told of a loss within the lease
+    is tested where time does not pass by itself, in tests/controller/jobs; here it is that they
+    are told, and not before.
+    """
+    said = re.search(
+        r"(?:no heartbeat|nothing from the switch|nobody .* heard) for ([\d.]+) s", str(error)
+    )
+    return float(said[1]) if said else None
 
 
 def wait_for(condition: Callable[[], Any], what: str) -> None:
@@ -84,6 +112,11 @@ class System:
         self.control.close()
         self._processes.end()
         self._switch.stop()
+
+    @property
+    def logs(self) -> list[Path]:
+        """What switch and controller have written."""
+        return sorted(self._directory.rglob("*.log"))
 
     def slots_free(self) -> int:
         status = self.control.call(self.control.stub.GetSwitch, pb.GetSwitchRequest())

@@ -242,6 +242,7 @@ class Communicator(Collectives):
                     timeout=timeout,
                     lane_format=plan.lane_format,
                     noise=plan.noise(self.rank, sequence),
+                    keep=self._session.settings.recover,
                 )
                 for sequence, plan in enumerate(plans, start=first)
             ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
-from ctypes import POINTER, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes import c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
@@ -31,10 +31,10 @@ class CodecStructure(ctypes.Structure):
         ("key", c_uint64),
         ("limit", c_double),
         ("divisor", c_double),
-        ("scales", POINTER(c_double)),
-        ("scales32", POINTER(c_float)),
-        ("factors", POINTER(c_double)),
-        ("factors32", POINTER(c_float)),
+        ("scales", c_void_p),
+        ("scales32", c_void_p),
+        ("factors", c_void_p),
+        ("factors32", c_void_p),
     )
 
 
@@ -52,7 +52,7 @@ class PieceStructure(ctypes.Structure):
 class BlocksStructure(ctypes.Structure):
     """`struct p4r_blocks`."""
 
-    _fields_ = (("pieces", POINTER(PieceStructure)), ("places", c_void_p), ("count", c_uint64))
+    _fields_ = (("pieces", c_void_p), ("places", c_void_p), ("count", c_uint64))
 
 
 class StreamStructure(ctypes.Structure):
@@ -67,6 +67,8 @@ class StreamStructure(ctypes.Structure):
         ("count", c_int64),
         ("stripes", c_int64),
         ("sequence", c_int64),
+        ("offset", c_int64),
+        ("left", c_void_p),
         ("tag", c_uint32),
         ("format", c_uint32),
     )
@@ -99,7 +101,8 @@ class SlotsStructure(ctypes.Structure):
             (name, c_void_p)
             for name in (
                 *("streams", "expected", "block", "announced", "row", "next_round", "awaited"),
-                *("exponent", "parts", "heard", "outgoing", "tries", "order", "sent_at", "due"),
+                *("exponent", "parts", "owner", "count", "tag", "format", "behind"),
+                *("heard", "outgoing", "tries", "order", "sent_at", "due"),
                 *("opening", "waiting", "round_trips"),
             )
         ),
@@ -116,6 +119,7 @@ class SlotsStructure(ctypes.Structure):
         ("ended", c_void_p),
         ("ended_late", c_void_p),
         *((name, c_uint32) for name in ("odd_count", "queued_count", "ended_count", "most")),
+        *((name, c_uint32) for name in ("finished", "unused")),
         *(
             (name, c_void_p)
             for name in ("verdicts", "seen", "completed", "how", "next", "sorted", "samples")
@@ -159,6 +163,9 @@ class Library:
         self.decode = locked.p4r_decode
         self.decode.argtypes = (*(array,) * 6, c_uint64, c_uint32)
         self.decode.restype = None
+        self.open = locked.p4r_open
+        self.open.argtypes = (array, array, array, c_uint64)
+        self.open.restype = None
         self.receive = locked.p4r_receive
         self.receive.argtypes = (array, array, array, c_uint32, c_double)
         self.receive.restype = None
@@ -167,6 +174,9 @@ class Library:
         self.run.restype = c_uint32
         self.measure = locked.p4r_measure
         self.measure_freely = library.p4r_measure
+        self.look_ahead = locked.p4r_look_ahead
+        self.look_ahead.argtypes = (array, c_uint64, c_uint64, array)
+        self.look_ahead.restype = None
         for measure in (self.measure, self.measure_freely):
             measure.argtypes = (c_uint32, c_uint32, array, c_uint64, c_uint64, array, array)
             measure.restype = c_int64

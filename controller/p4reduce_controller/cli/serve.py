@@ -40,6 +40,38 @@ def _read_ports(ctx: click.Context, param: click.Parameter, value: str) -> tuple
     return tuple(sorted(ports))
 
 
+def _read_stations(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, int], ...]:
+    """Read `02:00:00:00:01:05@5`, each address once."""
+    stations: dict[str, int] = {}
+    for value in values:
+        mac, at, port = value.partition("@")
+        try:
+            number = parse_mac(mac)
+        except ValueError as error:
+            raise click.BadParameter(f"{value!r}: {error}") from None
+        if not (at and port.isascii() and port.isdecimal()):
+            raise click.BadParameter(f"{value!r} names no port, like {mac}@5")
+        if not is_station(number):
+            raise click.BadParameter(f"{mac} is no address that a host can have")
+        if stations.setdefault(mac.lower(), int(port)) != int(port):
+            raise click.BadParameter(
+                f"{mac} is at port {stations[mac.lower()]} and at port {port}: it can be at one"
+            )
+    return tuple(stations.items())
+
+
+def _check_stations(
+    stations: tuple[tuple[str, int], ...], ports: tuple[int, ...], switch_mac: str
+) -> None:
+    for mac, port in stations:
+        if port not in ports:
+            raise click.UsageError(f"--station {mac}@{port}: port {port} is not in --ports")
+        if parse_mac(mac) == parse_mac(switch_mac):
+            raise click.UsageError(f"--station {mac}@{port}: that is the switch's own address")
+
+
 def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     def check(ctx: click.Context, param: click.Parameter, value: str) -> str:
         try:
@@ -97,6 +129,15 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     default="02:70:34:72:65:64",
     show_default=True,
     callback=_checked(parse_mac, is_station),
+)
+@click.option(
+    "--station",
+    "stations",
+    multiple=True,
+    metavar="MAC@PORT",
+    callback=_read_stations,
+    help="A host that stays at its port: its frames are forwarded there from the start, and no "
+    "rank may come from its address at another port. Give it once for each.",
 )
 @click.option(
     "--lease",
@@ -171,6 +212,7 @@ def serve(
     ports: tuple[int, ...],
     switch_ip: str,
     switch_mac: str,
+    stations: tuple[tuple[str, int], ...],
     lease: float,
     default_slots: int,
     hello_rate: int,
@@ -187,6 +229,7 @@ def serve(
     was killed, or left its jobs, these are taken up. Prints one line when ready, and logs to
     stderr. A switch that goes away is waited for.
     """
+    _check_stations(stations, ports, switch_mac)
     # These take long to load, and no other command needs them.
     from p4reduce_controller import serving
     from p4reduce_controller.settings import Settings
@@ -206,6 +249,7 @@ def serve(
             ports=ports,
             switch_ip=switch_ip,
             switch_mac=switch_mac.lower(),
+            stations=stations,
             lease=lease,
             default_slots=default_slots,
             hello_limit=HelloLimit(hello_rate, hello_burst),

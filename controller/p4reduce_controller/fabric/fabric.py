@@ -142,7 +142,7 @@ class Fabric:
         if self._layouts.get(incarnation) == layout:
             return  # it was asked for again, as nobody knew how far the first time came
         done: list[Sequence[Update]] = []
-        new = [key for key in layout.stations if not self._stations[key]]
+        new = [key for key in layout.stations if not self._is_there(key)]
         stages: list[Sequence[Entity]] = [*layout.stages, [station(*key) for key in new]]
         try:
             for stage in stages:
@@ -162,13 +162,16 @@ class Fabric:
         if layout is None:
             return
         self._stations.subtract(layout.stations)
-        gone = [key for key in layout.stations if not self._stations[key]]
         self._stations += Counter()  # drops those at zero
+        gone = [key for key in layout.stations if not self._is_there(key)]
         if self._session is None:
             return  # there is nothing to take it off
         for stage in reversed(layout.stages):
             self._undo(stage)
         self._undo([station(*key) for key in gone])
+
+    def _is_there(self, key: tuple[int, int]) -> bool:
+        return bool(self._stations[key]) or key in self.ground.stations
 
     def _undo(self, entities: Sequence[Entity]) -> None:
         if not entities:

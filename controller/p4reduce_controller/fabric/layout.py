@@ -31,11 +31,16 @@ class Ground:
     mac: int
     ports: tuple[int, ...]
     hello_limit: HelloLimit
+    stations: tuple[tuple[int, int], ...] = ()  # (MAC, port) of hosts that the operator has named
 
     @property
     def entities(self) -> tuple[Entity, ...]:
         """The entries and groups for it."""
-        return *own_addresses(self.ip, self.mac), flood_group(self.ports)
+        return (
+            *own_addresses(self.ip, self.mac),
+            flood_group(self.ports),
+            *(station(*key) for key in self.stations),
+        )
 
 
 @dataclass(frozen=True)

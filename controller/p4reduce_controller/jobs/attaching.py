@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from p4reduce_controller.jobs.job import Attachment, Job, Member
@@ -17,6 +17,7 @@ class Entrance:
     ports: frozenset[int]
     switch_mac: int
     switch_ip: int
+    stations: Mapping[int, int]  # MAC address to the port that an operator has given it
 
     def objection(
         self,
@@ -38,6 +39,11 @@ class Entrance:
             return f"port {at.port} is not one of the switch's ports in use"
         if not is_station(at.mac) or at.mac == self.switch_mac:
             return f"{format_mac(at.mac)} is no address that a worker can have"
+        if self.stations.get(at.mac, at.port) != at.port:
+            return (
+                f"{format_mac(at.mac)} belongs to port {self.stations[at.mac]} (--station), "
+                f"but comes from port {at.port}"
+            )
         if not is_host(at.ip) or at.ip == self.switch_ip:
             return f"{format_ip(at.ip)} is no address that a worker can have"
         if at.udp_port == 0:

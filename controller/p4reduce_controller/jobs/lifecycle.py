@@ -42,7 +42,8 @@ class Jobs(Roster):
     """All jobs of one switch.
 
     `clock` gives seconds for leases (monotonic), `wall_clock` those for people; `next_incarnation`
-    an id that was never used. `lease` is in seconds.
+    an id that was never used. `lease` is in seconds, `stations` the MAC addresses that belong to a
+    port, whoever comes.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Jobs(Roster):
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
         default_slots: int = DEFAULT_SLOTS,
+        stations: Iterable[tuple[int, int]] = (),
     ) -> None:
         super().__init__(
             listener,
@@ -68,7 +70,7 @@ class Jobs(Roster):
         self.hellos_refused = 0
         self._listener = listener
         self._default_slots = default_slots
-        self._entrance = Entrance(frozenset(ports), switch_mac, switch_ip)
+        self._entrance = Entrance(frozenset(ports), switch_mac, switch_ip, dict(stations))
         self._clock = clock
         self._closed: tuple[Cause, str] | None = None
 

@@ -102,6 +102,8 @@ class MininetNetwork:
         self._net: Any = None
         self.ports: dict[int, str] = {}
         """The switch's ports: number, from 1, and name of the interface in this namespace."""
+        self.stations = {number: f"02:00:00:00:01:{number:02x}" for number in range(1, hosts + 1)}
+        """The MAC address of the host at each port."""
 
     def start(self) -> None:
         """Make hosts and links."""
@@ -120,7 +122,7 @@ class MininetNetwork:
                 host = self._net.addHost(
                     f"h{number}",
                     ip=f"{SUBNET}.{number}/{PREFIX_LENGTH}",
-                    mac=f"02:00:00:00:01:{number:02x}",
+                    mac=self.stations[number],
                 )
                 # Named by this process, so that several networks can be up at once.
                 near_end = f"p4r{os.getpid()}-{number}"

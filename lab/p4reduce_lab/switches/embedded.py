@@ -3,11 +3,30 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from p4reduce_lab.switches.launch import CPU_PORT, DEVICE_ID, SwitchLauncher
+
+_FIRST_UDP_PORT = 7000
+
+
+class UdpPorts(dict[int, str]):
+    """Ports on UDP sockets, and as what a worker names them (`interface`)."""
+
+    def __init__(self, host: str, count: int) -> None:
+        super().__init__(
+            {port: f"udp:{host}:{_FIRST_UDP_PORT + port}" for port in range(1, count + 1)}
+        )
+        self.interface = f"udp:{host}:{_FIRST_UDP_PORT}+{{port}}"
+
+
+def udp_ports(count: int) -> UdpPorts:
+    """Return UDP ports at an address of loopback that nobody else is likely to have."""
+    host = ".".join(str(1 + secrets.randbelow(254)) for _ in range(3))
+    return UdpPorts(f"127.{host}", count)
 
 
 class EmbeddedSwitch(SwitchLauncher):
@@ -16,7 +35,7 @@ class EmbeddedSwitch(SwitchLauncher):
     Args:
         directory: see `SwitchLauncher`.
         ports: how many, numbered from 1, each a Unix socket in `directory`; or each number's
-            interface or unix:PATH.
+            interface, unix:PATH or udp:HOST:PORT.
         pcap: see `SwitchLauncher`.
     """
 
@@ -32,6 +51,8 @@ class EmbeddedSwitch(SwitchLauncher):
         if isinstance(ports, int):
             self._interface = f"unix:{directory}/port{{port}}.sock"
             ports = {port: self._interface.format(port=port) for port in range(1, ports + 1)}
+        elif isinstance(ports, UdpPorts):
+            self._interface = ports.interface
         self._ports = dict(ports)
 
     @property

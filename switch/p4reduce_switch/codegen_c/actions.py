@@ -14,6 +14,7 @@ from p4reduce_switch.codegen_c.flow import State
 from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width, limbs_of, make
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
+from p4reduce_switch.program.limits import MAX_TURNS
 from p4reduce_switch.program.usage import ASSIGNING, Stage
 from p4reduce_switch.state.clone_sessions import MAX_SESSION_ID
 
@@ -45,6 +46,9 @@ class ActionWriter:
         for statement in body:
             if isinstance(statement, ir.If):
                 self._if(statement)
+                continue
+            if isinstance(statement, ir.Jumps):
+                self._jumps(statement)
                 continue
             if self._is_dead(statement):
                 continue
@@ -89,6 +93,44 @@ class ActionWriter:
         for _ in range(opened):
             writer.depth -= 1
             writer.line("}")
+
+    def _jumps(self, jumps: ir.Jumps) -> None:
+        """A label for each block; what jumps back is counted."""
+        context, flow = self._context, self._context.function.flow
+        writer = context.writer
+        label = context.function.temporary("step")
+        turns = context.function.temporary("turns")
+        if jumps.loops():
+            writer.line(f"uint32_t {turns} = {MAX_TURNS};")
+
+        def go(number: int, to: int) -> None:
+            if to <= number:
+                with writer.block(f"if (!--{turns})"):
+                    event = context.event("endless", str(jumps.source), ())
+                    writer.line(f"p4r_event(&common->events, {event}, 0);")
+                    writer.line("common->stats.dropped_loop++;")
+                    writer.line("return;")
+            writer.line(f"goto {label}_{to};")
+
+        targets = set()
+        for number, block in enumerate(jumps.blocks):
+            targets |= {block.next} - {number + 1}
+            targets |= {block.otherwise} if block.condition is not None else set()
+        for number, block in enumerate(jumps.blocks):
+            flow.forget()
+            if number in targets:
+                writer.line(f"{label}_{number}:;")
+            with writer.block(""):
+                self.statements(block.body)
+                if block.condition is not None:
+                    condition = self._expressions.condition(block.condition)
+                    with writer.block(f"if (!({condition}))"):
+                        go(number, block.otherwise)
+                if block.next != number + 1:
+                    go(number, block.next)
+        flow.forget()
+        if len(jumps.blocks) in targets:
+            writer.line(f"{label}_{len(jumps.blocks)}:;")
 
     def _is_dead(self, primitive: ir.Primitive) -> bool:
         return (

@@ -17,7 +17,14 @@ from p4reduce_switch.codegen_c.context import Context
 from p4reduce_switch.codegen_c.expressions import Expressions
 from p4reduce_switch.codegen_c.flow import State
 from p4reduce_switch.codegen_c.keys import write_key
-from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width, limbs_of, make
+from p4reduce_switch.codegen_c.values import (
+    C_TYPES,
+    Value,
+    constant,
+    kind_of_width,
+    limbs_of,
+    make,
+)
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.graphs import post_dominators, topological_order
 from p4reduce_switch.program.ir import FieldRef
@@ -367,23 +374,31 @@ class _Writer:
         for param in action.params:
             name = self._context.names.of("arg", f"{action.name}_{param.name}")
             name = self._context.function.temporary(name)
-            kind = kind_of_width(param.width)
-            full = (1 << param.width) - 1
-            limbs = limbs_of(param.width)
+            width = param.width + param.negative  # a bit more for the sign
+            kind = kind_of_width(width, param.negative)
+            limbs = limbs_of(width)
             words = f"{slot}->arguments"
-            if kind == "u64":
-                writer.line(f"const uint64_t {name} = {words}[{at}];")
-            elif kind == "u128":
-                text = f"(p4r_u128){words}[{at + 1}] << 64 | {words}[{at}]"
-                writer.line(f"const p4r_u128 {name} = {text};")
+            if limbs == 1:
+                writer.line(f"const {C_TYPES[kind]} {name} = ({C_TYPES[kind]}){words}[{at}];")
+            elif limbs == 2:
+                text = f"((p4r_u128){words}[{at + 1}] << 64 | {words}[{at}])"
+                writer.line(f"const {C_TYPES[kind]} {name} = ({C_TYPES[kind]}){text};")
             else:
                 writer.line(f"const uint64_t *const {name} = {words} + {at};")
             if kind == "wide":
                 arguments.append(
-                    make(kind, f"{name}[§]", 0, full, limbs=limbs, atom=True, name=name)
+                    make(
+                        kind,
+                        f"{name}[§]",
+                        param.low,
+                        param.high,
+                        limbs=limbs,
+                        atom=True,
+                        name=name,
+                    )
                 )
             else:
-                arguments.append(make(kind, name, 0, full, atom=True))
+                arguments.append(make(kind, name, param.low, param.high, atom=True))
             at += limbs
         self._actions.action(action, arguments)
         if by_action and table.next_by_action is not None:

@@ -10,6 +10,7 @@ from p4reduce_switch.codegen_python.context import Context
 from p4reduce_switch.codegen_python.expressions import ATOM, OR, SUM, Code
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
+from p4reduce_switch.program.limits import MAX_TURNS
 from p4reduce_switch.program.usage import ASSIGNING, Stage
 from p4reduce_switch.state.clone_sessions import MAX_SESSION_ID
 
@@ -30,6 +31,8 @@ class ActionEmitter:
         self._writer = context.writer
         self._names = context.names
         self._expressions = context.expressions
+        self._in_blocks = False
+        """Whether what is written is in the loop of `_jumps`."""
 
     def action(self, action: ir.Action, arguments: Sequence[Code]) -> None:
         """The body of an action with its parameters in place."""
@@ -41,6 +44,8 @@ class ActionEmitter:
         for statement in body:
             if isinstance(statement, ir.If):
                 self._if(statement)
+            elif isinstance(statement, ir.Jumps):
+                self._jumps(statement)
             elif statement.op in ("assert", "assume"):
                 (condition,) = statement.args
                 self._assert(condition, statement.op, statement.source)  # type: ignore[arg-type]
@@ -61,6 +66,38 @@ class ActionEmitter:
         if statement.otherwise:
             with self._writer.block("else:"):
                 self.statements(statement.otherwise)
+
+    def _jumps(self, jumps: ir.Jumps) -> None:
+        """A loop that runs the blocks from `_step` on, in their order; again after a jump back."""
+        writer, end = self._writer, len(jumps.blocks)
+        exits = any(
+            isinstance(statement, ir.Primitive) and statement.op == "exit"
+            for statement in ir.statements((jumps,))
+        )
+        writer.line("_step = 0")
+        if jumps.loops():
+            writer.line(f"_turns = {MAX_TURNS}")
+        self._in_blocks = True
+        with writer.block("while True:"):
+            for number, block in enumerate(jumps.blocks):
+                with writer.block(f"if _step == {number}:"):
+                    self.statements(block.body)
+                    goes = str(block.next)
+                    if block.condition is not None:
+                        condition, _ = self._expressions.condition(block.condition)
+                        goes = f"{block.next} if {condition} else {block.otherwise}"
+                    writer.line(f"_step = {goes}")
+            with writer.block(f"if _step == {end}:"):
+                writer.line("break")
+            if jumps.loops():
+                writer.line("_turns -= 1")
+                with writer.block("if not _turns:"):
+                    writer.line(f"{self._context.bind('endless')}({str(jumps.source)!r})")
+                    writer.line("return None" if self._stage == "egress" else "return []")
+        self._in_blocks = False
+        if exits:
+            with writer.block("if _step < 0:"):
+                writer.line("break")
 
     def _is_dead(self, primitive: ir.Primitive) -> bool:
         return (
@@ -144,6 +181,8 @@ class ActionEmitter:
 
     def _exit(self) -> None:
         # Each control that can exit is the body of a loop that runs once.
+        if self._in_blocks:
+            self._writer.line("_step = -1")
         self._writer.line("break")
 
     def _no_op(self) -> None:

@@ -31,6 +31,7 @@ ObjectKind = Literal[
     "replay",
     "log",
     "assertion",
+    "endless",
     "meters",
     "learn",
     "clock",
@@ -45,8 +46,8 @@ class Binding:
     "octets" of a counter, "cells" of a register, a "hash" function; without a name the multicast
     "groups", the "stats", the clock "now" (microseconds since the start) and "random" (low, high)
     -> int, the clone "sessions", the packets that are "waiting" to be run again and "replay" that
-    runs them, "log" and "assertion" (kind, where) for programs' messages. "meters" are those of an
-    array, "learn" takes the values of a digest, "clock" gives nanoseconds.
+    runs them, "log", "assertion" (kind, where) and "endless" (where) for programs' messages.
+    "meters" are those of an array, "learn" takes the values of a digest, "clock" gives nanoseconds.
     """
 
     kind: ObjectKind

@@ -224,10 +224,7 @@ class _Emitter:
 
     def _const_default(self, table: ir.ApplyTable) -> None:
         action = self._context.program.actions[table.default_action]
-        arguments = [
-            Code(self._names.constant(value), ATOM, value, value, value)
-            for value in table.default_args
-        ]
+        arguments = [self._expressions.data(ir.Const(value)) for value in table.default_args]
         self._actions.action(action, arguments)
 
     def _count(self, entry: str) -> None:
@@ -282,8 +279,7 @@ class _Emitter:
             names = [self._names.argument(param.index, param.name) for param in action.params]
             self._writer.line(f"{', '.join(names)}{',' * (len(names) == 1)} = _args")
             for name, param in zip(names, action.params, strict=True):
-                full = (1 << param.width) - 1
-                arguments.append(Code(name, ATOM, 0, full, full))
+                arguments.append(Code(name, ATOM, param.low, param.high, param.high))
         self._actions.action(action, arguments)
         if by_action and table.next_by_action is not None:
             proceed(table.next_by_action[action.id])

@@ -27,8 +27,8 @@ def load_calculation(context: Context, item: Json, source: Source) -> ir.Calcula
     """Load a calculation that is used, or written, at `source`."""
     inputs: list[FieldRef | ir.ConstBits] = []
     with_payload = False
-    if not isinstance(item["input"], list) or not item["input"]:
-        raise LoadError(f"{source}: calculation {item['name']!r} is of nothing")
+    if not isinstance(item["input"], list):
+        raise LoadError(f"{source}: the input of calculation {item['name']!r} is no list")
     for part in item["input"]:
         kind = part["type"]
         if kind == "payload":

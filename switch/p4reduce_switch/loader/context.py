@@ -14,9 +14,16 @@ __all__ = ["Context"]
 class Context:
     """One program on its way from JSON; each part adds what it loads, for those after it."""
 
-    def __init__(self, headers: Headers, mentions: Mentions) -> None:
+    def __init__(
+        self,
+        headers: Headers,
+        mentions: Mentions,
+        negative_arguments: frozenset[tuple[int, int]] = frozenset(),
+    ) -> None:
         self.headers = headers
         self.mentions = mentions
+        self.negative_arguments = negative_arguments
+        """The id of an action and the number of a parameter, if that gets a negative argument."""
         self.expressions = Expressions(headers)
         self.value_sets: dict[str, ir.ValueSet] = {}
         self.counters: dict[str, ir.CounterArray] = {}

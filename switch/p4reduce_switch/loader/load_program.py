@@ -29,6 +29,8 @@ from p4reduce_switch.loader.json_values import (
 )
 from p4reduce_switch.loader.mentions import Mentions
 from p4reduce_switch.loader.parser import load_deparser, load_parser
+from p4reduce_switch.loader.tables import negative_arguments
+from p4reduce_switch.loader.zero_width import without_fields_of_no_bits
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.load_error import LoadError
 
@@ -71,12 +73,13 @@ def _load_program(root: Json) -> ir.Program:
     version = root.get("__meta__", {}).get("version", [2, 0])
     if version[0] != 2:
         raise LoadError(f"BMv2 JSON version {version[0]}.{version[1]}; version 2 is needed")
+    root = without_fields_of_no_bits(root)
     mentions = Mentions(root)
     for key, construct in _UNSUPPORTED_LISTS.items():
         for item in root.get(key, ()):
             name = item["name"]
             raise refusal(f"{construct} '{name}'", source_of(item, mentions.of(name)))
-    context = Context(Headers(root, mentions), mentions)
+    context = Context(Headers(root, mentions), mentions, negative_arguments(root))
     load_state(context, root)
     for item in root["calculations"]:
         name = item["name"]

@@ -59,11 +59,15 @@ class Mentions:
     def _first(self) -> dict[str, Source]:
         """Each name -> where it is first used, by the innermost source line around that."""
         first: dict[str, Source] = {}
+        seen: set[str] = set()  # a program says the same again and again
         for outer, part in self._parts():
             pending = [(outer, part)]
             while pending:
                 source, value = pending.pop()
                 if isinstance(value, str):
+                    if value in seen:
+                        continue
+                    seen.add(value)
                     # Members of stacks and unions are called like these, with an index or a name.
                     for name in (value, value.split("[", 1)[0], value.rsplit(".", 1)[0]):
                         first.setdefault(name, source)

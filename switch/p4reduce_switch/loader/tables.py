@@ -24,7 +24,7 @@ from p4reduce_switch.program.ir import NOWHERE, FieldRef, Source
 from p4reduce_switch.program.limits import MAX_ENTRIES
 from p4reduce_switch.program.load_error import LoadError
 
-__all__ = ["load_profile", "load_table"]
+__all__ = ["load_profile", "load_table", "negative_arguments"]
 
 _NOTHING = ir.Action(-1, "", (), (), NOWHERE)
 """What an indirect table does on a miss, or with an empty group."""
@@ -79,7 +79,7 @@ def load_table(context: Context, item: Json) -> ir.ApplyTable:
         size=max(item["max_size"], len(entries)),
         actions=actions,
         default_action=default["action_id"],
-        default_args=_action_args(default, name, source),
+        default_args=_action_args(default),
         const_default_action=bool(default.get("action_const")),
         has_direct_counter=bool(item["with_counters"]),
         const_entries=entries,
@@ -104,12 +104,25 @@ def _with_no_default(context: Context, item: Json, table: str, source: Source) -
     return {**item, "action_ids": [*item["action_ids"], _NOTHING.id], "default_entry": default}
 
 
-def _action_args(entry: Json, table: str, source: Source) -> tuple[int, ...]:
-    values = tuple(as_hex(value, "an argument") for value in entry["action_data"])
-    if any(value < 0 for value in values):
-        # P4Runtime gives only bits: to an action it would be another number than the same bits.
-        raise refusal(f"negative argument of an action of table '{table}'", source)
-    return values
+def negative_arguments(root: Json) -> frozenset[tuple[int, int]]:
+    """The id of an action and the number of a parameter, where a table gives a negative argument.
+
+    P4Runtime gives bits without a sign, but BMv2 takes over what the program gives as it is.
+    """
+    found = set()
+    for pipeline in root["pipelines"]:
+        for table in pipeline["tables"]:
+            given = [entry["action_entry"] for entry in table.get("entries", ())]
+            given += [table["default_entry"]] if table.get("default_entry") else []
+            for entry in given:
+                for number, value in enumerate(entry["action_data"]):
+                    if as_hex(value, "an argument") < 0:
+                        found.add((entry["action_id"], number))
+    return frozenset(found)
+
+
+def _action_args(entry: Json) -> tuple[int, ...]:
+    return tuple(as_hex(value, "an argument") for value in entry["action_data"])
 
 
 # -- Keys ------------------------------------------------------------------------------------------
@@ -122,22 +135,17 @@ def _key_field(context: Context, item: Json, table: str, source: Source) -> ir.K
         return ir.KeyField(item.get("name", valid.header), "exact", valid, 1, None)
     if kind not in ("exact", "lpm", "ternary", "range", "optional"):
         raise refusal(f"match kind '{kind}' of table '{table}'", source)
-    value, width, signed = _key_value(context, item["target"], table, source)
-    if signed and kind == "range":
-        # BMv2 would compare without regard to the sign.
-        raise refusal(f"range of a signed key field of table '{table}'", source)
+    value, width = _key_value(context, item["target"], table, source)
     mask = as_hex(item["mask"], "a mask") if item.get("mask") is not None else None
     name = item["name"] if "name" in item else ".".join(item["target"])
     return ir.KeyField(name, kind, value, width, mask)
 
 
-def _key_value(
-    context: Context, target: Any, table: str, source: Source
-) -> tuple[ir.Expr, int, bool]:
-    """What a key field looks for: its value, width, and whether that was signed.
+def _key_value(context: Context, target: Any, table: str, source: Source) -> tuple[ir.Expr, int]:
+    """What a key field looks for, and its width.
 
-    As in BMv2 it is the bits of a signed field. `target` is a header's name and a field's, with an
-    expression in their place for an element of a stack at a run-time index.
+    As in BMv2 it is the bits of a signed field, also in ranges. `target` is a header's name and a
+    field's, with an expression in their place for an element of a stack at a run-time index.
     """
     headers = context.headers
     if isinstance(target, list):
@@ -146,8 +154,8 @@ def _key_value(
         if element is None or name == "$valid$":
             value = context.expressions.value({"type": "field", "value": target}, source)
             if isinstance(value, FieldRef):
-                return _bits(context, value), value.width, value.signed
-            return value, 1, False
+                return _bits(context, value), value.width
+            return value, 1
         raise refusal(f"key of table '{table}'", source)
     element_field = context.expressions.element_field(target, source)
     if element_field is None:
@@ -159,7 +167,7 @@ def _key_value(
         return _if_valid(header, _bits(context, value))
 
     first = headers.by_name[stack.elements[0]].fields[number]
-    return at_index(stack, index, field, ir.Const(0)), first.width, first.signed
+    return at_index(stack, index, field, ir.Const(0)), first.width
 
 
 def _bits(context: Context, field: FieldRef) -> ir.Expr:
@@ -201,7 +209,7 @@ def _const_entries(
             _const_match(field, value) for field, value in zip(key, item["match_key"], strict=True)
         )
         action = find(context.actions, item["action_entry"]["action_id"], "action", where)
-        args = _action_args(item["action_entry"], table, where)
+        args = _action_args(item["action_entry"])
         entries.append(ir.ConstEntry(match, highest + 1 - priority, action.id, args))
     return tuple(entries)
 
@@ -217,5 +225,5 @@ def _const_match(field: ir.KeyField, item: Json) -> int | tuple[int, int] | None
     if field.kind == "lpm":
         return bits(item["key"]), as_number(item["prefix_length"], "the length of a prefix")
     if field.kind == "range":
-        return as_hex(item["start"], "a key"), as_hex(item["end"], "a key")
+        return bits(item["start"]), bits(item["end"])
     return bits(item["key"]), as_hex(item["mask"], "a mask")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from p4reduce_switch.codegen_c import Event
+from p4reduce_switch.endless import say_endless_loop
 from p4reduce_switch.state import messages
 from p4reduce_switch.state.digests import Digest, DigestConfig
 
@@ -60,5 +61,7 @@ def serve_events(
             digests[event.text].learn(*values)
         elif event.kind == "log":
             messages.log_msg(event.text, values)
+        elif event.kind == "endless":
+            say_endless_loop(event.text)
         else:
             messages.log.error("%s failed at %s", event.kind, event.text)

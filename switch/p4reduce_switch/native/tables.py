@@ -87,7 +87,8 @@ class NativeIndex:
     Args:
         table: the address of the `struct p4r_table`.
         key: of the table.
-        actions: for each action, the widths of its parameters.
+        actions: for each action, the widths of its parameters; with a bit more for the sign of one
+            that may be negative.
     """
 
     def __init__(
@@ -173,7 +174,10 @@ class NativeIndex:
 
     def _arguments(self, action: int, values: Sequence[int]) -> bytes:
         sizes = self._actions[action]
-        return b"".join(v.to_bytes(size, "little") for v, size in zip(values, sizes, strict=True))
+        return b"".join(
+            (value & (1 << 8 * size) - 1).to_bytes(size, "little")
+            for value, size in zip(values, sizes, strict=True)
+        )
 
     def _lookup(self, key: Any) -> Slot | None:
         values = (key,) if len(self._key) == 1 else key

@@ -12,6 +12,7 @@ from p4reduce_switch.codegen_c import NotNativeError
 from p4reduce_switch.errors import invalid
 from p4reduce_switch.p4runtime.p4info import P4Info, P4InfoError
 from p4reduce_switch.p4runtime.packets import PacketCodec
+from p4reduce_switch.p4runtime.unused import add_unused
 from p4reduce_switch.pipeline import LoadError, Pipeline
 from p4reduce_switch.pipeline_choice import Engine, load_pipeline
 
@@ -65,6 +66,7 @@ def load_config(message: Any, cpu_port: int | None, engine: Engine = "auto") -> 
         pipeline = load_pipeline(message.p4_device_config, engine=engine, cpu_port=cpu_port)
     except (LoadError, NotNativeError, NativeUnavailableError) as error:
         raise invalid(f"p4_device_config: {error}") from None
+    p4info = p4info.fitted(pipeline)
     differences = p4info.differences(pipeline)
     if differences:
         shown = "; ".join(differences[:_DIFFERENCES_SHOWN])
@@ -74,6 +76,7 @@ def load_config(message: Any, cpu_port: int | None, engine: Engine = "auto") -> 
             + shown
             + (f"; and {more} more differences" if more > 0 else "")
         )
+    add_unused(p4info, pipeline)
     return ForwardingConfig(
         message=message,
         p4info=p4info,

@@ -9,7 +9,7 @@ anything is written with it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -49,6 +49,10 @@ _MATCH_KINDS: dict[int, MatchKind] = {
 _KINDS_WITH_PRIORITY = frozenset({"ternary", "range", "optional"})
 _NAMES_SHOWN = 8
 
+Translation = Literal["number", "string"] | None
+"""What stands for a value: itself (None), a number of another width, or a string. Of all but the
+first, the program says the width: `P4Info.fitted` takes it from there."""
+
 
 class P4InfoError(ValueError):
     """A P4Info that contradicts itself, or uses what this server has no support for."""
@@ -61,6 +65,7 @@ class Field:
     id: int
     name: str
     width: int
+    translation: Translation = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,7 @@ class MatchField:
     name: str
     width: int
     kind: MatchKind
+    translation: Translation = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +117,9 @@ class DigestSpec:
 
 @dataclass(frozen=True, slots=True)
 class ProfileSpec:
-    """An action profile, or an action selector. `max_group_size` is 0 for no limit."""
+    """An action profile, or an action selector. `max_group_size` is 0 for no limit; it is one of
+    the sum of weights, or with `counts_members` of how many members there are.
+    """
 
     id: int
     name: str
@@ -119,6 +127,7 @@ class ProfileSpec:
     size: int
     max_group_size: int
     table_ids: frozenset[int]
+    counts_members: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +172,14 @@ class ValueSetSpec:
 
 @dataclass(frozen=True, slots=True)
 class PacketHeader:
-    """The header annotated `@controller_header`: its fields in wire order, bit-packed."""
+    """The header annotated `@controller_header`: its fields in wire order, bit-packed.
+
+    `strings` names those that the controller would have as strings: of these P4Info has no width,
+    so that a packet with this header cannot be read or written.
+    """
 
     fields: tuple[Field, ...]
+    strings: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -196,10 +210,11 @@ class P4Info:
 
         Raises:
             P4InfoError: an id is zero or used twice, a reference leads nowhere, or the program uses
-                match kinds or string-typed fields without support here.
+                match kinds without support here.
         """
         _check_ids(message)
-        actions = {a.preamble.id: _parse_action(a) for a in message.actions}
+        types = message.type_info
+        actions = {a.preamble.id: _parse_action(a, types) for a in message.actions}
         counters = {
             c.preamble.id: CounterSpec(c.preamble.id, c.preamble.name, c.size)
             for c in message.counters
@@ -210,7 +225,9 @@ class P4Info:
         headers = {h.preamble.name: _parse_header(h) for h in message.controller_packet_metadata}
         return cls(
             tables={
-                t.preamble.id: _parse_table(t, actions, direct_counters, profiles, direct_meters)
+                t.preamble.id: _parse_table(
+                    t, actions, direct_counters, profiles, direct_meters, types
+                )
                 for t in message.tables
             },
             actions=actions,
@@ -219,50 +236,66 @@ class P4Info:
             profiles=profiles,
             meters={m.preamble.id: _parse_meter(m, m.size) for m in message.meters},
             digests={d.preamble.id: _parse_digest(d, message.type_info) for d in message.digests},
-            value_sets={v.preamble.id: _parse_value_set(v) for v in message.value_sets},
+            value_sets={v.preamble.id: _parse_value_set(v, types) for v in message.value_sets},
             packet_in=headers.get("packet_in", PacketHeader(())),
             packet_out=headers.get("packet_out", PacketHeader(())),
         )
+
+    def fitted(self, pipeline: Pipeline) -> P4Info:
+        """The same, translated key fields and parameters with the widths that the program says.
+
+        P4Info has none for a string or an `error`, and the controller's for a number that is
+        translated. There is no table of translations here: a number stands for itself.
+        """
+        params = {
+            name: dict(info.params)
+            for table in pipeline.tables.values()
+            for name, info in table.actions.items()
+        }
+        actions = {
+            action.id: replace(action, params=_fitted(action.params, params.get(action.name, {})))
+            for action in self.actions.values()
+        }
+        tables = {}
+        for spec in self.tables.values():
+            table = pipeline.tables.get(spec.name)
+            widths = {key.name: key.width for key in table.key} if table is not None else {}
+            uses = {id_: replace(u, action=actions[id_]) for id_, u in spec.actions.items()}
+            tables[spec.id] = replace(spec, fields=_fitted(spec.fields, widths), actions=uses)
+        return replace(self, tables=tables, actions=actions)
 
     def differences(self, pipeline: Pipeline) -> list[str]:
         """What this P4Info says and the loaded program does not; empty if they belong together.
 
         Objects that only the program has are no difference: p4c makes hidden tables and actions
-        that no P4Info shows.
+        that no P4Info shows. Nor are those that only the P4Info has (p4c leaves out what has no
+        effect), unless the program has others of the kind in their place.
         """
-        found: list[str] = []
+        found = [
+            f"{kind} '{name}' is not in the program" for kind, name in _replaced(self, pipeline)
+        ]
         for spec in self.tables.values():
-            table = pipeline.tables.get(spec.name)
-            if table is None:
-                found.append(f"table '{spec.name}' is not in the program")
-            else:
+            if table := pipeline.tables.get(spec.name):
                 found.extend(_table_differences(spec, table))
         for counter in self.counters.values():
             loaded = pipeline.counters.get(counter.name)
-            if loaded is None:
-                found.append(f"counter '{counter.name}' is not in the program")
-            elif loaded.size != counter.size:
+            if loaded is not None and loaded.size != counter.size:
                 found.append(
                     f"counter '{counter.name}' has {counter.size} cells in the P4Info "
                     f"and {loaded.size} in the program"
                 )
         found.extend(
-            f"register '{name}' is not in the program"
-            for name in self.registers.values()
-            if name not in pipeline.registers
-        )
-        found.extend(
-            f"value set '{spec.name}' is not the same in the program, or not there"
+            f"value set '{spec.name}' is not the same in the program"
             for spec in self.value_sets.values()
-            if spec.name not in pipeline.value_sets
-            or pipeline.value_sets[spec.name].size != spec.size
-            or pipeline.value_sets[spec.name].widths not in ((), spec.widths)
+            if (value_set := pipeline.value_sets.get(spec.name)) is not None
+            and (value_set.size != spec.size or value_set.widths not in ((), spec.widths))
         )
         found.extend(_meter_differences(self, pipeline))
         found.extend(
-            f"digest '{digest.name}' is not the same in the program, or not there"
+            f"digest '{digest.name}' is not the same in the program"
             for digest in self.digests.values()
-            if pipeline.digest_widths.get(digest.name) != [width for width, _ in digest.fields]
+            if digest.name in pipeline.digest_widths
+            and pipeline.digest_widths[digest.name] != [width for width, _ in digest.fields]
         )
         return found
 
@@ -293,14 +326,39 @@ def _check_ids(message: Any) -> None:
             seen[preamble.id] = preamble.name
 
 
-def _width(item: Any, where: str) -> int:
+def _replaced(p4info: P4Info, pipeline: Pipeline) -> Iterator[tuple[str, str]]:
+    """Kind and name of what is not in the program, where that has others that are not in P4Info."""
+    kinds: tuple[tuple[str, set[str], set[str]], ...] = (
+        ("table", {t.name for t in p4info.tables.values()}, _own_tables(pipeline)),
+        ("counter", {c.name for c in p4info.counters.values()}, _indirect(pipeline.counters)),
+        ("register", set(p4info.registers.values()), set(pipeline.registers)),
+        ("meter", {m.name for m in p4info.meters.values()}, _indirect(pipeline.meters)),
+        ("digest", {d.name for d in p4info.digests.values()}, set(pipeline.digests)),
+        ("value set", {v.name for v in p4info.value_sets.values()}, set(pipeline.value_sets)),
+    )
+    known = {"table": set(pipeline.tables)}
+    for kind, said, there in kinds:
+        if there - said:
+            yield from ((kind, name) for name in sorted(said - known.get(kind, there)))
+
+
+def _own_tables(pipeline: Pipeline) -> set[str]:
+    """The tables that p4c cannot have made up: those have no key, or constant entries."""
+    return {t.name for t in pipeline.tables.values() if t.key and not t.has_const_entries}
+
+
+def _indirect(arrays: Mapping[str, Any]) -> set[str]:
+    return {name for name, array in arrays.items() if array.table is None}
+
+
+def _width(item: Any, types: Any) -> tuple[int, Translation]:
+    """The width that P4Info says, and what stands for the value."""
     width = int(item.bitwidth)
-    if width <= 0:
-        raise P4InfoError(
-            f"{where} has no bit width (type '{item.type_name.name}'): "
-            "values translated to strings are not supported"
-        )
-    return width
+    name = item.type_name.name
+    if name in types.new_types and types.new_types[name].HasField("translated_type"):
+        sdn_type = types.new_types[name].translated_type.WhichOneof("sdn_type")
+        return width, "string" if sdn_type == "sdn_string" else "number"
+    return width, None if width > 0 else "number"
 
 
 _Identified = TypeVar("_Identified", Field, MatchField)
@@ -315,44 +373,40 @@ def _unique(fields: Iterable[_Identified], where: str) -> tuple[_Identified, ...
     return result
 
 
-def _parse_action(message: Any) -> ActionSpec:
+def _fitted(fields: tuple[_Identified, ...], widths: Mapping[str, int]) -> tuple[_Identified, ...]:
+    return tuple(
+        replace(field, width=widths.get(field.name, field.width)) if field.translation else field
+        for field in fields
+    )
+
+
+def _parse_action(message: Any, types: Any) -> ActionSpec:
     name = message.preamble.name
     params = _unique(
-        (
-            Field(p.id, p.name, _width(p, f"parameter '{p.name}' of action '{name}'"))
-            for p in message.params
-        ),
+        (Field(p.id, p.name, *_width(p, types)) for p in message.params),
         f"action '{name}'",
     )
     return ActionSpec(message.preamble.id, name, params)
 
 
-def _parse_value_set(message: Any) -> ValueSetSpec:
+def _parse_value_set(message: Any, types: Any) -> ValueSetSpec:
     name = message.preamble.name
     for field in message.match:
         if _MATCH_KINDS.get(field.match_type) != "exact":
             raise P4InfoError(f"field '{field.name}' of value set '{name}' is not exact")
-    fields = _unique(
-        (
-            MatchField(f.id, f.name, _width(f, f"field '{f.name}' of value set '{name}'"), "exact")
-            for f in message.match
-        ),
-        f"value set '{name}'",
-    )
+    found = []
+    for field in message.match:
+        width, translation = _width(field, types)
+        found.append(MatchField(field.id, field.name, width, "exact", translation))
+    fields = _unique(found, f"value set '{name}'")
     return ValueSetSpec(message.preamble.id, name, fields, message.size)
 
 
 def _parse_header(message: Any) -> PacketHeader:
     name = message.preamble.name
-    return PacketHeader(
-        _unique(
-            (
-                Field(f.id, f.name, _width(f, f"field '{f.name}' of header '{name}'"))
-                for f in message.metadata
-            ),
-            f"header '{name}'",
-        )
-    )
+    fields = (Field(f.id, f.name, int(f.bitwidth)) for f in message.metadata)
+    strings = tuple(field.name for field in message.metadata if field.bitwidth <= 0)
+    return PacketHeader(_unique(fields, f"header '{name}'"), strings)
 
 
 def _parse_table(
@@ -361,6 +415,7 @@ def _parse_table(
     direct_counters: set[int],
     profiles: Mapping[int, ProfileSpec],
     direct_meters: Mapping[int, MeterSpec],
+    types: Any,
 ) -> TableSpec:
     name = message.preamble.name
     profile = profiles.get(message.implementation_id)
@@ -378,8 +433,8 @@ def _parse_table(
                 f"match field '{field.name}' of table '{name}' is of kind {what}, which is not "
                 f"supported; supported are {', '.join(_MATCH_KINDS.values())}"
             )
-        width = _width(field, f"match field '{field.name}' of table '{name}'")
-        fields.append(MatchField(field.id, field.name, width, kind))
+        width, translation = _width(field, types)
+        fields.append(MatchField(field.id, field.name, width, kind, translation))
     uses = {}
     for ref in message.action_refs:
         action = actions.get(ref.id)
@@ -439,9 +494,11 @@ def _parse_digest(message: Any, type_info: Any) -> DigestSpec:
 def _meter_differences(p4info: P4Info, pipeline: Pipeline) -> Iterator[str]:
     for spec in p4info.meters.values():
         loaded = pipeline.meters.get(spec.name)
-        if loaded is None or (loaded.size, loaded.in_bytes) != (spec.size, spec.in_bytes):
-            yield f"meter '{spec.name}' is not the same in the program, or not there"
+        if loaded is not None and (loaded.size, loaded.in_bytes) != (spec.size, spec.in_bytes):
+            yield f"meter '{spec.name}' is not the same in the program"
     for table in p4info.tables.values():
+        if table.name not in pipeline.tables:
+            continue
         meter = next((m for m in pipeline.meters.values() if m.table == table.name), None)
         if (table.meter.name if table.meter else None) != (meter.name if meter else None):
             yield f"the direct meter of table '{table.name}' is another one in the program"
@@ -451,8 +508,6 @@ def _meter_differences(p4info: P4Info, pipeline: Pipeline) -> Iterator[str]:
 
 def _parse_profile(message: Any) -> ProfileSpec:
     name = message.preamble.name
-    if message.WhichOneof("selector_size_semantics") == "sum_of_members":
-        raise P4InfoError(f"action selector '{name}' limits members, not weights: not supported")
     return ProfileSpec(
         id=message.preamble.id,
         name=name,
@@ -460,6 +515,7 @@ def _parse_profile(message: Any) -> ProfileSpec:
         size=message.size,
         max_group_size=message.max_group_size,
         table_ids=frozenset(message.table_ids),
+        counts_members=message.WhichOneof("selector_size_semantics") == "sum_of_members",
     )
 
 
@@ -498,9 +554,6 @@ def _table_differences(spec: TableSpec, table: Table) -> Iterator[str]:
         owner = "P4Info" if spec.has_direct_counter else "program"
         yield f"{where} has a direct counter only in the {owner}"
     yield from _profile_differences(spec, table)
-    # The other way round is no difference: `const entries` may be an empty list.
-    if table.has_const_entries and not spec.is_const:
-        yield f"{where} has constant entries only in the program"
 
 
 def _key_text(key: Iterable[tuple[str, str, int]]) -> str:

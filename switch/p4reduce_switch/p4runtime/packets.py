@@ -7,19 +7,24 @@ else.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
-from p4reduce_switch.errors import invalid
+from p4reduce_switch.errors import P4RuntimeError, invalid
 from p4reduce_switch.p4runtime import bytestrings
 from p4reduce_switch.p4runtime.p4info import names
+from p4reduce_switch.seldom import Seldom
 
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.p4info import PacketHeader
 
 __all__ = ["PacketCodec"]
+
+_seldom = Seldom(logging.getLogger(__name__))
 
 
 class PacketCodec:
@@ -27,6 +32,7 @@ class PacketCodec:
 
     def __init__(self, header: PacketHeader) -> None:
         self.size = header.size
+        self._strings = header.strings
         # (field, shift of its lowest bit, mask), in wire order; padding bits come last
         self._layout = []
         shift = 8 * header.size
@@ -38,9 +44,12 @@ class PacketCodec:
     def packet_in(self, frame: bytes) -> Any | None:
         """The `StreamMessageResponse` of a frame that left by the CPU port.
 
-        None if the frame is shorter than the header, which only a program that does not emit its
-        own packet-in header can cause.
+        None if the header has strings, or the frame is shorter than it, which only a program that
+        does not emit its own packet-in header can cause.
         """
+        if self._strings:
+            _seldom.warning("a packet-in was dropped: %s", self._why())
+            return None
         if len(frame) < self.size:
             return None
         response = p4runtime_pb2.StreamMessageResponse()
@@ -57,8 +66,11 @@ class PacketCodec:
         """The frame to inject at the CPU port.
 
         Raises:
-            P4RuntimeError: INVALID_ARGUMENT, the metadata is not exactly that of the header.
+            P4RuntimeError: INVALID_ARGUMENT, the metadata is not exactly that of the header;
+                UNIMPLEMENTED, the header has strings.
         """
+        if self._strings:
+            raise P4RuntimeError(code_pb2.UNIMPLEMENTED, self._why())
         bits = 0
         seen = set()
         for item in metadata:
@@ -81,3 +93,9 @@ class PacketCodec:
         if missing:
             raise invalid(f"packet-out metadata is missing: {names(missing)}")
         return bits.to_bytes(self.size, "big") + payload
+
+    def _why(self) -> str:
+        return (
+            f"metadata {names(self._strings)} of its header is translated to strings "
+            "(p4runtime_translation), which is not supported"
+        )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from p4reduce_switch.ports.port import MAX_FRAME_BYTES, MIN_FRAME_BYTES, OpenPort
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, OpenPort
 
 __all__ = ["Complaints"]
 
@@ -37,11 +37,10 @@ class Complaints:
             if counts == before or now < self._next.get(port.number, now):
                 continue
             log.warning(
-                "port %s drops frames of wrong length: until now came %d of less than %d bytes and "
-                "%d of more than %d, and %d were too long to send",
+                "port %s drops frames of wrong length: until now came %d empty ones and %d of more "
+                "than %d bytes, and %d could not be sent",
                 port.description,
                 counts[0],
-                MIN_FRAME_BYTES,
                 counts[1],
                 MAX_FRAME_BYTES,
                 counts[2],

@@ -8,14 +8,17 @@ import socket
 from pathlib import Path
 from typing import Protocol
 
+from p4reduce_native.link import Link
 from p4reduce_native.loop import Loop, LoopPort, News
+from p4reduce_native.udp_handshake import Entered
 
 from p4reduce_switch.ports.packet import InterfaceSocket
 from p4reduce_switch.ports.pcap import open_capture
 from p4reduce_switch.ports.port import OpenPort, Poller, PortSpec, PortStats
+from p4reduce_switch.ports.udp import UdpListener
 from p4reduce_switch.ports.unix import UnixListener, why_gone
 
-__all__ = ["NativePacketPort", "NativePort", "NativeUnixPort"]
+__all__ = ["NativePacketPort", "NativePort", "NativeUdpPort", "NativeUnixPort"]
 
 
 class NativePort(OpenPort, Protocol):
@@ -80,6 +83,62 @@ class NativeUnixPort(UnixListener):
 
     def _disconnecting(self) -> None:
         assert self._served is not None
+        self._served.detach()
+
+
+class NativeUdpPort(UdpListener):
+    """A port on a UDP socket; see `ports/udp.py`.
+
+    Args:
+        key: which workers have to know; empty: none.
+        capture_dir: where a capture of all frames is written, or None.
+
+    Raises:
+        PortError: nothing can listen there, or the capture cannot be written.
+    """
+
+    def __init__(self, spec: PortSpec, key: bytes = b"", capture_dir: Path | None = None) -> None:
+        super().__init__(spec, key)
+        self._capture = _Capture()
+        self._served: LoopPort | None = None
+        self._link: Link | None = None  # the loop's, which frees it
+        self._capture.open(self, capture_dir)
+
+    @property
+    def stats(self) -> PortStats:
+        stats = PortStats() if self._served is None else PortStats(*self._served.counts)
+        stats.rx_stranger += self._strangers
+        return stats
+
+    def join(self, loop: Loop, poller: Poller) -> None:
+        self._served = loop.add_udp_port(self.number, self._capture.take())
+        self._let_in_from(poller)
+
+    def poll_stats(self) -> None:
+        """All counts are kept here."""
+
+    def look_for_news(self) -> None:
+        assert self._served is not None
+        news, _ = self._served.take_news()
+        if news is News.DOWN:
+            self._link = None
+            self._disconnect("left")
+
+    def close(self) -> None:
+        super().close()
+        self._capture.close()
+
+    def _connected(self, peer: socket.socket, entered: Entered) -> None:
+        assert self._served is not None
+        self._link = Link.over_datagrams(peer, entered)
+        self._served.attach_link(self._link.pointer)
+
+    def _poke(self) -> int:
+        return 0 if self._link is None else self._link.poke()
+
+    def _disconnecting(self) -> None:
+        assert self._served is not None
+        self._link = None
         self._served.detach()
 
 

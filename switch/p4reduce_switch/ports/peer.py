@@ -14,7 +14,7 @@ import socket
 from collections.abc import Sequence
 from typing import Protocol
 
-from p4reduce_native.link import Kind, Link, offers
+from p4reduce_native.link import Kind, Link, is_hello, offers
 
 from p4reduce_switch.ports.batch import FrameBatches
 from p4reduce_switch.ports.port import PortStats
@@ -51,6 +51,7 @@ class SocketPeer:
         self._batches = batches
         self._stats = stats
         self._gone = False
+        self._has_heard = False
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -60,7 +61,11 @@ class SocketPeer:
 
     def receive(self) -> Sequence[bytes]:
         # An empty message and the end look the same, but for the hang-up.
+        frames: Sequence[bytes]
         frames, _ = self._batches.receive(self.fileno(), self._stats, gone=self._has_gone)
+        if frames and not self._has_heard:
+            self._has_heard = True
+            frames = self._without_hello(frames)
         if self._gone and not frames:
             raise OSError(errno.EPIPE, os.strerror(errno.EPIPE))
         return frames
@@ -73,6 +78,19 @@ class SocketPeer:
 
     def close(self) -> None:
         self._socket.close()
+
+    def _without_hello(self, frames: Sequence[bytes]) -> Sequence[bytes]:
+        """The first messages of all. A hello is no frame; without an answer the peer goes on alone.
+
+        It is counted as it always was by those who know none: as too short for a frame.
+        """
+        hello = frames[0]
+        if not is_hello(hello):
+            return frames
+        self._stats.rx_frames -= 1
+        self._stats.rx_bytes -= len(hello)
+        self._stats.rx_too_short += 1
+        return frames[1:]
 
     def _has_gone(self) -> bool:
         """Whether the peer hung up, be it since epoll was asked."""

@@ -86,11 +86,26 @@ class BoolConst:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A parameter of the enclosing action."""
+    """A parameter of the enclosing action.
+
+    `negative`: the program itself, in an entry or as a default, gives it a number below zero.
+    (P4Runtime gives bits without a sign.)
+    """
 
     index: int
     name: str
     width: int
+    negative: bool = False
+
+    @property
+    def low(self) -> int:
+        """The least argument."""
+        return -1 << (self.width - 1) if self.negative else 0
+
+    @property
+    def high(self) -> int:
+        """The largest argument."""
+        return (1 << self.width) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,16 +249,49 @@ class If:
     otherwise: tuple[Statement, ...]
 
 
-Statement = Primitive | If
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Statements of an action that jumps, and the number of the block after them.
+
+    `next` is where it goes if the condition holds or there is none, else `otherwise`.
+    """
+
+    body: tuple[Statement, ...]
+    condition: Expr | None
+    next: int
+    otherwise: int
+
+
+@dataclass(frozen=True, slots=True)
+class Jumps:
+    """The blocks of an action whose jumps are no plain conditionals; the first one is its start.
+
+    A number beyond the last block is the end. A jump to its own block or one before it is a loop.
+    """
+
+    blocks: tuple[Block, ...]
+    source: Source
+
+    def loops(self) -> bool:
+        """Whether any jump goes back."""
+        return any(
+            number >= min(block.next, block.otherwise) for number, block in enumerate(self.blocks)
+        )
+
+
+Statement = Primitive | If | Jumps
 
 
 def statements(body: Iterable[Statement]) -> Iterator[Statement]:
-    """All statements, also those within conditionals."""
+    """All statements, also those within conditionals and blocks."""
     for statement in body:
         yield statement
         if isinstance(statement, If):
             yield from statements(statement.then)
             yield from statements(statement.otherwise)
+        elif isinstance(statement, Jumps):
+            for block in statement.blocks:
+                yield from statements(block.body)
 
 
 ArgumentKind = Literal[

@@ -14,12 +14,14 @@ MAX_ENTRIES = 1 << 24
 """Of a table, an action profile or a value set."""
 MAX_STATE_BYTES = 256 << 20
 """Of all counters, registers and meters together."""
-MAX_STACK = 64
+MAX_STACK = 256
 """Elements of a header stack."""
 MAX_DEPTH = 200
 """Operations within each other, and conditionals within each other in an action."""
 MAX_PARTS = 1 << 14
 """Of an expression with a header stack's element at an index known only at run time."""
+MAX_TURNS = 1 << 17
+"""How often an action may jump back, each time that it is run; then its frame is dropped."""
 MAX_VALUE_BITS = 1 << 18
 """Of what is computed on the way; it is cut to a width only when it is assigned."""
 MAX_TEXT = 1 << 16

@@ -190,6 +190,10 @@ class Usage:
         for statement in ir.statements(body):
             if isinstance(statement, ir.If):
                 self._expr(statement.condition, usage)
+            elif isinstance(statement, ir.Jumps):
+                for block in statement.blocks:
+                    if block.condition is not None:
+                        self._expr(block.condition, usage)
             else:
                 self._primitive(statement, usage)
 

@@ -20,6 +20,7 @@ class PipelineStats:
         dropped_replay: waited to be resubmitted, recirculated or cloned when one frame had led to
             `replay.MAX_REPLAYS` of these; BMv2 has no such limit.
         dropped_assertion: a condition of `assert` or `assume` did not hold; BMv2 ends then.
+        dropped_loop: a loop in an action took more than `limits.MAX_TURNS` turns; BMv2 goes on.
     """
 
     frames_in: int = 0
@@ -30,6 +31,7 @@ class PipelineStats:
     dropped_growth: int = 0
     dropped_replay: int = 0
     dropped_assertion: int = 0
+    dropped_loop: int = 0
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)

@@ -57,10 +57,14 @@ class MatchKey:
 
 @dataclass(frozen=True, slots=True)
 class ActionInfo:
-    """An action as the control plane sees it; parameters are (name, width in bits)."""
+    """An action as the control plane sees it; parameters are (name, width in bits).
+
+    `negative`: the numbers of those to which the program itself gives arguments below zero.
+    """
 
     name: str
     params: tuple[tuple[str, int], ...]
+    negative: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -275,8 +279,9 @@ class Table:
             )
         if len(args) != len(info.params):
             raise ValueError(f"action {action} takes {len(info.params)} arguments, not {len(args)}")
-        for (name, width), value in zip(info.params, args, strict=True):
-            if not 0 <= value < 1 << width:
+        for number, ((name, width), value) in enumerate(zip(info.params, args, strict=True)):
+            least = -1 << (width - 1) if number in info.negative else 0
+            if not least <= value < 1 << width:
                 raise ValueError(
                     f"parameter {name} of action {action} has {width} bits, not {value:#x}"
                 )

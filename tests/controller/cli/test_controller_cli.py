@@ -43,6 +43,9 @@ def test_no_controller(tmp_path: Path, arguments: list[str]) -> None:
     assert f"no controller answers at unix:{tmp_path}/none" in done.output
 
 
+SERVE = ("serve", "--switch", "x:1", "--ports", "1")
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -60,6 +63,15 @@ def test_no_controller(tmp_path: Path, arguments: list[str]) -> None:
         (
             ["serve", "--switch", "x:1", "--ports", "1", "--switch-mac", "01:00:00:00:00:01"],
             "a switch can have",
+        ),
+        ([*SERVE, "--station", "1:2@1"], "'1:2' is no MAC"),
+        ([*SERVE, "--station", "02:00:00:00:00:01"], "names no port, like 02:00:00:00:00:01@5"),
+        ([*SERVE, "--station", "ff:ff:ff:ff:ff:ff@1"], "no address that a host can have"),
+        ([*SERVE, "--station", "02:00:00:00:00:01@2"], "port 2 is not in --ports"),
+        ([*SERVE, "--station", "02:70:34:72:65:64@1"], "that is the switch's own address"),
+        (
+            [*SERVE, "--station", "02:00:00:00:00:01@1", "--station", "02:00:00:00:00:01@2"],
+            "is at port 1 and at port 2",
         ),
         (["serve", "--switch", "x:1", "--ports", "1", "--lease", "0"], "0"),
         (["serve", "--switch", "foo", "--ports", "1"], "'foo' is not of the form HOST:PORT or"),

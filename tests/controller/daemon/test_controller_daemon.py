@@ -134,6 +134,27 @@ def test_jobs_of_one_host_share_its_bridge_entry(
     eventually(lambda: controller.table("bridge") == [], "nobody needs the entry")
 
 
+def test_a_hosts_frames_go_to_its_port_whoever_claims_its_address(
+    start: Start, switch: SwitchProcess
+) -> None:
+    host = "02:00:00:00:00:78"
+    controller = start(switch, stations=((host, 3),))
+
+    def entries() -> list[tuple[str, str]]:
+        return [(row.match["dst_mac"], row.params["port"]) for row in controller.table("bridge")]
+
+    assert entries() == [(host, "3")]
+    thief = controller.rank(switch, 0, 1, port=2, mac=host)
+    thief.hello()
+    message = refused(grpc.StatusCode.DEADLINE_EXCEEDED, lambda: thief.await_ready(0.3))
+    assert f"{host} belongs to port 3 (--station), but comes from port 2" in message
+    [rank] = controller.running(switch, 1, job="own", port=3, mac=host)
+    assert entries() == [(host, "3")]
+    rank.leave()
+    eventually(lambda: controller.table("admission") == [], "the job is gone")
+    assert entries() == [(host, "3")]
+
+
 def test_a_name_can_be_used_again(controller: RunningController, switch: SwitchProcess) -> None:
     incarnations = set()
     for _ in range(3):

@@ -60,7 +60,6 @@ def test_groups(client: SwitchClient) -> None:
     assert client.read_groups() == []
 
 
-@pytest.mark.timeout(30)
 def test_a_failed_update_among_others_is_named(client: SwitchClient) -> None:
     client.write([station(2)])
     updates = [station(mac) for mac in (1, 2, 3)]

@@ -36,8 +36,8 @@ class Refusal(grpc.RpcError):
         return [*other, ("grpc-status-details-bin", self.status.SerializeToString())]
 
 
-@pytest.mark.timeout(10)  # p4runtime-shell's iterator would never end here
 def test_an_update_that_was_done_before_one_that_failed() -> None:
+    """p4runtime-shell's iterator would never end here."""
     refusal = Refusal(
         [
             (code_pb2.OK, ""),

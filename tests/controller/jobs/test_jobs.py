@@ -595,6 +595,19 @@ def test_nobody_else_gets_an_address_that_was_given_away(jobs: Jobs) -> None:
     assert member.attachment == mine
 
 
+def test_a_hosts_address_stays_at_its_port(world: World) -> None:
+    jobs = make_jobs(world, stations=[(2 << 40, 5)])
+    job, member = join(jobs, "train", 0, 2)
+    attach(jobs, job, member, Attachment(1, 2 << 40, 0x0A000001, 5))
+    assert member.attachment is None
+    assert "02:00:00:00:00:00 belongs to port 5 (--station), but comes from port 1" in (
+        member.refusal
+    )
+    mine = Attachment(5, 2 << 40, 0x0A000001, 5)
+    attach(jobs, job, member, mine)
+    assert member.attachment == mine
+
+
 def test_addresses_to_come_cannot_be_foreseen(world: World) -> None:
     """The same ranks of the same incarnations get others in another life of the controller."""
     given = [

@@ -13,7 +13,13 @@ import pytest
 from p4reduce_lab.demo.config import CONFIG_FILE, DATA_FILE, REFERENCE_FILE, TrainingConfig
 from p4reduce_lab.demo.ranks.record import Recorder, contributions_path, measure, recorded_every
 from p4reduce_lab.demo.training.curve import Curve
-from p4reduce_lab.demo.training.data import Digits, global_batches, load_digits, shard
+from p4reduce_lab.demo.training.data import (
+    PIXEL_MAXIMUM,
+    Digits,
+    global_batches,
+    load_digits,
+    shard,
+)
 from p4reduce_lab.demo.training.model import Floats, Momentum, Perceptron, tensor_sizes
 from p4reduce_lab.demo.training.reference import NumpyAggregator, run_reference
 from p4reduce_lab.demo.training.sgd import FewerRanksError, Step, train
@@ -34,6 +40,21 @@ def test_the_split_is_the_whole_data_set_and_disjoint(digits: Digits) -> None:
     train = {row.tobytes() for row in digits.train_images}
     # The data set has no two equal images, so equal rows would be a leak.
     assert not any(row.tobytes() in train for row in digits.test_images)
+
+
+@pytest.mark.parametrize("file_is_there", [True, False])
+def test_the_images_are_those_of_scikit_learn(
+    monkeypatch: pytest.MonkeyPatch, file_is_there: bool
+) -> None:
+    datasets = pytest.importorskip("sklearn.datasets")
+    bunch = datasets.load_digits()
+    rows = {row.tobytes() for row in np.column_stack((bunch.data, bunch.target))}
+    if not file_is_there:
+        monkeypatch.setattr(Path, "exists", lambda path: False)
+    digits = load_digits(seed=5)
+    images = np.concatenate((digits.train_images, digits.test_images)) * PIXEL_MAXIMUM
+    labels = np.concatenate((digits.train_labels, digits.test_labels))
+    assert {row.tobytes() for row in np.column_stack((images.astype(float), labels))} == rows
 
 
 def test_saved_data_come_back_unchanged(digits: Digits, tmp_path: Path) -> None:

@@ -56,7 +56,12 @@ def test_a_short_run_on_bmv2_gives_what_numpy_gives(tmp_path: Path) -> None:
 def test_both_switches_in_mininet_and_out_of_it_train_the_same_weights(tmp_path: Path) -> None:
     weights = {
         (switch, network): _check_run(tmp_path, switch, 2, network)["weights_sha256"]
-        for switch, network in (("bmv2", "mininet"), ("embedded", "mininet"), ("embedded", "local"))
+        for switch, network in (
+            ("bmv2", "mininet"),
+            ("embedded", "mininet"),
+            ("embedded", "local"),
+            ("embedded", "udp"),
+        )
     }
     assert len(set(weights.values())) == 1, weights
 

@@ -26,11 +26,6 @@ MESSAGES = {
     "field_list": "field_list.p4:20: field list 'field_list2' of something else than metadata",
     "hash_algorithm": "hash_algorithm.p4:15: hash algorithm 'random'",
     "hash_input": "hash_input.p4:20: input of 'calc' that is neither a field nor a constant",
-    "loop": "loop.p4:19: loop in an action, or a jump that is no plain conditional,",
-    "negative_argument": (
-        "negative_argument.p4:19: negative argument of an action of table 'I.by_value'"
-    ),
-    "signed_range": "signed_range.p4:19: range of a signed key field of table 'I.by_value'",
     "union_stack": "parser state start: stack of header unions 'us'",
     "union_stack_emitted": "union_stack_emitted.p4:24: stack of header unions 'us'",
     "union_varbit": "parser state start: union 'u' with varbit header 'u.b'",

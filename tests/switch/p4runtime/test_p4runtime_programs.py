@@ -26,7 +26,8 @@ def without_compiler(text: bytes | str) -> Any:
 
 @pytest.mark.p4c
 @pytest.mark.parametrize(
-    "program", ["p4rt_features", "p4rt_match_kinds", "profiles", "meters", "digests", "idle"]
+    "program",
+    ["p4rt_features", "p4rt_match_kinds", "profiles", "meters", "digests", "idle", "unused"],
 )
 def test_committed_programs_are_up_to_date(program: str, tmp_path: Path) -> None:
     if shutil.which(COMPILER) is None:

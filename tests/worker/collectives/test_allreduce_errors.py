@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,8 @@ import numpy as np
 import p4reduce
 import pytest
 from p4reduce.control import control_pb2 as pb
-from worker_system import DEADLINE, LEASE, SLACK, System, at_once, outcome, wait_for
+from p4reduce_controller.jobs.leases import LOST_AFTER
+from worker_system import DEADLINE, LEASE, System, at_once, outcome, silence, wait_for
 
 ONES = np.ones(3000, np.float32)
 
@@ -175,20 +174,22 @@ def crashing_rank(system: System, job: str, then: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_killed_worker_is_named_within_the_lease(system: System) -> None:
+def test_a_killed_worker_is_named_and_not_before_its_lease_is_over(system: System) -> None:
     job = system.new_job()
     with crashing_rank(system, job, "time.sleep(60)") as other:
         with system.init(0, 2, job) as comm:
             comm.allreduce(ONES)
             handle = comm.allreduce_async(ONES)
             os.kill(other.pid, signal.SIGKILL)
-            start = time.monotonic()
             error = outcome(handle.wait)
-            assert time.monotonic() - start <= LEASE + SLACK
         assert isinstance(error, p4reduce.WorkerLostError), error
         assert error.ranks == (1,)
         # Which of the two the controller sees first is a matter of moments.
-        assert re.search("no heartbeat for|its process has ended", str(error)), error
+        silent = silence(error)
+        if silent is None:
+            assert "its process has ended" in str(error)
+        else:
+            assert silent >= LOST_AFTER * LEASE
 
 
 def test_a_worker_that_ends_by_an_exception_leaves_at_once(system: System) -> None:
@@ -320,7 +321,7 @@ def test_a_port_with_a_worker_is_refused(system: System) -> None:
         system.init(0, 1, system.new_job()),
         pytest.raises(p4reduce.SwitchUnreachableError, match="another worker has this port"),
     ):
-        system.init(0, 1, system.new_job())
+        system.init(0, 1, system.new_job(), timeout=2.0)
 
 
 def test_another_world_size_is_refused(system: System) -> None:
@@ -388,7 +389,7 @@ def test_no_controller(system: System, tmp_path: Path) -> None:
 
 def test_no_switch(system: System, tmp_path: Path) -> None:
     with pytest.raises(p4reduce.SwitchUnreachableError, match=r"gone\.sock.*no such socket"):
-        system.init(0, 1, "job", interface=f"unix:{tmp_path}/gone.sock")
+        system.init(0, 1, "job", interface=f"unix:{tmp_path}/gone.sock", timeout=2.0)
 
 
 # -- The end -------------------------------------------------------------------------------------

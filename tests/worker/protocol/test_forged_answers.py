@@ -12,7 +12,8 @@ import numpy as np
 import p4reduce
 import pytest
 from p4reduce.wire import format as wire
-from p4reduce.wire.format import NO_BLOCK, Aggregation, Endpoint, Flag, Kind
+from p4reduce.wire.dissect import Aggregation
+from p4reduce.wire.format import NO_BLOCK, Endpoint, Flag, Kind
 from p4reduce_lab.networks.veth import open_interface
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether

@@ -26,7 +26,8 @@ from p4reduce.tensors.stream import Collective
 from p4reduce.transport import UnixTransport
 from p4reduce.wire import format as wire
 from p4reduce.wire.calls import Operation
-from p4reduce.wire.format import NO_BLOCK, Aggregation, Flag, Kind
+from p4reduce.wire.dissect import Aggregation
+from p4reduce.wire.format import NO_BLOCK, Flag, Kind
 from p4reduce.wire.frames import FrameBuffer
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet

@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import random
 import re
+import subprocess
+import sys
 from ipaddress import IPv4Address
 from pathlib import Path
 
 import numpy as np
 import pytest
 from p4reduce.wire import format as wire
+from p4reduce.wire.dissect import Aggregation
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
+from scapy.packet import Packet, Raw
 
 CONSTANTS = Path(__file__).parents[3] / "p4src" / "include" / "constants.p4"
 WORKER = wire.Endpoint("02:00:00:00:00:05", "10.77.0.5", 49157)
@@ -24,8 +29,8 @@ def as_record(frame: bytes) -> np.void:
     return buffer.view(wire.HEADER)[0]
 
 
-def full_header() -> wire.Aggregation:
-    return wire.Aggregation(
+def full_header() -> Aggregation:
+    return Aggregation(
         kind=wire.Kind.RESULT,
         flags=int(wire.Flag.PAYLOAD | wire.Flag.RETRANSMISSION),
         rank=0x0102,
@@ -72,8 +77,8 @@ def test_numbers_are_those_of_the_p4_program() -> None:
 
 
 def test_layer_is_as_long_as_the_protocol_says() -> None:
-    assert len(bytes(wire.Aggregation())) == wire.AGG_BYTES
-    assert sum(field.sz for field in wire.Aggregation.fields_desc) == wire.AGG_BYTES
+    assert len(bytes(Aggregation())) == wire.AGG_BYTES
+    assert sum(field.sz for field in Aggregation.fields_desc) == wire.AGG_BYTES
 
 
 def test_numpy_reads_what_scapy_writes() -> None:
@@ -96,15 +101,73 @@ def test_numpy_reads_what_scapy_writes() -> None:
             assert record[name] == int(getattr(header, name)), name
 
 
+@pytest.mark.parametrize(("prefix", "layer"), [("eth_", Ether), ("ip_", IP), ("udp_", UDP)])
+def test_the_standard_headers_are_where_scapy_has_them(prefix: str, layer: type[Packet]) -> None:
+    starts = {"eth_": 0, "ip_": 14, "udp_": 34}
+    bits, places = 0, {}
+    for field in layer.fields_desc:
+        if field.name == "options":
+            continue  # variable, and never there: ihl is 5
+        places[field.name] = bits
+        bits += round(8 * field.sz)
+    for name in wire.HEADER.names or ():
+        if name.startswith(prefix):
+            # A column of several fields is named by all of them, and begins where the first does.
+            first = next(field for field in places if name[len(prefix) :].startswith(field))
+            column, offset, *_ = (wire.HEADER.fields or {})[name]
+            assert 8 * (offset - starts[prefix]) == places[first], name
+            later = [place for place in (*places.values(), bits) if place > places[first]]
+            assert places[first] + 8 * column.itemsize in later, name
+
+
+def test_template_is_what_scapy_builds() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    for _ in range(200):
+        here, there = (
+            wire.Endpoint(
+                draw.randbytes(6).hex(":"),
+                str(IPv4Address(draw.getrandbits(32))),
+                draw.getrandbits(16),
+            )
+            for _ in range(2)
+        )
+        header = Aggregation(draw.randbytes(wire.AGG_BYTES))
+        payload = draw.choice([b"", draw.randbytes(512), draw.randbytes(1024)])
+        ip = IP(src=here.ip, dst=there.ip, id=0, flags="DF", ttl=64, proto=17)
+        udp = UDP(sport=here.udp_port, dport=there.udp_port, chksum=0)
+        ethernet = Ether(src=here.mac, dst=there.mac, type=0x0800)
+        built = bytes(ethernet / ip / udp / header / Raw(payload))
+        assert wire.template(here, there, header, payload) == built, (here, there)
+
+
+@pytest.mark.parametrize("mac", ["", "02:00:00:00:00", "02:00:00:00:00:01:02", "02:00:00:00:00:g1"])
+def test_a_frame_needs_mac_addresses(mac: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(repr(mac))):
+        wire.template(wire.Endpoint(mac, "10.77.0.1", 1), SWITCH, Aggregation())
+
+
+def test_neither_library_nor_controller_loads_scapys_ip_layers() -> None:
+    # They would read all interfaces and routes of the machine: seconds, where there are hundreds.
+    code = (
+        "import sys, p4reduce.communicator, p4reduce.compression, p4reduce_controller.serving, "
+        "p4reduce_controller.cli.command_line, p4reduce_lab.cli\n"
+        "print([name for name in sys.modules if name.startswith(('scapy.layers', 'scapy.arch'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_scapy_reads_what_numpy_writes() -> None:
     buffer = np.zeros(wire.FRAME_STRIDE, np.uint8)
-    empty = wire.template(WORKER, SWITCH, wire.Aggregation())
+    empty = wire.template(WORKER, SWITCH, Aggregation())
     buffer[: len(empty)] = np.frombuffer(empty, np.uint8)
     record = buffer.view(wire.HEADER)
     record["flags"] = wire.Flag.NONFINITE
     record["next_block"] = 77
     record["contributors"] = 1 << 63
-    layer = Ether(buffer[: len(empty)].tobytes())[wire.Aggregation]
+    layer = Ether(buffer[: len(empty)].tobytes())[Aggregation]
     assert layer.flags == "NONFINITE"
     assert (layer.next_block, layer.contributors) == (77, 1 << 63)
     assert layer.kind == wire.Kind.CONTRIBUTE
@@ -112,7 +175,7 @@ def test_scapy_reads_what_numpy_writes() -> None:
 
 @pytest.mark.parametrize(("payload", "length"), [(b"", 78), (bytes(1024), 1102)])
 def test_template_has_right_lengths_and_checksum(payload: bytes, length: int) -> None:
-    frame = wire.template(WORKER, SWITCH, wire.Aggregation(), payload)
+    frame = wire.template(WORKER, SWITCH, Aggregation(), payload)
     assert len(frame) == length
     packet = Ether(frame)
     assert packet[IP].len == length - 14
@@ -123,14 +186,14 @@ def test_template_has_right_lengths_and_checksum(payload: bytes, length: int) ->
 
 
 def test_layer_is_found_in_both_directions() -> None:
-    up = Ether(wire.template(WORKER, SWITCH, wire.Aggregation(job=3)))
-    down = Ether(wire.template(SWITCH, WORKER, wire.Aggregation(job=4)))
-    assert up[wire.Aggregation].job == 3
-    assert down[wire.Aggregation].job == 4
+    up = Ether(wire.template(WORKER, SWITCH, Aggregation(job=3)))
+    down = Ether(wire.template(SWITCH, WORKER, Aggregation(job=4)))
+    assert up[Aggregation].job == 3
+    assert down[Aggregation].job == 4
 
 
 def test_hello_is_read_back() -> None:
-    header = wire.Aggregation(kind=wire.Kind.HELLO, job=9, rank=63, contributors=0xFEDCBA9876543210)
+    header = Aggregation(kind=wire.Kind.HELLO, job=9, rank=63, contributors=0xFEDCBA9876543210)
     hello = wire.parse_hello(wire.template(WORKER, SWITCH, header))
     assert hello == wire.Hello(9, 63, 0xFEDCBA9876543210, WORKER.mac, WORKER.ip, WORKER.udp_port)
 
@@ -146,7 +209,7 @@ def test_hello_of_other_length_is_refused(length: int) -> None:
     [("eth_type", 0x86DD), ("ip_proto", 6), ("udp_dport", 80), ("version_kind", 0x10)],
 )
 def test_other_frames_are_no_hello(column: str, value: int) -> None:
-    frame = wire.template(WORKER, SWITCH, wire.Aggregation(kind=wire.Kind.HELLO))
+    frame = wire.template(WORKER, SWITCH, Aggregation(kind=wire.Kind.HELLO))
     buffer = np.zeros(wire.FRAME_STRIDE, np.uint8)
     buffer[: len(frame)] = np.frombuffer(frame, np.uint8)
     buffer.view(wire.HEADER)[column] = value

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import p4reduce
 import pytest
-from fault_system import EMBEDDED, FaultSystem
+from fault_system import EMBEDDED, PATIENT_LEASE, FaultSystem, fault_system_with
 from p4reduce.control import control_pb2 as pb
 from test_recovery import beside
 from test_reform import Process
@@ -22,6 +22,8 @@ from worker_system import DEADLINE, at_once, wait_for
 
 pytestmark = EMBEDDED
 PAIR = np.ones(300, np.float32)
+
+fault_system = fault_system_with(PATIENT_LEASE, "module")
 
 
 def beside_pair(system: FaultSystem, meanwhile: Callable[[], None], **options: str) -> None:
@@ -60,6 +62,29 @@ def test_init_waits_for_a_port(
         beside_pair(broken, come, interface=f"unix:{tmp_path}/port{{port}}.sock")
 
 
+def test_init_begins_again_where_the_switch_goes_away(broken: FaultSystem) -> None:
+    """The first rank is on the switch already, and waits for the second."""
+    job = broken.new_job()
+
+    def rank(number: int) -> None:
+        with broken.init(number, 2, job) as comm:
+            assert (comm.allreduce(PAIR) == 2).all()
+
+    def is_attached() -> bool:
+        jobs = broken.control.call(broken.control.stub.ListJobs, pb.ListJobsRequest()).jobs
+        return any(
+            member.state == "attached" for one in jobs if one.name == job for member in one.members
+        )
+
+    def break_and_mend() -> None:
+        wait_for(is_attached, "the first rank is attached")
+        broken.kill_switch()
+        broken.start_switch()
+        rank(1)
+
+    beside(lambda: rank(0), break_and_mend)
+
+
 def test_the_error_at_the_end_says_what_was_missing(broken: FaultSystem, tmp_path: Path) -> None:
     nowhere = {"interface": f"unix:{tmp_path}/port1.sock"}
     with pytest.raises(p4reduce.SwitchUnreachableError, match="there is no such socket"):
@@ -74,6 +99,7 @@ def test_the_error_at_the_end_says_what_was_missing(broken: FaultSystem, tmp_pat
 def test_init_beside_a_communicator_when_the_controller_is_back(broken: FaultSystem) -> None:
     """Whose connection is in gRPC's back-off just then."""
     with broken.init(0, 1, broken.new_job()) as first:
+        wait_for(lambda: first._session._attendance is not None, "it has a connection")
         broken.kill_controller()
         wait_for(lambda: not first._session._attendance.stands(first._session._seat), "it is lost")
         broken.start_controller()

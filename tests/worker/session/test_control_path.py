@@ -13,11 +13,11 @@ import pytest
 from fault_system import EMBEDDED, LEASE, FaultSystem
 from p4reduce.control import control_pb2 as pb
 from p4reduce_controller.jobs.job import SLOTS
-from p4reduce_controller.jobs.leases import DESERTED
+from p4reduce_controller.jobs.leases import LOST_AFTER
 from relay import Relay
 from test_recovery import beside
 from test_reform import ONES, Process, sum_up
-from worker_system import DEADLINE, SLACK, at_once, outcome, wait_for
+from worker_system import DEADLINE, at_once, outcome, silence, wait_for
 
 WORLD = 3
 
@@ -105,9 +105,7 @@ def test_ranks_that_were_all_taken_for_lost_can_go_on(broken: FaultSystem, relay
             assert isinstance(error, p4reduce.WorkerLostError), error
             assert error.ranks == (0, 1)
             assert "all ranks were declared lost" in str(error)
-        start = time.monotonic()
         again = at_once([lambda comm=comm: comm.reform() for comm in comms])
-        assert time.monotonic() - start < DEADLINE / 2
         assert [(comm.rank, comm.size) for comm in again] == [(0, 2), (1, 2)]
         sum_up(again)
     finally:
@@ -126,12 +124,13 @@ def test_who_alone_cannot_reach_the_controller_is_lost_and_cannot_go_on(
     try:
         at_once([comm.barrier for comm in comms])
         relay.cut()
-        start = time.monotonic()
         errors = at_once([lambda comm=comm: outcome(comm.barrier) for comm in comms[:2]])
-        assert time.monotonic() - start <= LEASE + SLACK
         for error in errors:
             assert isinstance(error, p4reduce.WorkerLostError), error
             assert error.ranks == (2,)
+            silent = silence(error)
+            assert silent is not None
+            assert silent >= LOST_AFTER * LEASE  # and not before
         comms += at_once([comm.reform for comm in comms[:2]])
         relay.mend()
         assert isinstance(outcome(comms[2].barrier), p4reduce.WorkerLostError)
@@ -156,6 +155,4 @@ def test_a_job_whose_ranks_were_all_killed_ends(broken: FaultSystem) -> None:
         for rank in ranks:
             rank.process.kill()
             rank.process.communicate()
-    start = time.monotonic()
     wait_for(lambda: broken.slots_free() == SLOTS, "its slots are free")
-    assert time.monotonic() - start <= (DESERTED + 1) * LEASE + SLACK

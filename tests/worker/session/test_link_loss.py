@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 
 import p4reduce
@@ -13,7 +12,7 @@ from fault_system import LEASE, FaultSystem
 from p4reduce_lab.networks.veth import VethPorts
 from p4reduce_lab.switches import bmv2
 from test_reform import ONES, fail, sum_up
-from worker_system import PORTS, SLACK, at_once, outcome
+from worker_system import DEADLINE, PORTS, at_once, outcome, silence
 
 WHY_NOT = bmv2.unavailable()
 # The ports of the embedded switch are Unix sockets, which cannot be down.
@@ -93,13 +92,13 @@ def go_on(comms: list[p4reduce.Communicator]) -> None:
 
 def test_a_rank_whose_cable_is_cut_is_lost(cable: Cable, trio: list[p4reduce.Communicator]) -> None:
     cable.cut()
-    start = time.monotonic()
     errors = fail(trio)
-    # The switch has to have answered nothing for a lease, and then a heartbeat has to say so.
-    assert time.monotonic() - start < 1.5 * LEASE + SLACK
     for error in errors:
         assert error.ranks == (2,)
         assert "has heard nothing from the switch" in str(error)
+        silent = silence(error)
+        assert silent is not None
+        assert silent >= LEASE  # and not before
     assert "was itself declared lost" in str(errors[2])
     go_on(trio[:2])
 
@@ -109,16 +108,15 @@ def test_a_rank_whose_own_interface_is_down_is_missing(
 ) -> None:
     """It knows that it cannot send, and looks for a way; so it is not silent, and not lost."""
     ip("link", "set", cable.interface, "down")
-    start = time.monotonic()
     *others, own = at_once(
         [lambda comm=comm: outcome(lambda: comm.allreduce(ONES, timeout=TIMEOUT)) for comm in trio]
     )
-    assert time.monotonic() - start < TIMEOUT + SLACK
     assert isinstance(own, p4reduce.SwitchUnreachableError), own
     assert f"'{cable.interface}' is down" in str(own)
     assert caplog.text.count("looking for the switch") == 1
     for error in others:
         assert isinstance(error, p4reduce.P4ReduceTimeoutError), error
         assert error.missing == (2,)
+        assert TIMEOUT <= error.seconds < DEADLINE  # the call's own, not the communicator's
     trio[2].close()  # as its program does after that error
     go_on(trio[:2])

@@ -12,13 +12,15 @@ from typing import Any, TypeVar
 import numpy as np
 import p4reduce
 import pytest
-from fault_system import EMBEDDED, FaultSystem
+from fault_system import EMBEDDED, PATIENT_LEASE, FaultSystem, fault_system_with
 from worker_system import DEADLINE, at_once, outcome, wait_for
 
 T = TypeVar("T")
 
 WORLD = 3
 ONES = np.ones(3000, np.float32)
+
+fault_system = fault_system_with(PATIENT_LEASE, "module")
 
 
 class Training:
@@ -104,8 +106,8 @@ def beside(work: Callable[[], T], disturb: Callable[[], None]) -> T:
         disturb()
     finally:
         thread.join(3 * DEADLINE)
-    if errors:
-        raise errors[0]
+        if errors:
+            raise errors[0]  # also where `disturb` has waited in vain because of it
     return results[0]
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import numpy as np
 import p4reduce
 import pytest
 from fault_system import EMBEDDED, LEASE, FaultSystem
-from worker_system import DEADLINE, at_once, outcome, wait_for
+from worker_system import DEADLINE, at_once, outcome, silence, wait_for
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "elastic.py"
 ONES = np.ones(3000, np.float32)
@@ -92,11 +91,9 @@ def test_survivors_go_on_with_fewer_ranks(
 ) -> None:
     comms, other, _ = trio
     other.send(signal.SIGKILL)
-    start = time.monotonic()
     for error in fail(comms):
         assert error.ranks == (1,)
         assert "rank 1" in str(error)
-    assert time.monotonic() - start < DEADLINE / 2
     with pytest.raises(p4reduce.P4ReduceTimeoutError, match=r"rank 2 .* not asked"):
         comms[0].reform(timeout=0.2)
     fewer = at_once([comm.reform for comm in comms])  # again, and both
@@ -169,12 +166,13 @@ def test_a_rank_that_is_cut_off_from_the_switch_alone_is_lost(
         monkeypatch.setattr(engine, "_native", None)  # C would send by itself
         transport = engine._transport
         monkeypatch.setattr(transport, "send", lambda buffer, rows: len(rows))
-        start = time.monotonic()
         errors = fail(comms)
-        assert LEASE <= time.monotonic() - start < DEADLINE / 2
         for error in errors:
             assert error.ranks == (2,)
             assert "has heard nothing from the switch" in str(error)
+            silent = silence(error)
+            assert silent is not None
+            assert silent >= LEASE  # and not before
         assert "rank 2, which was itself declared lost" in str(errors[2])
         fewer = at_once([comm.reform for comm in comms[:2]])
         comms += fewer

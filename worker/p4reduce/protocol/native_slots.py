@@ -88,6 +88,9 @@ class NativeSlots:
                 raise ValueError(f"{name} is not contiguous")
             setattr(self._shared, name, array.ctypes.data)
         self.address = ctypes.addressof(self._shared)
+        self._counted = np.frombuffer(
+            memoryview(self._shared), np.int64, len(COUNTED), SlotsStructure.counts.offset
+        )
 
     def receive(self, buffer: FrameBuffer, count: int, now: float) -> int:
         """Take frames, the first `count` rows of a buffer, `most` at most; return `odd`."""
@@ -95,6 +98,10 @@ class NativeSlots:
             self.address, buffer.address - _ROW_PAD, buffer.lengths.ctypes.data, count, now
         )
         return self.odd
+
+    def open(self, stream: int, which: Indices) -> None:
+        """Start the stripes of a stream, given by its address, in slots that are free."""
+        self.library.open(self.address, stream, which.ctypes.data, len(which))
 
     @property
     def odd(self) -> int:
@@ -107,9 +114,18 @@ class NativeSlots:
         rows: Indices = self._queued[: self._shared.queued_count].copy()
         return rows
 
+    def take_finished(self) -> bool:
+        """Return whether collectives are over that were not when this was last asked."""
+        finished = bool(self._shared.finished)
+        self._shared.finished = 0
+        return finished
+
     @property
     def ended(self) -> tuple[Indices, npt.NDArray[np.bool_]]:
-        """The slots whose stripe is over after `receive`, and whether by a timer of this rank's."""
+        """The slots whose stripe is over after `receive`, and whether by a timer of this rank's.
+
+        Only those that another collective waits for: it is for Python to go on with that.
+        """
         count = self._shared.ended_count
         return self._ended[:count].copy(), self._ended_late[:count].copy()
 
@@ -137,10 +153,8 @@ class NativeSlots:
         timers.round_trips.count = shared.round_trip_count
         gate.window.figures = shared.window_numbers[:], shared.window_times[:]
         gate.holds_back = bool(shared.holds_back)
-        counted = shared.counts
-        for name in COUNTED:
-            number = getattr(counted, name)
+        for name, number in zip(COUNTED, self._counted.tolist(), strict=True):
             if number:
                 setattr(counts, name, getattr(counts, name) + number)
-                setattr(counted, name, 0)
+        self._counted[:] = 0
         return shared.heard_switch_at, bool(shared.some_halves)

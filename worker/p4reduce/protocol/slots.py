@@ -28,7 +28,7 @@ from p4reduce.machine_code import Library, native_library
 from p4reduce.protocol.lane_codec import Lanes
 from p4reduce.protocol.native_codec import codec_for
 from p4reduce.protocol.native_slots import NativeSlots
-from p4reduce.protocol.native_turn import LinkedTransport, NativeTurn, Why
+from p4reduce.protocol.native_turn import LinkedTransport, NativeTurn
 from p4reduce.protocol.timers import SlotTimers
 from p4reduce.protocol.window import Gate
 from p4reduce.statistics import Counts
@@ -141,6 +141,7 @@ class SlotMachine:
         self._count = np.zeros(slots, np.int64)  # its blocks
         self._tag = np.zeros(slots, np.uint32)
         self._format = np.zeros(slots, np.uint32)
+        self._behind = np.zeros(slots, np.bool_)  # whether a collective waits for the slot
 
         # -- The round under way in each slot ----------------------------------------------
         self._next_round = np.zeros(slots, np.uint32)
@@ -207,6 +208,11 @@ class SlotMachine:
                 "exponent": self._exponent,
                 "parts": self._parts,
                 "heard": self._heard,
+                "owner": self._owner,
+                "count": self._count,
+                "tag": self._tag,
+                "format": self._format,
+                "behind": self._behind,
             },
             self.outgoing,
             self.timers,
@@ -279,15 +285,15 @@ class SlotMachine:
         self._collectives[collective.sequence] = collective
         self.counts.blocks += collective.count
         self._earliest_deadline = min(self._earliest_deadline, collective.deadline)
-        free: list[int] = []
-        for stripe in range(collective.stripes):
-            slot = (collective.offset + stripe) % self._slots
-            if self._expected[slot] == _IDLE:
-                free.append(slot)
-            else:
+        slots = (self._numbers[: collective.stripes] + collective.offset) % self._slots
+        busy = self._expected[slots] != _IDLE
+        if np.count_nonzero(busy):
+            for slot in slots[busy].tolist():
                 self._queues[slot].append(collective)
-        if free:
-            self._open(collective, np.array(free))
+            self._behind[slots[busy]] = True
+            slots = slots[~busy]
+        if len(slots):
+            self._open(collective, slots)
 
     def fail(self, error: P4ReduceError) -> None:
         """End everything: nothing can be summed any more."""
@@ -301,6 +307,7 @@ class SlotMachine:
         self._sendable.clear()
         for queue in self._queues:
             queue.clear()
+        self._behind[:] = False
         for collective in self._collectives.values():
             collective.finish(error)
         self._collectives.clear()
@@ -380,8 +387,11 @@ class SlotMachine:
             return None
         return NativeTurn(self._native, cast(LinkedTransport, transport))
 
-    def run(self, turn: NativeTurn) -> Why:
-        """Send and receive in C until there is something that is not regular; take that in."""
+    def run(self, turn: NativeTurn) -> int:
+        """Send and receive in C until there is something that is not regular; take that in.
+
+        Returns why it is back: see `native_turn`.
+        """
         native = self._native
         assert native is not None
         rows = self.take_sendable()
@@ -403,6 +413,9 @@ class SlotMachine:
             for collective, which in self._by_owner(ended):
                 self._end_stripes(collective, ended if which is None else ended[which])
             self.outgoing.flags[self._row[ended[late]]] |= np.uint8(_RETRANSMISSION)
+        if native.take_finished():
+            for collective in [one for one in self._collectives.values() if not one.remaining]:
+                self._finish(collective)
         queued = native.queued
         if len(queued):
             self._sendable.append(queued)
@@ -730,6 +743,12 @@ class SlotMachine:
 
     def _open(self, collective: Collective, slots: Indices) -> None:
         """Start a collective's stripes in slots that are free."""
+        if self._native is not None:
+            stream = self._stream(collective)
+            self._native.streams[slots] = stream
+            if stream:
+                self._open_natively(self._native, stream, slots)
+                return
         self._owner[slots] = collective.sequence
         self._count[slots] = collective.count
         self._tag[slots] = collective.tag
@@ -740,11 +759,15 @@ class SlotMachine:
         self.gate.enter(slots, collective.sequence, stripes)
         announced = collective.next_nonzero[stripes]
         self._announced[slots] = announced
-        if self._native is not None:
-            self._native.streams[slots] = self._stream(collective)
         none = np.full(len(slots), NO_BLOCK)
         self._contribute(collective, slots, none, announced, np.zeros(len(slots), np.uint32))
         self._awaited[slots] = 0  # the answer has no sums, so is not plain
+
+    def _open_natively(self, native: NativeSlots, stream: int, slots: Indices) -> None:
+        native.open(stream, slots)
+        self.timers.some_open()
+        self._count_sent(len(slots), 0)
+        self._sendable.append(slots * _SHAPES + _EMPTY)
 
     def _end_stripes(self, collective: Collective, slots: Indices) -> None:
         self._expected[slots] = _IDLE
@@ -755,19 +778,24 @@ class SlotMachine:
         for slot in slots.tolist():
             if self._queues[slot]:
                 openings.setdefault(self._queues[slot].popleft().sequence, []).append(slot)
+                self._behind[slot] = bool(self._queues[slot])
         for sequence, free in openings.items():
             self._open(self._collectives[sequence], np.array(free))
         collective.remaining -= len(slots)
         if not collective.remaining:
-            del self._collectives[collective.sequence]
-            if not self._collectives:
-                self._earliest_deadline = np.inf
-                self.gate.window.idle()
-            if collective.overflowed is None:
-                self.counts.collectives += not collective.for_others
-                collective.finish()
-            else:
-                collective.finish(overflow_error(collective, collective.overflowed))
+            self._finish(collective)
+
+    def _finish(self, collective: Collective) -> None:
+        """All stripes of a collective are over."""
+        del self._collectives[collective.sequence]
+        if not self._collectives:
+            self._earliest_deadline = np.inf
+            self.gate.window.idle()
+        if collective.overflowed is None:
+            self.counts.collectives += not collective.for_others
+            collective.finish()
+        else:
+            collective.finish(overflow_error(collective, collective.overflowed))
 
     def _contribute(
         self,
@@ -804,13 +832,16 @@ class SlotMachine:
         elif number:
             exponents = self._exponent[slots[filled]]
             self._codec(collective).encode(collective, blocks[filled], exponents, rows[filled])
-        self.counts.blocks_sent += number
-        self.counts.empty_sent += len(rows) - number
-        self.counts.frames_sent += len(rows)
-        self.counts.bytes_sent += (
-            number * PAYLOAD_FRAME_BYTES + (len(rows) - number) * EMPTY_FRAME_BYTES
-        )
+        self._count_sent(len(rows), number)
         self._sendable.append(rows)
+
+    def _count_sent(self, frames: int, filled: int) -> None:
+        self.counts.blocks_sent += filled
+        self.counts.empty_sent += frames - filled
+        self.counts.frames_sent += frames
+        self.counts.bytes_sent += (
+            filled * PAYLOAD_FRAME_BYTES + (frames - filled) * EMPTY_FRAME_BYTES
+        )
 
     # -- When nothing comes ------------------------------------------------------------------------
 

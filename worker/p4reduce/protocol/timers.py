@@ -17,6 +17,7 @@ _ALL = slice(None)
 _ALPHA = 1 / 8
 _BETA = 1 / 4
 _VARIATIONS = 4.0
+_PATIENCE = 0.1  # seconds; longer than a process waits for a core on a busy machine
 
 
 class RetransmissionTimeout:
@@ -63,6 +64,11 @@ class RetransmissionTimeout:
             self._sample(self._longest)
             self._longest = 0.0
             self._window_ends = now + self._smoothed
+
+    def be_patient(self) -> None:
+        """Nothing is lost on the way: what does not come is late."""
+        self.floor = _PATIENCE
+        self.seconds = max(self.seconds, _PATIENCE)
 
     def typical(self, round_trip: float) -> None:
         """Take into account how long the greater part of round trips takes at least."""
@@ -135,6 +141,10 @@ class SlotTimers:
     def opening(self, slots: Indices) -> None:
         """The next contributions of these slots open a stripe."""
         self._opening[slots] = True
+        self.some_open()
+
+    def some_open(self) -> None:
+        """Machine code has done `opening`."""
         self._some_open = True
 
     def sent(self, slots: Indices, now: float) -> None:
@@ -149,6 +159,11 @@ class SlotTimers:
         # A frame that opens a stripe waits in the same queues as others.
         opening = np.maximum(self.opening_timeout.after(tries), usual)
         self._due[slots] = now + np.where(self._opening[slots], opening, usual)
+
+    def be_patient(self) -> None:
+        """Frames go by memory or by a Unix socket, which lose none."""
+        self.timeout.be_patient()
+        self.opening_timeout.be_patient()
 
     def stop(self, slots: Indices | slice = _ALL) -> None:
         """Stop timers."""

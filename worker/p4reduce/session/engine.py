@@ -16,7 +16,7 @@ import numpy as np
 
 from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
 from p4reduce.latch import Latch
-from p4reduce.protocol.native_turn import NativeTurn, Why
+from p4reduce.protocol.native_turn import BROKEN, OVERSLEPT, NativeTurn
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.blocks import Indices
@@ -63,6 +63,8 @@ class Engine:
         self._asked_at = math.inf  # when something was first sent since the switch last answered
         self._asked = 0  # how often since then
         self._native = machine.native_turn(transport)
+        if transport.lossless:
+            machine.timers.be_patient()
         self.lock = threading.RLock()  # between submitting and the thread's end
         self.cpu_seconds = 0.0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -246,10 +248,10 @@ class Engine:
         native.asked = self._asked_at, self._asked
         why = machine.run(native)
         self._asked_at, self._asked = native.asked
-        if why & Why.BROKEN:
+        if why & BROKEN:
             self._transport.receive()  # says how
         now = time.monotonic()
-        if why & Why.OVERSLEPT:
+        if why & OVERSLEPT:
             machine.postpone(now + _REPRIEVE)
         else:
             machine.expire(now)

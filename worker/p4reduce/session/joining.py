@@ -54,7 +54,27 @@ def join(
     """
     with contextlib.ExitStack() as undo:
         undo.callback(membership.close)
-        transport = _connect(settings, waiting)
+        while isinstance(
+            session := _try_join(membership, settings, ring, slots, waiting), SwitchUnreachableError
+        ):
+            _pause(session, waiting)
+        undo.pop_all()
+    return session
+
+
+def _try_join(
+    membership: Membership,
+    settings: Settings,
+    ring: RingSettings | None,
+    slots: int,
+    waiting: Waiting,
+) -> Session | SwitchUnreachableError:
+    """Join; return the error if the switch goes away meanwhile, with the place given up again."""
+    with contextlib.ExitStack() as undo:
+        try:
+            transport = _connect(settings, waiting)
+        except SwitchUnreachableError as error:
+            return error
         undo.callback(transport.close)
         fallback = None
         if ring is not None:
@@ -67,6 +87,8 @@ def join(
         undo.callback(membership.leave, seat)
         try:
             ready = _attach(membership, seat, transport, waiting)
+        except SwitchUnreachableError as error:
+            return error
         except ControlError as error:
             what = f"{membership.who} joined, but the job does not start"
             raise translated(error, what) from None
@@ -98,6 +120,9 @@ def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latc
             undo.callback(transport.close)
             try:
                 ready = _attach(membership, seat, transport, waiting)
+            except SwitchUnreachableError as error:
+                _pause(error, waiting)
+                continue
             except ControlError as error:
                 if _is_over(error, waiting):
                     what = f"{membership.who} was formed anew, but does not start"
@@ -144,10 +169,15 @@ def _is_over(error: ControlError, waiting: Waiting) -> bool:
 
 def _connect(settings: Settings, waiting: Waiting) -> Transport:
     while isinstance(opened := _try_connect(settings), SwitchUnreachableError):
-        if opened.lasting or not waiting.may_wait(_PAUSE):
-            raise opened
-        waiting.pause(_PAUSE, opened)
+        _pause(opened, waiting)
     return opened
+
+
+def _pause(error: SwitchUnreachableError, waiting: Waiting) -> None:
+    """Wait a little for the switch; raises the error where that is in vain."""
+    if error.lasting or not waiting.may_wait(_PAUSE):
+        raise error
+    waiting.pause(_PAUSE, error)
 
 
 def _try_connect(settings: Settings) -> Transport | SwitchUnreachableError:

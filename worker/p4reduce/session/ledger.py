@@ -44,13 +44,20 @@ class Snapshot:
         source, count = collective.source, collective.count
         self.dtype = source.dtype
         self._count = count
-        nonzero = collective.next_nonzero[:count] == np.arange(count)
-        blocks = np.flatnonzero(nonzero)
-        self._rows: Array = np.empty((len(blocks), collective.format.lanes), self.dtype)
+        self._rows: Array
+        self._places: Indices | None = None  # where each block is among the rows; None: there
+        if collective.copied is not None:
+            self._rows, collective.copied = collective.copied, None
+            return
+        blocks = np.arange(count)
+        if not collective.is_full:
+            nonzero = collective.next_nonzero[:count] == blocks
+            blocks = np.flatnonzero(nonzero)
+        self._rows = np.empty((len(blocks), collective.format.lanes), self.dtype)
         if len(blocks):
             source.gather(blocks, self._rows)
-        # Where each block is among the rows.
-        self._places: Indices | None = None if len(blocks) == count else np.cumsum(nonzero) - 1
+        if not collective.is_full:
+            self._places = np.cumsum(nonzero) - 1
 
     def __len__(self) -> int:
         return self._count

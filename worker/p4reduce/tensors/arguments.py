@@ -15,6 +15,7 @@ from p4reduce.tensors.stream import DTYPES
 from p4reduce.wire.calls import Operation
 
 _OPERATIONS = " or ".join(repr(operation.name.lower()) for operation in Operation)
+_REDUCIBLE = frozenset(np.dtype(kind) for kind in DTYPES)
 _ALLOWED = ", ".join(np.dtype(kind).name for kind in DTYPES)
 # What to make of an array that cannot be reduced, by its kind and bytes.
 _INSTEAD = {
@@ -91,10 +92,10 @@ def reducible_array(array: SupportsArray, op: Operation | str) -> tuple[Array, O
 
 def check_dtype(dtype: np.dtype[Any]) -> None:
     """Refuse what the switch cannot sum."""
-    if dtype in DTYPES:
+    if dtype in _REDUCIBLE:
         return
     hint = _INSTEAD.get(f"{dtype.kind}{dtype.itemsize}")
-    if dtype.newbyteorder("=") in DTYPES:
+    if dtype.newbyteorder("=") in _REDUCIBLE:
         hint = f"array.astype(numpy.{dtype.name}) has the machine's own byte order"
     elif dtype.kind in "iu" and dtype.itemsize > 2:
         hint = "array.astype(numpy.int32), if the sums fit into that"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exponents of blocks: `quantise.block_exponents` in machine code."""
+"""What is found out of blocks before they are sent, in machine code where there is any."""
 
 from __future__ import annotations
 
@@ -41,3 +41,31 @@ def block_exponents(
     )
     if beyond >= 0:
         quantise.block_exponents(rows[beyond : beyond + 1], exponents, nonzero)  # says so
+
+
+def look_ahead(nonzero: npt.NDArray[np.bool_], stripes: int) -> npt.NDArray[np.int64]:
+    """Return for each block the first one from it on in its stripe that is not all zeros.
+
+    Args:
+        nonzero: for each block, whether it is not.
+        stripes: how many there are: block b is in stripe b modulo that.
+
+    Returns:
+        Shape (at least blocks + stripes,); the number of blocks where there is none.
+    """
+    count = len(nonzero)
+    steps = -(-count // stripes) + 1
+    library = native_library()
+    if library is None or not nonzero.flags.c_contiguous:
+        return _look_ahead(nonzero, steps, stripes)
+    following = np.empty(steps * stripes, np.int64)
+    library.look_ahead(nonzero.ctypes.data, count, stripes, following.ctypes.data)
+    return following
+
+
+def _look_ahead(nonzero: npt.NDArray[np.bool_], steps: int, stripes: int) -> npt.NDArray[np.int64]:
+    """One running minimum from the end, over all stripes at once."""
+    count = len(nonzero)
+    blocks = np.full((steps, stripes), count, np.int64)
+    blocks.reshape(-1)[:count] = np.where(nonzero, np.arange(count), count)
+    return np.ascontiguousarray(np.minimum.accumulate(blocks[::-1], axis=0)[::-1].reshape(-1))

@@ -59,27 +59,20 @@ def _tables(lane_format: Format, world_size: int, mean: bool) -> _Tables:
     )
 
 
-def _address(array: npt.NDArray[Any], kind: type) -> Any:
-    return array.ctypes.data_as(ctypes.POINTER(kind))
-
-
 class NativeBlocks:
     """`struct p4r_blocks` and what it points to."""
 
     def __init__(self, memory: Memory) -> None:
-        first = 0
-        self._pieces = (PieceStructure * len(memory.pieces))()
-        for structure, piece in zip(self._pieces, memory.pieces, strict=True):
-            structure.first = first
-            structure.full = piece.full
-            structure.tail_bytes = piece.tail_bytes
-            structure.base = piece.address
+        structures, first = [], 0
+        for piece in memory.pieces:
+            structures.append(PieceStructure(first, piece.full, piece.tail_bytes, piece.address))
             first += piece.blocks
+        self._pieces = (PieceStructure * len(structures))(*structures)
         self._places = memory.places
         self.structure = BlocksStructure(
-            self._pieces,
+            ctypes.addressof(self._pieces),
             None if memory.places is None else memory.places.ctypes.data,
-            len(memory.pieces),
+            len(structures),
         )
 
     @classmethod
@@ -105,8 +98,9 @@ class Stream:
         self.target = NativeBlocks.of(collective.target)
         self.codec = codec_structure(collective, world_size)
         self.regular = self.source is not None and self.target is not None
-        self._kept = collective.next_nonzero, collective.exponents
-        if not all(array.flags.c_contiguous for array in self._kept):
+        arrays = collective.next_nonzero, collective.exponents
+        self._kept = *arrays, collective.left
+        if not all(array.flags.c_contiguous for array in arrays):
             raise ValueError("a collective's arrays have to be contiguous")
         nothing = BlocksStructure()
         self._structure = StreamStructure(
@@ -118,6 +112,8 @@ class Stream:
             collective.count,
             collective.stripes,
             collective.sequence,
+            collective.offset,
+            ctypes.addressof(collective.left),
             collective.tag,
             collective.format,
         )
@@ -138,17 +134,27 @@ class Stream:
 
 def codec_structure(collective: Collective, world_size: int) -> CodecStructure:
     """Return `struct p4r_codec` for a collective."""
-    numbers = numbers_of(collective.dtype)
-    structure = CodecStructure(numbers=numbers, lane_bytes=collective.format.lane_bytes)
+    kind = collective.dtype, collective.format, world_size, collective.is_mean
+    structure = CodecStructure.from_buffer_copy(_codec(*kind))
+    if collective.noise is not None:
+        structure.key = collective.noise.key
+    return structure
+
+
+@functools.cache
+def _codec(
+    dtype: np.dtype[Any], lane_format: Format, world_size: int, mean: bool
+) -> CodecStructure:
+    """All of it but for the noise. The tables that it points to stay for good."""
+    numbers = numbers_of(dtype)
+    structure = CodecStructure(numbers=numbers, lane_bytes=lane_format.lane_bytes)
     if numbers != INTEGERS:
-        tables = _tables(collective.format, world_size, collective.is_mean)
+        tables = _tables(lane_format, world_size, mean)
         structure.inexact = tables.inexact
         structure.limit = tables.limit
         structure.divisor = tables.divisor
-        structure.scales = _address(tables.scales, ctypes.c_double)
-        structure.scales32 = _address(tables.scales32, ctypes.c_float)
-        structure.factors = _address(tables.factors, ctypes.c_double)
-        structure.factors32 = _address(tables.factors32, ctypes.c_float)
-        if collective.noise is not None:
-            structure.key = collective.noise.key
+        structure.scales = tables.scales.ctypes.data
+        structure.scales32 = tables.scales32.ctypes.data
+        structure.factors = tables.factors.ctypes.data
+        structure.factors32 = tables.factors32.ctypes.data
     return structure

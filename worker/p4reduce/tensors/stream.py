@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import math
 import time
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from p4reduce.errors import LaneOverflowError, P4ReduceError, P4ReduceTimeoutError
 from p4reduce.latch import Latch
-from p4reduce.tensors.blocks import Absent, BlockRows, Indices, Source, Target
+from p4reduce.tensors.blocks import Absent, Array, BlockRows, Blocks, Source, Target
+from p4reduce.tensors.measure import look_ahead
 from p4reduce.tensors.noise import Noise
 from p4reduce.wire.calls import Call, Operation
 from p4reduce.wire.format import Format
@@ -39,8 +40,11 @@ class Collective:
             a stripe still makes the ranks meet and compares their tags.
         next_nonzero: the first block from b on in b's stripe that is not all zeros, or `none`;
             shape (at least count + stripes,).
+        copied: all blocks as rows, where a copy was made and none of them is all zeros.
+        is_full: whether no block is all zeros.
         exponents: of each block, and 0 for `none`; shape (count + 1,).
         deadline: seconds on the monotonic clock.
+        left: `remaining`, where machine code sees it too.
         for_others: this rank has the result already; see `repetition`.
         stream: what machine code keeps of it; see `tensors.native_stream.Stream`.
     """
@@ -56,6 +60,7 @@ class Collective:
         timeout: float,
         lane_format: Format = Format.INT32,
         noise: Noise | None = None,
+        keep: bool = False,
     ) -> None:
         """Measure the input.
 
@@ -68,6 +73,7 @@ class Collective:
             timeout: seconds from now on.
             lane_format: of the blocks, which have as many elements as that has lanes.
             noise: for rounding floats to narrow lanes.
+            keep: the input will be copied (`session.ledger`), which costs less now.
 
         Raises:
             ValueRangeError: see `quantise.block_exponents`.
@@ -84,14 +90,22 @@ class Collective:
         self.target = target
         self.count = self.none = len(source)
         self.stripes = max(1, min(slots, self.count))
-        self.remaining = self.stripes
+        self.left = ctypes.c_int64(self.stripes)
         self.offset = 0
-        exponents, nonzero = source.measure()
-        self.exponents = np.append(exponents, np.uint8(0))
-        self.next_nonzero = _next_nonzero(nonzero, self.stripes)
+        copied: Array | None = None
+        if keep and isinstance(source, Blocks) and not source.private:
+            copied = np.empty((self.count, lane_format.lanes), self.dtype)
+            exponents, nonzero = source.measure(copied)
+        else:
+            exponents, nonzero = source.measure()
+        self.exponents = np.zeros(self.count + 1, np.uint8)
+        self.exponents[:-1] = exponents
+        self.next_nonzero = look_ahead(nonzero, self.stripes)
+        self.is_full = bool(np.count_nonzero(nonzero) == self.count)
+        self.copied = copied if self.is_full else None
         # What nobody announces stays zero. This rank's own zeros (of either sign) are all that
         # nobody may announce, and in place they are zeros as well.
-        if not nonzero.all():
+        if not self.is_full:
             target.fill(~nonzero, 0)
         self.timeout = timeout
         self.started = time.monotonic()
@@ -101,6 +115,15 @@ class Collective:
         self.for_others = False
         self.stream: Any = None
         self._over = Latch()
+
+    @property
+    def remaining(self) -> int:
+        """How many stripes are not over."""
+        return self.left.value
+
+    @remaining.setter
+    def remaining(self, number: int) -> None:
+        self.left.value = number
 
     @property
     def description(self) -> str:
@@ -117,7 +140,8 @@ class Collective:
             source: a copy of the input; what was given before may be overwritten.
         """
         self.source = source
-        self.remaining = self.stripes
+        self.left = ctypes.c_int64(self.stripes)
+        self.stream = None
         self.overflowed = None
 
     def repetition(self, source: BlockRows) -> Collective:
@@ -174,12 +198,3 @@ def overflow_error(collective: Collective, block: int) -> LaneOverflowError:
         f"{collective.description}: a sum left the range of {collective.dtype.name} within {where}",
         block=block,
     )
-
-
-def _next_nonzero(nonzero: npt.NDArray[np.bool_], stripes: int) -> Indices:
-    """Look ahead along the stripes: one running minimum from the end, over all of them at once."""
-    count = len(nonzero)
-    steps = -(-count // stripes)
-    blocks = np.full((steps + 1, stripes), count, np.int64)
-    blocks.reshape(-1)[:count] = np.where(nonzero, np.arange(count), count)
-    return np.ascontiguousarray(np.minimum.accumulate(blocks[::-1], axis=0)[::-1].reshape(-1))

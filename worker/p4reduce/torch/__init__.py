@@ -6,11 +6,9 @@ With p4reduce installed beside torch, an unchanged script needs one word::
     torch.distributed.init_process_group("p4reduce")
 
 `statistics` tells which collectives went through the switch and which to Gloo; docs/pytorch.md
-has the table.
-
-These are more modules than a folder mostly has: each is one step on the way from torch's call to
-its future, and parts of that way in folders of their own would import each other both ways.
-docs/pytorch.md lists them in their order.
+has the table. More than a dozen modules: torch's interface to a backend (devices, work, futures,
+options, rendezvous) has a module for each of its parts. Imports the communicator, `tensors`,
+`transport` and `wire`, and of the library nothing imports it.
 """
 
 from __future__ import annotations

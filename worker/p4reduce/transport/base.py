@@ -46,6 +46,10 @@ class Transport(Protocol):
     def dropped(self) -> int:
         """Frames lost on this host so far because nobody read them in time."""
 
+    @property
+    def lossless(self) -> bool:
+        """Whether all frames get to the switch and back, unless one of the ends is gone."""
+
     def receive(self) -> int:
         """Take what is there, without waiting. Returns how many frames are in `received`."""
 
@@ -74,6 +78,8 @@ _NO_BUFFERS_PAUSE = 0.0005  # seconds; poll() does not tell when a device's queu
 
 class SocketTransport:
     """Batches of frames on a connected or bound socket."""
+
+    lossless = False
 
     def __init__(self, description: str, sock: socket.socket) -> None:
         self._description = description

@@ -217,6 +217,10 @@ class FaultyTransport:
         return self._received
 
     @property
+    def lossless(self) -> bool:
+        return False
+
+    @property
     def dropped(self) -> int:
         return self._inner.dropped
 

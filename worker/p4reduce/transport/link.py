@@ -35,6 +35,8 @@ _CONNECT_AGAIN = frozenset({errno.ETIMEDOUT, errno.EPROTO})
 class FramesOverLink:
     """What every transport on a link has: all of `Transport` but for who it is."""
 
+    lossless = False
+
     def __init__(self, description: str, link: Link) -> None:
         self._description = description
         self._link = link
@@ -114,6 +116,7 @@ class LinkTransport(FramesOverLink):
 
     endpoint = None
     dropped = 0  # what finds no room is counted where it is sent
+    lossless = True
 
     def __init__(
         self,

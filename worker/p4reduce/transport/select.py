@@ -14,11 +14,13 @@ from p4reduce.transport.faulty import FAULTS_ENVIRONMENT, FaultPlan, FaultyTrans
 from p4reduce.transport.link import LinkTransport
 from p4reduce.transport.offload import OffloadTransport
 from p4reduce.transport.packet import PacketTransport
+from p4reduce.transport.udp import open_udp
 from p4reduce.transport.unix import UnixTransport
 
 INTERFACE_ENVIRONMENT = "P4REDUCE_INTERFACE"
 LINK_ENVIRONMENT = "P4REDUCE_LINK"
 _UNIX = "unix:"
+_UDP = "udp:"
 _OFFLOAD = ",offload"
 
 log = logging.getLogger(__name__)
@@ -28,9 +30,9 @@ def port_name(interface: str | None, rank: int, local_rank: int) -> str:
     """Return which port of the switch, or interface, a setting asks for.
 
     Args:
-        interface: the name of a network interface, or "unix:/path" for a port of the embedded
-            switch. With ",offload" behind an interface's name, packets have many frames.
-            `{rank}`, `{local_rank}` and `{port}` (rank + 1) are filled in. None:
+        interface: the name of a network interface, or "unix:/path" or "udp:host:port" for a port
+            of the embedded switch. With ",offload" behind an interface's name, packets have many
+            frames. `{rank}`, `{local_rank}` and `{port}` (rank + 1) are filled in. None:
             `$P4REDUCE_INTERFACE`.
         rank: within the job.
         local_rank: within this host.
@@ -43,7 +45,7 @@ def port_name(interface: str | None, rank: int, local_rank: int) -> str:
         raise ConfigurationError(
             f"no interface: pass interface= or set {INTERFACE_ENVIRONMENT}, to the name of a "
             "network interface (eth0) or to a port of the embedded switch "
-            "(unix:/run/p4reduce/port{port}.sock)"
+            "(unix:/run/p4reduce/port{port}.sock, udp:switch:7001+{rank})"
         )
     try:
         return given.format(rank=rank, local_rank=local_rank, port=rank + 1)
@@ -71,6 +73,8 @@ def open_port(name: str, rank: int, udp_port: int = 0) -> Transport:
     transport: Transport
     if name.startswith(_UNIX):
         transport = _open_unix(name.removeprefix(_UNIX))
+    elif name.startswith(_UDP):
+        transport = open_udp(name.removeprefix(_UDP))
     elif name.endswith(_OFFLOAD):
         transport = OffloadTransport(name.removesuffix(_OFFLOAD), udp_port)
     else:

@@ -32,6 +32,7 @@ class UnixTransport(SocketTransport):
 
     endpoint = None
     dropped = 0  # a full queue makes the sender wait
+    lossless = True
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(f"unix:{os.fspath(path)}", connect(Path(path)))

@@ -3,28 +3,24 @@
 
 The header is defined once, as the scapy layer `Aggregation`. Everything else here follows from
 it: `HEADER` is a numpy dtype derived from the layer's fields, so that a batch of frames can be
-read and written as columns, and `template` builds a frame by scapy that the fast path then only
+read and written as columns, and `template` builds a frame by it that the fast path then only
 patches. Scapy takes about half a millisecond to build a frame and must stay off that path.
 
-Dissecting a capture::
-
-    >>> from scapy.layers.l2 import Ether
-    >>> from p4reduce.wire import format as wire
-    >>> here = wire.Endpoint("02:00:00:00:00:01", "10.77.0.1", 49152)
-    >>> there = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
-    >>> frame = wire.template(here, there, wire.Aggregation(kind=wire.Kind.HELLO, job=7))
-    >>> Ether(frame)[wire.Aggregation].job
-    7
+Of scapy, only fields and packets are imported here. Its Ethernet and IP layers read all interfaces
+and routes of the machine when they are imported, which takes seconds where there are hundreds of
+interfaces; `wire/dissect.py` imports them, for those who take frames apart by scapy.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from ipaddress import IPv4Address
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 from scapy.fields import (
     BitEnumField,
     BitField,
@@ -36,9 +32,7 @@ from scapy.fields import (
     XIntField,
     XLongField,
 )
-from scapy.layers.inet import IP, UDP
-from scapy.layers.l2 import Ether
-from scapy.packet import Packet, Raw, bind_layers
+from scapy.packet import Packet
 
 # -- Numbers: the same as in p4src/include/constants.p4, which a test compares ------------------
 
@@ -112,7 +106,10 @@ class Format(IntEnum):
 
 
 class Aggregation(Packet):
-    """The 36 bytes after UDP. What follows them, if anything, is a block's lanes."""
+    """The 36 bytes after UDP. What follows them, if anything, is a block's lanes.
+
+    `wire/dissect.py` binds it to UDP's port, so that scapy finds it in a frame.
+    """
 
     name = "Aggregation"
     fields_desc = [  # noqa: RUF012  # scapy's own convention
@@ -132,43 +129,56 @@ class Aggregation(Packet):
     ]
 
 
-bind_layers(UDP, Aggregation, dport=AGGREGATION_PORT)
-bind_layers(UDP, Aggregation, sport=AGGREGATION_PORT)
-
-
 # -- Frames as numpy records ----------------------------------------------------------------------
 
 FRAME_STRIDE = 2048
 """Bytes from one frame to the next in a buffer of frames; a page holds two."""
 
 
+# The standard headers below ours: RFC 894, 791 and 768, without options. Fields that share a byte
+# or a word are one column. A test compares them with scapy's layers.
+_BELOW: Final = (
+    ("eth_dst", "(6,)u1"),
+    ("eth_src", "(6,)u1"),
+    ("eth_type", ">u2"),
+    ("ip_version_ihl", ">u1"),
+    ("ip_tos", ">u1"),
+    ("ip_len", ">u2"),
+    ("ip_id", ">u2"),
+    ("ip_flags_frag", ">u2"),
+    ("ip_ttl", ">u1"),
+    ("ip_proto", ">u1"),
+    ("ip_chksum", ">u2"),
+    ("ip_src", ">u4"),
+    ("ip_dst", ">u4"),
+    ("udp_sport", ">u2"),
+    ("udp_dport", ">u2"),
+    ("udp_len", ">u2"),
+    ("udp_chksum", ">u2"),
+)
+
+
 def _columns() -> np.dtype[Any]:
-    """Derive a frame's dtype from the layers' fields.
+    """Derive a frame's dtype from the standard headers and the layer's fields.
 
     A field that begins and ends at a byte keeps its name and becomes a big-endian unsigned
     number (or bytes, for a MAC address). Fields that share a byte become one column that has
     the names of all, joined by underscores: version and kind are `version_kind`.
     """
-    names: list[str] = []
-    formats: list[str] = []
-    offsets: list[int] = []
-    position = 0
-    for prefix, layer in (("eth", Ether), ("ip", IP), ("udp", UDP), ("", Aggregation)):
-        shared: list[str] = []
-        start = position
-        for field in layer.fields_desc:
-            bits = round(8 * field.sz)
-            if layer is IP and field.name == "options":
-                continue  # variable, and never there: ihl is 5
-            position += bits
-            shared.append(field.name)
-            if position % 8:
-                continue
-            size = (position - start) // 8
-            names.append("_".join([prefix, *shared] if prefix else shared))
-            formats.append(f">u{size}" if size in (1, 2, 4, 8) else f"({size},)u1")
-            offsets.append(start // 8)
-            shared, start = [], position
+    names = [name for name, _ in _BELOW]
+    formats = [form for _, form in _BELOW]
+    shared: list[str] = []
+    bits = 0
+    for field in Aggregation.fields_desc:
+        bits += round(8 * field.sz)
+        shared.append(field.name)
+        if bits % 8:
+            continue
+        names.append("_".join(shared))
+        formats.append(f">u{bits // 8}")
+        shared, bits = [], 0
+    sizes = [np.dtype(form).itemsize for form in formats]
+    offsets = [sum(sizes[:place]) for place in range(len(sizes))]
     return np.dtype(
         {"names": names, "formats": formats, "offsets": offsets, "itemsize": FRAME_STRIDE}
     )
@@ -191,21 +201,51 @@ class Endpoint:
 def template(
     source: Endpoint, destination: Endpoint, header: Packet, payload: bytes = b""
 ) -> bytes:
-    """Build a whole frame by scapy.
+    """Build a whole frame.
 
     Args:
         source: who sends it.
         destination: whom it is for.
-        header: an `Aggregation`.
+        header: an `Aggregation`, whose bytes scapy makes.
         payload: nothing, or a block's 1,024 bytes.
 
     Returns:
-        The frame with its lengths and IPv4 checksum, and a UDP checksum of 0 (none).
+        The frame with its lengths and IPv4 checksum (RFC 1071), and a UDP checksum of 0 (none).
+
+    Raises:
+        ValueError: one of the addresses is not a MAC or IPv4 address; says which.
     """
-    ethernet = Ether(src=source.mac, dst=destination.mac, type=ETHERTYPE_IPV4)
-    ip = IP(src=source.ip, dst=destination.ip, id=0, flags="DF", ttl=64, proto=PROTOCOL_UDP)
-    udp = UDP(sport=source.udp_port, dport=destination.udp_port, chksum=0)
-    return bytes(ethernet / ip / udp / header / Raw(payload))
+    data = bytes(header) + payload
+    below = np.zeros(1, HEADER)
+    below["eth_dst"] = _mac_bytes(destination.mac)
+    below["eth_src"] = _mac_bytes(source.mac)
+    below["eth_type"] = ETHERTYPE_IPV4
+    below["ip_version_ihl"] = _IPV4_NO_OPTIONS
+    below["ip_len"] = IPV4_BYTES + UDP_BYTES + len(data)
+    below["ip_flags_frag"] = _DO_NOT_FRAGMENT
+    below["ip_ttl"] = _TTL
+    below["ip_proto"] = PROTOCOL_UDP
+    below["ip_src"] = int(IPv4Address(source.ip))
+    below["ip_dst"] = int(IPv4Address(destination.ip))
+    below["udp_sport"] = source.udp_port
+    below["udp_dport"] = destination.udp_port
+    below["udp_len"] = UDP_BYTES + len(data)
+    words = np.frombuffer(below.tobytes(), ">u2", IPV4_BYTES // 2, ETHERNET_BYTES)
+    total = int(words.sum(dtype=np.uint64))
+    total = (total & 0xFFFF) + (total >> 16)
+    below["ip_chksum"] = 0xFFFF - ((total & 0xFFFF) + (total >> 16))
+    return below.tobytes()[:AGG_OFFSET] + data
+
+
+_IPV4_NO_OPTIONS = 0x45
+_DO_NOT_FRAGMENT = 0x4000
+_TTL = 64
+
+
+def _mac_bytes(mac: str) -> npt.NDArray[np.uint8]:
+    if not re.fullmatch("[0-9a-fA-F]{1,2}(:[0-9a-fA-F]{1,2}){5}", mac):
+        raise ValueError(f"a MAC address has 6 bytes, as in 02:00:00:00:00:01; this is {mac!r}")
+    return np.array([int(byte, 16) for byte in mac.split(":")], np.uint8)
 
 
 # -- HELLO ----------------------------------------------------------------------------------------
@@ -255,7 +295,7 @@ def parse_hello(frame: bytes) -> Hello:
 
 _HELLO_FIELDS = {
     "eth_type": ETHERTYPE_IPV4,
-    "ip_version_ihl": 0x45,
+    "ip_version_ihl": _IPV4_NO_OPTIONS,
     "ip_proto": PROTOCOL_UDP,
     "udp_dport": AGGREGATION_PORT,
     "udp_len": UDP_BYTES + AGG_BYTES,

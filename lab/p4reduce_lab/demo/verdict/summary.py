@@ -147,7 +147,8 @@ class Summary:
 
     Attributes:
         switch: "embedded" or "bmv2".
-        network: "local": the switch's ports are Unix sockets, or veth pairs for BMv2.
+        network: "local": the switch's ports are Unix sockets, or veth pairs for BMv2; "udp": they
+            are UDP sockets.
         workers, steps, batch, parameters: The training.
         test_accuracy: Of the weights trained through the switch, 0 to 1.
         reference_accuracy: Of the same training with the gradients summed by numpy.

@@ -8,12 +8,12 @@ static size_t filled_up(size_t bytes) { return (bytes + 3) & ~(size_t)3; }
 
 /* Finds the frames of a message; what is left of it where a record does not fit is one frame of
  * bad length. */
-static int find_frames(const uint8_t *message, size_t bytes, struct p4r_frame *frames)
+int p4r_find_frames(const uint8_t *message, size_t bytes, struct p4r_frame *frames, int most)
 {
     static const uint8_t nothing[1];
     int count = 0;
     size_t at = 0;
-    while (at < bytes && count < P4R_LINK_FRAMES) {
+    while (at < bytes && count < most) {
         size_t length = 0, room = bytes - at;
         if (room >= P4R_RECORD_HEAD)
             length = (size_t)message[at] | (size_t)message[at + 1] << 8;
@@ -38,7 +38,7 @@ int p4r_batch_receive(struct p4r_link *link, struct p4r_frame *frames, int most)
         return p4r_is_full(errno) ? 0 : p4r_break(link, errno);
     if (bytes == 0) /* the end; nobody sends a message without a record */
         return p4r_break(link, EPIPE);
-    return find_frames(link->rows, (size_t)bytes, frames);
+    return p4r_find_frames(link->rows, (size_t)bytes, frames, P4R_LINK_FRAMES);
 }
 
 /* Sends one message of up to `most` frames; returns how many it had, 0: there is no room. */

@@ -10,6 +10,7 @@
 #define VERSION 1
 #define HELLO_BYTES 8
 #define ANSWER_BYTES 12
+#define HELLO_END 14 /* an Ethernet header: each hello is shorter */
 static const uint8_t magic[4] = {'P', '4', 'R', 'L'};
 
 union control {
@@ -20,7 +21,7 @@ union control {
 int p4r_is_hello(const uint8_t *bytes, size_t length)
 {
     /* A later version may have said more, up to what is still too short for a frame. */
-    return length >= HELLO_BYTES && length < P4R_LINK_MIN_FRAME &&
+    return length >= HELLO_BYTES && length < HELLO_END &&
            memcmp(bytes, magic, sizeof magic) == 0 && bytes[4] >= 1;
 }
 

@@ -40,6 +40,7 @@ void p4r_link_free(struct p4r_link *link)
         return;
     if (link->memory != NULL)
         munmap(link->memory, link->memory_bytes);
+    p4r_datagrams_free(link);
     close(link->fd);
     p4r_offload_free(link->offload);
     free(link->rows);
@@ -55,6 +56,8 @@ int p4r_link_fd(const struct p4r_link *link) { return link->fd; }
 uint32_t p4r_link_events(const struct p4r_link *link, int frames_wait)
 {
     uint32_t events = EPOLLIN | EPOLLRDHUP;
+    if (link->kind == P4R_LINK_DATAGRAM)
+        return EPOLLIN | (frames_wait ? EPOLLOUT : 0);
     if (link->kind == P4R_LINK_OFFLOAD)
         return EPOLLIN | (frames_wait || p4r_offload_is_in_parts(link->offload) ? EPOLLOUT : 0);
     /* A socket that carries bells alone always has room: so waiting for room is a way to come back
@@ -110,13 +113,17 @@ static int sift(struct p4r_link *link, struct p4r_frame *frames, int count)
 /* Into the link's own memory; of the kinds that have frames by message. */
 static int receive_some(struct p4r_link *link, struct p4r_frame *frames, int most)
 {
-    return link->kind == P4R_LINK_BATCH ? p4r_batch_receive(link, frames, most)
-                                        : p4r_offload_receive(link, frames, most);
+    if (link->kind == P4R_LINK_BATCH)
+        return p4r_batch_receive(link, frames, most);
+    if (link->kind == P4R_LINK_DATAGRAM)
+        return p4r_datagrams_receive(link, frames, most);
+    return p4r_offload_receive(link, frames, most);
 }
 
 static int has_many_per_message(const struct p4r_link *link)
 {
-    return link->kind == P4R_LINK_BATCH || link->kind == P4R_LINK_OFFLOAD;
+    return link->kind == P4R_LINK_BATCH || link->kind == P4R_LINK_OFFLOAD ||
+           link->kind == P4R_LINK_DATAGRAM;
 }
 
 int p4r_link_receive(struct p4r_link *link, struct p4r_frame *frames, int most)
@@ -173,6 +180,8 @@ static int send_some(struct p4r_link *link, const struct p4r_frame *frames, int 
         sent = p4r_shared_send(link, frames, count);
     else if (link->kind == P4R_LINK_BATCH)
         sent = p4r_batch_send(link, frames, count);
+    else if (link->kind == P4R_LINK_DATAGRAM)
+        sent = p4r_datagrams_send(link, frames, count);
     else if (link->kind == P4R_LINK_OFFLOAD)
         sent = p4r_offload_send(link, frames, count);
     else
@@ -209,6 +218,23 @@ int p4r_link_send(struct p4r_link *link, const struct p4r_frame *frames, int cou
             break;
     }
     return done;
+}
+
+int p4r_link_put(struct p4r_link *link, const uint8_t *bytes, uint32_t length)
+{
+    if (link->kind != P4R_LINK_SHARED || link->broken || length - 1 >= P4R_LINK_MAX_FRAME ||
+        !p4r_shared_put(link, bytes, length))
+        return 0;
+    link->counts.tx_bytes += length;
+    link->counts.tx_frames++;
+    return 1;
+}
+
+int p4r_link_tell(struct p4r_link *link)
+{
+    if (link->kind != P4R_LINK_SHARED)
+        return 0;
+    return link->broken ? -link->broken : p4r_shared_tell(link);
 }
 
 int p4r_link_send_rows(struct p4r_link *link, const uint8_t *base, size_t stride,

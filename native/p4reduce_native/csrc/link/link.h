@@ -8,8 +8,9 @@
  *   answer  "P4RL", version, kind, log2(slots), 0, bytes per message (LE, 32)   12 bytes
  *           with the memory's file descriptor (SCM_RIGHTS) where the kind is SHARED
  *
- * Both are shorter than an Ethernet header, so an old switch drops the hello as a short frame, and
- * never answers. What comes before the answer is one frame per message; what comes after it is as
+ * Only the first message of all can be a hello, so a short frame that begins alike is a frame later
+ * on. Both are shorter than an Ethernet header: a switch that knows no hello drops it as a short
+ * frame, and never answers. What comes before the answer is one frame per message; what comes after it is as
  * the answer says. A link is used by one thread at a time. Nothing here waits but p4r_link_connect
  * and p4r_link_wait, which have deadlines.
  *
@@ -24,17 +25,20 @@
 
 #include "common/frame.h"
 
-#define P4R_LINK_MIN_FRAME 14 /* an Ethernet header */
+#define P4R_LINK_MIN_FRAME P4R_MIN_FRAME_BYTES
 #define P4R_LINK_MAX_FRAME 2048
 #define P4R_LINK_FRAMES 64 /* of one message; every receive has room for so many */
 #define P4R_LINK_MOST 128  /* one call gives at most so many */
-#define P4R_LINK_SLOTS 512 /* of a ring, unless asked otherwise: 1 MiB per direction */
+/* Of a ring, unless asked otherwise: 264 KiB per direction. More than a job has under way at most
+ * times would only be more memory to go round in, most of it in no core's cache. */
+#define P4R_LINK_SLOTS 128
 
 enum p4r_link_kind {
-    P4R_LINK_SINGLE = 0,  /* one frame per message, as any peer understands */
-    P4R_LINK_BATCH = 1,   /* many frames per message */
-    P4R_LINK_SHARED = 2,  /* rings in shared memory; the socket carries bells, one byte each */
-    P4R_LINK_OFFLOAD = 3, /* a packet socket at one end of a veth pair; see offload.c */
+    P4R_LINK_SINGLE = 0,   /* one frame per message, as any peer understands */
+    P4R_LINK_BATCH = 1,    /* many frames per message */
+    P4R_LINK_SHARED = 2,   /* rings in shared memory; the socket carries bells, one byte each */
+    P4R_LINK_OFFLOAD = 3,  /* a packet socket at one end of a veth pair; see offload.c */
+    P4R_LINK_DATAGRAM = 4, /* a connected UDP socket; see datagram.c */
 };
 
 /* What a peer wishes and what a switch offers. */
@@ -76,6 +80,19 @@ struct p4r_link *p4r_link_connect(int fd, uint32_t wishes, int timeout_ms, int *
  * nothing, and the next call tries again. The link owns `fd`, also if this fails (NULL). */
 struct p4r_link *p4r_link_over_interface(int fd, int peer_understands);
 
+/* One end of a UDP socket that is connected, whose peer knows `token` (8 bytes). A datagram has up to
+ * `bytes`, a frame's length and 14 at least. Whoever sends `greeting` again gets `answer` again (both
+ * up to 128 bytes; 0: no greeting). The link owns `fd`, also if this fails (NULL). -EPIPE of a
+ * receive or send: the peer has said goodbye, or nobody listens there any more. */
+struct p4r_link *p4r_link_over_datagrams(int fd, const uint8_t *token, uint32_t bytes,
+                                         const uint8_t *greeting, uint32_t greeting_bytes,
+                                         const uint8_t *answer, uint32_t answer_bytes);
+/* To be called at even times: returns how often it was called since the peer of a UDP socket was
+ * heard, and asks it for a word if that is not for the first time. */
+int p4r_link_poke(struct p4r_link *link);
+/* How many datagrams came from the peer's address without its token. */
+uint64_t p4r_link_strangers(const struct p4r_link *link);
+
 /* Closes the socket, unmaps the memory. NULL is allowed. */
 void p4r_link_free(struct p4r_link *link);
 
@@ -115,6 +132,12 @@ int p4r_link_send_rows(struct p4r_link *link, const uint8_t *base, size_t stride
 /* The same from frames that lie one behind the other. */
 int p4r_link_send_packed(struct p4r_link *link, const uint8_t *bytes, const uint32_t *lengths,
                          int count);
+
+/* Put one frame where the peer will find it after the next `tell`, if there is room for it right
+ * away; returns whether there was. Else, and on all kinds but SHARED, it is to be sent by `send`,
+ * which tells of those before as well. `tell` returns 0 or minus an errno. */
+int p4r_link_put(struct p4r_link *link, const uint8_t *bytes, uint32_t length);
+int p4r_link_tell(struct p4r_link *link);
 
 /* Returns when frames may be there, `wake_fd` (or -1) is readable, `timeout_ms` (-1: never) are
  * over, or, if `writable`, there may be room. Returns a bit mask, or minus an errno. */

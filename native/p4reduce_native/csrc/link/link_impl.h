@@ -22,11 +22,13 @@
 #define P4R_ROW_STRIDE 2112
 
 struct p4r_offload;
+struct p4r_datagrams;
 
 struct p4r_link {
     int fd;
     int kind;
-    uint32_t offers; /* of a switch whose peer may still say hello; else 0 */
+    uint32_t offers; /* of a switch that answers a hello; else 0 */
+    int has_heard;   /* a message: none that comes now can be a hello */
     uint32_t slots;  /* of rings to be made */
     int broken;      /* errno that ended the link; 0: none did */
     int uncovered;   /* SHARED: there is something to do, and no bell will tell */
@@ -38,7 +40,8 @@ struct p4r_link {
     size_t memory_bytes;  /* SHARED */
     uint8_t *memory;
     struct p4r_ring in, out;
-    struct p4r_offload *offload; /* OFFLOAD, or NULL */
+    struct p4r_offload *offload;     /* OFFLOAD, or NULL */
+    struct p4r_datagrams *datagrams; /* DATAGRAM, or NULL */
     struct p4r_link_counts counts;
     uint8_t *rows; /* SINGLE, SHARED: P4R_LINK_MOST rows; BATCH: a message */
     /* What recvmmsg reads, and for which rows it is prepared; what sendmmsg and sendmsg read. */
@@ -57,6 +60,15 @@ int p4r_batch_send(struct p4r_link *, const struct p4r_frame *, int count);
 int p4r_shared_receive(struct p4r_link *, uint8_t *rows, size_t stride, size_t room,
                        int64_t *lengths, int most);
 int p4r_shared_send(struct p4r_link *, const struct p4r_frame *, int count);
+int p4r_shared_put(struct p4r_link *, const uint8_t *bytes, uint32_t length);
+int p4r_shared_tell(struct p4r_link *);
+
+/* Finds up to `most` frames in a message of records. */
+int p4r_find_frames(const uint8_t *message, size_t bytes, struct p4r_frame *frames, int most);
+
+int p4r_datagrams_receive(struct p4r_link *, struct p4r_frame *, int most);
+int p4r_datagrams_send(struct p4r_link *, const struct p4r_frame *, int count);
+void p4r_datagrams_free(struct p4r_link *); /* says goodbye; before the socket is closed */
 
 int p4r_offload_receive(struct p4r_link *, struct p4r_frame *, int most);
 int p4r_offload_send(struct p4r_link *, const struct p4r_frame *, int count);

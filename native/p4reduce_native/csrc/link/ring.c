@@ -8,6 +8,24 @@ static uint8_t *slot_at(const struct p4r_ring *ring, uint32_t index)
     return ring->slots + (size_t)(index & (ring->count - 1)) * P4R_SLOT_BYTES;
 }
 
+/* Memory that another core has written lately, or will be asked for, takes its time: so that of the
+ * next frame is asked for before this one is copied. */
+enum { LINE = 64, FETCHED = 18 * LINE /* a frame of ours, with its length */ };
+
+static void will_read(const uint8_t *slot)
+{
+    for (int at = 0; at < FETCHED; at += LINE)
+        __builtin_prefetch(slot + at, 0, 3);
+}
+
+void p4r_ring_will_write(const struct p4r_ring *ring)
+{
+    const uint8_t *slot = slot_at(ring, ring->own);
+
+    for (int at = 0; at < FETCHED; at += LINE)
+        __builtin_prefetch(slot + at, 1, 3);
+}
+
 size_t p4r_ring_bytes(uint32_t count)
 {
     return sizeof(struct p4r_ring_words) + (size_t)count * P4R_SLOT_BYTES;
@@ -18,7 +36,7 @@ void p4r_ring_attach(struct p4r_ring *ring, uint8_t *memory, uint32_t count)
     ring->words = (struct p4r_ring_words *)(void *)memory;
     ring->slots = memory + sizeof(struct p4r_ring_words);
     ring->count = count;
-    ring->own = 0;
+    ring->own = ring->told = ring->limit = 0;
 }
 
 int p4r_ring_ready(const struct p4r_ring *ring)
@@ -48,6 +66,8 @@ void p4r_ring_take(struct p4r_ring *ring, uint8_t *rows, size_t stride, size_t r
         room = P4R_SLOT_BYTES - P4R_SLOT_HEAD;
     for (int i = 0; i < count; i++) {
         const uint8_t *slot = slot_at(ring, ring->own + (uint32_t)i);
+        if (i + 1 < count)
+            will_read(slot_at(ring, ring->own + (uint32_t)i + 1));
         /* Read once: the peer may change it between the check and the copy. */
         size_t length = *(const volatile uint16_t *)(const void *)slot;
         if (length > room)
@@ -59,15 +79,28 @@ void p4r_ring_take(struct p4r_ring *ring, uint8_t *rows, size_t stride, size_t r
     atomic_store_explicit(&ring->words->taken, ring->own, memory_order_release);
 }
 
+void p4r_ring_write(struct p4r_ring *ring, const uint8_t *bytes, uint32_t length)
+{
+    uint8_t *slot = slot_at(ring, ring->own++);
+
+    *(uint16_t *)(void *)slot = (uint16_t)length;
+    memcpy(slot + P4R_SLOT_HEAD, bytes, length);
+}
+
+void p4r_ring_tell(struct p4r_ring *ring)
+{
+    ring->told = ring->own;
+    atomic_store_explicit(&ring->words->put, ring->own, memory_order_release);
+}
+
 void p4r_ring_put(struct p4r_ring *ring, const struct p4r_frame *frames, int count)
 {
     for (int i = 0; i < count; i++) {
-        uint8_t *slot = slot_at(ring, ring->own + (uint32_t)i);
-        *(uint16_t *)(void *)slot = (uint16_t)frames[i].length;
-        memcpy(slot + P4R_SLOT_HEAD, frames[i].bytes, frames[i].length);
+        p4r_ring_write(ring, frames[i].bytes, frames[i].length);
+        if (i + 1 < count)
+            p4r_ring_will_write(ring);
     }
-    ring->own += (uint32_t)count;
-    atomic_store_explicit(&ring->words->put, ring->own, memory_order_release);
+    p4r_ring_tell(ring);
 }
 
 /* The one who sleeps writes its flag, then looks at the index; we wrote the index, now look at the

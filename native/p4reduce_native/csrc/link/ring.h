@@ -32,6 +32,8 @@ struct p4r_ring {
     uint8_t *slots;
     uint32_t count; /* of slots, a power of two */
     uint32_t own;   /* this end's index */
+    uint32_t told;  /* a sender's index as it has told it */
+    uint32_t limit; /* of a sender's index: there was room up to it when last looked */
 };
 
 /* Bytes of memory for a ring of so many slots. */
@@ -53,6 +55,13 @@ int p4r_ring_has_room(const struct p4r_ring *);
 void p4r_ring_take(struct p4r_ring *, uint8_t *rows, size_t stride, size_t room, int64_t *lengths,
                    int count);
 void p4r_ring_put(struct p4r_ring *, const struct p4r_frame *, int count);
+
+/* The same in steps: fill the next slot, which there has to be room for; tell of all that have been
+ * filled. */
+void p4r_ring_write(struct p4r_ring *, const uint8_t *bytes, uint32_t length);
+void p4r_ring_tell(struct p4r_ring *);
+/* A hint that the next slot will be filled soon. */
+void p4r_ring_will_write(const struct p4r_ring *);
 
 /* Whether the other end sleeps and has to be told; it is told once. Of room only when half of the
  * ring is free. */

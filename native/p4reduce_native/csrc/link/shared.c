@@ -152,6 +152,7 @@ int p4r_shared_send(struct p4r_link *link, const struct p4r_frame *frames, int c
             continue;
         }
         int turn = count - done < room ? count - done : room;
+        link->out.limit = link->out.own + (uint32_t)turn; /* the rest has to be looked at anew */
         p4r_ring_put(&link->out, frames + done, turn);
         done += turn;
         int error = p4r_ring_receiver_sleeps(&link->out) ? ring_bell(link->fd) : 0;
@@ -160,6 +161,33 @@ int p4r_shared_send(struct p4r_link *link, const struct p4r_frame *frames, int c
     }
     link->wants_room = done < count;
     return done;
+}
+
+/* Whether there was room, and the frame is in the ring. */
+int p4r_shared_put(struct p4r_link *link, const uint8_t *bytes, uint32_t length)
+{
+    struct p4r_ring *ring = &link->out;
+
+    if (ring->own == ring->limit) {
+        int room = link->wants_room ? 0 : p4r_ring_room(ring);
+        if (room <= 0)
+            return 0; /* `send` finds out the same, and does what is to be done */
+        ring->limit = ring->own + (uint32_t)room;
+    }
+    p4r_ring_write(ring, bytes, length);
+    if (ring->own != ring->limit)
+        p4r_ring_will_write(ring);
+    return 1;
+}
+
+/* Returns 0 or minus an errno. */
+int p4r_shared_tell(struct p4r_link *link)
+{
+    if (link->out.told == link->out.own)
+        return 0;
+    p4r_ring_tell(&link->out);
+    int error = p4r_ring_receiver_sleeps(&link->out) ? ring_bell(link->fd) : 0;
+    return error != 0 ? p4r_break(link, error) : 0;
 }
 
 int p4r_shared_may_sleep(struct p4r_link *link, int writable)

@@ -42,13 +42,16 @@ int p4r_single_receive(struct p4r_link *link, uint8_t *rows, size_t stride, size
     count = without_end(link->fd, lengths, count);
     if (count == 0)
         return p4r_break(link, EPIPE);
-    /* Only the first message of all can be a hello. An honest peer sends nothing more before it
-     * has the answer; of another one it is counted as a frame that is too short. */
-    uint32_t offers = link->offers;
-    link->offers = 0;
-    if (offers != 0 && p4r_is_hello(rows, (size_t)lengths[0])) {
-        p4r_answer_hello(link, rows, offers);
-        return count == 1 ? 0 : count;
+    /* Only the first message of all can be a hello. It is no frame: where it is not answered, or
+     * more has come with it (an honest peer waits for the answer), it is counted as a short one. */
+    const int is_first = !link->has_heard;
+    link->has_heard = 1;
+    if (is_first && p4r_is_hello(rows, (size_t)lengths[0])) {
+        lengths[0] = 0;
+        if (link->offers != 0) {
+            p4r_answer_hello(link, rows, link->offers);
+            return count == 1 ? 0 : count;
+        }
     }
     return count;
 }

@@ -307,6 +307,11 @@ struct p4r_port *p4r_loop_add_unix_port(struct p4r_loop *loop, uint32_t number, 
     return add(loop, p4r_port_new(loop, &p4r_unix_port, number, P4R_MAX_FRAME_BYTES), capture_fd);
 }
 
+struct p4r_port *p4r_loop_add_udp_port(struct p4r_loop *loop, uint32_t number, int capture_fd)
+{
+    return add(loop, p4r_port_new(loop, &p4r_udp_port, number, P4R_MAX_FRAME_BYTES), capture_fd);
+}
+
 struct p4r_port *p4r_loop_add_packet_port(struct p4r_loop *loop, uint32_t number,
                                           uint32_t max_bytes, int offload, int capture_fd)
 {

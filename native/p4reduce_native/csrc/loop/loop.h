@@ -40,6 +40,8 @@ struct p4r_port *p4r_loop_add_unix_port(struct p4r_loop *loop, uint32_t number, 
 struct p4r_port *p4r_loop_add_packet_port(struct p4r_loop *loop, uint32_t number,
                                           uint32_t max_bytes, int offload, int capture_fd);
 
+struct p4r_port *p4r_loop_add_udp_port(struct p4r_loop *loop, uint32_t number, int capture_fd);
+
 /* Where frames go from now on. */
 typedef void (*p4r_process)(struct p4r_program *program, uint32_t ingress_port,
                             const uint8_t *frame, uint32_t length, uint64_t now_ns, p4r_emit emit,

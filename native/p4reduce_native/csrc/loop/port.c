@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
+#include "link/link.h"
 #include "loop/loop_impl.h"
 
 struct p4r_port *p4r_port_new(struct p4r_loop *loop, const struct p4r_port_kind *kind,
@@ -38,12 +39,19 @@ int p4r_port_attach(struct p4r_port *port, int fd)
         return error;
     port->watched = port->kind->events(port, 0);
     port->blocked = 0;
+    port->put_count = 0;
     error = p4r_loop_watch_port(port->loop, port, EPOLL_CTL_ADD, port->watched);
     if (error != 0) {
         port->kind->detach(port);
         port->fd = -1;
     }
     return error;
+}
+
+int p4r_port_attach_link(struct p4r_port *port, struct p4r_link *link)
+{
+    port->link = link;
+    return p4r_port_attach(port, p4r_link_fd(link));
 }
 
 static void drop_queue(struct p4r_port *port)
@@ -146,13 +154,18 @@ void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t leng
         port->stats.tx_too_long++;
         return;
     }
-    if (p4r_queue_push(&port->queue, bytes, length) != 0) {
+    if (!port->blocked && port->queue.count == 0 && port->kind->put != NULL &&
+        port->kind->put(port, bytes, length)) {
+        port->stats.tx_frames++;
+        port->stats.tx_bytes += length;
+        port->put_count++;
+    } else if (p4r_queue_push(&port->queue, bytes, length) != 0) {
         port->stats.tx_queue_full++;
         return;
     }
     if (port->blocked)
         return; /* epoll will tell */
-    if (port->queue.count >= P4R_BATCH)
+    if (port->queue.count >= P4R_BATCH || port->put_count >= P4R_BATCH)
         p4r_port_flush(port);
     else if (!port->is_dirty)
         p4r_loop_mark_dirty(port->loop, port);
@@ -166,6 +179,12 @@ static int is_full(int error)
 void p4r_port_flush(struct p4r_port *port)
 {
     struct p4r_frame frames[P4R_BATCH];
+    if (port->put_count != 0) {
+        port->put_count = 0;
+        const int error = port->kind->tell(port);
+        if (error != 0)
+            fail(port, -error);
+    }
     while (port->fd >= 0 && port->queue.count > 0) {
         const int count = p4r_queue_peek(&port->queue, frames, P4R_BATCH);
         const int sent = port->kind->send(port, frames, count);

@@ -25,6 +25,10 @@ struct p4r_port_kind {
     int (*receive)(struct p4r_port *port, struct p4r_messages *messages, struct p4r_frame *frames);
     /* Sends the first frames. Returns how many; 0 or minus an errno: what became of the first. */
     int (*send)(struct p4r_port *port, const struct p4r_frame *frames, int count);
+    /* Whether there was room for a frame right away, without any copy here; NULL: there never is.
+     * `tell` has to follow, which returns 0 or minus an errno. */
+    int (*put)(struct p4r_port *port, const uint8_t *bytes, uint32_t length);
+    int (*tell)(struct p4r_port *port);
     /* What epoll has to wait for, if frames wait to be sent. */
     uint32_t (*events)(const struct p4r_port *port, int frames_wait);
     /* Whether an error ends the use of the descriptor: a Unix peer does not come back by itself, an
@@ -35,6 +39,7 @@ struct p4r_port_kind {
 extern const struct p4r_port_kind p4r_unix_port;
 extern const struct p4r_port_kind p4r_packet_port;
 extern const struct p4r_port_kind p4r_offload_port;
+extern const struct p4r_port_kind p4r_udp_port;
 
 enum p4r_port_news {
     P4R_NEWS_NONE,
@@ -50,6 +55,7 @@ struct p4r_port {
     int fd;                /* -1: nobody is there */
     struct p4r_link *link; /* of a Unix port with a peer */
     uint32_t watched;      /* the events that epoll waits for */
+    uint32_t put_count;    /* frames that the peer has not been told of */
     int blocked;           /* the socket is full: epoll tells when it has room */
     int is_dirty;          /* in the loop's list of ports that have frames to send */
     struct p4r_port *next_dirty;
@@ -69,6 +75,8 @@ void p4r_port_free(struct p4r_port *port);
  * interface stays the caller's. What waits to be sent when it is detached is counted as `tx_down`.
  * attach returns 0 or minus an errno. */
 int p4r_port_attach(struct p4r_port *port, int fd);
+/* The same of a UDP port, with a link, which is the port's from now on. */
+int p4r_port_attach_link(struct p4r_port *port, struct p4r_link *link);
 void p4r_port_detach(struct p4r_port *port);
 
 /* Takes in up to one batch, drops what has no allowed length, and counts. Returns how many. */

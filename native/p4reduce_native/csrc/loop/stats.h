@@ -17,6 +17,7 @@ struct p4r_port_stats {
     uint64_t tx_too_long;
     uint64_t tx_queue_full;
     uint64_t tx_down;
+    uint64_t rx_stranger;
 };
 
 struct p4r_loop_stats {

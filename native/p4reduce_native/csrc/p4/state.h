@@ -24,6 +24,7 @@ struct p4r_stats {
     uint64_t dropped_growth;
     uint64_t dropped_replay;
     uint64_t dropped_assertion;
+    uint64_t dropped_loop;
 };
 
 struct p4r_common {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exponents of blocks: quantise.block_exponents. */
+/* What is found out of blocks before they are sent: measure.py, quantise.block_exponents. */
 #include "worker/worker.h"
 
 #include <string.h>
@@ -91,4 +91,14 @@ int64_t p4r_measure(uint32_t numbers, uint32_t number_bytes, const uint8_t *base
         }
     }
     return -1;
+}
+
+void p4r_look_ahead(const uint8_t *nonzero, uint64_t blocks, uint64_t stripes, int64_t *next)
+{
+    uint64_t rounds = (blocks + stripes - 1) / stripes + 1;
+
+    for (uint64_t at = rounds * stripes; at-- > blocks;)
+        next[at] = (int64_t)blocks;
+    for (uint64_t at = blocks; at-- > 0;)
+        next[at] = nonzero[at] ? (int64_t)at : next[at + stripes];
 }

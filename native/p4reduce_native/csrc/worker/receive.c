@@ -207,6 +207,10 @@ static void complete(struct p4r_slots *slots, uint32_t count, double now)
             slots->parts[slot] = 0;
         /* What follows a repeated result is late by this rank's timer, for the others too. */
         int late = (slots->how[i] & P4R_TRIED) != 0;
+        if (next == NO_BLOCK && !slots->behind[slot]) {
+            p4r_end_stripe(slots, slot);
+            continue;
+        }
         if (next == NO_BLOCK) {
             slots->ended_late[slots->ended_count] = (uint8_t)late;
             slots->ended[slots->ended_count++] = slot;

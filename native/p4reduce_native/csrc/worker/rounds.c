@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The next round of a slot: slots.SlotMachine._advance and ._contribute. */
+/* The rounds of a slot, from the one that opens a stripe to its end: slots.SlotMachine._open,
+ * ._advance, ._contribute and ._end_stripes. */
 #include "worker/worker.h"
 
 #include <math.h>
+#include <string.h>
 
 #define FLAG_PAYLOAD 0x01u
 #define FLAG_NONFINITE 0x04u
@@ -19,39 +21,47 @@ static void put_words(uint8_t *at, const uint32_t *words)
     }
 }
 
+/* The header of a slot's next contribution, in the row that it is sent from. */
+static uint8_t *begin_round(struct p4r_slots *slots, const struct p4r_stream *stream, uint32_t slot,
+                            uint32_t shape, uint32_t flags, uint32_t block, int64_t announced,
+                            uint32_t *words)
+{
+    uint32_t round = slots->next_round[slot]++;
+    int64_t row = (int64_t)slot * P4R_SHAPES + shape;
+    uint8_t *frame = slots->outgoing + (uint64_t)row * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD;
+
+    words[0] = slots->contribution | flags << 16;
+    words[1] = slots->job;
+    words[2] = slot << 16 | stream->format << 8 | stream->exponents[announced];
+    words[3] = round;
+    words[4] = block;
+    words[5] = announced == stream->count ? NO_BLOCK : (uint32_t)announced;
+    words[6] = stream->tag;
+    words[7] = words[8] = 0;
+    put_words(frame + P4R_AGG_OFFSET, words);
+    slots->announced[slot] = announced;
+    slots->expected[slot] = round;
+    slots->row[slot] = row;
+    slots->due[slot] = INFINITY; /* until it is sent */
+    return frame;
+}
+
 void p4r_contribute(struct p4r_slots *slots, uint32_t slot, int64_t block, uint8_t exponent)
 {
     const struct p4r_stream *stream = slots->streams[slot];
     int mine = block == slots->announced[slot];
-    int filled = mine && exponent != NONFINITE_EXPONENT;
+    uint32_t filled = mine && exponent != NONFINITE_EXPONENT;
     int64_t announced =
         mine ? stream->next_nonzero[block + stream->stripes] : slots->announced[slot];
-    uint32_t round = slots->next_round[slot]++;
-    int64_t row = (int64_t)slot * P4R_SHAPES + filled;
-    uint8_t *frame = slots->outgoing + (uint64_t)row * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD;
     uint32_t flags = exponent == NONFINITE_EXPONENT ? FLAG_NONFINITE : mine ? FLAG_PAYLOAD : 0;
-    uint32_t words[P4R_AGG_WORDS] = {
-        slots->contribution | flags << 16,
-        slots->job,
-        slot << 16 | stream->format << 8 | stream->exponents[announced],
-        round,
-        (uint32_t)block,
-        announced == stream->count ? NO_BLOCK : (uint32_t)announced,
-        stream->tag,
-        0,
-        0,
-    };
+    uint32_t words[P4R_AGG_WORDS];
+    uint8_t *frame =
+        begin_round(slots, stream, slot, filled, flags, (uint32_t)block, announced, words);
 
-    slots->announced[slot] = announced;
     slots->block[slot] = block;
     slots->exponent[slot] = exponent;
-    slots->expected[slot] = round;
-    slots->row[slot] = row;
-    slots->due[slot] = INFINITY; /* until it is sent */
-    put_words(frame + P4R_AGG_OFFSET, words);
     words[0] = slots->result | FLAG_PAYLOAD << 16;
-    for (int i = 0; i < P4R_AGG_WORDS; i++)
-        slots->awaited[slot * P4R_AGG_WORDS + (uint32_t)i] = words[i];
+    memcpy(slots->awaited + (uint64_t)slot * P4R_AGG_WORDS, words, sizeof words);
     if (filled)
         p4r_block_encode(&stream->codec, &stream->source, block, block, exponent,
                          frame + P4R_PAYLOAD_OFFSET);
@@ -59,6 +69,43 @@ void p4r_contribute(struct p4r_slots *slots, uint32_t slot, int64_t block, uint8
     slots->counts.frames_sent++;
     slots->counts.blocks_sent += filled;
     slots->counts.empty_sent += !filled;
-    slots->counts.bytes_sent +=
-        filled ? P4R_PAYLOAD_OFFSET + P4R_PAYLOAD_BYTES : P4R_PAYLOAD_OFFSET;
+    slots->counts.bytes_sent += P4R_PAYLOAD_OFFSET + filled * P4R_PAYLOAD_BYTES;
+}
+
+void p4r_open(struct p4r_slots *slots, const struct p4r_stream *stream, const int64_t *which,
+              uint64_t count)
+{
+    uint32_t words[P4R_AGG_WORDS];
+
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t slot = (uint32_t)which[i];
+        int64_t stripe = slot - stream->offset;
+        stripe += stripe < 0 ? slots->slots : 0;
+        slots->owner[slot] = stream->sequence;
+        slots->count[slot] = stream->count;
+        slots->tag[slot] = stream->tag;
+        slots->format[slot] = stream->format;
+        slots->streams[slot] = stream;
+        slots->block[slot] = P4R_OPENING;
+        slots->opening[slot] = 1;
+        slots->order[slot] = stream->sequence * slots->slots + stripe;
+        begin_round(slots, stream, slot, 0, 0, NO_BLOCK, stream->next_nonzero[stripe], words);
+        /* The answer has no sums, so is not plain. */
+        memset(slots->awaited + (uint64_t)slot * P4R_AGG_WORDS, 0, sizeof words);
+    }
+}
+
+void p4r_end_stripe(struct p4r_slots *slots, uint32_t slot)
+{
+    int64_t *left = slots->streams[slot]->left;
+
+    slots->expected[slot] = P4R_IDLE;
+    slots->order[slot] = P4R_LAST;
+    slots->due[slot] = INFINITY;
+    memset(slots->awaited + (uint64_t)slot * P4R_AGG_WORDS, 0, P4R_AGG_WORDS * sizeof(uint32_t));
+    if (slots->waiting[slot]) {
+        slots->waiting[slot] = 0;
+        slots->holds_back = memchr(slots->waiting, 1, slots->slots) != NULL;
+    }
+    slots->finished += --*left == 0;
 }

@@ -105,7 +105,7 @@ static uint32_t run(struct p4r_turn *turn)
     for (;;) {
         if ((code = flush(turn, now)) < 0)
             return broken(turn, code);
-        if (slots->odd_count || slots->ended_count)
+        if (slots->odd_count || slots->ended_count || slots->finished)
             return P4R_TURN_ODD;
         if (now - began > LONGEST_RUN)
             return 0;

@@ -11,7 +11,6 @@
 #define TROUBLED 0.25
 #define QUEUEING 4
 #define CAREFULLY 8
-#define LAST INT64_MAX
 
 /* Returns the number that would be at `which` if they were sorted; puts them in another order. */
 static double select_double(double *numbers, int64_t count, int64_t which)
@@ -158,7 +157,7 @@ uint32_t p4r_let_out(struct p4r_slots *slots, const int64_t *rows, uint32_t coun
     for (uint32_t i = 0; i < count; i++)
         slots->waiting[rows[i] / P4R_SHAPES] = 1;
     for (uint32_t slot = 0; slot < slots->slots; slot++) {
-        if (slots->order[slot] == LAST)
+        if (slots->order[slot] == P4R_LAST)
             slots->waiting[slot] = 0;
         else
             slots->sorted[busy++] = slot;

@@ -55,6 +55,11 @@ void p4r_lanes_decode(const struct p4r_codec *codec, const uint8_t *lanes, uint3
 int64_t p4r_measure(uint32_t numbers, uint32_t number_bytes, const uint8_t *base, uint64_t blocks,
                     uint64_t width, uint8_t *exponents, uint8_t *nonzero);
 
+/* For each of `blocks` blocks find the first one from it on in its stripe that is not all zeros, or
+ * `blocks`. Block b is in stripe b modulo `stripes`; `next` has an entry for each block of whole
+ * rounds of all stripes, and one round more. */
+void p4r_look_ahead(const uint8_t *nonzero, uint64_t blocks, uint64_t stripes, int64_t *next);
+
 /* -- Tensors (blocks.c) ----------------------------------------------------------------------- */
 
 /* A stretch of memory cut into blocks, of which the last may be shorter. */
@@ -90,6 +95,8 @@ struct p4r_stream {
     int64_t count;               /* blocks */
     int64_t stripes;
     int64_t sequence;
+    int64_t offset; /* slot of the first stripe */
+    int64_t *left;  /* stripes that are not over */
     uint32_t tag, format;
 };
 
@@ -104,10 +111,11 @@ void p4r_decode(const struct p4r_codec *codec, const struct p4r_blocks *target,
 
 /* -- Slots (receive.c, rounds.c) --------------------------------------------------------------- */
 
-#define P4R_SHAPES 3     /* rows of a slot in the frames to send: empty, with lanes, padded */
-#define P4R_IDLE (-1)    /* in `expected` */
-#define P4R_OPENING (-1) /* in `block` */
-#define P4R_COMPARED 6   /* words of 8 bytes, from the sixth byte of a frame on */
+#define P4R_SHAPES 3       /* rows of a slot in the frames to send: empty, with lanes, padded */
+#define P4R_IDLE (-1)      /* in `expected` */
+#define P4R_OPENING (-1)   /* in `block` */
+#define P4R_LAST INT64_MAX /* in `order`: nothing to send */
+#define P4R_COMPARED 6     /* words of 8 bytes, from the sixth byte of a frame on */
 #define P4R_ROUND_TRIPS 4096
 
 /* timers.RetransmissionTimeout */
@@ -136,6 +144,9 @@ struct p4r_slots {
     uint32_t *next_round;
     uint32_t *awaited; /* nine words each */
     uint8_t *exponent, *parts;
+    int64_t *owner, *count; /* of the stream: its sequence number and its blocks */
+    uint32_t *tag, *format;
+    uint8_t *behind; /* whether another stream waits for the slot */
     uint64_t *heard;
     uint8_t *outgoing; /* first row of the frames to send, P4R_SHAPES each */
 
@@ -154,13 +165,14 @@ struct p4r_slots {
     /* What comes out of a call. */
     struct p4r_counts counts;
     int64_t *queued;     /* rows to send, of `outgoing`; room for one a slot */
-    int64_t *ended;      /* slots whose stripe is over */
+    int64_t *ended;      /* slots whose stripe is over, and that another stream waits for */
     uint8_t *ended_late; /* of each of these, whether a timer of this rank's had a part in that */
     uint32_t odd_count,  /* frames for Python */
-        queued_count, ended_count;
+        queued_count, ended_count, most, /* frames in a batch */
+        finished,                        /* streams that are over */
+        unused;
 
     /* Scratch. */
-    uint32_t most;      /* frames in a batch */
     uint8_t *verdicts;  /* `most` */
     uint8_t *seen;      /* a slot; 0 between two calls */
     int64_t *completed; /* slots whose round is complete, at most one entry each */
@@ -178,6 +190,14 @@ void p4r_receive(struct p4r_slots *slots, uint8_t *rows, int64_t *lengths, uint3
 
 /* Make the frame of a slot's next round, about `block` with the exponent agreed. */
 void p4r_contribute(struct p4r_slots *slots, uint32_t slot, int64_t block, uint8_t exponent);
+
+/* Start the stripes of a stream in some slots, which are free, and make the frames that open them:
+ * the first row of each. It is for Python to count them. */
+void p4r_open(struct p4r_slots *slots, const struct p4r_stream *stream, const int64_t *which,
+              uint64_t count);
+
+/* The stripe in a slot is over, and nothing waits for the slot. */
+void p4r_end_stripe(struct p4r_slots *slots, uint32_t slot);
 
 /* -- Timers and window (timers.c, window.c) ------------------------------------------------------ */
 

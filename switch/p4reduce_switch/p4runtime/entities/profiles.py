@@ -114,11 +114,11 @@ def _decode_set(table: TableSpec, profile: ProfileSpec, message: Any) -> ActionS
         _check_weight(item.weight, where)
         action, args = decode_table_action(table, item.action, as_default=False)
         parts.append(WeightedAction(action, args, item.weight))
-    total = sum(part.weight for part in parts)
+    total = len(parts) if profile.counts_members else sum(part.weight for part in parts)
     if profile.max_group_size and total > profile.max_group_size:
         raise invalid(
-            f"the weights of {where} add up to {total}; at most {profile.max_group_size} is "
-            "allowed (max_group_size of the P4Info)"
+            f"the {'members' if profile.counts_members else 'weights'} of {where} add up to "
+            f"{total}; at most {profile.max_group_size} is allowed (max_group_size of the P4Info)"
         )
     return ActionSet(tuple(parts))
 
@@ -225,11 +225,12 @@ def plan_group(config: ForwardingConfig, update_type: int, message: Any) -> Oper
             f"{spec.max_group_size} (max_group_size of the P4Info)"
         )
     limit = max_size or spec.max_group_size
-    if limit and sum(weights.values()) > limit:
+    total = len(weights) if spec.counts_members else sum(weights.values())
+    if limit and total > limit:
         raise P4RuntimeError(
             code_pb2.RESOURCE_EXHAUSTED,
-            f"the weights of group {group_id} of '{spec.name}' add up to "
-            f"{sum(weights.values())}; at most {limit} is allowed",
+            f"the {'members' if spec.counts_members else 'weights'} of group {group_id} of "
+            f"'{spec.name}' add up to {total}; at most {limit} is allowed",
         )
     if update_type == _Update.INSERT:
         return _guarded(lambda: profile.insert_group(group_id, weights, max_size))

@@ -87,6 +87,7 @@ def _match_value(table: TableSpec, field: MatchField, message: Any | None) -> Ma
         if field.kind == "exact":
             raise invalid(f"{where} is missing; an exact field must always be given")
         return _dont_care(field)
+    _check_number(field, where)
     kind = message.WhichOneof("field_match_type")
     if kind != field.kind:
         raise invalid(f"{where} is of kind {field.kind}, but the entry gives {kind or 'nothing'}")
@@ -106,6 +107,15 @@ def _dont_care(field: MatchField) -> MatchValue:
     if field.kind == "range":
         return (0, (1 << field.width) - 1)
     return (0, 0)
+
+
+def _check_number(field: Field | MatchField, where: str) -> None:
+    """Refuse a string: there is nothing here that says what number stands for which."""
+    if field.translation == "string":
+        raise P4RuntimeError(
+            code_pb2.UNIMPLEMENTED,
+            f"{where} is translated to strings (p4runtime_translation), which is not supported",
+        )
 
 
 def _integer(data: bytes, width: int, where: str) -> int:
@@ -263,6 +273,7 @@ def _arguments(params: tuple[Field, ...], messages: Iterable[Any], where: str) -
             )
         if param.id in values:
             raise invalid(f"{where}: parameter '{param.name}' is given more than once")
+        _check_number(param, f"{where}, parameter '{param.name}' (id {param.id})")
         values[param.id] = _integer(
             message.value, param.width, f"{where}, parameter '{param.name}' (id {param.id})"
         )
@@ -282,4 +293,6 @@ def encode_action(p4info: P4Info, name: str, args: Iterable[int], message: Any) 
         return
     message.action.action_id = spec.id
     for param, value in zip(spec.params, args, strict=True):
-        message.action.params.add(param_id=param.id, value=bytestrings.encode(value))
+        # The program's own argument may be negative: then these are its bits.
+        bits = value & (1 << param.width) - 1
+        message.action.params.add(param_id=param.id, value=bytestrings.encode(bits))

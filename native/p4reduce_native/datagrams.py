@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A link over UDP in Python: the reference of `csrc/link/datagram.c`, and what runs without it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+
+from p4reduce_native.udp_handshake import Entered
+
+__all__ = ["DatagramLink", "frames_per_datagram", "pack", "unpack"]
+
+HEAD_BYTES = 12
+_FRAMES, _PING, _PONG, _BYE = range(4)
+_HEAD = struct.Struct("<8sB3x")
+_LENGTH = struct.Struct("<H")
+_AT_ONCE = 64
+_REFUSALS = 3  # so often must the other host say that nobody listens there
+_NOT_NOW = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM})
+_NO_PATH = frozenset({errno.EMSGSIZE, errno.EHOSTUNREACH, errno.ENETUNREACH})
+
+
+def frames_per_datagram(size: int) -> int:
+    """How many frames a datagram of up to `size` bytes may have."""
+    return min(max(size // 256, 1), 64)
+
+
+def pack(token: bytes, frames: Sequence[bytes], size: int) -> Iterator[tuple[bytes, int]]:
+    """Put frames into datagrams of up to `size` bytes; yields each with its number of frames."""
+    most = frames_per_datagram(size)
+    datagram, count = bytearray(), 0
+    for frame in frames:
+        gap = -len(datagram) % 4
+        if count == most or (count and len(datagram) + gap + _LENGTH.size + len(frame) > size):
+            yield bytes(datagram), count
+            count = 0
+        if count == 0:
+            datagram, gap = bytearray(_HEAD.pack(token, _FRAMES)), 0
+        datagram += bytes(gap) + _LENGTH.pack(len(frame)) + frame
+        count += 1
+    if count:
+        yield bytes(datagram), count
+
+
+def unpack(records: bytes, most: int) -> list[bytes]:
+    """Return up to `most` frames of what follows a datagram's head; a record that does not fit is
+    an empty frame, and the last one.
+    """
+    frames: list[bytes] = []
+    at = 0
+    while at < len(records) and len(frames) < most:
+        body = at + _LENGTH.size
+        length = _LENGTH.unpack_from(records, at)[0] if body <= len(records) else 1 << 16
+        if length > len(records) - body:
+            frames.append(b"")
+            break
+        frames.append(records[body : body + length])
+        at = body + length + (-(body + length) % 4)
+    return frames
+
+
+class DatagramLink:
+    """One end of a connected UDP socket, which is this one's from now on.
+
+    Attributes:
+        strangers: datagrams that came from the peer's address without its token.
+    """
+
+    def __init__(self, sock: socket.socket, entered: Entered) -> None:
+        sock.setblocking(False)
+        self._socket = sock
+        self._entered = entered
+        self._most = frames_per_datagram(entered.size)
+        self._unheard = self._refused = 0
+        self._has_left = False
+        self._broken = 0
+        self.strangers = 0
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self) -> list[bytes]:
+        """Take what is there, without waiting; frames of any length.
+
+        Raises:
+            OSError: EPIPE, the peer has gone; or another. The link is of no use any more then.
+        """
+        self._check()
+        if self._has_left:
+            raise self._break(errno.EPIPE)
+        frames: list[bytes] = []
+        for _ in range(_AT_ONCE // self._most):
+            try:
+                datagram = self._socket.recv(self._entered.size + 1)
+            except OSError as error:
+                self._failed(error)
+                break
+            frames += self._take_in(datagram)
+        if self._has_left and not frames:
+            raise self._break(errno.EPIPE)
+        return frames
+
+    def send(self, frames: Sequence[bytes]) -> int:
+        """Send the first frames, as many as there is room for; return how many that were.
+
+        Raises:
+            OSError: as `receive`; EAGAIN if there is no room for the first one.
+        """
+        self._check()
+        done = 0
+        for datagram, count in pack(self._entered.token, frames, self._entered.size):
+            try:
+                self._socket.send(datagram)
+            except OSError as error:
+                if error.errno in _NOT_NOW:
+                    break
+                self._failed(error)
+            done += count
+        if frames and not done:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return done
+
+    def events(self, *, frames_wait: bool) -> int:
+        """Return what to wait for by poll, if frames wait that `send` did not take."""
+        return select.POLLIN | (select.POLLOUT if frames_wait else 0)
+
+    def poke(self) -> int:
+        """To be called at even times: returns how often it was called since the peer was heard, and
+        asks it for a word if that is not for the first time.
+        """
+        if self._unheard:
+            self._send_bare(_PING)
+        self._unheard += 1
+        return self._unheard - 1
+
+    def close(self) -> None:
+        """Say goodbye, and release everything. May be called twice."""
+        if self._socket.fileno() >= 0:
+            if not self._broken:
+                self._send_bare(_BYE)
+            self._socket.close()
+
+    def _take_in(self, datagram: bytes) -> list[bytes]:
+        if len(datagram) < HEAD_BYTES or datagram[:8] != self._entered.token:
+            if datagram and datagram == self._entered.greeting:
+                self._send(self._entered.answer)
+            else:
+                self.strangers += 1
+            return []
+        self._unheard = self._refused = 0
+        kind = datagram[8]
+        if kind == _PING:
+            self._send_bare(_PONG)
+        elif kind == _BYE:
+            self._has_left = True
+        elif kind == _FRAMES:
+            return unpack(datagram[HEAD_BYTES:], self._most)
+        return []
+
+    def _send_bare(self, kind: int) -> None:
+        self._send(_HEAD.pack(self._entered.token, kind))
+
+    def _send(self, datagram: bytes) -> None:
+        with contextlib.suppress(OSError):  # a later one does the same
+            self._socket.send(datagram)
+
+    def _failed(self, error: OSError) -> None:
+        """Raise what ends the link. That nobody listens there may be said by anybody, so it counts
+        only when it is said again and again, and nothing comes from the peer meanwhile.
+        """
+        if error.errno == errno.ECONNREFUSED:
+            self._refused += 1
+            if self._refused >= _REFUSALS:
+                raise self._break(errno.EPIPE)
+        elif error.errno not in _NOT_NOW | _NO_PATH:
+            raise self._break(error.errno or errno.EIO)
+
+    def _break(self, code: int) -> OSError:
+        self._broken = code
+        return OSError(code, os.strerror(code))
+
+    def _check(self) -> None:
+        if self._broken:
+            raise self._break(self._broken)

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a worker gets a port of the switch by UDP: a handshake of two questions and two answers.
+
+| | from | holds | |
+|---|---|---|---|
+| HELLO | worker | its nonce | filled up to the size that is to be tried on this path |
+| COOKIE | switch | that nonce, a cookie | of the same size; the switch remembers nothing |
+| CONNECT | worker | nonce, cookie, size, proof | the cookie shows that its address is true |
+| ACCEPT | switch | nonce, the switch's nonce, proof | or REFUSE with a reason |
+
+An answer is never longer than its question, so nobody can have the switch send much to a third
+host. The cookie is a MAC of address, nonce and time with a secret of the switch (as in RFC 9147,
+section 5.1, and RFC 9000, section 8.1). With a key, both prove by HMAC-SHA-256 that they know it.
+The token of the data that follows (`csrc/link/datagram.c`) is made of both nonces and the key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+__all__ = [
+    "LEAST_BYTES",
+    "TOKEN_BYTES",
+    "Doorkeeper",
+    "Entered",
+    "Kind",
+    "Refusal",
+    "RefusedError",
+    "enter",
+    "never_cut_up",
+    "read_key",
+]
+
+TOKEN_BYTES = 8
+LEAST_BYTES = 1200
+"""A path that takes no datagram of this size takes no frame with numbers in it."""
+
+_MAGIC = b"P4RU"
+_VERSION = 1
+_NONCE = 16
+_PROOF = 16
+_HEAD = struct.Struct(">4sBB2x")  # magic, version, kind
+_BARE = _HEAD.size + _NONCE  # each message has a head and the worker's nonce
+_CONNECT = _BARE + _PROOF + 4 + _PROOF  # cookie, size, proof
+_ACCEPT = _BARE + _NONCE + _PROOF
+_REFUSE = _BARE + 1
+_COOKIE_SECONDS = 10.0  # a cookie is good for so long, and at most twice that
+_SIZES = (65507, 8972, 1472, 1452, LEAST_BYTES)  # loopback; jumbo, plain, and tunnelled Ethernet
+_PATIENCE = 0.25  # seconds for the answer to a HELLO, before the next size
+_KEY_BYTES = (16, 1024)
+
+
+class Kind(IntEnum):
+    """What a message of the handshake is."""
+
+    HELLO = 1
+    COOKIE = 2
+    CONNECT = 3
+    ACCEPT = 4
+    REFUSE = 5
+
+
+class Refusal(IntEnum):
+    """Why a switch refuses a CONNECT."""
+
+    BUSY = 1
+    WRONG_KEY = 2
+    STALE_COOKIE = 3
+
+
+_WHY = {
+    Refusal.BUSY: "the port has another worker",
+    Refusal.WRONG_KEY: "switch and worker do not have the same key (P4REDUCE_UDP_KEY_FILE)",
+    Refusal.STALE_COOKIE: "the switch does not know its own cookie: it was started again",
+}
+
+
+class RefusedError(Exception):
+    """The switch refuses the worker; `refusal` says why."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(_WHY[refusal])
+        self.refusal = refusal
+
+
+@dataclass(frozen=True)
+class Entered:
+    """What both ends know after a handshake.
+
+    Attributes:
+        token: stands in front of each datagram.
+        size: bytes that a datagram may have.
+        greeting: the CONNECT, which may come again, and `answer`, what is answered then.
+    """
+
+    token: bytes
+    size: int
+    greeting: bytes
+    answer: bytes
+
+
+class Doorkeeper:
+    """The switch's end. Remembers nothing of a worker before the cookie has come back.
+
+    Args:
+        key: workers have to know it; empty: there is none.
+    """
+
+    def __init__(self, key: bytes = b"") -> None:
+        self._key = key
+        self._secret = os.urandom(32)
+
+    def answer(
+        self, message: bytes, address: tuple[str, int], *, is_free: bool
+    ) -> tuple[bytes, Entered | None]:
+        """Return what to send back (may be nothing), and what came about if a worker is let in.
+
+        Args:
+            message: a datagram from `address`.
+            is_free: whether the port has no worker.
+        """
+        kind, nonce, rest = _parse(message)
+        if kind is Kind.HELLO:
+            answer = _message(Kind.COOKIE, nonce) + self._cookie(nonce, address, _now())
+            return (answer.ljust(len(message), b"\0") if len(answer) <= len(message) else b""), None
+        if kind is not Kind.CONNECT or len(message) != _CONNECT:
+            return b"", None
+        cookie, size_bytes, proof = rest[:_PROOF], rest[_PROOF:-_PROOF], rest[-_PROOF:]
+        size = int.from_bytes(size_bytes, "big")
+        if not self._knows(cookie, nonce, address) or not LEAST_BYTES <= size <= _SIZES[0]:
+            return _refuse(nonce, Refusal.STALE_COOKIE), None
+        if not hmac.compare_digest(proof, _prove(self._key, b"connect", nonce, cookie, size_bytes)):
+            return _refuse(nonce, Refusal.WRONG_KEY), None
+        if not is_free:
+            return _refuse(nonce, Refusal.BUSY), None
+        own = os.urandom(_NONCE)
+        accept = _message(Kind.ACCEPT, nonce) + own + _prove(self._key, b"accept", nonce, own)
+        return accept, Entered(_token(self._key, nonce, own), size, message, accept)
+
+    def _cookie(self, nonce: bytes, address: tuple[str, int], period: int) -> bytes:
+        text = f"{address[0]}|{address[1]}|{period}".encode()
+        return hmac.digest(self._secret, nonce + text, "sha256")[:_PROOF]
+
+    def _knows(self, cookie: bytes, nonce: bytes, address: tuple[str, int]) -> bool:
+        now = _now()
+        return any(
+            hmac.compare_digest(cookie, self._cookie(nonce, address, period))
+            for period in (now, now - 1)
+        )
+
+
+def enter(sock: socket.socket, key: bytes, deadline: float) -> Entered:
+    """The worker's end, on a connected UDP socket.
+
+    Args:
+        sock: not blocking; its datagrams may not be cut up on the way (Don't Fragment).
+        key: as the switch's; empty: none.
+        deadline: on the monotonic clock.
+
+    Raises:
+        RefusedError: the switch refuses this worker.
+        ConnectionRefusedError: nobody listens there.
+        TimeoutError: nobody answers, or the path takes no datagram of 1,200 bytes.
+    """
+    nonce = os.urandom(_NONCE)
+    cookie, size = _get_cookie(sock, nonce, deadline)
+    size_bytes = size.to_bytes(4, "big")
+    proof = _prove(key, b"connect", nonce, cookie, size_bytes)
+    connect = _message(Kind.CONNECT, nonce) + cookie + size_bytes + proof
+    for pause in _pauses(deadline):
+        _send(sock, connect)
+        for kind, rest in _answers(sock, nonce, pause):
+            if kind is Kind.REFUSE and rest[0] in _WHY:
+                raise RefusedError(Refusal(rest[0]))
+            if kind is not Kind.ACCEPT or len(rest) != _ACCEPT - _BARE:
+                continue
+            theirs, their_proof = rest[:_NONCE], rest[_NONCE:]
+            if hmac.compare_digest(their_proof, _prove(key, b"accept", nonce, theirs)):
+                return Entered(_token(key, nonce, theirs), size, b"", b"")
+    raise TimeoutError("the switch answered once, and then no more")
+
+
+def never_cut_up(sock: socket.socket) -> None:
+    """Let no router take this UDP socket's datagrams apart: a part that is lost loses all of it."""
+    ipv6 = sock.family == socket.AF_INET6
+    if sys.platform == "linux":  # IP_MTU_DISCOVER and IPV6_MTU_DISCOVER to PMTUDISC_DO
+        level, option, value = (socket.IPPROTO_IPV6, 23, 2) if ipv6 else (socket.IPPROTO_IP, 10, 2)
+    else:  # IPV6_DONTFRAG and IP_DONTFRAG of macOS and the BSDs
+        level, option, value = (socket.IPPROTO_IPV6, 62, 1) if ipv6 else (socket.IPPROTO_IP, 28, 1)
+    with contextlib.suppress(OSError):
+        sock.setsockopt(level, option, value)
+
+
+def read_key(path: str | os.PathLike[str]) -> bytes:
+    """Read a key of 16 to 1,024 bytes from a file that only its owner can read.
+
+    Raises:
+        ValueError: the file cannot be read, is open to others, or has another length; says which.
+    """
+    least, most = _KEY_BYTES
+    try:
+        with Path(path).open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            key = file.read(most + 2).rstrip(b"\r\n")
+    except OSError as error:
+        raise ValueError(f"key file {os.fspath(path)}: {error.strerror}") from None
+    if mode & 0o077:
+        raise ValueError(f"key file {os.fspath(path)}: others may read it (chmod 600)")
+    if not least <= len(key) <= most:
+        raise ValueError(
+            f"key file {os.fspath(path)}: {len(key)} bytes; a key has {least} to {most:,}"
+        )
+    return key
+
+
+def _get_cookie(sock: socket.socket, nonce: bytes, deadline: float) -> tuple[bytes, int]:
+    """Return a cookie and the largest size that passes; each is tried, the largest first."""
+    refused: OSError | None = None
+    for _ in _pauses(deadline):
+        for size in _SIZES:
+            hello = _message(Kind.HELLO, nonce).ljust(size, b"\0")
+            try:
+                sock.send(hello)
+            except ConnectionRefusedError as error:
+                refused = error
+            except OSError:
+                continue  # longer than the first network takes, or there is no way just now
+            for kind, rest in _answers(sock, nonce, min(_PATIENCE, deadline - time.monotonic())):
+                if kind is Kind.COOKIE and len(rest) >= _PROOF:
+                    return rest[:_PROOF], min(size, _BARE + len(rest))
+        if refused is not None:
+            raise ConnectionRefusedError(refused.errno, refused.strerror)
+    raise TimeoutError(f"no answer to a datagram of {LEAST_BYTES} bytes or more")
+
+
+def _answers(sock: socket.socket, nonce: bytes, seconds: float) -> Iterator[tuple[Kind, bytes]]:
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        if not poll.poll(left * 1000):
+            return
+        try:
+            message = sock.recv(65536)
+        except (BlockingIOError, InterruptedError):
+            continue
+        except ConnectionRefusedError:
+            return
+        kind, theirs, rest = _parse(message)
+        if kind is not None and theirs == nonce:
+            yield kind, rest
+
+
+def _pauses(deadline: float) -> Iterator[float]:
+    """How long to wait for each answer: longer and longer, until the deadline; once in any case."""
+    pause = 0.1
+    while True:
+        left = deadline - time.monotonic()
+        yield max(min(pause, left), 0.01)
+        if time.monotonic() >= deadline:
+            return
+        pause = min(2 * pause, 1.0)
+
+
+def _send(sock: socket.socket, message: bytes) -> None:
+    with contextlib.suppress(BlockingIOError, ConnectionRefusedError):  # it is sent again
+        sock.send(message)
+
+
+def _message(kind: Kind, nonce: bytes) -> bytes:
+    return _HEAD.pack(_MAGIC, _VERSION, kind) + nonce
+
+
+def _refuse(nonce: bytes, why: Refusal) -> bytes:
+    return _message(Kind.REFUSE, nonce) + bytes([why])
+
+
+def _parse(message: bytes) -> tuple[Kind | None, bytes, bytes]:
+    """Return kind, nonce and the rest; no kind: it is none of ours."""
+    if len(message) < _BARE:
+        return None, b"", b""
+    magic, version, kind = _HEAD.unpack_from(message)
+    nonce, rest = message[_HEAD.size : _BARE], message[_BARE:]
+    if magic != _MAGIC or version != _VERSION or kind not in list(Kind):
+        return None, b"", b""
+    if kind == Kind.REFUSE and not rest:
+        return None, b"", b""
+    return Kind(kind), nonce, rest
+
+
+def _prove(key: bytes, *parts: bytes) -> bytes:
+    return hmac.digest(hashlib.sha256(key).digest(), b"|".join(parts), "sha256")[:_PROOF]
+
+
+def _token(key: bytes, nonce: bytes, theirs: bytes) -> bytes:
+    return _prove(key, b"token", nonce, theirs)[:TOKEN_BYTES]
+
+
+def _now() -> int:
+    return int(time.monotonic() / _COOKIE_SECONDS)

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""UDP ports: who gets one, who keeps it, and who is not let in."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from p4reduce_native.datagrams import DatagramLink
+from p4reduce_native.udp_handshake import RefusedError, enter, never_cut_up
+from p4reduce_switch.dataplane_choice import Engine, open_data_plane
+from p4reduce_switch.dataplane_thread import DataPlaneThread
+from p4reduce_switch.pipeline import PipelineStats
+from p4reduce_switch.ports import udp
+from p4reduce_switch.ports.port import PortError, parse_ports
+from p4reduce_switch.state.timers import Timers
+from switch_peer import eventually
+
+SECONDS = 30.0
+FRAME = bytes(range(60))
+
+
+class Program:
+    """Stands for a pipeline: ports 1 and 2 are joined by a wire."""
+
+    def __init__(self) -> None:
+        self.stats = PipelineStats()
+        self.timers = Timers()
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        return [(3 - port, frame)]
+
+
+Open = Callable[..., DataPlaneThread]
+
+
+@pytest.fixture(params=["native", "python"])
+def open_switch(request: pytest.FixtureRequest) -> Iterator[Open]:
+    engine: Engine = request.param
+    switches = []
+
+    def make(where: str = "1-2=udp:127.0.0.1:0", key: bytes = b"") -> DataPlaneThread:
+        switch = open_data_plane(parse_ports(where), engine=engine, udp_key=key)
+        switches.append(switch)
+        switch.start()
+        switch.install(Program())  # type: ignore[arg-type]
+        return switch
+
+    yield make
+    for switch in switches:
+        switch.stop()
+
+
+def address(switch: DataPlaneThread, port: int) -> tuple[str, int]:
+    return "127.0.0.1", int(switch.ports[port].description.rpartition(":")[2])
+
+
+def worker_at(switch: DataPlaneThread, port: int, key: bytes = b"") -> DatagramLink:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setblocking(False)
+    never_cut_up(sock)
+    sock.connect(address(switch, port))
+    try:
+        return DatagramLink(sock, enter(sock, key, time.monotonic() + SECONDS))
+    except BaseException:
+        sock.close()
+        raise
+
+
+def received(link: DatagramLink) -> list[bytes]:
+    return eventually(link.receive, "a frame came", SECONDS)
+
+
+def count(switch: DataPlaneThread, port: int, name: str) -> int:
+    return switch.counts()[f"port {port}"][name]
+
+
+def test_frames_cross_the_switch(open_switch: Open) -> None:
+    switch = open_switch()
+    one, two = worker_at(switch, 1), worker_at(switch, 2)
+    assert one.send([FRAME, FRAME + b"x"]) == 2
+    assert received(two) == [FRAME, FRAME + b"x"]
+    assert two.send([FRAME]) == 1
+    assert received(one) == [FRAME]
+    one.close()
+    two.close()
+    eventually(lambda: not switch.ports[1].is_up, "its port is free at once", SECONDS)
+
+
+def test_a_second_worker_is_refused_until_the_first_leaves(open_switch: Open) -> None:
+    switch = open_switch()
+    first = worker_at(switch, 1)
+    with pytest.raises(RefusedError, match="has another worker"):
+        worker_at(switch, 1)
+    first.close()
+    eventually(lambda: not switch.ports[1].is_up, "the port is free", SECONDS)
+    worker_at(switch, 1).close()
+
+
+def test_a_key_is_asked_for(open_switch: Open) -> None:
+    switch = open_switch(key=b"sixteen bytes or more")
+    for wrong in (b"", b"another key, as long"):
+        with pytest.raises(RefusedError, match="the same key"):
+            worker_at(switch, 1, wrong)
+    assert not switch.ports[1].is_up
+    worker_at(switch, 1, b"sixteen bytes or more").close()
+
+
+def test_a_stranger_gets_nothing_in_and_is_counted(open_switch: Open) -> None:
+    """Not from another address, nor with the worker's own but without its token."""
+    switch = open_switch()
+    one, two = worker_at(switch, 1), worker_at(switch, 2)
+    forged = bytes(8) + bytes(4) + len(FRAME).to_bytes(2, "little") + FRAME
+    stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for _ in range(3):
+        stranger.sendto(forged, address(switch, 1))
+    for _ in range(2):
+        one._socket.send(forged)
+    eventually(lambda: count(switch, 1, "rx_stranger") == 5, "they are counted", SECONDS)
+    assert one.send([FRAME + b"last"]) == 1
+    assert received(two) == [FRAME + b"last"]
+    assert count(switch, 1, "rx_frames") == 1
+    for thing in (stranger, one, two):
+        thing.close()
+
+
+def test_a_worker_that_is_gone_without_a_word_frees_its_port(
+    open_switch: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(udp, "GONE_AFTER", 1)
+    switch = open_switch()
+    one = worker_at(switch, 1)
+    with caplog.at_level(logging.INFO, "p4reduce_switch"):
+        eventually(lambda: not switch.ports[1].is_up, "the port is free", SECONDS)
+    assert "has not been heard for 1 s" in caplog.text
+    worker_at(switch, 1).close()
+    one.close()
+
+
+def test_a_worker_that_answers_keeps_its_port(
+    open_switch: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(udp, "GONE_AFTER", 3)
+    switch = open_switch()
+    one = worker_at(switch, 1)
+    pings = 0
+
+    def answers() -> bool:
+        """An answer shows by the next question coming all the same."""
+        nonlocal pings
+        heard = one._unheard
+        one._unheard = 1
+        one.receive()
+        pings += one._unheard == 0
+        one._unheard = heard
+        return pings >= 6
+
+    eventually(answers, "it was asked again and again", SECONDS)
+    assert switch.ports[1].is_up
+    one.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("1=udp:0.0.0.0:7001", ["1=udp:0.0.0.0:7001"]),
+        ("1=udp:[::1]:7001", ["1=udp:[::1]:7001"]),
+        ("3-4=udp:host:7003", ["3=udp:host:7003", "4=udp:host:7004"]),
+        ("1-2=udp:host:0", ["1=udp:host:0", "2=udp:host:0"]),
+        ("5=veth5", ["5=veth5"]),
+    ],
+)
+def test_notation(text: str, names: list[str]) -> None:
+    assert [str(spec) for spec in parse_ports(text)] == names
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("1=udp:7001", "NUMBER=udp:HOST:PORT"),
+        ("1=udp:::1:7001", "in brackets"),
+        ("1=udp:host:70000", "70000"),
+        ("1-4=veth1", "for udp:HOST:PORT alone"),
+        ("4-1=udp:host:1", "no range"),
+        ("1-600=udp:host:1", "within 0 and 510"),
+        ("1-9=udp:host:65530", "65535 is the last"),
+    ],
+)
+def test_bad_notation(text: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        parse_ports(text)
+
+
+def test_a_port_in_use_is_told(open_switch: Open) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(PortError, match="Address already in use"):
+            open_switch(f"1=udp:127.0.0.1:{taken.getsockname()[1]}")

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""To a port of the embedded switch by UDP: anywhere that IP reaches, without root and wiring."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import time
+
+import numpy as np
+from p4reduce_native.datagrams import DatagramLink
+from p4reduce_native.link import Link, why_not
+from p4reduce_native.udp_handshake import (
+    Entered,
+    Refusal,
+    RefusedError,
+    enter,
+    never_cut_up,
+    read_key,
+)
+
+from p4reduce.errors import ConfigurationError, SwitchUnreachableError
+from p4reduce.transport.base import BUFFER_BYTES, RECEIVE_BATCH, Indices
+from p4reduce.transport.link import FramesOverLink
+from p4reduce.wire.frames import FrameBuffer
+
+__all__ = ["KEY_FILE_ENVIRONMENT", "PythonUdpTransport", "UdpTransport", "open_udp", "parse_udp"]
+
+KEY_FILE_ENVIRONMENT = "P4REDUCE_UDP_KEY_FILE"
+
+_ANSWER_SECONDS = 3.0
+"""How long one attempt may take; `init` makes as many as its timeout allows."""
+
+
+def parse_udp(text: str) -> tuple[str, int]:
+    """Read "host:7001", "[::1]:7001" or "host:7001+3" (UDP port 7004).
+
+    Raises:
+        ConfigurationError: it does not read so.
+    """
+    host, _, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    parts = port.split("+")
+    if not host or not all(part.isascii() and part.isdigit() for part in parts):
+        raise ConfigurationError(
+            f"interface 'udp:{text}' is not of the form udp:HOST:PORT, or udp:HOST:7001+{{rank}}"
+        )
+    number = sum(map(int, parts))
+    if not 0 < number <= 65535:
+        raise ConfigurationError(f"interface 'udp:{text}': UDP port {number} is not 1 to 65535")
+    return host, number
+
+
+class UdpTransport(FramesOverLink):
+    """By machine code.
+
+    Args:
+        address: as `parse_udp` reads it.
+
+    Raises:
+        SwitchUnreachableError: nobody answers there, or the switch refuses this worker.
+        ConfigurationError: the address, or the file of `$P4REDUCE_UDP_KEY_FILE`, is of no use.
+    """
+
+    endpoint = None
+    dropped = 0  # what the kernel drops is sent again
+    lossless = False
+
+    def __init__(self, address: str) -> None:
+        sock, entered = _connect(address)
+        super().__init__(f"udp:{address}", Link.over_datagrams(sock, entered))
+
+
+class PythonUdpTransport:
+    """The same in Python, also where there is no Linux. See `UdpTransport`."""
+
+    endpoint = None
+    dropped = 0
+    lossless = False
+
+    def __init__(self, address: str) -> None:
+        self._description = f"udp:{address}"
+        self._link = DatagramLink(*_connect(address))
+        self._received = FrameBuffer(RECEIVE_BATCH)
+        self._woken, self._waker = socket.socketpair()
+        for end in (self._woken, self._waker):
+            end.setblocking(False)
+
+    @property
+    def description(self) -> str:
+        return self._description
+
+    @property
+    def received(self) -> FrameBuffer:
+        return self._received
+
+    def receive(self) -> int:
+        try:
+            frames = self._link.receive()
+        except OSError as error:
+            raise _broken(self._description, error) from None
+        for row, frame in enumerate(frames):
+            self._received.put(row, frame)
+        return len(frames)
+
+    def send(self, buffer: FrameBuffer, rows: Indices) -> int:
+        frames = [buffer.get(row) for row in np.asarray(rows)]
+        try:
+            return self._link.send(frames) if frames else 0
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise _broken(self._description, error) from None
+
+    def wait(self, timeout: float, *, writable: bool = False) -> None:
+        poll = select.poll()
+        poll.register(self._link.fileno(), self._link.events(frames_wait=writable))
+        poll.register(self._woken, select.POLLIN)
+        for fd, _ in poll.poll(max(timeout, 0.0) * 1000):
+            if fd == self._woken.fileno():
+                with contextlib.suppress(BlockingIOError):
+                    while self._woken.recv(4096):
+                        pass
+
+    def wake(self) -> None:
+        with contextlib.suppress(OSError):  # it is full, so it wakes in any case; or closed
+            self._waker.send(b"\0")
+
+    def close(self) -> None:
+        self._link.close()
+        self._woken.close()
+        self._waker.close()
+
+
+def open_udp(address: str) -> UdpTransport | PythonUdpTransport:
+    """Open the faster one. Raises as `UdpTransport`."""
+    return UdpTransport(address) if why_not() is None else PythonUdpTransport(address)
+
+
+def _connect(address: str) -> tuple[socket.socket, Entered]:
+    host, port = parse_udp(address)
+    key = _key()
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    except OSError as error:
+        raise SwitchUnreachableError(f"udp:{address}: {error.strerror or error}") from None
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        never_cut_up(sock)
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+        sock.connect(where)
+        return sock, enter(sock, key, time.monotonic() + _ANSWER_SECONDS)
+    except (OSError, RefusedError) as error:
+        sock.close()
+        lasting = isinstance(error, RefusedError) and error.refusal is Refusal.WRONG_KEY
+        raise SwitchUnreachableError(f"udp:{address}: {_reason(error)}", lasting=lasting) from None
+
+
+def _key() -> bytes:
+    path = os.environ.get(KEY_FILE_ENVIRONMENT)
+    if not path:
+        return b""
+    try:
+        return read_key(path)
+    except ValueError as error:
+        raise ConfigurationError(f"{KEY_FILE_ENVIRONMENT}: {error}") from None
+
+
+def _reason(error: OSError | RefusedError) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens there; is the switch running, and has it this port?"
+    if isinstance(error, TimeoutError):
+        return f"{error}; is the switch running, and does a firewall let UDP through?"
+    return str(getattr(error, "strerror", None) or error)
+
+
+def _broken(description: str, error: OSError) -> SwitchUnreachableError:
+    if error.errno == errno.EPIPE:
+        return SwitchUnreachableError(f"the switch hung up on {description}: it stopped")
+    return SwitchUnreachableError(
+        f"cannot exchange frames with the switch by {description}: {error.strerror}"
+    )
