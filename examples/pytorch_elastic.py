@@ -52,7 +52,7 @@ def train(file: Path, doomed: int) -> float:
             # Beside the old one and then in its place: whoever dies now leaves one of the two.
             torch.save({"model": model.state_dict(), "step": step + 1}, file.with_suffix(".new"))
             file.with_suffix(".new").replace(file)
-    return loss.item()
+    return float(loss.item())
 
 
 def main() -> None:

@@ -8,9 +8,12 @@ A network of a million parameters in four buckets or so, trained by DistributedD
   thread that completes its future;
 - with `--bandwidth`, on Mininet links of so many Mbit/s: a step's computing alone, its buckets
   alone, and the whole step. If all went in parallel, that would be the greater of the two and the
-  last bucket, which has nothing left to hide behind.
+  last bucket, which has nothing left to hide behind. (The forward pass has nothing to hide.)
 
-    python -m bench.pytorch.step [--workers 2] [--batch 64] [--bandwidth 100]
+With `--device MS` each layer also waits as for an accelerator: MS milliseconds in the forward pass
+and twice that in the backward pass, so that computing takes no core from ranks and switch.
+
+    python -m bench.pytorch.step [--workers 2] [--batch 64] [--device 0] [--bandwidth 100]
 """
 
 from __future__ import annotations
@@ -26,21 +29,28 @@ from typing import Any
 
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import LabError, UnavailableError
+from p4reduce_lab.networks.mininet_net import HOST_INTERFACE
 
 from bench.machine import describe, machine
 from bench.ranks import run_ranks
 
 LAYERS = 8
 WIDTH = 352  # LAYERS * WIDTH * (WIDTH + 1) = 994,048 parameters
-BUCKET_MB = 0.95  # two layers
+BUCKET_MB = 0.9  # two layers, three in the first one
 STEPS = 25
 WARM = 5  # DDP sorts its buckets in the first steps
 TIMEOUT = 300.0  # seconds
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 
 
-def measure(batch: int, store: Path) -> dict[str, Any]:
-    """The figures of this rank; times in seconds. The ranks meet by a file."""
+def measure(batch: int, device: float, store: Path) -> dict[str, Any]:
+    """The figures of this rank; times in seconds. The ranks meet by a file.
+
+    Args:
+        batch: rows of a rank's input.
+        device: what a layer waits in the forward pass, in milliseconds.
+        store: the file.
+    """
     import torch
     import torch.distributed as dist
     from p4reduce.torch import hooks
@@ -63,7 +73,24 @@ def measure(batch: int, store: Path) -> dict[str, Any]:
 
     # Types, and not strings for them: torch looks at a hook's.
     hook.__annotations__ = dict(hooks.allreduce_hook.__annotations__)
-    network = nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)])
+
+    class Waiting(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, numbers: Any) -> Any:
+            time.sleep(device / 1e3)
+            return numbers.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            time.sleep(2 * device / 1e3)
+            return gradient
+
+    class Layer(nn.Linear):
+        def forward(self, numbers: Any) -> Any:
+            result = super().forward(numbers)
+            return Waiting.apply(result) if device else result
+
+    network = nn.Sequential(*[Layer(WIDTH, WIDTH) for _ in range(LAYERS)])
     model = DistributedDataParallel(network, bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True)
     model.register_comm_hook(hooks.HookState(), hook)
     inputs = torch.randn(batch, WIDTH)
@@ -137,19 +164,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--device", type=float, default=0.0, help="milliseconds of a layer")
     parser.add_argument("--bandwidth", type=float, help="of a link, in Mbit/s; takes root")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.report is not None:
+        if options.bandwidth is not None:  # by its host's name Gloo would find loopback
+            os.environ["GLOO_SOCKET_IFNAME"] = HOST_INTERFACE
         options.report.write_text(
-            json.dumps(measure(options.batch, options.report.with_name("store")))
+            json.dumps(measure(options.batch, options.device, options.report.with_name("store")))
         )
         return
     try:
         network = "local" if options.bandwidth is None else "mininet"
+        limit = [] if options.bandwidth is None else ["--bandwidth", str(options.bandwidth)]
         choice = choose("embedded", network, bandwidth=options.bandwidth)
         script = ["-m", "bench.pytorch.step", "--batch", str(options.batch)]
+        script += ["--device", str(options.device), *limit]
         found = run_ranks(choice, options.workers, script, TIMEOUT)[0]
     except UnavailableError as error:
         print(error, file=sys.stderr)

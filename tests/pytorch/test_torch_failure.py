@@ -134,6 +134,13 @@ def test_the_timeout_of_the_group_is_kept_and_names_who_is_late(
 
 
 @pytest.mark.timeout(300)
+def test_a_monitored_barrier_names_who_does_not_come(system: TorchSystem, tmp_path: Path) -> None:
+    ended, told = trouble("monitored", 2, system, tmp_path)
+    assert [record["text"] for record in told] == ["no error"] * 2
+    assert "Ranks 1 failed to pass monitoredBarrier" in ended[0].records[1]["text"]
+
+
+@pytest.mark.timeout(300)
 def test_an_overflow_is_an_error_on_all_ranks_and_breaks_nothing(
     system: TorchSystem, tmp_path: Path
 ) -> None:

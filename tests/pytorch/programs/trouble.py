@@ -63,6 +63,10 @@ def main() -> None:
             dist.all_reduce(tensor, async_op=True).get_future()
         print("at the end", flush=True)
         return
+    elif WRONG == "monitored":  # both come, and then rank 0 alone
+        told(lambda: dist.monitored_barrier(timeout=timedelta(seconds=60)))
+        if RANK == 0:
+            told(lambda: dist.monitored_barrier(timeout=timedelta(seconds=1), wait_all_ranks=True))
     elif WRONG == "again":  # destroyed and made again, in the same store
         dist.destroy_process_group()
         init(60)

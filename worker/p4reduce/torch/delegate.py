@@ -48,16 +48,15 @@ class Gloo:
     """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
-        options = dist.ProcessGroupGloo._Options()
-        options._timeout = timeout
         address = _own_address()
-        options._devices = [
-            dist.ProcessGroupGloo.create_device(hostname=address)
-            if address
-            else dist.ProcessGroupGloo.create_default_device()
-        ]
         try:
-            self.group: Any = dist.ProcessGroupGloo(store, rank, size, options)
+            if address is None:
+                self.group: Any = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+            else:
+                options = dist.ProcessGroupGloo._Options()
+                options._timeout = timeout
+                options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
+                self.group = dist.ProcessGroupGloo(store, rank, size, options)
         except RuntimeError as error:
             raise dist.DistNetworkError(
                 f"p4reduce: the ranks do not reach each other by TCP, which the inner Gloo group "
