@@ -9,6 +9,7 @@ ended, the code negative after a signal. Kills its ranks and ends at the end of 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import runpy
@@ -29,12 +30,14 @@ import torch.distributed.fsdp
 import torch.distributed.optim
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
+_PR_SET_PDEATHSIG = 1
 LOADED = (p4reduce, torch, default_hooks, powerSGD_hook)
 
 
 def become(request: dict[str, Any]) -> list[str]:
     """Make this process, just forked, one that was started with a program; return argv."""
     os.setsid()  # as the kernel shares the cores among sessions
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # if the zygote is killed
     for number, path, mode in (
         (0, os.devnull, "rb"),
         (1, request["out"], "wb"),
