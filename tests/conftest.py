@@ -75,7 +75,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if gone := [name for name in _FIRST if not (config.rootpath / name).exists()]:
         raise pytest.UsageError(f"tests/conftest.py puts first what is not there: {gone}")
     places = {name: place for place, name in enumerate(_FIRST)}
-    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(_FIRST)))
+    if hasattr(config, "workerinput"):  # of xdist; else they run in the order that was asked for
+        items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(_FIRST)))
     config.stash[_fuzz_tests] = sum(item.get_closest_marker("fuzz") is not None for item in items)
 
 

@@ -121,6 +121,7 @@ static void make_stream(struct setting *setting, uint32_t slots)
     stream->exponents = setting->exponents;
     stream->sequence = draw(3);
     stream->offset = draw(slots);
+    stream->slots = slots;
     setting->left = stream->stripes;
     stream->left = &setting->left;
 }

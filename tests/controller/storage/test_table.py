@@ -68,6 +68,7 @@ def a_job() -> Job:
         incarnation=0xFFFFFFFF,
         world_size=64,
         slots=range(5, 37),
+        urgent_slots=4,
         created=1e9 + 0.25,
         by_operator=True,
         secret=bytes(range(32)),

@@ -299,7 +299,7 @@ def lookahead(offset: Any, width: Any) -> Callable[[Any], None]:
 
 def stack(root: Any) -> None:
     number = root["headers"][-1]["id"]
-    root["header_stacks"] = [{"name": "big", "header_ids": [number] * 65}]
+    root["header_stacks"] = [{"name": "big", "header_ids": [number] * 257}]
 
 
 def cast(width: str) -> Any:
@@ -345,7 +345,7 @@ TOO_MUCH: dict[str, tuple[Callable[[Any], None], str]] = {
     "meter": (array("meter_arrays", size=2**31), f"the size of meter big is {2**31}; counters, "),
     "negative": (array("counter_arrays", size=-1), "the size of counter big is -1, not an integer"),
     "float": (array("counter_arrays", size=0.5), "the size of counter big is 0.5, not an integer"),
-    "stack": (stack, "the size of stack big is 65; more than 64"),
+    "stack": (stack, "the size of stack big is 257; more than 256"),
     "sums": (action(assign(nested(300, "+"))), "more than 200 operations within each other"),
     "wrappers": (action(assign(wrapped(300))), "more than 200 operations within each other"),
     "text": (action(assign(nested(60, "/"))), "an expression of more than 65536 characters"),

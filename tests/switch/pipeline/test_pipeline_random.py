@@ -51,7 +51,9 @@ def test_random_frames(name: str) -> None:
         received += len(copies)
         for port, out in copies:
             assert 0 <= port < 512
-            assert len(out) <= len(frame) + 512
+            # Out of a queue comes an earlier frame than the one that has just come in.
+            longest = max(SIZES) if name == "queues" else len(frame)
+            assert len(out) <= longest + 512
     assert pipeline.stats.frames_in == len(sent)
     assert pipeline.stats.frames_out == received
     for register in pipeline.registers.values():

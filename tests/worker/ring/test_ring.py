@@ -48,7 +48,7 @@ class Rank:
     """A rank that has lost its switch: what `RingRun` needs, without a session."""
 
     def __init__(self, number: int, who: Neighbourhood, listener: Listener) -> None:
-        self.ledger = Ledger(SLOTS)
+        self.ledger = Ledger()
         self.calls: list[Collective] = []
         self.plans: list[Plan[Any]] = []
         self.number = number

@@ -30,7 +30,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "barrier": {},
     "reform": {},
 }
-NOT_ARGUED = {"close"}  # takes nothing
+# close takes nothing; wrong arguments of the others are told to all ranks (test_groups_e2e.py).
+NOT_ARGUED = {"close", "dup", "split"}
 
 # Wrong values of each parameter, with what the text has; None: parameter=value.
 Wrong = tuple[Any, type[Exception], str | None]
@@ -79,6 +80,7 @@ WRONG: dict[str, list[Wrong]] = {
     "timeout": [*NO_SECONDS, (0, ValueError, None)],
     "precision": [(16, ValueError, None), ("int4", ValueError, None)],
     "seed": [*NO_COUNT, (-1, ValueError, None)],
+    "priority": [(5, TypeError, None), (True, TypeError, None), ("soon", ValueError, None)],
     "root": [*NO_COUNT, (1, ValueError, None), (-1, ValueError, None)],
     "counts": [
         (3, TypeError, None),
@@ -112,6 +114,7 @@ WRONG_INIT: dict[str, list[Wrong]] = {
     "timeout": [*NO_SECONDS, (0, ValueError, None), (None, TypeError, None)],
     "interface": [(5, TypeError, None), ("unix:/{x}", ValueError, "interface 'unix:/{x}'")],
     "slots": [*NO_COUNT, *((number, ValueError, None) for number in (0, -3, 1025))],
+    "urgent_slots": [*NO_COUNT, (-1, ValueError, None), (1024, ValueError, None)],
     "recover": [("no", TypeError, None), (1, TypeError, None), (None, TypeError, None)],
     "fallback": [(5, TypeError, None), ("star", ValueError, None)],
     "fallback_after": NO_SECONDS,

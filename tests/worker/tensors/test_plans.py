@@ -99,7 +99,7 @@ class Rank:
 
     def __init__(self, program: Program, rank: int) -> None:
         calls, finish, self._arrays = program.start(rank)
-        self.ledger = Ledger(SLOTS)
+        self.ledger = Ledger()
         self.results: list[Any] = []
         self._waiting: list[Collective] = []
         self._handles: list[Handle[Any]] = []

@@ -171,7 +171,7 @@ def test_nothing_as_large_as_the_dense_array_is_made(rng: np.random.Generator, f
         sums = SparseSums(runs.values.dtype, runs.size, 256)
         call = Call("allreduce", "float32", runs.size)
         one = Collective(call, runs.source(256), sums, sequence=0, slots=SLOTS, timeout=9.0)
-        ledger = Ledger(SLOTS)
+        ledger = Ledger()
         ledger.add(one)
         lanes = np.empty((SLOTS, 256), np.float32)
         nonzero = np.unique(one.next_nonzero)[:-1]
