@@ -53,7 +53,7 @@ def moved(system: System, cases: list[Masks]) -> list[list[Moved]]:
 
 
 def _moved(system: System, cases: list[Masks], lost: list[int]) -> list[list[Moved]]:
-    """The same; appends how many frames a rank sent in vain, and is of no use where there are any."""
+    """The same; appends how many frames each rank sent in vain. Of no use where there are any."""
     world = len(cases[0])
     meeting = threading.Barrier(world, timeout=DEADLINE)
 
