@@ -145,7 +145,7 @@ def test_a_worker_that_is_gone_without_a_word_frees_its_port(
 def test_a_worker_that_answers_keeps_its_port(
     open_switch: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(udp, "GONE_AFTER", 3)
+    monkeypatch.setattr(udp, "GONE_AFTER", 2)
     switch = open_switch()
     one = worker_at(switch, 1)
     pings = 0
@@ -158,7 +158,7 @@ def test_a_worker_that_answers_keeps_its_port(
         one.receive()
         pings += one._unheard == 0
         one._unheard = heard
-        return pings >= 6
+        return pings >= 3
 
     eventually(answers, "it was asked again and again", SECONDS)
     assert switch.ports[1].is_up

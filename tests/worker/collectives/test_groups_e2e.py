@@ -18,7 +18,7 @@ from worker_system import System, at_once, outcome, wait_for
 EMBEDDED = pytest.mark.parametrize("system", ["embedded"], indirect=True)
 WORLD = 4
 SLOTS = 1024  # of the switch
-MANY = int(os.environ.get("P4REDUCE_TEST_GROUPS", "100"))
+MANY = int(os.environ.get("P4REDUCE_TEST_GROUPS", "30"))
 
 
 def floats(rng: np.random.Generator, size: int = 5000) -> np.ndarray:
@@ -68,8 +68,8 @@ def test_groups_are_those_of_mpi(system: System, rng: np.random.Generator) -> No
 
 def test_parent_and_children_at_the_same_time(system: System, rng: np.random.Generator) -> None:
     """From several threads, each with a communicator of its own."""
-    arrays = [floats(rng, 300_000) for _ in range(WORLD)]
-    rounds = 8
+    arrays = [floats(rng, 60_000) for _ in range(WORLD)]
+    rounds = 5
 
     def work(comm: p4reduce.Communicator) -> None:
         half = comm.split(comm.rank % 2)
@@ -253,7 +253,7 @@ def test_groups_leave_nothing_behind(system: System) -> None:
         at_once([lambda comm=comm: some(comm, number) for comm in comms])
 
     try:
-        groups(30)  # what is made once and kept
+        groups(15)  # what is made once and kept
         free = SLOTS - comms[0].slots
         wait_for(lambda: system.slots_free() == free, "only the parent has slots")
         before, entries, resident = _footprint(), _entries(system), _resident()
