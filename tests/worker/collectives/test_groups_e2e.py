@@ -253,7 +253,7 @@ def test_groups_leave_nothing_behind(system: System) -> None:
         at_once([lambda comm=comm: some(comm, number) for comm in comms])
 
     try:
-        groups(15)  # what is made once and kept
+        groups(30)  # what is made once and kept
         free = SLOTS - comms[0].slots
         wait_for(lambda: system.slots_free() == free, "only the parent has slots")
         before, entries, resident = _footprint(), _entries(system), _resident()
@@ -262,7 +262,11 @@ def test_groups_leave_nothing_behind(system: System) -> None:
         wait_for(lambda: living(system, job) == [job], "the children's jobs have ended")
         wait_for(lambda: system.slots_free() == free, "their slots are free")
         wait_for(lambda: _entries(system) == entries, "their entries are gone")
-        wait_for(lambda: _footprint() == before, f"threads and descriptors are {before} again")
+        # gRPC may have let go of threads of its own meanwhile.
+        wait_for(
+            lambda: all(now <= was for now, was in zip(_footprint(), before, strict=True)),
+            f"threads and descriptors are {before} again",
+        )
         assert _resident() - resident < 16 << 20
     finally:
         at_once([comm.close for comm in comms])
