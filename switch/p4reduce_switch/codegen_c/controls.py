@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ingress and egress as C source.
 
-As in the Python generator, each node's immediate post-dominator is where the branches of an `if`
-join. Where ways join that do not (p4c's `return` can do that), the nodes in between are written
-more than once; if that becomes too much, each node gets a label instead, and the ways are `goto`.
+Nested blocks (`program/control_walk.py`); where these become too much, each node gets a label
+instead, and the ways are `goto`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from functools import partial
 
 from p4reduce_switch.codegen_c.actions import ActionWriter
 from p4reduce_switch.codegen_c.checksums import write_hash
@@ -26,19 +22,11 @@ from p4reduce_switch.codegen_c.values import (
     make,
 )
 from p4reduce_switch.program import ir
-from p4reduce_switch.program.graphs import post_dominators, topological_order
+from p4reduce_switch.program.control_walk import ControlWalk, Proceed, TooLargeError
 from p4reduce_switch.program.ir import FieldRef
+from p4reduce_switch.program.usage import Stage
 
 __all__ = ["write_control"]
-
-_DEEPEST = 60
-
-_Proceed = Callable[["str | None"], None]
-"""Writes how to go on to a node (None: the end)."""
-
-
-class _TooLargeError(Exception):
-    """The control cannot be written as nested blocks."""
 
 
 def write_control(context: Context, expressions: Expressions, control: ir.Control) -> None:
@@ -55,7 +43,7 @@ def write_control(context: Context, expressions: Expressions, control: ir.Contro
             context.function.flow.join(state)
 
 
-class _Writer:
+class _Writer(ControlWalk):
     def __init__(
         self,
         context: Context,
@@ -63,50 +51,32 @@ class _Writer:
         control: ir.Control,
         exits: list[State],
     ) -> None:
+        super().__init__(control)
         self._context = context
-        self._control = control
         self._expressions = expressions
-        is_ingress = control is context.program.ingress
-        self._stage = "ingress" if is_ingress else "egress"
-        self._actions = ActionWriter(
-            context, expressions, "ingress" if is_ingress else "egress", exits
-        )
-        self._order = topological_order(control)
-        self._join = post_dominators(control, self._order)
-        self._budget = 0
+        self._stage: Stage = "ingress" if control is context.program.ingress else "egress"
+        self._actions = ActionWriter(context, expressions, self._stage, exits)
 
     def write(self) -> None:
-        assert self._control.start is not None
         writer = self._context.writer
         mark = writer.mark()
         flow = self._context.function.flow
         before = flow.fork()
-        self._budget = 4 * len(self._order) + 16
         try:
-            self._region(self._control.start, None)
-        except _TooLargeError:
+            self._nest()
+        except TooLargeError:
             writer.rewind(mark)
             flow.resume(before)
             self._sequence()
 
     # -- Nested blocks -----------------------------------------------------------------------------
 
-    def _region(self, name: str | None, stop: str | None) -> None:
-        """The nodes from `name` until `stop`, which comes after them."""
-        while name != stop:
-            assert name is not None
-            self._budget -= 1
-            if self._budget < 0 or self._context.writer.depth > _DEEPEST:
-                raise _TooLargeError
-            node = self._control.nodes[name]
-            join = self._join[name]
-            if isinstance(node, ir.Branch):
-                self._branch(node, join)
-            elif isinstance(node, ir.Call):
-                self._actions.action(self._context.program.actions[node.action], ())
-            else:
-                self._table(node, partial(self._region, stop=join))
-            name = join
+    @property
+    def _depth(self) -> int:
+        return self._context.writer.depth
+
+    def _call(self, node: ir.Call) -> None:
+        self._actions.action(self._context.program.actions[node.action], ())
 
     def _branch(self, node: ir.Branch, join: str | None) -> None:
         writer, flow = self._context.writer, self._context.function.flow
@@ -174,7 +144,7 @@ class _Writer:
                         goto(node.if_true)
                     goto(node.if_false)
                 elif isinstance(node, ir.Call):
-                    self._actions.action(self._context.program.actions[node.action], ())
+                    self._call(node)
                     goto(node.next)
                 else:
                     self._table(node, goto)
@@ -183,8 +153,7 @@ class _Writer:
 
     # -- Tables ------------------------------------------------------------------------------------
 
-    def _table(self, table: ir.ApplyTable, proceed: _Proceed) -> None:
-        """Look up, run the action, and go on by hit or miss or by action."""
+    def _table(self, table: ir.ApplyTable, proceed: Proceed) -> None:
         writer, flow = self._context.writer, self._context.function.flow
         writer.say(table.source)
         writer.comment(f"table {table.name}")
@@ -221,7 +190,7 @@ class _Writer:
         if len(table.successors) == 1:
             proceed(table.successors[0])
 
-    def _fallible(self, table: ir.ApplyTable, proceed: _Proceed) -> None:
+    def _fallible(self, table: ir.ApplyTable, proceed: Proceed) -> None:
         """A table with a key, whose default entry the control plane may change."""
         writer, flow = self._context.writer, self._context.function.flow
         needs_hit = table.next_by_action is None and len(table.successors) > 1
@@ -243,21 +212,6 @@ class _Writer:
             with writer.block("else"):
                 proceed(table.next_miss)
             flow.join(hit)
-
-    def _go_inside(
-        self, table: ir.ApplyTable, proceed: _Proceed, action: int | None, *, hit: bool
-    ) -> None:
-        """Go on within a branch, unless all branches go on to the same node."""
-        if len(table.successors) > 1:
-            self._after(table, proceed, action, hit=hit)
-
-    def _after(
-        self, table: ir.ApplyTable, proceed: _Proceed, action: int | None, *, hit: bool
-    ) -> None:
-        if table.next_by_action is None:
-            proceed(table.next_hit if hit else table.next_miss)
-        elif action is not None:
-            proceed(table.next_by_action[action])
 
     def _lookup(self, table: ir.ApplyTable) -> str:
         """Statements that look a key up; the variable that has the entry, or NULL."""
@@ -305,7 +259,7 @@ class _Writer:
         action = self._context.program.actions[table.default_action]
         self._actions.action(action, [constant(value) for value in table.default_args])
 
-    def _run(self, table: ir.ApplyTable, proceed: _Proceed, slots: str, counted: str) -> None:
+    def _run(self, table: ir.ApplyTable, proceed: Proceed, slots: str, counted: str) -> None:
         """Run the action of the slots; `counted` is the entry whose hit is counted here."""
         context, writer, flow = self._context, self._context.writer, self._context.function.flow
         actions = [context.program.actions[action] for action in table.actions]
@@ -364,7 +318,7 @@ class _Writer:
         self,
         table: ir.ApplyTable,
         action: ir.Action,
-        proceed: _Proceed,
+        proceed: Proceed,
         by_action: bool,
         slot: str,
     ) -> None:

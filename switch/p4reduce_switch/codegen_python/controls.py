@@ -1,37 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ingress and egress as Python source.
 
-A control is a graph of tables and conditions, which p4c made from structured source. To get the
-structure back, each node's immediate post-dominator is found: the first node that all ways from it
-lead to. There the branches of an `if` join. Where ways join that do not (p4c's `return` can do
-that), the nodes in between are written more than once; if that becomes too much, the control is
-written as a sequence of `if _next == …` in topological order instead.
+Nested blocks (`program/control_walk.py`); where these become too much, the control is written as a
+sequence of `if _next == …` in topological order instead.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from functools import partial
 
 from p4reduce_switch.codegen_python.actions import ActionEmitter
 from p4reduce_switch.codegen_python.checksums import emit_hash
 from p4reduce_switch.codegen_python.context import Context
 from p4reduce_switch.codegen_python.expressions import ATOM, Code
 from p4reduce_switch.program import ir
-from p4reduce_switch.program.graphs import post_dominators, topological_order
+from p4reduce_switch.program.control_walk import ControlWalk, Proceed, TooLargeError
 from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.state.profiles import CHOOSE
 
-__all__ = ["emit_control", "post_dominators", "topological_order"]
-
-_DEEPEST = 60  # blocks; Python's limit is 100
-
-_Proceed = Callable[["str | None"], None]
-"""Writes how to go on to a node (None: the end)."""
-
-
-class _TooLargeError(Exception):
-    """The control cannot be written as nested blocks."""
+__all__ = ["emit_control"]
 
 
 def emit_control(context: Context, control: ir.Control) -> None:
@@ -50,47 +35,32 @@ def emit_control(context: Context, control: ir.Control) -> None:
         emitter.emit()
 
 
-class _Emitter:
+class _Emitter(ControlWalk):
     def __init__(self, context: Context, control: ir.Control) -> None:
+        super().__init__(control)
         self._context = context
-        self._control = control
         self._writer = context.writer
         self._names = context.names
         self._expressions = context.expressions
         is_ingress = control is context.program.ingress
         self._actions = ActionEmitter(context, "ingress" if is_ingress else "egress")
-        self._order = topological_order(control)
-        self._join = post_dominators(control, self._order)
-        self._budget = 0
 
     def emit(self) -> None:
-        assert self._control.start is not None
         mark = self._writer.mark()
-        self._budget = 4 * len(self._order) + 16
         try:
-            self._region(self._control.start, None)
-        except _TooLargeError:
+            self._nest()
+        except TooLargeError:
             self._writer.rewind(mark)
             self._sequence()
 
     # -- Nested blocks -----------------------------------------------------------------------------
 
-    def _region(self, name: str | None, stop: str | None) -> None:
-        """The nodes from `name` until `stop`, which comes after them."""
-        while name != stop:
-            assert name is not None
-            self._budget -= 1
-            if self._budget < 0 or self._writer.depth > _DEEPEST:
-                raise _TooLargeError
-            node = self._control.nodes[name]
-            join = self._join[name]
-            if isinstance(node, ir.Branch):
-                self._branch(node, join)
-            elif isinstance(node, ir.Call):
-                self._actions.action(self._context.program.actions[node.action], ())
-            else:
-                self._table(node, partial(self._region, stop=join))
-            name = join
+    @property
+    def _depth(self) -> int:
+        return self._writer.depth
+
+    def _call(self, node: ir.Call) -> None:
+        self._actions.action(self._context.program.actions[node.action], ())
 
     def _branch(self, node: ir.Branch, join: str | None, keyword: str = "if") -> None:
         condition, _ = self._expressions.condition(node.condition)
@@ -130,15 +100,14 @@ class _Emitter:
                     with self._writer.block("else:"):
                         goto(node.if_false)
                 elif isinstance(node, ir.Call):
-                    self._actions.action(self._context.program.actions[node.action], ())
+                    self._call(node)
                     goto(node.next)
                 else:
                     self._table(node, goto)
 
     # -- Tables ------------------------------------------------------------------------------------
 
-    def _table(self, table: ir.ApplyTable, proceed: _Proceed) -> None:
-        """Look up, run the action, and go on by hit or miss or by action."""
+    def _table(self, table: ir.ApplyTable, proceed: Proceed) -> None:
         if table.const_default_action:
             if not table.key:
                 self._const_default(table)
@@ -168,7 +137,7 @@ class _Emitter:
         if len(table.successors) == 1:
             proceed(table.successors[0])
 
-    def _fallible(self, table: ir.ApplyTable, proceed: _Proceed) -> None:
+    def _fallible(self, table: ir.ApplyTable, proceed: Proceed) -> None:
         """A table with a key, whose default entry the control plane may change."""
         needs_hit = table.next_by_action is None and len(table.successors) > 1
         default = self._context.bind("default", table.name)
@@ -189,21 +158,6 @@ class _Emitter:
                 proceed(table.next_hit)
             with self._writer.block("else:"):
                 proceed(table.next_miss)
-
-    def _go_inside(
-        self, table: ir.ApplyTable, proceed: _Proceed, action: int | None, *, hit: bool
-    ) -> None:
-        """Go on within a branch, unless all branches go on to the same node."""
-        if len(table.successors) > 1:
-            self._after(table, proceed, action, hit=hit)
-
-    def _after(
-        self, table: ir.ApplyTable, proceed: _Proceed, action: int | None, *, hit: bool
-    ) -> None:
-        if table.next_by_action is None:
-            proceed(table.next_hit if hit else table.next_miss)
-        elif action is not None:
-            proceed(table.next_by_action[action])
 
     def _lookup(self, table: ir.ApplyTable) -> str:
         key = ", ".join(self._key_field(field) for field in table.key)
@@ -232,7 +186,7 @@ class _Emitter:
         self._writer.line("_entry.packets += 1")
         self._writer.line("_entry.bytes += _size")
 
-    def _run_slot(self, table: ir.ApplyTable, proceed: _Proceed, counts: bool = True) -> None:
+    def _run_slot(self, table: ir.ApplyTable, proceed: Proceed, counts: bool = True) -> None:
         """Run the action of `_slot`."""
         actions = [self._context.program.actions[action] for action in table.actions]
         counts = counts and table.has_direct_counter
@@ -272,7 +226,7 @@ class _Emitter:
             self._writer.line(f"_slot = (*{chosen}, _slot[2])")
 
     def _inline(
-        self, table: ir.ApplyTable, action: ir.Action, proceed: _Proceed, by_action: bool
+        self, table: ir.ApplyTable, action: ir.Action, proceed: Proceed, by_action: bool
     ) -> None:
         arguments = []
         if action.params:
