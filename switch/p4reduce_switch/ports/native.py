@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import os
 import socket
+from abc import abstractmethod
 from typing import Protocol
 
 from p4reduce_native.link import Link
 from p4reduce_native.loop import Loop, LoopPort, News
 from p4reduce_native.udp_handshake import Entered
 
+from p4reduce_switch.ports.listener import PeerListener
 from p4reduce_switch.ports.packet import InterfaceSocket
 from p4reduce_switch.ports.pcap import Captures
+from p4reduce_switch.ports.peer import why_gone
 from p4reduce_switch.ports.port import OpenPort, Poller, PortSpec, PortStats
 from p4reduce_switch.ports.udp import UdpListener
-from p4reduce_switch.ports.unix import UnixListener, why_gone
+from p4reduce_switch.ports.unix import UnixListener
 
 __all__ = ["NativePacketPort", "NativePort", "NativeUdpPort", "NativeUnixPort"]
 
@@ -30,8 +33,53 @@ class NativePort(OpenPort, Protocol):
         """Handle what the C part has to tell."""
 
 
-class NativeUnixPort(UnixListener):
-    """A port on a Unix socket; see `ports_unix`. `close` removes the socket file.
+class _ServedInC(PeerListener):
+    """What ports with a peer have in common; beside the listener of a kind of socket.
+
+    The constructor of such a class calls `_begin`.
+    """
+
+    def _begin(self, captures: Captures | None) -> None:
+        self._served: LoopPort | None = None
+        self._capture = _Capture()
+        self._capture.open(self, captures)
+
+    @property
+    def stats(self) -> PortStats:
+        return PortStats() if self._served is None else PortStats(*self._served.counts)
+
+    def poll_stats(self) -> None:
+        """All counts are kept here."""
+
+    def join(self, loop: Loop, poller: Poller) -> None:
+        self._served = self._join(loop, self._capture.take())
+        self._capture.split(self._served)
+        self._listen_by(poller)
+
+    def look_for_news(self) -> None:
+        news, error = self._in_c.take_news()
+        if news is News.DOWN:
+            self._disconnect(why_gone(OSError(error, os.strerror(error))))
+
+    def close(self) -> None:
+        super().close()
+        self._capture.close()
+
+    @abstractmethod
+    def _join(self, loop: Loop, capture_fd: int) -> LoopPort:
+        """Make it a port of a loop."""
+
+    @property
+    def _in_c(self) -> LoopPort:
+        assert self._served is not None, "it has not joined a loop"
+        return self._served
+
+    def _disconnecting(self) -> None:
+        self._in_c.detach()
+
+
+class NativeUnixPort(_ServedInC, UnixListener):
+    """A port on a Unix socket; see `ports/unix.py`. `close` removes the socket file.
 
     Args:
         captures: where all frames are written, or None.
@@ -43,50 +91,23 @@ class NativeUnixPort(UnixListener):
 
     def __init__(self, spec: PortSpec, captures: Captures | None = None) -> None:
         super().__init__(spec)
-        self._capture = _Capture()
         self._loop: Loop | None = None
-        self._served: LoopPort | None = None
-        self._capture.open(self, captures)
+        self._begin(captures)
 
-    @property
-    def stats(self) -> PortStats:
-        return PortStats() if self._served is None else PortStats(*self._served.counts)
-
-    def join(self, loop: Loop, poller: Poller) -> None:
+    def _join(self, loop: Loop, capture_fd: int) -> LoopPort:
         self._loop = loop
-        self._served = loop.add_unix_port(self.number, self._capture.take())
-        self._capture.split(self._served)
-        self._accept_from(poller)
-
-    def poll_stats(self) -> None:
-        """All counts are kept here."""
-
-    def look_for_news(self) -> None:
-        assert self._served is not None
-        news, error = self._served.take_news()
-        if news is News.DOWN:
-            self._disconnect(why_gone(OSError(error, os.strerror(error))))
-
-    def close(self) -> None:
-        super().close()
-        self._capture.close()
+        return loop.add_unix_port(self.number, capture_fd)
 
     def _connected(self, peer: socket.socket) -> None:
-        assert self._served is not None
-        self._served.attach(peer.detach())
+        self._in_c.attach(peer.detach())
 
     def _hear_out(self) -> None:
         assert self._loop is not None
-        assert self._served is not None
-        self._loop.hear_out(self._served)
+        self._loop.hear_out(self._in_c)
         self.look_for_news()
 
-    def _disconnecting(self) -> None:
-        assert self._served is not None
-        self._served.detach()
 
-
-class NativeUdpPort(UdpListener):
+class NativeUdpPort(_ServedInC, UdpListener):
     """A port on a UDP socket; see `ports/udp.py`.
 
     Args:
@@ -99,48 +120,28 @@ class NativeUdpPort(UdpListener):
 
     def __init__(self, spec: PortSpec, key: bytes = b"", captures: Captures | None = None) -> None:
         super().__init__(spec, key)
-        self._capture = _Capture()
-        self._served: LoopPort | None = None
         self._link: Link | None = None  # the loop's, which frees it
-        self._capture.open(self, captures)
+        self._begin(captures)
 
     @property
     def stats(self) -> PortStats:
-        stats = PortStats() if self._served is None else PortStats(*self._served.counts)
+        stats = super().stats
         stats.rx_stranger += self._strangers
         return stats
 
-    def join(self, loop: Loop, poller: Poller) -> None:
-        self._served = loop.add_udp_port(self.number, self._capture.take())
-        self._capture.split(self._served)
-        self._let_in_from(poller)
-
-    def poll_stats(self) -> None:
-        """All counts are kept here."""
-
-    def look_for_news(self) -> None:
-        assert self._served is not None
-        news, _ = self._served.take_news()
-        if news is News.DOWN:
-            self._link = None
-            self._disconnect("left")
-
-    def close(self) -> None:
-        super().close()
-        self._capture.close()
+    def _join(self, loop: Loop, capture_fd: int) -> LoopPort:
+        return loop.add_udp_port(self.number, capture_fd)
 
     def _connected(self, peer: socket.socket, entered: Entered) -> None:
-        assert self._served is not None
         self._link = Link.over_datagrams(peer, entered)
-        self._served.attach_link(self._link.pointer)
+        self._in_c.attach_link(self._link.pointer)
 
     def _poke(self) -> int:
         return 0 if self._link is None else self._link.poke()
 
     def _disconnecting(self) -> None:
-        assert self._served is not None
         self._link = None
-        self._served.detach()
+        super()._disconnecting()
 
 
 class NativePacketPort(InterfaceSocket):

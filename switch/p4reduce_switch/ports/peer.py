@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is at the other end of a Unix port, and how its frames are read and written.
+"""Who is at the other end of a Unix or UDP port, and how its frames are read and written.
 
-`SocketPeer` is Python and takes one frame per message. `LinkPeer` is machine code: it speaks with
-any peer, and agrees with one that can on batches or on shared memory.
+`SocketPeer` is Python and takes one frame per message. `LinkPeer` is machine code: on a Unix socket
+it speaks with any peer, and agrees with one that can on batches or on shared memory. `DatagramPeer`
+is Python's way over UDP.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import socket
 from collections.abc import Sequence
 from typing import Protocol
 
-from p4reduce_native.link import Kind, Link, is_hello, offers
+from p4reduce_native.datagrams import DatagramLink
+from p4reduce_native.link import Kind, Link, is_hello
 
 from p4reduce_switch.ports.batch import FrameBatches
-from p4reduce_switch.ports.port import PortStats
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, MIN_FRAME_BYTES, PortStats
 
-__all__ = ["GONE", "LinkPeer", "Peer", "SocketPeer", "has_gone"]
+__all__ = ["GONE", "DatagramPeer", "LinkPeer", "Peer", "SocketPeer", "has_gone", "why_gone"]
 
 GONE = select.EPOLLHUP | select.EPOLLRDHUP | select.EPOLLERR
 
@@ -100,14 +102,10 @@ class SocketPeer:
 
 
 class LinkPeer:
-    """A link in C. `sock` is its own from now on.
+    """A link in C, which is its own from now on."""
 
-    Raises:
-        NativeUnavailableError: there is no machine code.
-    """
-
-    def __init__(self, sock: socket.socket, best: Kind, stats: PortStats) -> None:
-        self._link = Link.accept(sock, offers(best))
+    def __init__(self, link: Link, stats: PortStats) -> None:
+        self._link = link
         self._stats = stats
         self._bad = (0, 0)  # too short, too long: what of the link's counts is in `stats`
 
@@ -141,6 +139,46 @@ class LinkPeer:
 
     def close(self) -> None:
         self._link.close()
+
+
+class DatagramPeer:
+    """A link over UDP in Python, which is its own from now on."""
+
+    def __init__(self, link: DatagramLink, stats: PortStats) -> None:
+        self._link = link
+        self._stats = stats
+
+    def fileno(self) -> int:
+        return self._link.fileno()
+
+    def hung_up(self) -> None:
+        """UDP has no such thing."""
+
+    def receive(self) -> Sequence[bytes]:
+        frames, stats = self._link.receive(), self._stats
+        good = [frame for frame in frames if MIN_FRAME_BYTES <= len(frame) <= MAX_FRAME_BYTES]
+        if len(good) != len(frames):
+            stats.rx_too_short += sum(len(frame) < MIN_FRAME_BYTES for frame in frames)
+            stats.rx_too_long += sum(len(frame) > MAX_FRAME_BYTES for frame in frames)
+        stats.rx_frames += len(good)
+        stats.rx_bytes += sum(map(len, good))
+        return good
+
+    def send(self, frames: Sequence[bytes]) -> int:
+        return self._link.send(frames)
+
+    def events(self, *, frames_wait: bool) -> int:
+        return self._link.events(frames_wait=frames_wait)
+
+    def close(self) -> None:
+        self._link.close()
+
+
+def why_gone(error: OSError) -> str:
+    """How a log line about a peer that is lost ends."""
+    if error.errno == errno.EPROTO:
+        return "is cut off: it wrote what cannot be into the shared memory"
+    return "left" if error.errno == errno.EPIPE else f"left: {error.strerror}"
 
 
 def has_gone(fd: int) -> bool:

@@ -11,26 +11,17 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-import select
 import socket
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from abc import abstractmethod
 
 from p4reduce_native.datagrams import DatagramLink
 from p4reduce_native.link import Link, why_not
 from p4reduce_native.udp_handshake import Doorkeeper, Entered, never_cut_up
 
-from p4reduce_switch.ports.egress_queue import EgressQueue
-from p4reduce_switch.ports.port import (
-    MAX_FRAME_BYTES,
-    MIN_FRAME_BYTES,
-    Poller,
-    PortError,
-    PortSpec,
-    PortStats,
-)
-from p4reduce_switch.seldom import Seldom
+from p4reduce_switch.ports.listener import PEER_BUFFER_BYTES, PeerListener
+from p4reduce_switch.ports.peer import DatagramPeer, LinkPeer
+from p4reduce_switch.ports.peer_port import PeerPort
+from p4reduce_switch.ports.port import PortError, PortSpec
 
 __all__ = ["GONE_AFTER", "UdpListener", "UdpPort"]
 
@@ -39,11 +30,10 @@ log = logging.getLogger(__name__)
 GONE_AFTER = 10
 """So many seconds a peer may say nothing, though it is asked."""
 
-_BUFFER_BYTES = 4 << 20
 _HANDSHAKES = 64  # of one turn, so that a flood of them does not stop the port's frames
 
 
-class UdpListener(ABC):
+class UdpListener(PeerListener):
     """What every UDP port does in Python: the handshake, and whose turn it is.
 
     Args:
@@ -56,12 +46,8 @@ class UdpListener(ABC):
 
     def __init__(self, spec: PortSpec, key: bytes = b"") -> None:
         assert spec.udp_address is not None
-        self.number = spec.number
-        self.description = str(spec)
-        self._poller: Poller | None = None
-        self._who = ""  # the peer, while there is one
+        super().__init__(spec, log, names_peer=True)
         self._doorkeeper = Doorkeeper(key)
-        self._scarcity = Seldom(log)
         self._strangers = 0
         address = spec.udp_address
         try:
@@ -77,28 +63,10 @@ class UdpListener(ABC):
                 self.description,
             )
 
-    @property
-    def is_up(self) -> bool:
-        return bool(self._who)
-
-    @property
-    def has_carrier(self) -> bool:
-        return True  # as a link on which nobody has been heard yet
-
-    def limit_backlog(self, limited: bool) -> None:  # noqa: B027 - there is nothing to do
-        """What waits in the kernel is on its way by IP."""
-
     def flush(self) -> None:
         """See whether the peer is there still."""
         if self._who and self._poke() > GONE_AFTER:
             self._disconnect(f"has not been heard for {GONE_AFTER} s")
-
-    def close(self) -> None:
-        self._disconnect("is cut off: the switch stops")
-        if self._poller is not None:
-            self._poller.unwatch(self._listener.fileno())
-            self._poller = None
-        self._listener.close()
 
     # -- In the data plane's thread --------------------------------------------------------------
 
@@ -110,15 +78,7 @@ class UdpListener(ABC):
     def _poke(self) -> int:
         """Ask the peer for a word, as `p4r_link_poke` does."""
 
-    @abstractmethod
-    def _disconnecting(self) -> None:
-        """Stop serving the peer, and close its socket."""
-
-    def _let_in_from(self, poller: Poller) -> None:
-        self._poller = poller
-        poller.watch(self._listener.fileno(), select.EPOLLIN, self._on_datagrams)
-
-    def _on_datagrams(self, events: int) -> None:
+    def _on_arrival(self, events: int) -> None:
         for _ in range(_HANDSHAKES):
             try:
                 message, address = self._listener.recvfrom(65536)
@@ -149,73 +109,15 @@ class UdpListener(ABC):
         )
         return True
 
-    def _disconnect(self, why: str) -> None:
-        if self._who:
-            who, self._who = self._who, ""
-            self._disconnecting()
-            log.info("port %s is down: its peer %s %s", self.description, who, why)
 
-
-class _Link(Protocol):
-    """What `DatagramLink` and `Link` have in common."""
-
-    @property
-    def strangers(self) -> int: ...
-
-    def fileno(self) -> int: ...
-
-    def receive(self) -> list[bytes]: ...
-
-    def send(self, frames: Sequence[bytes]) -> int: ...
-
-    def events(self, *, frames_wait: bool) -> int: ...
-
-    def poke(self) -> int: ...
-
-    def close(self) -> None: ...
-
-
-class UdpPort(UdpListener):
+class UdpPort(PeerPort, UdpListener):
     """A port that Python serves. Opened by the constructor. Raises PortError, as `UdpListener`."""
 
     def __init__(self, spec: PortSpec, key: bytes = b"") -> None:
         super().__init__(spec, key)
-        self.stats = PortStats()
-        self._on_frames: Callable[[], None] = _nothing
-        self._link: _Link | None = None
-        self._events = 0
+        self._begin()
+        self._link: Link | DatagramLink | None = None  # the peer's
         self._of_former_peers = 0
-        self._egress = EgressQueue(
-            self.stats, max_bytes=MAX_FRAME_BYTES, set_events=lambda _: self._set_events()
-        )
-
-    @property
-    def has_room(self) -> bool:
-        return self._egress.is_empty
-
-    def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
-        self._on_frames = on_frames
-        self._let_in_from(poller)
-
-    def receive(self) -> Sequence[bytes]:
-        if self._link is None:
-            return ()
-        try:
-            frames = self._link.receive()
-        except OSError:
-            self._disconnect("left")
-            return ()
-        self._set_events()
-        return self._sort_out(frames)
-
-    def send(self, frames: Sequence[bytes]) -> None:
-        if self._link is None:
-            self.stats.tx_down += len(frames)
-            return
-        try:
-            self._egress.send(self._link.send, frames)
-        except OSError:
-            self._disconnect("left")
 
     def poll_stats(self) -> None:
         own = 0 if self._link is None else self._link.strangers
@@ -224,56 +126,22 @@ class UdpPort(UdpListener):
     # -- In the data plane's thread --------------------------------------------------------------
 
     def _connected(self, peer: socket.socket, entered: Entered) -> None:
-        self._link = (
-            Link.over_datagrams(peer, entered) if why_not() is None else DatagramLink(peer, entered)
-        )
-        assert self._poller is not None
-        self._events = self._link.events(frames_wait=False)
-        self._poller.watch(self._link.fileno(), self._events, self._on_events)
+        if why_not() is None:
+            self._link = link = Link.over_datagrams(peer, entered)
+            self._serve(LinkPeer(link, self.stats))
+        else:
+            self._link = slow = DatagramLink(peer, entered)
+            self._serve(DatagramPeer(slow, self.stats))
 
     def _poke(self) -> int:
         assert self._link is not None
         return self._link.poke()
 
     def _disconnecting(self) -> None:
-        link, self._link = self._link, None
-        assert link is not None
-        self._of_former_peers += link.strangers
-        self._egress.clear()
-        if self._poller is not None:
-            self._poller.unwatch(link.fileno())
-        link.close()
-
-    def _on_events(self, events: int) -> None:
-        if self._link is not None and not self._egress.is_empty:
-            try:
-                self._egress.drain(self._link.send)
-            except OSError:
-                self._disconnect("left")
-        self._on_frames()
-
-    def _set_events(self) -> None:
-        """Tell the poller, if what has to be waited for has changed."""
-        if self._link is None or self._poller is None:
-            return
-        events = self._link.events(frames_wait=not self._egress.is_empty)
-        if events != self._events:
-            self._events = events
-            self._poller.change(self._link.fileno(), events)
-
-    def _sort_out(self, frames: list[bytes]) -> list[bytes]:
-        """Count frames, and leave out those of bad length."""
-        good = [frame for frame in frames if MIN_FRAME_BYTES <= len(frame) <= MAX_FRAME_BYTES]
-        if len(good) != len(frames):
-            self.stats.rx_too_short += sum(len(frame) < MIN_FRAME_BYTES for frame in frames)
-            self.stats.rx_too_long += sum(len(frame) > MAX_FRAME_BYTES for frame in frames)
-        self.stats.rx_frames += len(good)
-        self.stats.rx_bytes += sum(map(len, good))
-        return good
-
-
-def _nothing() -> None:
-    """Where frames go before the port is attached: it has none then."""
+        assert self._link is not None
+        self._of_former_peers += self._link.strangers
+        self._link = None
+        super()._disconnecting()
 
 
 def _listen(host: str, udp_port: int) -> socket.socket:
@@ -301,7 +169,7 @@ def _socket_for(
         _prepare(sock)
         _share(sock)
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-            sock.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
+            sock.setsockopt(socket.SOL_SOCKET, option, PEER_BUFFER_BYTES)
         sock.bind(own)
         sock.connect(peer)
     except OSError:

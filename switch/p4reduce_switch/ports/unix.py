@@ -15,23 +15,21 @@ import logging
 import os
 import select
 import socket
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
 from pathlib import Path
 
-from p4reduce_native.link import Kind, why_not
+from p4reduce_native.link import Kind, Link, offers, why_not
 
 from p4reduce_switch.ports.batch import FrameBatches
-from p4reduce_switch.ports.egress_queue import EgressQueue
-from p4reduce_switch.ports.peer import GONE, LinkPeer, Peer, SocketPeer, has_gone
-from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, PortError, PortSpec, PortStats
-from p4reduce_switch.seldom import Seldom
+from p4reduce_switch.ports.listener import PEER_BUFFER_BYTES, PeerListener
+from p4reduce_switch.ports.peer import GONE, LinkPeer, SocketPeer, has_gone
+from p4reduce_switch.ports.peer_port import PeerPort
+from p4reduce_switch.ports.port import PortError, PortSpec
 
-__all__ = ["UnixListener", "UnixPort", "prepare_socket_path", "why_gone"]
+__all__ = ["UnixListener", "UnixPort", "prepare_socket_path"]
 
 log = logging.getLogger(__name__)
 
-_BUFFER_BYTES = 4 << 20
 _MAX_PATH_BYTES = 107  # sun_path, less the final zero
 # Until one of these passes, epoll would report the same peer again at once, for ever.
 _SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -70,7 +68,7 @@ def prepare_socket_path(path: Path, kind: socket.SocketKind) -> None:
     raise OSError(errno.EADDRINUSE, "another process listens there", str(path))
 
 
-class UnixListener(ABC):
+class UnixListener(PeerListener):
     """What every port on a Unix socket does in Python: the socket file, and whose turn it is.
 
     Raises:
@@ -79,30 +77,15 @@ class UnixListener(ABC):
 
     def __init__(self, spec: PortSpec) -> None:
         assert spec.socket_path is not None
-        self.number = spec.number
-        self.description = str(spec)
+        super().__init__(spec, log, names_peer=False)
         self._path = spec.socket_path
-        self._poller: Poller | None = None
-        self._who = ""  # the peer, while there is one
         self._accepting = True
-        self._scarcity = Seldom(log)
         try:
             prepare_socket_path(self._path, socket.SOCK_SEQPACKET)
             self._listener = _listen(self._path)
         except OSError as error:
             raise PortError(f"port {spec}: {error.strerror or error}") from None
         self._inode = self._path.stat().st_ino
-
-    @property
-    def is_up(self) -> bool:
-        return bool(self._who)
-
-    @property
-    def has_carrier(self) -> bool:
-        return True  # as a link on which nobody has been heard yet
-
-    def limit_backlog(self, limited: bool) -> None:  # noqa: B027 - there is nothing to do
-        """A peer's socket holds little anyway."""
 
     def flush(self) -> None:
         """Nothing is buffered that has to be written; a peer that could not be taken may wait."""
@@ -111,10 +94,7 @@ class UnixListener(ABC):
             self._poller.change(self._listener.fileno(), select.EPOLLIN)
 
     def close(self) -> None:
-        self._disconnect("is cut off: the switch stops")
-        if self._poller is not None:
-            self._poller.unwatch(self._listener.fileno())
-        self._listener.close()
+        super().close()
         with contextlib.suppress(OSError):
             if self._path.stat().st_ino == self._inode:
                 self._path.unlink()
@@ -129,15 +109,7 @@ class UnixListener(ABC):
     def _hear_out(self) -> None:
         """If the peer has hung up, take in what it has sent, and let it go."""
 
-    @abstractmethod
-    def _disconnecting(self) -> None:
-        """Stop serving the peer, and close its socket."""
-
-    def _accept_from(self, poller: Poller) -> None:
-        self._poller = poller
-        poller.watch(self._listener.fileno(), select.EPOLLIN, self._on_connection)
-
-    def _on_connection(self, events: int) -> None:
+    def _on_arrival(self, events: int) -> None:
         try:
             peer, _ = self._listener.accept()
         except OSError as error:
@@ -176,15 +148,8 @@ class UnixListener(ABC):
             "; it waits until there is room (see ulimit -n)" if scarce else "",
         )
 
-    def _disconnect(self, why: str) -> None:
-        if not self._who:
-            return
-        self._who = ""
-        self._disconnecting()
-        log.info("port %s is down: its peer %s", self.description, why)
 
-
-class UnixPort(UnixListener):
+class UnixPort(PeerPort, UnixListener):
     """A port that Python serves. Opened by the constructor; `close` removes the socket file.
 
     Args:
@@ -198,44 +163,10 @@ class UnixPort(UnixListener):
 
     def __init__(self, spec: PortSpec, batches: FrameBatches, best: Kind = Kind.SHARED) -> None:
         super().__init__(spec)
-        self.stats = PortStats()
+        self._begin()
         self._batches = batches
-        self._on_frames: Callable[[], None] = _nothing
         self._best = best
         self._is_native = _is_native()
-        self._peer: Peer | None = None
-        self._events = 0
-        self._egress = EgressQueue(
-            self.stats, max_bytes=MAX_FRAME_BYTES, set_events=lambda _: self._set_events()
-        )
-
-    @property
-    def has_room(self) -> bool:
-        return self._egress.is_empty
-
-    def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
-        self._on_frames = on_frames
-        self._accept_from(poller)
-
-    def receive(self) -> Sequence[bytes]:
-        if self._peer is None:
-            return ()
-        try:
-            frames = self._peer.receive()
-        except OSError as error:
-            self._disconnect(why_gone(error))
-            return ()
-        self._set_events()
-        return frames
-
-    def send(self, frames: Sequence[bytes]) -> None:
-        if self._peer is None:
-            self.stats.tx_down += len(frames)
-            return
-        try:
-            self._egress.send(self._peer.send, frames)
-        except OSError as error:
-            self._disconnect(why_gone(error))
 
     def poll_stats(self) -> None:
         """All counts are kept here."""
@@ -243,49 +174,15 @@ class UnixPort(UnixListener):
     # -- In the data plane's thread --------------------------------------------------------------
 
     def _connected(self, peer: socket.socket) -> None:
-        self._peer = (
-            LinkPeer(peer, self._best, self.stats)
+        self._serve(
+            LinkPeer(Link.accept(peer, offers(self._best)), self.stats)
             if self._is_native
             else SocketPeer(peer, self._batches, self.stats)
         )
-        assert self._poller is not None
-        self._events = self._peer.events(frames_wait=False)
-        self._poller.watch(self._peer.fileno(), self._events, self._on_events)
 
     def _hear_out(self) -> None:
         while self._peer is not None and has_gone(self._peer.fileno()):
             self._on_events(GONE)
-
-    def _disconnecting(self) -> None:
-        peer, self._peer = self._peer, None
-        assert peer is not None
-        self._egress.clear()
-        if self._poller is not None:
-            self._poller.unwatch(peer.fileno())
-        peer.close()
-
-    def _on_events(self, events: int) -> None:
-        if self._peer is not None and not self._egress.is_empty:
-            try:
-                self._egress.drain(self._peer.send)
-            except OSError as error:
-                self._disconnect(why_gone(error))
-        if events & GONE and self._peer is not None:
-            self._peer.hung_up()
-        self._on_frames()
-
-    def _set_events(self) -> None:
-        """Tell the poller, if what has to be waited for has changed."""
-        if self._peer is None or self._poller is None:
-            return
-        events = self._peer.events(frames_wait=not self._egress.is_empty)
-        if events != self._events:
-            self._events = events
-            self._poller.change(self._peer.fileno(), events)
-
-
-def _nothing() -> None:
-    """Where frames go before the port is attached: it has none then."""
 
 
 def _listen(path: Path) -> socket.socket:
@@ -304,14 +201,7 @@ def _listen(path: Path) -> socket.socket:
 def _grow_buffers(peer: socket.socket) -> None:
     """Ask for large buffers; what the kernel's limits leave of it is enough to work."""
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-        peer.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
-
-
-def why_gone(error: OSError) -> str:
-    """How a log line about a peer that is lost ends."""
-    if error.errno == errno.EPROTO:
-        return "is cut off: it wrote what cannot be into the shared memory"
-    return "left" if error.errno == errno.EPIPE else f"left: {error.strerror}"
+        peer.setsockopt(socket.SOL_SOCKET, option, PEER_BUFFER_BYTES)
 
 
 def _is_native() -> bool:
