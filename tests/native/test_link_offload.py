@@ -7,13 +7,13 @@ import os
 import select
 import socket
 import struct
-import subprocess
 from collections.abc import Iterator
 
 import pytest
 from fuzzing import Fuzz
 from link_ends import DEADLINE_S, NO_LINKS, random_frames, receive_all, send_some
 from p4reduce_native.link import Kind, Link
+from veth_pairs import veth_pair
 
 pytestmark = [
     pytest.mark.root,
@@ -38,17 +38,8 @@ def packet_socket(interface: str) -> socket.socket:
 @pytest.fixture
 def veth() -> Iterator[tuple[str, str]]:
     names = (f"p4rl{os.getpid() % 100000}a", f"p4rl{os.getpid() % 100000}b")
-    subprocess.run(
-        ["ip", "link", "add", names[0], "type", "veth", "peer", "name", names[1]], check=True
-    )
-    try:
-        for name in names:
-            # Without IPv6 the kernel says nothing by itself.
-            subprocess.run(["sysctl", "-qw", f"net.ipv6.conf.{name}.disable_ipv6=1"], check=False)
-            subprocess.run(["ip", "link", "set", name, "mtu", str(MTU), "up"], check=True)
-        yield names
-    finally:
-        subprocess.run(["ip", "link", "delete", names[0]], check=True)
+    with veth_pair(*names, "mtu", str(MTU)) as pair:
+        yield pair
 
 
 @pytest.fixture

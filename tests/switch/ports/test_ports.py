@@ -8,7 +8,6 @@ import os
 import random
 import select
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +33,7 @@ from p4reduce_switch.state.timers import Timers
 from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
 from switch_peer import DEADLINE_S, Peer, ethernet, eventually
+from veth_pairs import ip, on_wire, read_wire, until_up, veth_pair
 
 Process = Callable[[int, bytes], list[tuple[int, bytes]]]
 
@@ -642,42 +642,14 @@ def test_an_interface_that_does_not_exist_is_named() -> None:
 @pytest.fixture
 def veth() -> Iterator[tuple[str, str]]:
     """A veth pair, up and silent; (the switch's end, the test's end)."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to make a veth pair")
-    near, far = f"p4r{os.getpid()}a", f"p4r{os.getpid()}b"
-
-    def ip(*arguments: str) -> None:
-        subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=10)
-
-    try:
-        ip("link", "add", near, "type", "veth", "peer", "name", far)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"cannot make a veth pair: {error}")
-    try:
-        for name in (near, far):
-            disable_ipv6 = Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6")
-            if disable_ipv6.exists():
-                disable_ipv6.write_text("1")
-            ip("link", "set", name, "up")
-        yield near, far
-    finally:
-        ip("link", "del", near)
+    with veth_pair(f"p4r{os.getpid()}a", f"p4r{os.getpid()}b") as pair:
+        yield pair
 
 
 @pytest.fixture
 def wire(veth: tuple[str, str]) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as sock:
-        sock.bind((veth[1], 3))
-        sock.settimeout(DEADLINE_S)
+    with on_wire(veth[1]) as sock:
         yield sock
-
-
-def read_wire(wire: socket.socket) -> bytes:
-    """The next frame towards the test's end: a packet socket also shows what itself sends."""
-    while True:
-        frame, address = wire.recvfrom(65536)
-        if address[2] != socket.PACKET_OUTGOING:
-            return frame
 
 
 class InterfaceSwitch:
@@ -751,15 +723,16 @@ def test_interface_may_go_down_and_up(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
-    subprocess.run(["ip", "link", "set", veth[0], "down"], check=True, timeout=10)
+    ip("link", "set", veth[0], "down")
     assert not interface_switch.packet_port.is_up
     eventually(lambda: "is down" in caplog.text, "report")
     interface_switch.peer.send(ethernet(b"lost"))
     eventually(
         lambda: interface_switch.dataplane.counts()["port 1"]["tx_down"] == 1, "count of the drop"
     )
-    subprocess.run(["ip", "link", "set", veth[0], "up"], check=True, timeout=10)
+    ip("link", "set", veth[0], "up")
     eventually(lambda: interface_switch.packet_port.is_up, "interface up")
+    until_up(*veth)
     interface_switch.peer.send(ethernet(b"found"))
     while read_wire(wire) != ethernet(b"found"):
         pass

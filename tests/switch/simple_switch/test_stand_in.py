@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from p4reduce_switch.p4runtime.device_config import program_of
 from p4rt_client import PROGRAMS, Client, config
 from scapy.utils import rdpcap
 from switch_peer import DEADLINE_S, eventually
+from veth_pairs import on_wire, read_wire, veth_pair
 
 COMMAND = [sys.executable, "-c", f"import sys; from {simple_switch_grpc.__module__} import "]
 COMMAND[-1] += "simple_switch_grpc; simple_switch_grpc()"
@@ -66,46 +66,9 @@ def standing_in(directory: Path, *arguments: str) -> Iterator[StandIn]:
 @pytest.fixture
 def veths() -> Iterator[list[tuple[str, str]]]:
     """Two veth pairs, up and silent; (the switch's end, the test's end) of each."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to make veth pairs")
-    pairs = [(f"si{os.getpid()}{n}a", f"si{os.getpid()}{n}b") for n in (1, 2)]
-
-    def ip(*arguments: str) -> None:
-        subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=10)
-
-    made = []
-    try:
-        for near, far in pairs:
-            try:
-                ip("link", "add", near, "type", "veth", "peer", "name", far)
-            except (OSError, subprocess.CalledProcessError) as error:
-                pytest.skip(f"cannot make a veth pair: {error}")
-            made.append(near)
-            for name in (near, far):
-                disable_ipv6 = Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6")
-                if disable_ipv6.exists():
-                    disable_ipv6.write_text("1")
-                ip("link", "set", name, "up")
-        yield pairs
-    finally:
-        for near in made:
-            ip("link", "del", near)
-
-
-@contextlib.contextmanager
-def wire(interface: str) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as sock:
-        sock.bind((interface, 3))
-        sock.settimeout(DEADLINE_S)
-        yield sock
-
-
-def receive(sock: socket.socket) -> bytes:
-    """The next frame towards the test's end: a packet socket also shows what itself sends."""
-    while True:
-        frame, address = sock.recvfrom(65536)
-        if address[2] != socket.PACKET_OUTGOING:
-            return frame
+    names = [(f"si{os.getpid()}{n}a", f"si{os.getpid()}{n}b") for n in (1, 2)]
+    with contextlib.ExitStack() as made:
+        yield [made.enter_context(veth_pair(*pair)) for pair in names]
 
 
 def probe(to: int, tag: int) -> bytes:
@@ -129,12 +92,12 @@ def test_a_network_of_two_hosts(veths: list[tuple[str, str]], tmp_path: Path) ->
     arguments += ["--", "--grpc-server-addr", "127.0.0.1:0", "--cpu-port", "255"]
     with (
         standing_in(tmp_path, *arguments) as switch,
-        wire(left_end) as left_wire,
-        wire(right_end) as right_wire,
+        on_wire(left_end) as left_wire,
+        on_wire(right_end) as right_wire,
     ):
         address = switch.address()
         left_wire.send(probe(2, tag=7))  # the JSON alone forwards
-        assert receive(right_wire)[5] == 7
+        assert read_wire(right_wire)[5] == 7
         client = Client(address, device_id=3)
         client.become_primary()
         wanted = config("queues")
@@ -142,7 +105,7 @@ def test_a_network_of_two_hosts(veths: list[tuple[str, str]], tmp_path: Path) ->
         client.set_config(wanted)
         assert client.get_config().config == wanted
         right_wire.send(probe(1, tag=8))
-        assert receive(left_wire)[5] == 8
+        assert read_wire(left_wire)[5] == 8
         assert switch.stop() == 0
         client.close()
         said = switch.said()
