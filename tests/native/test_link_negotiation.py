@@ -21,28 +21,14 @@ from p4reduce.transport import LinkTransport, Transport, UnixTransport, open_por
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce_native.link import UNIX_KINDS, Kind, Link, offers
 from p4reduce_switch.dataplane import DataPlane
-from p4reduce_switch.pipeline import PipelineStats
 from p4reduce_switch.ports.batch import FrameBatches
 from p4reduce_switch.ports.port import PortSpec
 from p4reduce_switch.ports.unix import UnixPort
-from p4reduce_switch.state.timers import Timers
+from stand_ins import Program, cable
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
 FRAMES = [bytes([i]) * (14 + 10 * i) for i in range(100)]
-
-
-class Cable:
-    """Ports 1 and 2 joined by a wire; stands for a pipeline."""
-
-    def __init__(self) -> None:
-        self.stats = PipelineStats()
-        self.timers = Timers()
-        self.queues = None
-        self.has_queues = False
-
-    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        return [(3 - port, frame)]
 
 
 @pytest.fixture
@@ -61,7 +47,7 @@ def make_switch(tmp_path: Path) -> Iterator[Callable[[Kind | None], DataPlane]]:
             ]
         made.append(DataPlane(ports))
         made[-1].start()
-        made[-1].run(lambda: made[-1].install(Cable()))  # type: ignore[arg-type]
+        made[-1].run(lambda: made[-1].install(Program(cable)))  # type: ignore[arg-type]
         return made[-1]
 
     yield make

@@ -21,30 +21,26 @@ from p4reduce.transport import LinkTransport
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce_native.link import Kind, Link, offers
 from p4reduce_switch.dataplane import DataPlane
-from p4reduce_switch.pipeline import PipelineStats
 from p4reduce_switch.ports.batch import FrameBatches
 from p4reduce_switch.ports.egress_queue import QUEUE_FRAMES
 from p4reduce_switch.ports.port import PortSpec
 from p4reduce_switch.ports.unix import UnixPort
-from p4reduce_switch.state.timers import Timers
+from stand_ins import Program
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
 KINDS = [Kind.BATCH, Kind.SHARED]
 
 
-class Collect:
+class Collect(Program):
     """A pipeline that keeps what comes, and sends it to all ports that it is told to."""
 
     def __init__(self, *to: int) -> None:
-        self.stats = PipelineStats()
-        self.timers = Timers()
-        self.queues = None
-        self.has_queues = False
+        super().__init__(self._collect)
         self.frames: list[bytes] = []
         self.to = to
 
-    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+    def _collect(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         self.frames.append(frame)
         return [(egress, frame) for egress in self.to]
 

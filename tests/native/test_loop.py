@@ -19,11 +19,10 @@ from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
 from p4reduce_switch.dataplane_choice import open_data_plane
 from p4reduce_switch.native_dataplane import NativeDataPlane
-from p4reduce_switch.pipeline import PipelineStats
 from p4reduce_switch.ports.egress_queue import QUEUE_FRAMES
 from p4reduce_switch.ports.port import MAX_FRAME_BYTES, PortSpec
-from p4reduce_switch.state.timers import Timers
 from scapy.utils import rdpcap
+from stand_ins import Program, cable
 from switch_peer import DEADLINE_S, Peer, ethernet, eventually
 
 try:
@@ -35,19 +34,6 @@ pytestmark = pytest.mark.skipif(bool(UNAVAILABLE), reason=UNAVAILABLE or "native
 
 CPU_PORT = 255
 PORTS = range(1, 9)
-
-
-class PythonProgram:
-    """A program that runs in Python and does what the one in C does with a wire."""
-
-    def __init__(self) -> None:
-        self.stats = PipelineStats()
-        self.timers = Timers()
-        self.queues = None
-        self.has_queues = False
-
-    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        return [(3 - port, frame)]
 
 
 class Switch:
@@ -197,7 +183,7 @@ def test_programs_in_c_and_in_python_take_turns_and_lose_nothing(switch: Switch)
     received = []
     for i in range(len(frames)):
         if i % 250 == 0:
-            switch.install(PythonProgram() if i % 500 == 0 else switch.program)
+            switch.install(Program(cable) if i % 500 == 0 else switch.program)
         received.append(right.receive())
     sender.join(DEADLINE_S)
     assert received == frames

@@ -20,7 +20,6 @@ from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
 from p4reduce_switch.dataplane_choice import Engine, open_data_plane
 from p4reduce_switch.errors import P4RuntimeError
-from p4reduce_switch.pipeline import PipelineStats
 from p4reduce_switch.ports.batch import FrameBatches
 from p4reduce_switch.ports.complaints import Complaints
 from p4reduce_switch.ports.egress_queue import QUEUE_FRAMES
@@ -29,29 +28,11 @@ from p4reduce_switch.ports.packet import PacketPort
 from p4reduce_switch.ports.pcap import CapturedPort, Captures
 from p4reduce_switch.ports.port import MAX_FRAME_BYTES, PortError, PortSpec, parse_port
 from p4reduce_switch.ports.unix import UnixPort
-from p4reduce_switch.state.timers import Timers
 from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
+from stand_ins import Process, Program, cable
 from switch_peer import DEADLINE_S, Peer, ethernet, eventually
 from veth_pairs import ip, on_wire, read_wire, until_up, veth_pair
-
-Process = Callable[[int, bytes], list[tuple[int, bytes]]]
-
-
-class Program:
-    """Stands for a pipeline where a test is about the loop: any function of port and frame."""
-
-    def __init__(self, process: Process) -> None:
-        self.process = process
-        self.stats = PipelineStats()
-        self.timers = Timers()
-        self.queues = None
-        self.has_queues = False
-
-
-def cable(port: int, frame: bytes) -> list[tuple[int, bytes]]:
-    """Ports 1 and 2 joined by a wire."""
-    return [(3 - port, frame)]
 
 
 @pytest.fixture(params=["native", "python"])

@@ -13,27 +13,13 @@ from p4reduce_native.datagrams import DatagramLink
 from p4reduce_native.udp_handshake import RefusedError, enter, never_cut_up
 from p4reduce_switch.dataplane_choice import Engine, open_data_plane
 from p4reduce_switch.dataplane_thread import DataPlaneThread
-from p4reduce_switch.pipeline import PipelineStats
 from p4reduce_switch.ports import udp
 from p4reduce_switch.ports.port import PortError, parse_ports
-from p4reduce_switch.state.timers import Timers
+from stand_ins import Program, cable
 from switch_peer import eventually
 
 SECONDS = 30.0
 FRAME = bytes(range(60))
-
-
-class Program:
-    """Stands for a pipeline: ports 1 and 2 are joined by a wire."""
-
-    def __init__(self) -> None:
-        self.stats = PipelineStats()
-        self.timers = Timers()
-        self.queues = None
-        self.has_queues = False
-
-    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        return [(3 - port, frame)]
 
 
 Open = Callable[..., DataPlaneThread]
@@ -48,7 +34,7 @@ def open_switch(request: pytest.FixtureRequest) -> Iterator[Open]:
         switch = open_data_plane(parse_ports(where), engine=engine, udp_key=key)
         switches.append(switch)
         switch.start()
-        switch.install(Program())  # type: ignore[arg-type]
+        switch.run(lambda: switch.install(Program(cable)))  # type: ignore[arg-type]
         return switch
 
     yield make
