@@ -243,9 +243,11 @@ class Engine:
                 self._finally_dropped = self._transport.dropped
             self._share.close()
         self._ended.set()
-        if self._lost is None or lost is None:
+        # It holds the session, which holds this: nothing of either would be freed until Python
+        # looks for circles.
+        tell, self._lost = self._lost, None
+        if tell is None or lost is None:
             return None
-        tell = self._lost
         return lambda: tell(lost)
 
     def run_natively(self, sift: Sift | None) -> None:
