@@ -28,6 +28,7 @@ from p4reduce_controller.fabric.p4client import (
     SwitchError,
     WriteRefusedError,
 )
+from p4reduce_controller.fabric.probes import Probes
 from p4reduce_controller.fabric.schema import Counts, Row
 from p4reduce_controller.fabric.switch_link import BREAKS, LinkStatus
 from p4reduce_controller.fabric.switches import Switches, Taken
@@ -113,6 +114,9 @@ class Controller:
         self._reforming = Reforming(self.jobs, self, self._reformation_settled)
         self._advancing = False
         self._switches = Switches(self, settings.topology, start.switches)
+        self.probes = Probes(
+            self, settings.topology, self._switches.packet_out, self._switches.is_there
+        )
         self._keeper = Keeper(self._table, start.file.write)
         self._installing: weakref.WeakKeyDictionary[Job, asyncio.Task[None]] = (
             weakref.WeakKeyDictionary()
@@ -132,7 +136,10 @@ class Controller:
                 self.jobs.lost(name, "it began anew while no controller was there")
             for name in anew:
                 self.jobs.back(name)
+        for link in self.probes.unproven:
+            self.jobs.hold(link, "no probe has come through it yet")
         self._switches.start()
+        self.probes.start()
         self.jobs.resume()
         self._keeper.changed()  # at least the pipeline's cookie
         self._spawn(self._watch_leases())
@@ -143,6 +150,7 @@ class Controller:
         If the settings say so, leave them there for the next controller to take up.
         """
         self.stopping.set()
+        self.probes.stop()
         if self.settings.keep_jobs:
             # Before the calls that wait are broken off: those would give up their places.
             await self._keeper.close()
@@ -162,6 +170,7 @@ class Controller:
     def abandon(self) -> None:
         """Stop at once, as if killed: what is on disk and on the switch stays as it is."""
         self.stopping.set()
+        self.probes.stop()
         self._keeper.abandon()
         self._switches.abandon()
         for task in self._tasks:
@@ -223,12 +232,16 @@ class Controller:
             where = port_text(switch, packet.port)
             self.jobs.refuse_hello(switch, None, f"from {where}: {error}")
             return
+        if self.probes.heard(switch, packet.port, hello):
+            return
         at = _attachment(switch, packet.port, hello)
         self.jobs.hello(hello.job, hello.rank, hello.nonce, at)
 
     def switch_lost(self, switch: str, reason: str) -> None:
         """Tell the jobs."""
         self.event("switch-lost", None, reason if switch == ONLY else f"{switch}: {reason}")
+        for link in self.probes.switch_lost(switch):
+            self.jobs.hold(link, f"switch {switch} was lost, and no probe has come through since")
         self.jobs.lost(switch, reason)
 
     def switch_back(self, switch: str) -> None:
@@ -238,6 +251,18 @@ class Controller:
         self.event("switch-back", None, f"connected with {which}{address}")
         self._keeper.changed()  # the pipeline's cookie may be another
         self.jobs.back(switch)
+
+    # -- What the probes tell (probes.User) ----------------------------------------------
+
+    def link_lost(self, link: str, reason: str) -> None:
+        """Tell the jobs."""
+        self.event("link-lost", None, f"{link}: {reason}")
+        self.jobs.lost(link, reason)
+
+    def link_back(self, link: str) -> None:
+        """Let the jobs go on."""
+        self.event("link-back", None, f"{link} works")
+        self.jobs.back(link)
 
     # -- What the jobs ask for (jobs.Listener) -----------------------------------------
 

@@ -130,6 +130,10 @@ class Fabric:
         if self._client.pipeline_cookie() != self.cookie:
             raise PipelineLostError(f"the switch at {self._client.address} has lost its program")
 
+    def packet_out(self, port: int, frame: bytes) -> None:
+        """Send a frame out of a port. Raises SwitchUnreachableError where there is no session."""
+        self._client.packet_out(port, frame)
+
     def _note(self, incarnation: int, layout: Layout) -> None:
         self._layouts[incarnation] = layout
         self._stations.update(layout.stations)

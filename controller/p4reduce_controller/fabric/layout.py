@@ -11,10 +11,11 @@ from p4reduce.wire.format import AGGREGATION_PORT
 from p4reduce_controller.fabric.schema import Entity, Group, Row
 from p4reduce_controller.jobs.job import REPLICAS_A_CHILD, Attachment, Job
 from p4reduce_controller.jobs.plan import Child, Plan
-from p4reduce_controller.topology.switches import Topology
+from p4reduce_controller.topology.switches import Topology, Uplink
 
 FLOOD_GROUP = 1  # p4src/include/constants.p4
-DELIVERIES = ("whole", "first_half", "second_half")
+WHOLE = "whole"
+DELIVERIES = (WHOLE, "first_half", "second_half")
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,13 @@ class Layout:
 
     The stages are Writes of their own, as a switch may do the updates of one Write in any order
     (P4Runtime specification 1.4, section 12.1). A frame can be anywhere in the switch while they
-    change, so each stage only leads to earlier ones: admission to groups, groups to deliveries.
+    change, so each stage only leads to earlier ones: admission and uplink to groups, groups to
+    deliveries. What may be sent up can be answered, so uplink comes before admission.
     """
 
     deliveries: tuple[Row, ...]
     groups: tuple[Group, ...]
+    uplinks: tuple[Row, ...]  # none on the job's root, one on each switch below it
     admissions: tuple[Row, ...]
     stations: tuple[tuple[int, int], ...]  # (MAC, port); jobs may share these
     ranks: tuple[int | None, ...]  # the children by number: a rank of the switch's own, or None
@@ -82,12 +85,18 @@ class Layout:
     @property
     def stages(self) -> tuple[tuple[Entity, ...], ...]:
         """The job's own entities, first to be installed first."""
-        return self.deliveries, self.groups, self.admissions
+        return self.deliveries, self.groups, self.uplinks, self.admissions
 
 
 def lay_out(job: Job, topology: Topology, planned: Plan) -> dict[str, Layout]:
     """Return the layouts of a job whose ranks are all attached, by switch in the plan's order."""
-    return {name: _lay_out_switch(job, topology, name, planned[name]) for name in planned}
+    root = next(iter(planned))
+    return {
+        name: _lay_out_switch(
+            job, topology, name, planned, None if name == root else topology.uplinks[name]
+        )
+        for name in planned
+    }
 
 
 @dataclass(frozen=True)
@@ -115,54 +124,71 @@ def _contributors(
     return found
 
 
-def _lay_out_switch(job: Job, topology: Topology, switch: str, children: Sequence[Child]) -> Layout:
+def _lay_out_switch(
+    job: Job, topology: Topology, switch: str, planned: Plan, uplink: Uplink | None
+) -> Layout:
+    children = planned[switch]
     contributors = _contributors(job, topology, switch, children)
     share = job.shares[switch]
-    group_full, group_halves, *_ = share.groups
+    group_full, group_halves, *group_up = share.groups
     ids = [
         share.replica_ids[number * REPLICAS_A_CHILD :][:REPLICAS_A_CHILD]
         for number in range(len(children))
     ]
-    deliveries = tuple(
+    deliveries = [
         _delivery(replica, action, each.at, each.number)
         for each, own in zip(contributors, ids, strict=True)
         for replica, action in zip(own, DELIVERIES, strict=True)
-    )
+    ]
     full = [(each.at.port, own[0]) for each, own in zip(contributors, ids, strict=True)]
     halves = [
         (each.at.port, replica)
         for each, own in zip(contributors, ids, strict=True)
         for replica in own[1:]
     ]
-    admissions = tuple(
+    groups = [Group(group_full, tuple(full)), Group(group_halves, tuple(halves))]
+    own_slots = {
+        "all_workers": (1 << len(children)) - 1,
+        "slot_base": share.slots.start,
+        "slot_count": len(share.slots),
+        "group_full": group_full,
+    }
+    grant = own_slots | {"group_halves": group_halves}
+    uplinks = []
+    if uplink is not None:
+        [grant["group_up"]] = group_up
+        number = [child.switch for child in planned[uplink.parent]].index(switch)
+        replica = share.replica_ids[-1]
+        above = topology.switches[uplink.parent]
+        at = Attachment(uplink.port, above.mac, above.ip, AGGREGATION_PORT, switch)
+        deliveries.append(_delivery(replica, WHOLE, at, number))
+        groups.append(Group(grant["group_up"], ((uplink.port, replica),)))
+        uplinks.append(
+            Row("uplink", _source(job, uplink.port, above.ip, number), "pass_down", own_slots)
+        )
+    admissions = [
         Row(
             "admission",
-            {
-                "ingress_port": each.at.port,
-                "src_ip": each.at.ip,
-                "job": job.incarnation,
-                "rank": each.number,
-            },
-            "grant",
-            {
-                "worker_bit": 1 << number,
-                "all_workers": (1 << len(children)) - 1,
-                "slot_base": share.slots.start,
-                "slot_count": len(share.slots),
-                "group_full": group_full,
-                "group_halves": group_halves,
-            },
+            _source(job, each.at.port, each.at.ip, each.number),
+            "grant" if uplink is None else "grant_partial",
+            {"worker_bit": 1 << number, **grant},
         )
         for number, each in enumerate(contributors)
-    )
+    ]
     stations = {(each.at.mac, each.at.port) for each in contributors if each.rank is not None}
     return Layout(
-        deliveries,
-        (Group(group_full, tuple(full)), Group(group_halves, tuple(halves))),
-        admissions,
+        tuple(deliveries),
+        tuple(groups),
+        tuple(uplinks),
+        tuple(admissions),
         tuple(sorted(stations)),
         tuple(each.rank for each in contributors),
     )
+
+
+def _source(job: Job, port: int, ip: int, number: int) -> dict[str, int]:
+    """Return what a frame of the job is known by."""
+    return {"ingress_port": port, "src_ip": ip, "job": job.incarnation, "rank": number}
 
 
 def _delivery(replica: int, action: str, at: Attachment, rank: int) -> Row:

@@ -96,6 +96,17 @@ class Switches:
         for link in self.links.values():
             link.abandon()
 
+    def is_there(self, switch: str) -> bool:
+        """Whether there is a session with it."""
+        return not self.links[switch].status.lost
+
+    def packet_out(self, switch: str, port: int, frame: bytes) -> None:
+        """Send a frame out of a switch's port, if the switch is there."""
+        sending = self.links[switch].submit(
+            functools.partial(self.fabrics[switch].packet_out, port, frame)
+        )
+        sending.add_done_callback(_ignore_loss)
+
     # -- Jobs --------------------------------------------------------------------------
 
     async def install(self, incarnation: int, layouts: Mapping[str, Layout]) -> None:
@@ -148,6 +159,12 @@ class Switches:
         for name in names:
             groups.setdefault(len(self._topology.way_up(name)), []).append(name)
         return [groups[height] for height in sorted(groups)]
+
+
+def _ignore_loss(sending: asyncio.Future[None]) -> None:
+    """The switch's link tells of its loss; any other error is ours."""
+    if not sending.cancelled() and not isinstance(sending.exception(), SwitchError):
+        sending.result()
 
 
 def _take_off(fabric: Fabric, incarnation: int) -> dict[int, RankCounts]:

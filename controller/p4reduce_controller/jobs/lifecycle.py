@@ -511,6 +511,10 @@ class Jobs(Roster):
                 hit.append(job)
         self._listener.changed(*hit)
 
+    def hold(self, part: str, reason: str) -> None:
+        """Nobody knows yet whether a link works: jobs that run go on, others wait for it."""
+        self._lost[part] = f"{part} is not proven: {reason}"
+
     def _detach(self, job: Job, part: str) -> bool:
         """Undo what a job that forms had by that part. Returns whether it had anything."""
         gone = [

@@ -348,6 +348,7 @@ class Service(ControlServicer):
         at = settings.topology.switches[name]
         return pb.Switch(
             name=name,
+            uplink=self._uplink(name),
             address=settings.servers[name].address,
             device_id=settings.servers[name].device_id,
             election_id=str(settings.election_id),
@@ -363,6 +364,19 @@ class Service(ControlServicer):
             reason=status.lost,
             hellos_refused=self._jobs.hellos_refused[name],
             lease=settings.lease,
+        )
+
+    def _uplink(self, name: str) -> pb.Uplink | None:
+        uplink = self._jobs.topology.switches[name].uplink
+        if uplink is None:
+            return None
+        reason = self._controller.probes.reason(name)
+        return pb.Uplink(
+            port=uplink.port,
+            parent=uplink.parent,
+            parent_port=uplink.parent_port,
+            works=not reason,
+            reason=reason,
         )
 
     @_answers
