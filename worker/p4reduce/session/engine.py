@@ -125,7 +125,7 @@ class Engine:
 
     def count(self, collective: Collective) -> None:
         """Count one that was reduced without this engine, which has been halted."""
-        self._machine.counts.collectives += not collective.for_others
+        self._machine.counts.collectives += collective.counted
 
     def silence(self) -> tuple[float, float]:
         """Return for how long the switch has owed an answer, and how long ago it last gave one.

@@ -12,6 +12,7 @@ import copy
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import grpc
@@ -76,6 +77,9 @@ class Session:
         attached: this rank's place in the job, and on the switch.
         settings: what `init` was asked for.
         fallback: the ring to fall back to; None: none.
+
+    Attributes:
+        told: called when it breaks otherwise than by a collective's end; must not wait.
     """
 
     def __init__(
@@ -89,6 +93,7 @@ class Session:
         self.settings = settings
         self.fallback = fallback
         self.neighbourhood = neighbourhood(attached)
+        self.told: Callable[[], object] = lambda: None
         self.slots = attached.ready.slot_count
         self.urgent_slots = attached.ready.urgent_slots
         self._lock = threading.RLock()
@@ -159,6 +164,7 @@ class Session:
             if self.broken is not None:
                 return
             self._error = error
+            self.told()
             if self._recovery is None:
                 self._engine.fail(error)
             else:
