@@ -100,7 +100,8 @@ def init(
         fallback: "ring": where the switch does not come back within `fallback_after` seconds, go
             on by TCP connections among the ranks, with the same results bit for bit, until it
             does. Needs `recover`. The same for all ranks. None: go on waiting for it.
-        fallback_after: seconds.
+        fallback_after: seconds. With several switches and no ring, what went through one that
+            does not come back within them goes on through those that are left.
         ring_address: "host" or "host:port" at which the other ranks reach this one for that, by
             a network that does not go through the switch. None: `P4REDUCE_RING_ADDRESS`, or
             127.0.0.1 with a Unix socket and the interface's address otherwise.
@@ -141,7 +142,8 @@ def init(
     name = job_name(job)
     there = ways(controller, interface, place, name)
     options = Options(timeout, slots or 0, ring, kept_for_urgent(urgent_slots))
-    settings = Settings(there[0].connect(place.rank), timeout, recover)
+    elsewhere_after = fallback_after if recover and ring is None else None
+    settings = Settings(there[0].connect(place.rank), timeout, recover, elsewhere_after)
     cancelled = Latch()
 
     def make() -> Communicator:

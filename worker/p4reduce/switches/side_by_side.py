@@ -8,12 +8,15 @@ these jobs ends with is what all end with: a communicator is broken as a whole.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 
 from p4reduce.errors import InterruptedCallError, P4ReduceError
 from p4reduce.latch import Latch
+from p4reduce.session.apart import Apart
+from p4reduce.session.refuge import Place, Refuge
 from p4reduce.session.session import Session
 from p4reduce.statistics import Statistics
 
@@ -25,9 +28,28 @@ ROOM = 16
 _LARGEST = ("round_trip_p50", "round_trip_p90", "round_trip_p99", "retransmission_timeout")
 
 
-def job_on(job: str, switch: int) -> str:
-    """Return the name of a job's part on one of its switches, numbered from 0."""
-    return f"{job}{_SIDE}{switch}" if switch else job
+def job_on(job: str, number: int, at: int | None = None) -> str:
+    """Return the name of what is a job of its own to a switch.
+
+    Args:
+        job: the whole's.
+        number: of the part, from 0: that of the switch that it begins at.
+        at: the switch that it is at.
+    """
+    if at is not None and at != number:
+        return f"{job}{_SIDE}{number}-at-{at}"
+    return f"{job}{_SIDE}{number}" if number else job
+
+
+def _homes(sessions: Sequence[Session], *, lost: bool) -> frozenset[int]:
+    """Return which switches are lost, or there, to some sessions."""
+    there = frozenset(session.home for session in sessions if not session.lost)
+    return frozenset(session.home for session in sessions) - there if lost else there
+
+
+def _left(sessions: Sequence[Session]) -> tuple[int, ...]:
+    """Return the ranks that have left the jobs of some sessions."""
+    return tuple(sorted({rank for one in sessions if not one.lost for rank in one.left}))
 
 
 class SideBySide:
@@ -50,9 +72,30 @@ class SideBySide:
         self._watch = threading.Thread(
             target=self._spread_errors, name=f"p4reduce-side-{self.rank}", daemon=True
         )
+        self._places: list[Place] = []
         for session in self.sessions:
             session.told = self.stir
+        after = self.sessions[0].settings.elsewhere_after
+        if after is not None:
+            self._prepare_refuge(after)
         self._watch.start()
+
+    def _prepare_refuge(self, after: float) -> None:
+        """Let each session know where it can go, should its switch be lost."""
+        self._places = [
+            Place(session.membership.client.share(), session.connect) for session in self.sessions
+        ]
+        for number, session in enumerate(self.sessions):
+            session.home = number
+            others = [other for other in self.sessions if other is not session]
+            session.refuge = Refuge(
+                self._places,
+                functools.partial(job_on, self.job, number),
+                functools.partial(_homes, others, lost=False),
+                functools.partial(_homes, others, lost=True),
+                functools.partial(_left, others),
+                after,
+            )
 
     @property
     def rank(self) -> int:
@@ -111,7 +154,16 @@ class SideBySide:
 
     def close(self, *, farewell: bool = False) -> None:
         """See `Session`."""
-        self._each(lambda session: session.close(farewell=farewell))
+        if farewell:
+
+            def stay() -> None:
+                for session in self.sessions:
+                    session.stay_for_others()
+
+            # Before it leaves any: who is still there may have to go from one to another.
+            with contextlib.suppress(ValueError):
+                Apart(stay, cancel=self._hurry)()
+        self._each(Session.close)
 
     def abandon(self) -> None:
         """See `Session`."""
@@ -123,8 +175,15 @@ class SideBySide:
             for session in (*self.formed.values(), *reversed(self.sessions)):
                 stack.callback(leave, session)  # also where another one raises
 
+    def _hurry(self) -> None:
+        for session in self.sessions:
+            session.hurry()
+
     def end_watch(self) -> None:
-        """Spread no more errors."""
+        """Spread no more errors, and let go of what a loss would have needed."""
+        places, self._places = self._places, []
+        for place in places:
+            place.client.close()
         self._closing = True
         self._stirred.set()
         if threading.current_thread() is not self._watch:
