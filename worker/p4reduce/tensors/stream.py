@@ -13,6 +13,7 @@ import numpy as np
 from p4reduce.errors import LaneOverflowError, P4ReduceError, P4ReduceTimeoutError
 from p4reduce.latch import Latch
 from p4reduce.tensors.blocks import Absent, Array, BlockRows, Blocks, Source, Target
+from p4reduce.tensors.course import Course
 from p4reduce.tensors.measure import look_ahead
 from p4reduce.tensors.noise import Noise
 from p4reduce.wire.calls import Call, Operation
@@ -51,6 +52,7 @@ class Collective:
         left: `remaining`, where machine code sees it too.
         for_others: this rank has the result already; see `repetition`.
         stream: what machine code keeps of it; see `tensors.native_stream.Stream`.
+        course: what is written down about it; None: it is not traced.
     """
 
     def __init__(
@@ -121,6 +123,7 @@ class Collective:
         self.overflowed: int | None = None
         self.for_others = False
         self.stream: Any = None
+        self.course: Course | None = None
         self._over = Latch()
 
     @property
@@ -166,6 +169,7 @@ class Collective:
         again.deadline = math.inf
         again.error = None
         again.for_others = True
+        again.course = None
         again._over = Latch()
         again.restart(source)
         return again
@@ -174,6 +178,8 @@ class Collective:
         """End it; the first call counts."""
         if not self._over.is_set():
             self.error = error
+            if self.course is not None:
+                self.course.end(error)
             self._over.set()
 
     def done(self) -> bool:
