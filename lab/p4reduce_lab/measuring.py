@@ -228,4 +228,26 @@ def _cells(
     )
 
 
-COMMANDS = (compare,)
+@click.command()
+@click.argument(
+    "traces", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("timeline.png"),
+    show_default=True,
+    help="The picture.",
+)
+@click.option("--begin", type=click.FloatRange(0), default=0.0, help="Seconds; what to show.")
+@click.option("--end", type=click.FloatRange(0), help="Seconds; what to show.")
+def timeline(traces: tuple[Path, ...], output: Path, begin: float, end: float | None) -> None:
+    """Draw TRACES, one for each rank, as `Communicator.trace` writes them: a row for each rank."""
+    from p4reduce_lab.timeline import draw, read_trace
+
+    draw([read_trace(path) for path in traces], output, begin, end)
+    click.echo(str(output))
+
+
+COMMANDS = (compare, timeline)
