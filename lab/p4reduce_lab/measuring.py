@@ -250,4 +250,31 @@ def timeline(traces: tuple[Path, ...], output: Path, begin: float, end: float | 
     click.echo(str(output))
 
 
-COMMANDS = (compare, timeline)
+@click.command("bench-diff")
+@click.argument("before")
+@click.argument("after")
+@click.option(
+    "--noise",
+    type=click.FloatRange(0),
+    default=0.2,
+    show_default=True,
+    help="Share by which figures without a measured spread may differ.",
+)
+@click.option("--all", "everything", is_flag=True, help="Show what is within noise as well.")
+def bench_diff(before: str, after: str, noise: float, everything: bool) -> None:
+    """Show what got slower beyond noise from BEFORE to AFTER; exit code 1 if anything did.
+
+    Each is a result file of `make bench` or `p4reduce-lab compare`, or a commit for which
+    build/bench or build/compare has one.
+    """
+    from p4reduce_lab.measured.difference import difference, find_results, lines, read_results
+
+    places = [Path("build/bench"), Path("build/compare")]
+    paths = [find_results(name, places) for name in (before, after)]
+    found = difference(*(read_results(path) for path in paths), noise)
+    click.echo("\n".join(lines(found, [str(path) for path in paths], everything=everything)))
+    if found.slower:
+        raise click.exceptions.Exit(1)
+
+
+COMMANDS = (compare, timeline, bench_diff)
