@@ -126,6 +126,12 @@ format: $(LINT_READY)  ## let ruff and clang-format write Python and C
 bench: $(READY)  ## measure: switch, worker, all-reduce
 	$(PYTHON) -m bench.run
 
+# ARGUMENTS="--rates 10 --ranks 8": of `p4reduce-lab compare`; without, all of its standard set.
+.PHONY: compare
+compare: $(READY)  ## p4reduce beside Gloo and Open MPI on the same shaped links (root, torch; ten minutes)
+	$(PYTHON) -c 'import torch' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH)
+	$(PYTHON) -m p4reduce_lab compare --page docs/performance.md $(ARGUMENTS)
+
 .PHONY: experiments
 experiments: $(READY)  ## how little can be sent: adaptive compression against fixed levels (minutes)
 	$(PYTHON) experiments/run.py
