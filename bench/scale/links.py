@@ -86,7 +86,7 @@ class Links:
     def arrivals(self) -> dict[int, list[tuple[int, bytes]]]:
         """Go on by one tick; return what arrives then, with its port, by node."""
         self._tick += 1
-        arrived = self._due.pop(self._tick, {})
+        arrived = self._due.pop(self._tick, None) or defaultdict(list)
         if self._faults.reordering:
             for frames in arrived.values():
                 self._random.shuffle(frames)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ranks of a simulation: the worker's real slot machine, without threads, sockets and a clock."""
+"""The ranks of a simulation: the real slot machine, without threads, sockets and a clock."""
 
 from __future__ import annotations
 
@@ -111,9 +111,7 @@ class Rank:
     def submit(self, source: Array) -> None:
         """Call an all-reduce."""
         result = np.full_like(source, -1)
-        plan = plans.allreduce(
-            source, Operation.SUM, None, result, world_size=self._world_size
-        )
+        plan = plans.allreduce(source, Operation.SUM, None, result, world_size=self._world_size)
         collective = Collective(
             plan.call,
             plan.source,

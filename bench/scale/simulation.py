@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from p4reduce.statistics import Counts
 from p4reduce_switch.pipeline import Pipeline
 
 from bench.machine import describe, machine

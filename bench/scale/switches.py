@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switches of a simulation: the compiled program, with the entries that the controller makes."""
+"""The switches of a simulation: the compiled program, with the entries of the controller."""
 
 from __future__ import annotations
 
