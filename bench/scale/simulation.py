@@ -22,9 +22,10 @@ import numpy as np
 from p4reduce_switch.pipeline import Pipeline
 
 from bench.machine import describe, machine
-from bench.scale.links import Faults, Links, Place
-from bench.scale.ranks import Rank, Tensor, endpoint_of, switch_endpoint
-from bench.scale.switches import make_switch, star_entities
+from bench.scale.links import Faults, Links
+from bench.scale.ranks import Rank, Tensor
+from bench.scale.shape import Shape
+from bench.scale.switches import address_of, entities_of, make_switch
 
 TICK = 0.001  # seconds of virtual time
 JOB = 7
@@ -88,25 +89,26 @@ class Simulation:
     Nodes of the links are the ranks, from 0 on, and then the switches.
 
     Args:
-        ranks: at each switch.
+        shape: of the network; a tree of one level is a single switch.
         slots: of the job.
         faults: of the links.
         seed: of the faults and of the ranks' inputs.
     """
 
-    def __init__(self, ranks: int, slots: int, faults: Faults, seed: int) -> None:
+    def __init__(self, shape: Shape, slots: int, faults: Faults, seed: int) -> None:
         start = time.process_time()
         self._seed = seed
-        self._ranks_number = ranks
-        here = switch_endpoint(0)
-        endpoints = [endpoint_of(rank) for rank in range(ranks)]
-        self.switches: list[Pipeline] = [make_switch(here, star_entities(JOB, slots, endpoints))]
-        ends: dict[Place, Place] = {}
-        for rank in range(ranks):
-            _join(ends, Place(rank, 0), Place(ranks, rank + 1))
-        self.links = Links(ends, faults, seed)
+        ranks = shape.ranks
+        self.switches: list[Pipeline] = [
+            make_switch(address_of(shape, node), entities_of(shape, node, JOB, slots))
+            for node in range(ranks, shape.root + 1)
+        ]
+        self.links = Links(shape.ends(), faults, seed)
         buffer = Rank.buffer()
-        self.ranks = [Rank(rank, ranks, JOB, slots, here, buffer) for rank in range(ranks)]
+        self.ranks = [
+            Rank(rank, ranks, JOB, slots, address_of(shape, shape.parent(rank).node), buffer)
+            for rank in range(ranks)
+        ]
         self._due = np.full(ranks, np.inf)
         self._now = 0.0
         self._cpu = {"setup": time.process_time() - start, "switch": 0.0, "rank": 0.0, "links": 0.0}
@@ -198,13 +200,12 @@ class Simulation:
         )
 
 
-def _join(ends: dict[Place, Place], one: Place, other: Place) -> None:
-    ends[one], ends[other] = other, one
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--ranks", type=int, default=64, help="at each switch")
+    parser.add_argument(
+        "--leaves", type=int, nargs="*", default=[], help="switches under each next one"
+    )
     parser.add_argument("--slots", type=int, default=16)
     parser.add_argument("--loss", type=float, default=0.01, help="on each link")
     parser.add_argument("--duplication", type=float, default=0.01)
@@ -214,8 +215,9 @@ def main() -> None:
     options = parser.parse_args()
     host = machine()
     print(describe(host))
+    shape = Shape((options.ranks, *options.leaves))
     faults = Faults(options.loss, options.duplication, options.reordering)
-    simulation = Simulation(options.ranks, options.slots, faults, options.seed)
+    simulation = Simulation(shape, options.slots, faults, options.seed)
     outcome = simulation.run(TENSORS)
     print(outcome, outcome.microseconds, outcome.frames_each)
     if options.json is not None:
