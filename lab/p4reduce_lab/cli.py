@@ -14,6 +14,7 @@ import click
 from p4reduce_common.output import command
 
 from p4reduce_lab.errors import ArgumentsError, Interrupted, LabError
+from p4reduce_lab.planning.command_line import plan
 
 if TYPE_CHECKING:
     from p4reduce_lab.choice import Choice
@@ -334,6 +335,9 @@ def stop(output: Path) -> None:
     from p4reduce_lab.lab import stop_lab
 
     stop_lab(output)
+
+
+commands.add_command(plan)
 
 
 def main() -> None:

@@ -52,13 +52,13 @@ def frame_rate(network: Network) -> tuple[float, str]:
     limits = [(link.seconds(frame), name) for link, name in zip(network.shares, names, strict=True)]
     if network.trunk is not None:
         trunk = max(network.fanouts) * network.trunk.seconds(frame)
-        limits.append((trunk, "the interface of the switch's machine"))
+        limits.append((trunk, "interfaces of the switches' machines"))
     top = len(network.fanouts) - 1
     for level, fanout in enumerate(network.fanouts):
         # What a switch below the root takes and gives besides: one frame up and one result down.
         up = 0.0 if level == top else switch.contribution + switch.copy
         busy = fanout * (switch.contribution + switch.copy) + up
-        limits.append((busy, "the switch's core"))
+        limits.append((busy, "the switches' cores"))
     limits.append((network.host * network.planes, "the ranks' progress threads"))
     seconds, name = max(limits, key=lambda limit: limit[0])
     return 1 / seconds, name
