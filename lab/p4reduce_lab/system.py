@@ -17,6 +17,7 @@ from p4reduce.control.client import ControlClient, ControllerUnreachableError
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SWITCH_IP, MininetNetwork
+from p4reduce_lab.networks.shaped import ShapedNetwork
 from p4reduce_lab.networks.veth import VethError
 from p4reduce_lab.processes.children import Child, Processes
 from p4reduce_lab.processes.threads import single_thread_variables
@@ -45,13 +46,21 @@ class System:
         directory: A short path, for the sockets and the controller's state.
         logs: Where switch.log and controller.log go, and captures where the choice has them.
         ports: How many; a worker of rank r uses port r + 1.
+        network: One that is up already, and stays the caller's. None: as the choice says.
 
     Attributes:
-        network: The Mininet network, while there is one.
+        network: The Mininet network, or the one given, while there is one.
         state_directory: The controller's, with the operator's token.
     """
 
-    def __init__(self, choice: Choice, directory: Path, logs: Path, ports: int) -> None:
+    def __init__(
+        self,
+        choice: Choice,
+        directory: Path,
+        logs: Path,
+        ports: int,
+        network: ShapedNetwork | None = None,
+    ) -> None:
         self.processes = Processes()
         self._directory = directory
         self._logs = logs
@@ -59,7 +68,8 @@ class System:
         self._choice = choice
         self._switch: SwitchLauncher | None = None
         self._controller: Child | None = None
-        self.network: MininetNetwork | None = None
+        self.network: MininetNetwork | ShapedNetwork | None = network
+        self._own_network: MininetNetwork | None = None
         self.controller_address = f"unix:{directory / 'controller.sock'}"
         self.state_directory = directory / "state"
         self.control = ControlClient(self.controller_address)
@@ -72,8 +82,9 @@ class System:
         """
         ports: int | Mapping[int, str] = self._ports
         if self._choice.network == "mininet":
-            self.network = MininetNetwork(self._ports, self._choice.bandwidth)
-            self.network.start()
+            self.network = self._own_network = MininetNetwork(self._ports, self._choice.bandwidth)
+            self._own_network.start()
+        if self.network is not None:
             ports = self.network.ports
         directory = self._directory / "switch"
         directory.mkdir()
@@ -142,6 +153,11 @@ class System:
         interface = HOST_INTERFACE if self.network else self._running_switch.interface
         return {CONTROLLER_VARIABLE: self.controller_address, INTERFACE_VARIABLE: interface}
 
+    @property
+    def switch_pid(self) -> int | None:
+        """The switch's process."""
+        return self._running_switch.pid
+
     def rank_command(self, rank: int, command: list[str]) -> list[str]:
         """``command`` such that it runs where the worker of this rank belongs."""
         return command if self.network is None else [*self.network.prefix(rank), *command]
@@ -167,9 +183,9 @@ class System:
             self._switch.stop()
             for capture in self._switch.directory.glob("*.pcap"):
                 shutil.move(capture, self._logs / capture.name)
-        if self.network is not None:
-            self.network.stop()
-            self.network = None
+        if self._own_network is not None:
+            self._own_network.stop()
+        self.network = self._own_network = None
 
 
 def rank_variables(rank: int, workers: int) -> dict[str, str]:
