@@ -40,7 +40,12 @@ class SeveralSwitches:
         return f"several-{next(self._jobs)}"
 
     def init(
-        self, rank: int, world_size: int, job: str, switches: list[int] | None = None, **options: Any
+        self,
+        rank: int,
+        world_size: int,
+        job: str,
+        switches: list[int] | None = None,
+        **options: Any,
     ) -> p4reduce.Communicator:
         """Join as a rank, at port rank + 1 of each switch; `switches`: of those alone."""
         some = self.systems if switches is None else [self.systems[n] for n in switches]
