@@ -24,14 +24,14 @@ def undisturbed(switches: SeveralSwitches, seed: int, steps: int) -> list[bytes]
     return results[0]
 
 
-def train(switches: SeveralSwitches, training: Training, disturb: Any, **options: Any) -> Any:
+def train(there: SeveralSwitches, training: Training, disturb: Any, **options: Any) -> Any:
     """Run a training; `disturb` runs beside it, from its first step on."""
 
     def disturb_training() -> None:
         wait_for(lambda: training.step, "the training has begun")
         disturb()
 
-    return beside(lambda: switches.run(WORLD, training, **options), disturb_training)
+    return beside(lambda: there.run(WORLD, training, **options), disturb_training)
 
 
 @pytest.mark.parametrize("lost", [0, 1])
