@@ -69,6 +69,13 @@ class SideBySide(System):
         super().__exit__(kind, error, trace)
 
 
+def system_of(choice: Choice, directory: Path, logs: Path, ports: int, switches: int) -> System:
+    """Return a system with so many switches."""
+    if switches == 1:
+        return System(choice, directory, logs, ports)
+    return SideBySide(choice, directory, logs, ports, switches)
+
+
 def counters(systems: Sequence[System]) -> list[dict[str, int]]:
     """Return what became of the frames at each switch, by label, where not 0."""
     return [

@@ -28,7 +28,7 @@ from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL, Child, Processes
 from p4reduce_lab.processes.rundir import results_directory, run_directory
 from p4reduce_lab.processes.threads import single_thread_variables
-from p4reduce_lab.side_by_side import SideBySide, counters
+from p4reduce_lab.side_by_side import counters, system_of
 from p4reduce_lab.system import System, rank_variables
 
 SUMMARY_FILE = "summary.json"
@@ -54,7 +54,7 @@ def run_demo(
     with (
         results_directory(output, replace=REPLACED) as results,
         run_directory() as directory,
-        _system(choice, directory, results, config.workers, switches) as system,
+        system_of(choice, directory, results, config.workers, switches) as system,
     ):
         system.start()
         # While switch and controller start, what needs neither.
@@ -77,12 +77,6 @@ def run_demo(
         summary = replace(summary, seconds=time.monotonic() - started)
         summary.write(results / SUMMARY_FILE)
     return summary
-
-
-def _system(choice: Choice, directory: Path, logs: Path, ports: int, switches: int) -> System:
-    if switches == 1:
-        return System(choice, directory, logs, ports)
-    return SideBySide(choice, directory, logs, ports, switches)
 
 
 def _start_children(
