@@ -83,7 +83,7 @@ SANITIZED_TESTS := tests/native/test_c_programs.py tests/native/test_c_expressio
 # The sanitizer keeps memory that has been freed.
 UNSANITIZED_TESTS := tests/native/test_loop.py::test_a_jam_gives_its_memory_back
 .PHONY: native-sanitize
-native-sanitize: $(READY)  ## all C against Python, under ASan and UBSan (minutes)
+native-sanitize: $(TESTS_READY)  ## all C against Python, under ASan and UBSan (minutes)
 	mkdir -p -m 700 build/sanitized
 	CC=gcc P4REDUCE_CACHE_DIR=$(CURDIR)/build/sanitized \
 	P4REDUCE_CFLAGS="-O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined" \

@@ -15,6 +15,7 @@ from p4reduce_common.output import command
 
 from p4reduce_lab.errors import ArgumentsError, Interrupted, LabError
 from p4reduce_lab.measuring import COMMANDS
+from p4reduce_lab.planning.command_line import plan
 
 if TYPE_CHECKING:
     from p4reduce_lab.choice import Choice
@@ -337,8 +338,8 @@ def stop(output: Path) -> None:
     stop_lab(output)
 
 
-for _measuring in COMMANDS:
-    commands.add_command(_measuring)
+for _command in (*COMMANDS, plan):
+    commands.add_command(_command)
 
 
 def main() -> None:

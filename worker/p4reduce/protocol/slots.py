@@ -829,7 +829,7 @@ class SlotMachine:
             self._earliest_deadline = np.inf
             self.gate.window.idle()
         if collective.overflowed is None:
-            self.counts.collectives += not collective.for_others
+            self.counts.collectives += collective.counted
             collective.finish()
         else:
             collective.finish(overflow_error(collective, collective.overflowed))
