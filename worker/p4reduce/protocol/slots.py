@@ -651,7 +651,8 @@ class SlotMachine:
     def _levels_of(self, statuses: Answers) -> npt.NDArray[np.uint8]:
         """Return how many switches above the own one they are from."""
         level = statuses.header[SLOT_FORMAT_EXPONENT].astype(np.uint8)  # the lowest byte
-        return np.minimum(level, np.uint8(len(self._levels) - 1))
+        known: npt.NDArray[np.uint8] = np.minimum(level, np.uint8(len(self._levels) - 1))
+        return known
 
     def _take_statuses(self, answers: Answers) -> Answers | None:
         """Note who was heard; return those that rather say that there is no room for the sums."""
@@ -670,6 +671,12 @@ class SlotMachine:
         some_missing = (level > 0) | (heard & self._everybody != self._everybody)
         self._heard[answers.slots[some_missing]] = heard[some_missing]
         self._level[answers.slots[some_missing]] = level[some_missing]
+        if len(self._levels) == 1:  # where bits are ranks
+            told = zip(answers.slots[some_missing].tolist(), heard[some_missing], strict=True)
+            for slot, bits in told:
+                course = self._collectives[int(self._owner[slot])].course
+                if course is not None:
+                    course.told(int(bits))
         without = self._left_bits[level] & ~heard
         missing = np.flatnonzero(without)
         if len(missing):
@@ -764,6 +771,9 @@ class SlotMachine:
         `late` are the slots with an answer that a timer had a part in.
         """
         slots = answers.slots
+        if collective.course is not None:
+            opening = np.count_nonzero(self._block[slots] == _OPENING) != 0
+            collective.course.answered(opening, now)
         in_time = told = again = None
         if late is not None and len(late):
             # What follows a repeated result is late by this rank's timer, for the other ranks too.
@@ -801,6 +811,8 @@ class SlotMachine:
         self._block[slots] = blocks
         self._exponent[slots] = exponents
         nonfinite = exponents == NONFINITE_EXPONENT
+        if collective.course is not None and mine.any():
+            collective.course.made()
         flags = mine.astype(np.uint32)  # PAYLOAD is 1
         if np.count_nonzero(nonfinite):
             flags = np.where(nonfinite, np.uint32(_NONFINITE), flags)
@@ -809,6 +821,8 @@ class SlotMachine:
 
     def _open(self, collective: Collective, slots: Indices) -> None:
         """Start a collective's stripes in slots that are free."""
+        if collective.course is not None:
+            collective.course.open()
         if self._native is not None:
             stream = self._stream(collective)
             self._native.streams[slots] = stream
@@ -858,7 +872,7 @@ class SlotMachine:
             self._earliest_deadline = np.inf
             self.gate.window.idle()
         if collective.overflowed is None:
-            self.counts.collectives += not collective.for_others
+            self.counts.collectives += collective.counted
             collective.finish()
         else:
             collective.finish(overflow_error(collective, collective.overflowed))
@@ -946,6 +960,9 @@ class SlotMachine:
         rows = self._row[slots]
         self.outgoing.flags[rows] |= np.uint8(_RETRANSMISSION)
         self.timers.repeated(slots)
+        for collective, which in self._by_owner(slots):
+            if collective.course is not None:
+                collective.course.repeated(len(slots) if which is None else len(which))
         self.counts.retransmissions += len(slots)
         self.counts.frames_sent += len(slots)
         self.counts.bytes_sent += int(self.outgoing.lengths[rows].sum())
@@ -970,7 +987,8 @@ class SlotMachine:
     def _bare(self, slots: Indices) -> npt.NDArray[np.bool_]:
         """Tell whose contributions have no room for a result with lanes."""
         bare: npt.NDArray[np.bool_] = self._row[slots] % _SHAPES == _EMPTY
-        return bare & (self._block[slots] != _OPENING)
+        bare &= self._block[slots] != _OPENING
+        return bare
 
     def _pad(self, slots: Indices) -> Indices:
         """Make room in contributions that have none; return their rows."""
