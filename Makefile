@@ -135,8 +135,13 @@ format: $(LINT_READY)  ## let ruff and clang-format write Python and C
 	$(PYTHON) tools/lint_c.py --fix
 
 .PHONY: bench
-bench: $(READY)  ## measure: switch, worker, all-reduce
-	$(PYTHON) -m bench.run
+bench: $(READY)  ## measure: switch, worker, all-reduce (a quarter of an hour)
+	$(PYTHON) -m bench.run $(ARGUMENTS)
+
+.PHONY: numbers
+numbers: $(READY)  ## measure all that docs/performance.md shows, and write its tables and pictures anew
+	$(PYTHON) -m bench.run --docs
+	@$(MAKE) --no-print-directory compare
 
 # ARGUMENTS="--rates 10 --ranks 8": of `p4reduce-lab compare`; without, all of its standard set.
 .PHONY: compare

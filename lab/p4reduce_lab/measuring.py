@@ -271,7 +271,7 @@ def bench_diff(before: str, after: str, noise: float, everything: bool) -> None:
 
     places = [Path("build/bench"), Path("build/compare")]
     paths = [find_results(name, places) for name in (before, after)]
-    found = difference(*(read_results(path) for path in paths), noise)
+    found = difference(read_results(paths[0]), read_results(paths[1]), noise)
     click.echo("\n".join(lines(found, [str(path) for path in paths], everything=everything)))
     if found.slower:
         raise click.exceptions.Exit(1)

@@ -340,8 +340,8 @@ class Communicator(Collectives):
             # with half of what the others call.
             streams = [self._stream(part, timeout) for part in deal.parts]
             if self._trace is not None:
-                for stream in streams:
-                    self._trace.add(stream, called or stream.started)
+                for part, stream in zip(deal.parts, streams, strict=True):
+                    self._trace.add(stream, called or stream.started, part.session.job)
             # Counted before they start: two collectives of one number would be added up as one.
             self._call.started = self._starting = True
             deal.keep()

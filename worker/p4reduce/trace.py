@@ -13,6 +13,7 @@ import os
 import socket
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,6 +25,16 @@ MOST = 50_000
 """Collectives in a trace; those after them are left out, and counted."""
 
 _TIMERS = 1  # the row of what timers send again
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A collective, its number in the trace, and its job's name on the switch that it goes by."""
+
+    number: int
+    job: str
+    collective: Collective
+    course: Course
 
 
 class Trace:
@@ -47,7 +58,7 @@ class Trace:
         self.left_out = 0
         self._rank, self._size, self._job = rank, size, job
         self._lock = threading.Lock()
-        self._collectives: list[tuple[Collective, Course]] = []
+        self._collectives: list[_Traced] = []
         self._open = True
 
     @property
@@ -55,8 +66,14 @@ class Trace:
         """Whether it is being recorded."""
         return self._open
 
-    def add(self, collective: Collective, called: float) -> None:
-        """Write down from now on what happens to a collective, whose call began at `called`."""
+    def add(self, collective: Collective, called: float, job: str) -> None:
+        """Write down from now on what happens to a collective.
+
+        Args:
+            collective: that has not been started yet.
+            called: when its call began.
+            job: its job's name, on the switch that it goes by.
+        """
         with self._lock:
             if not self._open:
                 return
@@ -64,7 +81,8 @@ class Trace:
                 self.left_out += 1
                 return
             collective.course = Course(called, collective.started)
-            self._collectives.append((collective, collective.course))
+            number = len(self._collectives)
+            self._collectives.append(_Traced(number, job, collective, collective.course))
 
     def close(self) -> None:
         """Write the file. To close twice is no error. Raises OSError."""
@@ -74,8 +92,8 @@ class Trace:
             self._open = False
             collectives, self._collectives = self._collectives, []
         events = self._names()
-        for collective, course in collectives:
-            events += self._events(collective, course)
+        for traced in collectives:
+            events += self._events(traced)
         whole = {
             "traceEvents": events,
             "displayTimeUnit": "ms",
@@ -111,7 +129,8 @@ class Trace:
              "args": {"name": "retransmissions"}},
         ]  # fmt: skip
 
-    def _events(self, collective: Collective, course: Course) -> list[dict[str, Any]]:
+    def _events(self, traced: _Traced) -> list[dict[str, Any]]:
+        number, collective, course = traced.number, traced.collective, traced.course
         now = time.monotonic()
         end = course.ended or now
         opened = course.opened or end
@@ -121,14 +140,14 @@ class Trace:
             "bytes": int(collective.call.size * collective.dtype.itemsize),
             "blocks": collective.count,
             "stripes": collective.stripes,
-            "sequence": collective.sequence,
+            "job": traced.job,
             "lanes": collective.format.name.lower(),
         }
         if course.error:
             arguments["error"] = course.error
         if not course.ended:
             arguments["unfinished"] = True
-        events = self._span(name, course.called, end, collective, arguments)
+        events = self._span(name, course.called, end, number, arguments)
         inner = [("preparing", course.called, course.measured)]
         inner += [("queueing", course.measured, opened)]
         if course.opened:
@@ -138,14 +157,14 @@ class Trace:
         events[1:1] = [
             event
             for part, begin, until in inner
-            for event in self._span(part, begin, min(until, end), collective)
+            for event in self._span(part, begin, min(until, end), number)
         ]
         if course.all_there and course.last_made:
-            sent = self._span("sending", there, min(course.last_made, end), collective)
+            sent = self._span("sending", there, min(course.last_made, end), number)
             events[-2:-2] = sent  # within "receiving", which lasts longer
         for rank, begin, until in waits(course, self._size, end):
-            ident = f"{self._rank}.{collective.sequence}.{rank}"
-            events += self._span(f"waiting for rank {rank}", begin, until, collective, id=ident)
+            ident = f"{self._rank}.{number}.{rank}"
+            events += self._span(f"waiting for rank {rank}", begin, until, number, id=ident)
         for at, frames in course.repeats:
             events.append(
                 {
@@ -166,7 +185,7 @@ class Trace:
         name: str,
         begin: float,
         end: float,
-        collective: Collective,
+        number: int,
         arguments: dict[str, Any] | None = None,
         **more: str,
     ) -> list[dict[str, Any]]:
@@ -174,7 +193,7 @@ class Trace:
         common = {
             "name": name,
             "cat": "waiting" if "id" in more else "collective",
-            "id": more.get("id", f"{self._rank}.{collective.sequence}"),
+            "id": more.get("id", f"{self._rank}.{number}"),
             "pid": self._rank,
         }
         first = {**common, "ph": "b", "ts": begin * 1e6, "args": arguments or {}}

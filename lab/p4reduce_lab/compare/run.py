@@ -116,6 +116,9 @@ def compare(
             # What has been measured is kept, whatever comes after it.
             report = Report(begun, settings, tuple(rows), time.monotonic() - began)
             (place / RESULTS_FILE).write_text(json.dumps(report.json(), indent=2) + "\n")
+        if name := begun["commit"]:
+            kept = place / f"compare-{name.rstrip('+')}.json"
+            kept.write_text((place / RESULTS_FILE).read_text())
         draw(report.rows, place, foot(report))
     return report
 

@@ -28,7 +28,7 @@ from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL, Child, Processes
 from p4reduce_lab.processes.rundir import results_directory, run_directory
 from p4reduce_lab.processes.threads import single_thread_variables
-from p4reduce_lab.side_by_side import SideBySide
+from p4reduce_lab.side_by_side import system_of
 from p4reduce_lab.system import System, rank_variables
 from p4reduce_lab.tree import Shape, Tree
 
@@ -59,7 +59,7 @@ def run_demo(
     with (
         results_directory(output, replace=REPLACED) as results,
         run_directory() as directory,
-        _system(choice, directory, results, config.workers, switches) as system,
+        system_of(choice, directory, results, config.workers, switches) as system,
     ):
         system.start()
         # While switch and controller start, what needs neither.
@@ -89,9 +89,7 @@ def _system(
 ) -> System:
     if isinstance(switches, Shape):
         return Tree(choice, directory, logs, switches)
-    if switches == 1:
-        return System(choice, directory, logs, ports)
-    return SideBySide(choice, directory, logs, ports, switches)
+    return system_of(choice, directory, logs, ports, switches)
 
 
 def _start_children(

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from p4reduce_lab.errors import LabError
 
@@ -228,7 +228,7 @@ def _overlap(one: Figure, other: Figure) -> bool:
     return one.least <= other.most and other.least <= one.most
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
