@@ -68,3 +68,10 @@ class SideBySide(System):
         for system in self._beside:
             system.__exit__(kind, error, trace)
         super().__exit__(kind, error, trace)
+
+
+def system_of(choice: Choice, directory: Path, logs: Path, ports: int, switches: int) -> System:
+    """Return a system with so many switches."""
+    if switches == 1:
+        return System(choice, directory, logs, ports)
+    return SideBySide(choice, directory, logs, ports, switches)

@@ -59,7 +59,7 @@ def run_demo(
     with (
         results_directory(output, replace=REPLACED) as results,
         run_directory() as directory,
-        system_of(choice, directory, results, config.workers, switches) as system,
+        _system(choice, directory, results, config.workers, switches) as system,
     ):
         system.start()
         # While switch and controller start, what needs neither.

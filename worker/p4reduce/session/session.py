@@ -569,7 +569,6 @@ def _machine(attached: Attached) -> SlotMachine:
         here=here(seat, attached.transport),
         switch=attached.switch,
         levels=attached.levels,
-        levels=attached.levels,
     )
 
 
