@@ -30,7 +30,9 @@ from p4reduce.wire.dissect import Aggregation
 from p4reduce_controller.cli.command_line import cli as main_command
 from p4reduce_controller.daemon import Daemon
 from p4reduce_controller.fabric.p4client import SwitchClient
-from p4reduce_controller.settings import Settings
+from p4reduce_controller.settings import Server, Settings
+from p4reduce_controller.topology.switches import ONLY, only_switch
+from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 from scapy.layers.l2 import Ether
 
 _T = TypeVar("_T")
@@ -192,14 +194,13 @@ class RunningController(Calls):
     """A controller in a thread, as `serve` runs it in a process."""
 
     def __init__(self, switch: str, directory: Path, **changes: Any) -> None:
+        device_id, ports = changes.pop("device_id", 1), changes.pop("ports", PORTS)
+        stations = tuple((parse_mac(mac), at) for mac, at in changes.pop("stations", ()))
         settings = {
-            "switch": switch,
-            "device_id": 1,
+            "topology": only_switch(parse_ip(SWITCH_IP), parse_mac(SWITCH_MAC), ports, stations),
+            "servers": {ONLY: Server(switch, device_id)},
             "election_id": 1,
             "listen": f"unix:{directory}/controller/controller.sock",
-            "ports": PORTS,
-            "switch_ip": SWITCH_IP,
-            "switch_mac": SWITCH_MAC,
             "lease": 30.0,
             "state_directory": directory / "state",
             "connect_timeout": DEADLINE,
@@ -257,7 +258,7 @@ class RunningController(Calls):
 
     def client_now(self) -> SwitchClient:
         """Return the session with the switch."""
-        return self.daemon._fabric._client
+        return self.daemon._fabrics[ONLY]._client
 
     def break_session(self) -> None:
         """End the session as if the connection broke."""
