@@ -126,6 +126,10 @@ format: $(LINT_READY)  ## let ruff and clang-format write Python and C
 bench: $(READY)  ## measure: switch, worker, all-reduce
 	$(PYTHON) -m bench.run
 
+.PHONY: scale
+scale: $(READY)  ## simulate 4,096 ranks, measure shaped links, draw time against ranks (minutes)
+	$(PYTHON) -m bench.scale.run
+
 .PHONY: experiments
 experiments: $(READY)  ## how little can be sent: adaptive compression against fixed levels (minutes)
 	$(PYTHON) experiments/run.py

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ ELEMENTS = 25_000_000
 LINK = Link(10e9, 1e-6)
 UPLINK = Link(10e9, 1e-6)
 SIDE = 4
+NARROW = 8
+NARROW_COLOUR = "#7A1F5C"
 
 Scheme = Callable[[int], Estimate]
 
@@ -33,11 +36,17 @@ def schemes(switch: SwitchCost) -> dict[str, tuple[Scheme, str, int]]:
     def cluster(ranks: int) -> Cluster:
         return Cluster(ranks, LINK, UPLINK, switch, host=0.0)
 
+    narrow = f"tree, {NARROW} children each"
     return {
         "ring": (lambda n: by_ring(cluster(n), tensor), COLOURS["ring"], RANKS[-1]),
-        "tree": (
+        "tree, 64 children each": (
             lambda n: by_switches(cluster(n), tensor, cluster(n).tree()),
             COLOURS["other"],
+            RANKS[-1],
+        ),
+        narrow: (
+            lambda n: by_switches(cluster(n), tensor, replace(cluster(n), fanout=NARROW).tree()),
+            NARROW_COLOUR,
             RANKS[-1],
         ),
         "one switch": (
@@ -59,6 +68,8 @@ def predictions() -> dict[str, dict[str, list[tuple[int, float, float]]]]:
     for kind in ("hardware", "embedded-memory"):
         found[kind] = {}
         for name, (scheme, _, most) in schemes(SWITCHES[kind]).items():
+            if kind == "hardware" and name.startswith(f"tree, {NARROW}"):
+                continue  # the same but for microseconds
             points = [(n, scheme(n)) for n in RANKS if n <= most]
             found[kind][name] = [(n, one.seconds, one.octets) for n, one in points]
     return found
@@ -82,12 +93,13 @@ def draw_scale(path: Path) -> None:
         _line(panels[2], name, [(n, octets / 1e6) for n, _, octets in points], "hardware")
     _ranks_axis(panels[2], "Bytes that a rank sends (MB, whole frames)")
     panels[2].set_ylim(bottom=0)
-    _legend(figure, panels[0], 4)
+    _legend(figure, panels[1], 5)
     _save(
         figure,
         path,
         f"An all-reduce of {ELEMENTS * 4 / 1e6:,.0f} MB by the model of time: links of "
         f"{LINK.rate / 1e9:g} Gbit/s each way, {1e6 * LINK.delay:g} µs; nothing is lost",
+        rows=1,
     )
 
 
@@ -114,6 +126,7 @@ def draw_measured(path: Path, found: Sequence[Measured]) -> None:
         panel.set_xticks(workers)
         panel.set_xlabel("ranks", fontsize=9, color=INK)
     axes.set_yscale("log")
+    axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     off.axhspan(-15, 15, color=GRID, alpha=0.6)
     off.axhline(0, color=FAINT, linewidth=1)
@@ -121,7 +134,9 @@ def draw_measured(path: Path, found: Sequence[Measured]) -> None:
     _style(off, "The model's time beside the measured one (%)")
     _legend(figure, axes, 2)
     rate = found[0].megabits
-    _save(figure, path, f"Processes on links of {rate:g} Mbit/s, embedded switch, in Mininet")
+    _save(
+        figure, path, f"Processes on links of {rate:g} Mbit/s, embedded switch, in Mininet", rows=3
+    )
 
 
 def draw_simulated(path: Path, outcomes: Sequence[Outcome]) -> None:
@@ -148,13 +163,14 @@ def draw_simulated(path: Path, outcomes: Sequence[Outcome]) -> None:
 
 def _line(axes: Any, name: str, points: Sequence[tuple[int, float]], kind: str) -> None:
     colour = schemes(SWITCHES[kind])[name][1]
-    width = 4.5 if name == "tree" else 1.6  # under the switch that it is up to 64 ranks
+    wide = name.startswith("tree, 64")
+    width = 4.5 if wide else 1.6  # under the one switch that it is up to 64 ranks
     axes.plot(
         [n for n, _ in points],
         [value for _, value in points],
         color=colour,
         linewidth=width,
-        alpha=0.45 if name == "tree" else 1,
+        alpha=0.45 if wide else 1,
         label=name,
         solid_capstyle="round",
     )
@@ -199,13 +215,9 @@ def _style(axes: Any, title: str) -> None:
     axes.spines["bottom"].set_color(FAINT)
 
 
-def _save(figure: Figure, path: Path, title: str) -> None:
+def _save(figure: Figure, path: Path, title: str, rows: int = 0) -> None:
+    """Write it, with room for so many rows of a legend below."""
     figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=10.5, fontweight="bold")
-    lines = (
-        1 + max((len(legend.get_texts()) - 1) // 2 for legend in figure.legends)
-        if (figure.legends)
-        else 0
-    )
-    figure.tight_layout(rect=(0, 0.045 * lines, 1, 0.97))
+    figure.tight_layout(rect=(0, 0.055 * rows, 1, 0.97))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

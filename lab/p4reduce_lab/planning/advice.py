@@ -212,7 +212,7 @@ def _reasons(
     if any("int" in one.name for one in options):
         yield (
             "int16 and int8 lanes keep 16 or 8 bits of a number, less those that the sum takes: "
-            "they need error feedback (docs/compression.md), and are not counted as best."
+            "they need error feedback (docs/lanes.md), and are not counted as best."
         )
     if cluster.ranks > LARGEST_FANOUT:
         yield (

@@ -183,7 +183,7 @@ def test_a_script_that_takes_no_steps_is_named(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.replace("STEPS", "1") + "raise ValueError('no data')\n")
     with pytest.raises(
-        LabError, match=r"train\.py ended \(exit code 1\) before .* 5 steps(?s:.)*no data"
+        LabError, match=r"train\.py ended \(exit code 1\) before .* 6 steps(?s:.)*no data"
     ):
         profile([str(script), "--epochs", "1"], steps=3)
 
