@@ -211,8 +211,8 @@ def _reasons(
         )
     if any("int" in one.name for one in options):
         yield (
-            "int16 and int8 lanes keep 16 or 8 bits of a number, less those that the sum takes: "
-            "they need error feedback (docs/lanes.md), and are not counted as best."
+            "int16 and int8 lanes keep 16 or 8 bits of a number, less those that the sum takes, and "
+            "round the rest at random (docs/lanes.md): they are not counted as best."
         )
     if cluster.ranks > LARGEST_FANOUT:
         yield (
