@@ -137,6 +137,10 @@ compare: $(READY)  ## p4reduce beside Gloo and Open MPI on the same shaped links
 	$(PYTHON) -c 'import torch' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH)
 	$(PYTHON) -m p4reduce_lab compare --page docs/performance.md $(ARGUMENTS)
 
+.PHONY: scale
+scale: $(READY)  ## simulate 4,096 ranks, measure shaped links, draw time against ranks (minutes)
+	$(PYTHON) -m bench.scale.run
+
 .PHONY: experiments
 experiments: $(READY)  ## how little can be sent: adaptive compression against fixed levels (minutes)
 	$(PYTHON) experiments/run.py
