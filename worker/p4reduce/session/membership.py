@@ -30,7 +30,6 @@ from p4reduce.transport.base import Transport
 from p4reduce.wire.format import AGGREGATION_PORT, Aggregation, Endpoint, Kind, template
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce.wire.rank_sets import Child, Level
-from p4reduce.wire.rank_sets import Child, Level
 
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
@@ -122,19 +121,6 @@ class Attached:
                 tuple(Child(tuple(child.ranks), child.switch) for child in level.children),
             )
             for level in levels
-        )
-
-    @property
-    def levels(self) -> tuple[Level, ...] | None:
-        """The switches that sum for the rank in a tree, its own first; None: there is one."""
-        if len(self.ready.levels) < 2:
-            return None
-        return tuple(
-            Level(
-                level.switch,
-                tuple(Child(tuple(child.ranks), child.switch) for child in level.children),
-            )
-            for level in self.ready.levels
         )
 
 
