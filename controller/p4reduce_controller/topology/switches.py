@@ -71,7 +71,7 @@ class Topology:
             before = used.setdefault((switch, port), what)
             if before is not what:
                 raise TopologyError(
-                    f"port {port} of {switch} is used twice: by {before} and {what}"
+                    f"port {port} of {switch} is used twice: by {before} and by {what}"
                 )
 
         for switch in self.switches.values():
