@@ -291,21 +291,7 @@ class PartialJob(Job):
 
     def from_parent(self, lanes: Lanes | bytes | None = None, **header: Any) -> tuple[int, bytes]:
         """A RESULT of the parent, unless `header` says else; the round's as `Job.frame` has it."""
-        fields: dict[str, Any] = {
-            "kind": Kind.RESULT,
-            "job": self.id,
-            "rank": CHILD,
-            "block": 0,
-            "next_block": 1,
-            "next_exponent": 100,
-            "tag": TAG,
-            "contributors": 0b11,
-            "flags": 0,
-        }
-        fields.update(header)
-        payload = b"" if lanes is None else lanes if isinstance(lanes, bytes) else encode(lanes)
-        fields["flags"] |= Flag.PAYLOAD if payload else 0
-        return PARENT.port, wire.template(PARENT.at, SWITCH, Aggregation(**fields), payload)
+        return from_parent(self, lanes, **header)
 
     def passed_down(
         self, sent: tuple[int, bytes], lanes: Lanes | bytes | None = None, **header: Any
@@ -324,6 +310,25 @@ class PartialJob(Job):
             self.from_parent(block[:512], flags=flags | Flag.FIRST_HALF, **header),
             self.from_parent(block[512:], flags=flags | Flag.SECOND_HALF, **header),
         ]
+
+
+def from_parent(job: Job, lanes: Lanes | bytes | None = None, **header: Any) -> tuple[int, bytes]:
+    """What `PartialJob.from_parent` is, of any job."""
+    fields: dict[str, Any] = {
+        "kind": Kind.RESULT,
+        "job": job.id,
+        "rank": CHILD,
+        "block": 0,
+        "next_block": 1,
+        "next_exponent": 100,
+        "tag": TAG,
+        "contributors": 0b11,
+        "flags": 0,
+    }
+    fields.update(header)
+    payload = b"" if lanes is None else lanes if isinstance(lanes, bytes) else encode(lanes)
+    fields["flags"] |= Flag.PAYLOAD if payload else 0
+    return PARENT.port, wire.template(PARENT.at, SWITCH, Aggregation(**fields), payload)
 
 
 def padded(frame: bytes, padding: bytes) -> bytes:
