@@ -111,16 +111,16 @@ class Attached:
         return Endpoint(ready.switch_mac, ready.switch_ip, AGGREGATION_PORT)
 
     @property
-    def levels(self) -> tuple[Level, ...] | None:
-        """The switches that sum for the rank in a tree, its own first; None: there is one."""
-        if len(self.ready.levels) < 2:
-            return None
+    def levels(self) -> tuple[Level, ...]:
+        """Who the bits of the switches above this rank are; empty where the controller is older."""
+        levels = self.ready.levels
+        alone = len(levels) == 1
         return tuple(
             Level(
-                level.switch,
+                "" if alone else level.switch,
                 tuple(Child(tuple(child.ranks), child.switch) for child in level.children),
             )
-            for level in self.ready.levels
+            for level in levels
         )
 
 
