@@ -123,8 +123,23 @@ format: $(LINT_READY)  ## let ruff and clang-format write Python and C
 	$(PYTHON) tools/lint_c.py --fix
 
 .PHONY: bench
-bench: $(READY)  ## measure: switch, worker, all-reduce
-	$(PYTHON) -m bench.run
+bench: $(READY)  ## measure: switch, worker, all-reduce (a quarter of an hour)
+	$(PYTHON) -m bench.run $(ARGUMENTS)
+
+.PHONY: numbers
+numbers: $(READY)  ## measure all that docs/performance.md shows, and write its tables and pictures anew
+	$(PYTHON) -m bench.run --docs
+	@$(MAKE) --no-print-directory compare
+
+# ARGUMENTS="--rates 10 --ranks 8": of `p4reduce-lab compare`; without, all of its standard set.
+.PHONY: compare
+compare: $(READY)  ## p4reduce beside Gloo and Open MPI on the same shaped links (root, torch; ten minutes)
+	$(PYTHON) -c 'import torch' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH)
+	$(PYTHON) -m p4reduce_lab compare --page docs/performance.md $(ARGUMENTS)
+
+.PHONY: scale
+scale: $(READY)  ## simulate 4,096 ranks, measure shaped links, draw time against ranks (minutes)
+	$(PYTHON) -m bench.scale.run
 
 .PHONY: experiments
 experiments: $(READY)  ## how little can be sent: adaptive compression against fixed levels (minutes)

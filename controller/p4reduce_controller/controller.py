@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller at work: jobs on one side, a switch on the other, an event loop between them.
+"""The controller at work: jobs on one side, switches on the other, an event loop between them.
 
-All state belongs to the event loop. What blocks has threads of its own: the switch
+All state belongs to the event loop. What blocks has threads of its own: each switch
 (fabric/switch_link.py) and the disk (storage/keeping.py).
 """
 
@@ -9,39 +9,54 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import math
 import time
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 
 from p4reduce.control import control_pb2 as pb
 from p4reduce.wire.format import Hello, parse_hello
 
 from p4reduce_controller.events import Event, EventLog, RateLimit
-from p4reduce_controller.fabric.fabric import Fabric, RankCounts
+from p4reduce_controller.fabric.fabric import RankCounts
 from p4reduce_controller.fabric.layout import lay_out
 from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.fabric.p4client import (
     PacketIn,
-    SwitchClient,
     SwitchError,
-    SwitchUnreachableError,
     WriteRefusedError,
 )
+from p4reduce_controller.fabric.probes import Probes
 from p4reduce_controller.fabric.schema import Counts, Row
-from p4reduce_controller.fabric.switch_link import BREAKS, Link, LinkStatus
+from p4reduce_controller.fabric.switch_link import BREAKS, LinkStatus
+from p4reduce_controller.fabric.switches import Switches, Taken
 from p4reduce_controller.jobs import leases
-from p4reduce_controller.jobs.job import Attachment, Cause, Job, JobState, Member, RefusedError
+from p4reduce_controller.jobs.job import (
+    Attachment,
+    Cause,
+    Job,
+    JobState,
+    Member,
+    RefusedError,
+    port_text,
+)
 from p4reduce_controller.jobs.lifecycle import Jobs
+from p4reduce_controller.jobs.plan import plan
 from p4reduce_controller.jobs.reforming import Place, Reformation, Reforming
 from p4reduce_controller.jobs.tokens import operator_token
 from p4reduce_controller.settings import Settings
 from p4reduce_controller.storage.incarnation import Incarnations
-from p4reduce_controller.storage.job_table import Header, TableFile, assemble, encode_job
+from p4reduce_controller.storage.job_table import (
+    Header,
+    SwitchState,
+    TableFile,
+    assemble,
+    encode_job,
+)
 from p4reduce_controller.storage.keeping import Keeper
+from p4reduce_controller.topology.switches import ONLY
 from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 
 log = logging.getLogger(__name__)
@@ -56,14 +71,11 @@ class NotReadyInTimeError(Exception):
 
 @dataclass(frozen=True)
 class Start:
-    """What the controller begins with: a switch taken up, and the jobs of a former life."""
+    """What the controller begins with: switches taken up, and the jobs of a former life."""
 
-    client: SwitchClient
-    connect: Callable[[float], SwitchClient]  # for another session, within so many seconds
-    fabric: Fabric
+    switches: Mapping[str, Taken]
     file: TableFile
     jobs: list[Job]
-    kept: bool  # whether the switch is as the former life left it
 
 
 class Controller:
@@ -74,7 +86,6 @@ class Controller:
         self.events = EventLog()
         self.stopping = asyncio.Event()  # what ends from now on is ended by us
         self._start = start
-        self._fabric = start.fabric
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled: weakref.WeakKeyDictionary[Job, asyncio.Event] = weakref.WeakKeyDictionary()
@@ -92,44 +103,54 @@ class Controller:
         self.operator_token = operator_token(settings.state_directory)
         self.jobs = Jobs(
             self,
+            settings.topology,
             lease=settings.lease,
-            ports=settings.ports,
-            switch_mac=parse_mac(settings.switch_mac),
-            switch_ip=parse_ip(settings.switch_ip),
             next_incarnation=Incarnations(settings.state_directory).next,
             clock=time.monotonic,
             wall_clock=time.time,
             default_slots=settings.default_slots,
-            stations=settings.ground.stations,
         )
         self.jobs.restore(start.jobs)
         self._reforming = Reforming(self.jobs, self, self._reformation_settled)
         self._advancing = False
-        self._link = Link(self, start.fabric, start.client, start.connect)
+        self._switches = Switches(self, settings.topology, start.switches)
+        self.probes = Probes(
+            self, settings.topology, self._switches.packet_out, self._switches.is_there
+        )
         self._keeper = Keeper(self._table, start.file.write)
+        self._installing: weakref.WeakKeyDictionary[Job, asyncio.Task[None]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._encoded: weakref.WeakKeyDictionary[Job, str] = weakref.WeakKeyDictionary()
 
     # -- Life --------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to listen to the switch and to watch the leases."""
+        """Begin to listen to the switches and to watch the leases."""
         if self._start.jobs:
-            how = "the switch is as it was" if self._start.kept else "the switch began anew"
+            anew = [name for name, taken in self._start.switches.items() if not taken.kept]
+            began = "the switch" if anew == [ONLY] else ", ".join(anew)
+            how = f"{began} began anew" if anew else "the switch is as it was"
             self.event("jobs-taken-up", None, f"{len(self._start.jobs)} from a former life; {how}")
-            if not self._start.kept:
-                self.jobs.switch_lost("it began anew while no controller was there")
-                self.jobs.switch_back()
-        self._link.start()
+            for name in anew:
+                self.jobs.lost(name, "it began anew while no controller was there")
+            for name in anew:
+                self.jobs.back(name)
+        for link in self.probes.unproven:
+            self.jobs.hold(link, "no probe has come through it yet")
+        self._switches.start()
+        self.probes.start()
         self.jobs.resume()
         self._keeper.changed()  # at least the pipeline's cookie
         self._spawn(self._watch_leases())
 
     async def stop(self, timeout: float = 1.2) -> None:
-        """Stop within `timeout` seconds: end all jobs, and take them off the switch.
+        """Stop within `timeout` seconds: end all jobs, and take them off the switches.
 
         If the settings say so, leave them there for the next controller to take up.
         """
         self.stopping.set()
+        self.probes.stop()
         if self.settings.keep_jobs:
             # Before the calls that wait are broken off: those would give up their places.
             await self._keeper.close()
@@ -144,13 +165,14 @@ class Controller:
         self.events.close()
         for task in self._tasks:
             task.cancel()
-        await self._link.stop()
+        await self._switches.stop()
 
     def abandon(self) -> None:
         """Stop at once, as if killed: what is on disk and on the switch stays as it is."""
         self.stopping.set()
+        self.probes.stop()
         self._keeper.abandon()
-        self._link.abandon()
+        self._switches.abandon()
         for task in self._tasks:
             task.cancel()
 
@@ -167,13 +189,18 @@ class Controller:
 
     def _table(self) -> bytes:
         """Return what the file is to hold now."""
-        ground = self._fabric.ground
         header = Header(
-            self.settings.switch,
-            self.settings.device_id,
-            ground.ip,
-            ground.mac,
-            self._fabric.cookie,
+            [
+                SwitchState(
+                    name,
+                    self.settings.servers[name].address,
+                    self.settings.servers[name].device_id,
+                    fabric.ground.ip,
+                    fabric.ground.mac,
+                    fabric.cookie,
+                )
+                for name, fabric in self._switches.fabrics.items()
+            ]
         )
         jobs = self.jobs.worth_keeping()
         for job in jobs:
@@ -195,27 +222,47 @@ class Controller:
         with contextlib.suppress(RefusedError):
             await self.keep()
 
-    # -- What the link tells (link.User) -------------------------------------------------
+    # -- What the switches tell (switches.Owner) -----------------------------------------
 
-    def packet_in(self, packet: PacketIn) -> None:
+    def packet_in(self, switch: str, packet: PacketIn) -> None:
         """A HELLO, if all is right."""
         try:
             hello = parse_hello(packet.frame)
         except ValueError as error:
-            self.jobs.refuse_hello(None, f"from port {packet.port}: {error}")
+            where = port_text(switch, packet.port)
+            self.jobs.refuse_hello(switch, None, f"from {where}: {error}")
             return
-        self.jobs.hello(hello.job, hello.rank, hello.nonce, _attachment(packet.port, hello))
+        if self.probes.heard(switch, packet.port, hello):
+            return
+        at = _attachment(switch, packet.port, hello)
+        self.jobs.hello(hello.job, hello.rank, hello.nonce, at)
 
-    def switch_lost(self, reason: str) -> None:
+    def switch_lost(self, switch: str, reason: str) -> None:
         """Tell the jobs."""
-        self.event("switch-lost", None, reason)
-        self.jobs.switch_lost(reason)
+        self.event("switch-lost", None, reason if switch == ONLY else f"{switch}: {reason}")
+        for link in self.probes.switch_lost(switch):
+            self.jobs.hold(link, f"switch {switch} was lost, and no probe has come through since")
+        self.jobs.lost(switch, reason)
 
-    def switch_back(self) -> None:
+    def switch_back(self, switch: str) -> None:
         """Let the jobs go on."""
-        self.event("switch-back", None, f"connected with {self.settings.switch}")
+        which = "" if switch == ONLY else f"{switch} at "
+        address = self.settings.servers[switch].address
+        self.event("switch-back", None, f"connected with {which}{address}")
         self._keeper.changed()  # the pipeline's cookie may be another
-        self.jobs.switch_back()
+        self.jobs.back(switch)
+
+    # -- What the probes tell (probes.User) ----------------------------------------------
+
+    def link_lost(self, link: str, reason: str) -> None:
+        """Tell the jobs."""
+        self.event("link-lost", None, f"{link}: {reason}")
+        self.jobs.lost(link, reason)
+
+    def link_back(self, link: str) -> None:
+        """Let the jobs go on."""
+        self.event("link-back", None, f"{link} works")
+        self.jobs.back(link)
 
     # -- What the jobs ask for (jobs.Listener) -----------------------------------------
 
@@ -232,18 +279,22 @@ class Controller:
         log.info("%s %s", kind, f"{name!r} {incarnation}: {text}" if job else text)
 
     def configure(self, job: Job) -> None:
-        """Put the job on the switch."""
-        install = functools.partial(self._fabric.install, job.incarnation, lay_out(job))
-        self._spawn(self._finish_configuring(job, self._link.submit(install)))
+        """Put the job on its switches."""
+        topology = self.settings.topology
+        layouts = lay_out(job, topology, plan(job, topology))
+        installation = self._switches.install(job.incarnation, layouts)
+        self._installing[job] = self._spawn(self._finish_configuring(job, installation))
 
-    async def _finish_configuring(self, job: Job, installation: asyncio.Future[None]) -> None:
+    async def _finish_configuring(
+        self, job: Job, installation: Coroutine[None, None, None]
+    ) -> None:
         try:
             await installation
         except WriteRefusedError as error:
             cause = Cause.EXHAUSTED if error.full else Cause.SWITCH_REFUSED
             self.jobs.fail(job, cause, f"the switch refuses the job: {error}")
         except BREAKS:
-            pass  # the link knows, and tells what comes of it
+            pass  # the switch's link knows, and tells what comes of it
         except SwitchError as error:
             self.jobs.fail(job, Cause.SWITCH_REFUSED, str(error))
         else:
@@ -266,21 +317,25 @@ class Controller:
         self._advancing = False
         self._reforming.advance()
 
+    def withdraw(self, job: Job) -> None:
+        """Take off its switches what is there so far."""
+        self._stop_installing(job)
+        self._switches.withdraw(job.incarnation, job.shares)
+
     def remove(self, job: Job) -> None:
-        """Take the job off the switch."""
-        removal = self._link.submit(functools.partial(self._take_off, job.incarnation))
+        """Take the job off its switches."""
+        self._stop_installing(job)
+        removal = self._switches.remove(job.incarnation, list(job.shares))
         self._spawn(self._finish_removing(job, removal), name="removal")
 
-    def _take_off(self, incarnation: int) -> dict[int, RankCounts]:
-        """Runs on the switch's thread."""
-        counts: dict[int, RankCounts] = {}
-        with contextlib.suppress(SwitchError):
-            counts = self._fabric.statistics(incarnation)
-        self._fabric.remove(incarnation)
-        return counts
+    def _stop_installing(self, job: Job) -> None:
+        """Write nothing more of it; what was begun is done before what is asked for now."""
+        task = self._installing.pop(job, None)
+        if task is not None:
+            task.cancel()
 
     async def _finish_removing(
-        self, job: Job, removal: asyncio.Future[dict[int, RankCounts]]
+        self, job: Job, removal: Coroutine[None, None, dict[int, RankCounts]]
     ) -> None:
         self._final_counts[job] = await removal
         self.jobs.release(job)
@@ -301,7 +356,7 @@ class Controller:
             await asyncio.wait_for(settled.wait(), min(timeout, LONGEST_WAIT))
         except asyncio.TimeoutError:
             why = f"gave up after {timeout:g} s"
-            missing = self.jobs.why_closed or job.missing()
+            missing = self.jobs.why_closed_for(job) or job.missing()
             raise NotReadyInTimeError(
                 f"job {job.name!r} is not ready after {timeout:g} s: {missing}"
             ) from None
@@ -355,40 +410,42 @@ class Controller:
     async def statistics(self, job: Job) -> dict[int, RankCounts]:
         """Return what was counted for each rank, of a job that is over as it was at its end."""
         if job not in self._final_counts:
-            with contextlib.suppress(SwitchUnreachableError):
-                counts = await self._link.call(self._fabric.statistics, job.incarnation)
-                if counts:
-                    return counts
+            counts = await self._switches.statistics(job.incarnation, job.shares)
+            if counts:
+                return counts
         return self._final_counts.get(job, {})
 
-    async def outcomes(self) -> dict[Outcome, Counts]:
-        """Return what became of every frame."""
-        return await self._link.call(self._fabric.outcomes)
+    async def outcomes(self, switch: str) -> dict[Outcome, Counts]:
+        """Return what became of every frame at a switch."""
+        return await self._switches.links[switch].call(self._switches.fabrics[switch].outcomes)
 
-    async def tables(self) -> list[str]:
-        """Return the names of the switch's tables."""
-        return await self._link.call(self._fabric.tables)
+    async def tables(self, switch: str) -> list[str]:
+        """Return the names of a switch's tables."""
+        return await self._switches.links[switch].call(self._switches.fabrics[switch].tables)
 
-    async def table(self, name: str) -> list[Row]:
+    async def table(self, switch: str, name: str) -> list[Row]:
         """Return a table's entries."""
-        return await self._link.call(self._fabric.table, name)
+        return await self._switches.links[switch].call(self._switches.fabrics[switch].table, name)
 
-    @property
-    def link(self) -> LinkStatus:
-        """How it is about the switch."""
-        return self._link.status
+    def link(self, switch: str) -> LinkStatus:
+        """How it is about the session with a switch."""
+        return self._switches.links[switch].status
 
     @property
     def program(self) -> str:
-        """Name and hash of the pipeline."""
-        return f"p4reduce {self._fabric.program.digest[:12]}"
+        """Name and hash of the pipeline, which is the same on all switches."""
+        fabric = next(iter(self._switches.fabrics.values()))
+        return f"p4reduce {fabric.program.digest[:12]}"
 
     # -- Plumbing ----------------------------------------------------------------------
 
-    def _spawn(self, work: Coroutine[None, None, None], name: str | None = None) -> None:
+    def _spawn(
+        self, work: Coroutine[None, None, None], name: str | None = None
+    ) -> asyncio.Task[None]:
         task = self._loop.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
+        return task
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -401,5 +458,5 @@ def _check_timeout(timeout: float) -> None:
         raise RefusedError(Cause.INVALID, f"timeout {timeout} is no number of seconds")
 
 
-def _attachment(port: int, hello: Hello) -> Attachment:
-    return Attachment(port, parse_mac(hello.mac), parse_ip(hello.ip), hello.udp_port)
+def _attachment(switch: str, port: int, hello: Hello) -> Attachment:
+    return Attachment(port, parse_mac(hello.mac), parse_ip(hello.ip), hello.udp_port, switch)

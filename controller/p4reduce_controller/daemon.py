@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`p4reduce-controller serve`: takes the switch, then serves the control API until told to stop."""
+"""`p4reduce-controller serve`: takes the switches, then serves the control API until stopped."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc.aio
 from p4reduce.control.control_pb2_grpc import add_ControlServicer_to_server
@@ -14,15 +16,18 @@ from p4reduce.control.control_pb2_grpc import add_ControlServicer_to_server
 from p4reduce_controller.controller import Controller, Start
 from p4reduce_controller.fabric.compiled_program import Program, load_program
 from p4reduce_controller.fabric.fabric import Fabric
-from p4reduce_controller.fabric.layout import lay_out
+from p4reduce_controller.fabric.layout import Layout, ground, lay_out
 from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchClient
+from p4reduce_controller.fabric.switches import Taken
 from p4reduce_controller.jobs.job import Job, JobState
+from p4reduce_controller.jobs.plan import plan
 from p4reduce_controller.service import listen
 from p4reduce_controller.service.control_api import Service
 from p4reduce_controller.service.decoding import Decoding
 from p4reduce_controller.service.limits import MAX_CALLS, SERVER_OPTIONS
-from p4reduce_controller.settings import Settings
+from p4reduce_controller.settings import Server, Settings
 from p4reduce_controller.storage.job_table import TableFile
+from p4reduce_controller.topology.switches import Topology
 
 log = logging.getLogger(__name__)
 
@@ -33,19 +38,25 @@ RETRY = 0.05  # seconds between two attempts to follow a controller that died
 class Daemon:
     """The process's one controller.
 
-    Taking the switch blocks and raises what `SwitchClient.connect` does, `PipelineRefusedError`,
+    Taking the switches blocks and raises what `SwitchClient.connect` does, `PipelineRefusedError`,
     `WriteRefusedError`, `ListenError`, `TableError`, or OSError for the state directory.
     """
 
     def __init__(self, settings: Settings, program: Program | None = None) -> None:
         self._settings = settings
         listen.prepare(settings.listen, settings.tls)
-        self._fabric = Fabric(program or load_program(), settings.ground)
-        self._file = TableFile(settings.state_directory, settings.switch, settings.device_id)
+        program = program or load_program()
+        self._fabrics = {
+            name: Fabric(program, ground(settings.topology, name, settings.hello_limit))
+            for name in settings.topology.switches
+        }
+        servers = [(server.address, server.device_id) for server in settings.servers.values()]
+        self._file = TableFile(settings.state_directory, servers)
         try:
             self._jobs = self._restored()
-            self.client = self._take_switch()
+            self.taken = self._take_switches()
         except BaseException:
+            self._hang_up()
             self._file.close()
             raise
 
@@ -55,50 +66,67 @@ class Daemon:
         if table is None:
             return []
         header, jobs = table
-        ground = self._fabric.ground
-        if jobs and (header.switch_ip, header.switch_mac) == (ground.ip, ground.mac):
-            layouts = {job.incarnation: lay_out(job) for job in jobs if _is_on_switch(job)}
-            self._fabric.remember(header.cookie, layouts)
+        topology = self._settings.topology
+        layouts: dict[str, dict[int, Layout]] = {name: {} for name in self._fabrics}
+        for job in jobs:
+            if _is_on_switch(job) and _fits(job, topology):
+                for name, layout in lay_out(job, topology, plan(job, topology)).items():
+                    layouts[name][job.incarnation] = layout
+        for state in header.switches:
+            fabric = self._fabrics.get(state.name)
+            if fabric is not None and (state.ip, state.mac) == (
+                fabric.ground.ip,
+                fabric.ground.mac,
+            ):
+                fabric.remember(state.cookie, layouts[state.name])
         return jobs
 
-    def _take_switch(self) -> SwitchClient:
-        client = self._connect_after_crash() if self._jobs else self._connect()
+    def _take_switches(self) -> dict[str, Taken]:
+        """Take up all switches, at once: each may take long."""
+        with ThreadPoolExecutor(len(self._fabrics), thread_name_prefix="take-up") as threads:
+            taken = {name: threads.submit(self._take_switch, name) for name in self._fabrics}
+        return {name: each.result() for name, each in taken.items()}
+
+    def _take_switch(self, name: str) -> Taken:
+        fabric = self._fabrics[name]
+        connect = functools.partial(self._connect, self._settings.servers[name])
+        client = self._connect_after_crash(connect) if self._jobs else connect()
         try:
-            self._kept = self._fabric.take_up(client)
+            return Taken(fabric, client, connect, fabric.take_up(client))
         except BaseException:
             client.close()
             raise
-        return client
 
-    def _connect_after_crash(self) -> SwitchClient:
-        """Connect, though the switch may not have noticed yet that our former life is over."""
+    def _connect_after_crash(self, connect: Callable[[], SwitchClient]) -> SwitchClient:
+        """Connect, though a switch may not have noticed yet that our former life is over."""
         end = time.monotonic() + self._settings.connect_timeout
         while True:
             try:
-                return self._connect()
+                return connect()
             except NotPrimaryError:
                 if time.monotonic() >= end:
                     raise
             time.sleep(RETRY)
 
-    def _connect(self, timeout: float | None = None) -> SwitchClient:
+    def _connect(self, server: Server, timeout: float | None = None) -> SwitchClient:
         settings = self._settings
         return SwitchClient.connect(
-            settings.switch,
-            settings.device_id,
+            server.address,
+            server.device_id,
             settings.election_id,
             timeout=timeout or settings.connect_timeout,
             files=settings.switch_tls,
             patient=timeout is None,
         )
 
+    def _hang_up(self) -> None:
+        for fabric in self._fabrics.values():
+            fabric.hang_up()
+
     async def run(self, stop: asyncio.Event, ready: Callable[[str], None]) -> None:
         """Serve until `stop` is set; `ready` is called with the address when all is up."""
         try:
-            start = Start(
-                self.client, self._connect, self._fabric, self._file, self._jobs, self._kept
-            )
-            controller = Controller(self._settings, start)
+            controller = Controller(self._settings, Start(self.taken, self._file, self._jobs))
             server = grpc.aio.server(
                 interceptors=[Decoding()],
                 options=SERVER_OPTIONS,
@@ -120,9 +148,17 @@ class Daemon:
                 await server.stop(None)
                 raise
         finally:
-            self._fabric.hang_up()
+            self._hang_up()
             self._file.close()
 
 
 def _is_on_switch(job: Job) -> bool:
     return job.state in (JobState.RUNNING, JobState.FAILED) and not job.over
+
+
+def _fits(job: Job, topology: Topology) -> bool:
+    """Whether the switches and links are those that the job was laid out for."""
+    attached = [member.attachment for member in job.members.values()]
+    if not all(at is not None and at.switch in topology.switches for at in attached):
+        return False
+    return list(plan(job, topology)) == list(job.shares)

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -20,6 +21,7 @@ from p4reduce_controller.settings import Settings
 from p4reduce_controller.storage.job_table import TableError, TableInUseError
 from p4reduce_controller.terminal.exit_codes import Exit, Failure
 from p4reduce_controller.terminal.render import port_ranges
+from p4reduce_controller.topology.switches import ONLY
 
 
 def serve(settings: Settings, ready_file: Path | None) -> None:
@@ -49,10 +51,7 @@ async def _run(daemon: Daemon, settings: Settings, ready_file: Path | None) -> N
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
     def ready(address: str) -> None:
-        click.echo(
-            f"ready at {address}: switch {settings.switch} (device {settings.device_id}), "
-            f"ports {port_ranges(settings.ports)}"
-        )
+        click.echo(f"ready at {address}: " + "; ".join(_switches(settings)))
         if ready_file is not None:
             beside = ready_file.with_name(ready_file.name + ".new")
             beside.write_text(json.dumps({"pid": os.getpid(), "address": address}) + "\n")
@@ -63,3 +62,12 @@ async def _run(daemon: Daemon, settings: Settings, ready_file: Path | None) -> N
     finally:
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
+
+
+def _switches(settings: Settings) -> Iterator[str]:
+    """Say which switches there are."""
+    for name, server in settings.servers.items():
+        at = settings.topology.switches[name]
+        where = f"{server.address} (device {server.device_id})"
+        called = "switch" if name == ONLY else f"switch {name} at"
+        yield f"{called} {where}, ports {port_ranges(at.ports) or 'none'}"

@@ -14,6 +14,8 @@ import click
 from p4reduce_common.output import command
 
 from p4reduce_lab.errors import ArgumentsError, Interrupted, LabError
+from p4reduce_lab.measuring import COMMANDS
+from p4reduce_lab.planning.command_line import plan
 
 if TYPE_CHECKING:
     from p4reduce_lab.choice import Choice
@@ -353,6 +355,10 @@ def stop(output: Path) -> None:
     from p4reduce_lab.lab import stop_lab
 
     stop_lab(output)
+
+
+for _command in (*COMMANDS, plan):
+    commands.add_command(_command)
 
 
 def main() -> None:

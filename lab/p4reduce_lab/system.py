@@ -18,6 +18,7 @@ from p4reduce.control.client import ControlClient, ControllerUnreachableError
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.networks.mininet_net import MininetNetwork, host_interface, switch_ip
+from p4reduce_lab.networks.shaped import ShapedNetwork
 from p4reduce_lab.networks.veth import VethError
 from p4reduce_lab.processes.children import Child, Processes
 from p4reduce_lab.processes.threads import single_thread_variables
@@ -46,11 +47,12 @@ class System:
         directory: A short path, for the sockets and the controller's state.
         logs: Where switch.log and controller.log go, and captures where the choice has them.
         ports: How many; a worker of rank r uses port r + 1.
+        network: One that is up already, and stays the caller's. None: as the choice says.
         networks: How many switches the workers of a Mininet network have links to.
         beside: The system whose processes and network this shares, as its switch number `number`.
 
     Attributes:
-        network: The Mininet network, while there is one.
+        network: The Mininet network, or the one given, while there is one.
         state_directory: The controller's, with the operator's token.
     """
 
@@ -60,6 +62,7 @@ class System:
         directory: Path,
         logs: Path,
         ports: int,
+        network: ShapedNetwork | None = None,
         *,
         networks: int = 1,
         beside: System | None = None,
@@ -76,7 +79,8 @@ class System:
         self._choice = choice
         self._switch: SwitchLauncher | None = None
         self._controller: Child | None = None
-        self.network: MininetNetwork | None = None
+        self.network: MininetNetwork | ShapedNetwork | None = network
+        self._own_network: MininetNetwork | None = None
         self.controller_address = f"unix:{directory / 'controller.sock'}"
         self.state_directory = directory / "state"
         self.control = ControlClient(self.controller_address)
@@ -95,12 +99,15 @@ class System:
         ports: int | Mapping[int, str] = self._ports
         if self._choice.network == "mininet":
             if self._first is None:
-                self.network = MininetNetwork(self._ports, self._choice.bandwidth, self._networks)
-                self.network.start()
+                own = MininetNetwork(self._ports, self._choice.bandwidth, self._networks)
+                self.network = self._own_network = own
+                own.start()
             else:
                 self.network = self._first.network
-            assert self.network is not None
+        if isinstance(self.network, MininetNetwork):
             ports = self.network.ports_of(self._number)
+        elif self.network is not None:
+            ports = self.network.ports
         directory = self._directory / "switch"
         directory.mkdir()
         self._switch = self._choice.launcher(directory, ports)
@@ -130,7 +137,10 @@ class System:
         command += ["--default-slots", str(switch.slots)]
         if self.network is not None:
             command += ["--switch-ip", switch_ip(self._number)]
-            for port, mac in self.network.stations_of(self._number).items():
+            stations = self.network.stations
+            if isinstance(self.network, MininetNetwork):
+                stations = self.network.stations_of(self._number)
+            for port, mac in stations.items():
                 command += ["--station", f"{mac}@{port}"]
         command += ["--ports", f"1-{self._ports}", "--state-dir", str(self.state_directory)]
         command += ["--connect-timeout", f"{READY_TIMEOUT:g}"]
@@ -171,6 +181,11 @@ class System:
             interface = host_interface(self._number)
         return {CONTROLLER_VARIABLE: self.controller_address, INTERFACE_VARIABLE: interface}
 
+    @property
+    def switch_pid(self) -> int | None:
+        """The switch's process."""
+        return self._running_switch.pid
+
     def rank_command(self, rank: int, command: list[str]) -> list[str]:
         """``command`` such that it runs where the worker of this rank belongs."""
         return command if self.network is None else [*self.network.prefix(rank), *command]
@@ -196,9 +211,9 @@ class System:
             self._switch.stop()
             for capture in self._switch.directory.glob("*.pcap"):
                 shutil.move(capture, self._logs / f"{capture.stem}{self._mark}{capture.suffix}")
-        if self.network is not None and self._first is None:
-            self.network.stop()
-            self.network = None
+        if self._own_network is not None:
+            self._own_network.stop()
+        self.network = self._own_network = None
 
 
 def rank_variables(rank: int, workers: int) -> dict[str, str]:

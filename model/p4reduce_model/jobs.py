@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from p4reduce.wire.format import AGGREGATION_PORT, Endpoint
 from p4reduce_controller.fabric.layout import lay_out
 from p4reduce_controller.fabric.schema import Entity, Row
-from p4reduce_controller.jobs.job import Attachment, Job, Member, MemberState
+from p4reduce_controller.jobs.job import Attachment, Job, Member, MemberState, Share
+from p4reduce_controller.jobs.plan import plan
+from p4reduce_controller.topology.switches import ONLY, only_switch
 from p4reduce_controller.values.mac_ip import format_ip, format_mac, parse_ip, parse_mac
 
 from p4reduce_model.scenario import FIRST_SLOT, Scenario
@@ -67,20 +69,22 @@ def stages(scenario: Scenario, life: int) -> tuple[tuple[Entity, ...], ...]:
         name="model",
         incarnation=scenario.job(life),
         world_size=scenario.ranks,
-        slots=_slots(scenario),
+        slot_count=scenario.slots,
         created=0.0,
         by_operator=False,
         secret=b"",
     )
-    job.groups = [2 + 2 * life, 3 + 2 * life]
-    job.replica_ids = [1 + 3 * scenario.ranks * life + n for n in range(3 * scenario.ranks)]
+    groups = [2 + 2 * life, 3 + 2 * life]
+    replica_ids = [1 + 3 * scenario.ranks * life + n for n in range(3 * scenario.ranks)]
+    job.shares = {ONLY: Share(_slots(scenario), groups, replica_ids)}
     for rank in range(scenario.ranks):
         at = endpoint_of(rank)
         attachment = Attachment(port_of(rank), parse_mac(at.mac), parse_ip(at.ip), at.udp_port)
         job.members[rank] = Member(
             rank, 0, "", 0, rank, 0.0, state=MemberState.ATTACHED, attachment=attachment
         )
-    return lay_out(job).stages
+    topology = only_switch(0, 0, ())
+    return lay_out(job, topology, plan(job, topology))[ONLY].stages
 
 
 def control_steps(scenario: Scenario) -> Control:

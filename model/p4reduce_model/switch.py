@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from p4reduce_controller.fabric.layout import CPU_PORT, own_addresses
+from p4reduce_controller.fabric.layout import own_addresses
 from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.fabric.schema import Entity, Group, Row
+from p4reduce_controller.topology.given import CPU_PORT
 from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.multicast import Replica

@@ -9,7 +9,7 @@ control Admission(inout headers_t hdr,
                   inout metadata_t meta,
                   inout standard_metadata_t standard_metadata) {
 
-    // Bytes and frames that each rank sent up.
+    // Bytes and frames that each rank, or switch below, sent up.
     @name(".contributed")
     direct_counter(CounterType.packets_and_bytes) contributed;
 
@@ -18,6 +18,15 @@ control Admission(inout headers_t hdr,
                  slot_t slot_count, group_t group_full, group_t group_halves) {
         meta.grant = { worker_bit, all_workers, slot_base, slot_count, group_full, group_halves };
         contributed.count();
+    }
+
+    // The same where a job's ranks are on several switches, and this is not the root of them.
+    @name(".grant_partial")
+    action grant_partial(ranks_t worker_bit, ranks_t all_workers, bit<32> slot_base,
+                         slot_t slot_count, group_t group_full, group_t group_halves,
+                         group_t group_up) {
+        grant(worker_bit, all_workers, slot_base, slot_count, group_full, group_halves);
+        meta.group_up = group_up;
     }
 
     @name(".refuse")
@@ -33,7 +42,7 @@ control Admission(inout headers_t hdr,
             hdr.agg.job                    : exact @name("job");
             hdr.agg.rank                   : exact @name("rank");
         }
-        actions = { grant; @defaultonly refuse; }
+        actions = { grant; grant_partial; @defaultonly refuse; }
         const default_action = refuse();
         counters = contributed;
         size = ADMISSION_ENTRIES;

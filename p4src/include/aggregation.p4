@@ -23,17 +23,6 @@
 control Aggregation(inout headers_t hdr,
                     inout metadata_t meta,
                     inout standard_metadata_t standard_metadata) {
-    // What is known of the latest round in each version of each slot, a register a field:
-    // to BMv2 the shifts and masks that unpack one wide register cost more than its reads.
-    register<job_t,   bit<32>>(SLOT_STATES) jobs;
-    register<round_t, bit<32>>(SLOT_STATES) rounds;
-    register<ranks_t, bit<32>>(SLOT_STATES) heard_ranks;
-    register<bit<32>, bit<32>>(SLOT_STATES) tags;
-    register<block_t, bit<32>>(SLOT_STATES) blocks;
-    register<bit<8>,  bit<32>>(SLOT_STATES) formats;
-    register<block_t, bit<32>>(SLOT_STATES) next_blocks;
-    register<bit<8>,  bit<32>>(SLOT_STATES) next_exponents;
-    register<bit<8>,  bit<32>>(SLOT_STATES) all_flags;
     Lanes() lanes;
 
     bit<32> index;
@@ -43,7 +32,10 @@ control Aggregation(inout headers_t hdr,
     bool stale;
     bool heard;         // and it has this rank in it
     bool complete;      // with this contribution, all ranks are in it
+    bool final;         // and all that are below other switches
     bool answerable;    // by a result; else by a status
+    bool goes_up;       // to the parent, for those other ones
+    bool lacks_room;    // but would have to
 
     // The round with this contribution in it.
     ranks_t contributors;
@@ -126,12 +118,21 @@ control Aggregation(inout headers_t hdr,
             flags = flags & ~FLAG_PAYLOAD;    // no sum for ranks that disagree about of what
         }
         complete = contributors == meta.grant.all_workers;
+        final = complete;
+        goes_up = false;
+        lacks_room = false;
+        if (meta.group_up != 0) {
+            final = flags & FLAG_FINAL != 0;
+            flags = flags & FLAGS_STICKY;
+            goes_up = complete && !final && (has_words || flags & FLAG_PAYLOAD == 0);
+            lacks_room = complete && !final && !goes_up;
+        }
         // Retransmissions are padded, so that their answer has room for words. A mere
         // duplicate of a frame without any gets a status: its sender was answered before.
-        answerable = complete && (!heard || has_words || flags & FLAG_PAYLOAD == 0);
+        answerable = final && (!heard || has_words || flags & FLAG_PAYLOAD == 0);
         if (heard || hdr.agg.flags & flags & FLAG_PAYLOAD == 0) {
             op = LaneOp.NOTHING;
-            if (answerable && flags & FLAG_PAYLOAD != 0) {
+            if ((answerable || goes_up) && flags & FLAG_PAYLOAD != 0) {
                 op = LaneOp.LOAD;
             }
         }
@@ -153,36 +154,59 @@ control Aggregation(inout headers_t hdr,
         }
     }
 
-    // What all answers have in common.
-    action answer() {
+    // What all frames say that leave here.
+    action tell() {
         hdr.agg.contributors = contributors;
         hdr.agg.tag = tag;
         hdr.agg.block = block;
         hdr.agg.format = format;
         hdr.agg.next_block = next_block;
         hdr.agg.next_exponent = next_exponent;
+        // Whether a timer had a part in when this comes; not of the round, so not kept.
+        hdr.agg.flags = flags | (hdr.agg.flags & FLAG_RETRANSMISSION);
+        meta.ipv4_rewritten = true;
+    }
+
+    // And all answers.
+    action answer() {
         hdr.agg.kind = KIND_RESULT;
         if (!answerable) {
             flags = flags & ~FLAG_PAYLOAD;
+            next_exponent = 0;    // in a status: how many switches above this one it is about
+            if (lacks_room) {
+                flags = flags | FLAG_PADDED;
+            }
             hdr.agg.kind = KIND_STATUS;
         }
-        // Whether a timer had a part in when this answer comes; not of the round, so not kept.
-        hdr.agg.flags = flags | (hdr.agg.flags & FLAG_RETRANSMISSION);
+        tell();
         if (flags & FLAG_PAYLOAD == 0) {
             without_words();
         }
-        meta.ipv4_rewritten = true;
     }
 
     action to_ranks() {
         answer();
-        meta.delivery = Delivery.RESULT_TO_RANKS;
+        meta.delivery = Delivery.TO_REPLICAS;
         standard_metadata.mcast_grp = meta.grant.group_full;
         meta.outcome = Outcome.ROUND_COMPLETED;
         // A frame must not grow by more than 512 bytes.
         if (!has_words && flags & FLAG_PAYLOAD != 0) {
             standard_metadata.mcast_grp = meta.grant.group_halves;
             meta.outcome = Outcome.ROUND_COMPLETED_HALVES;
+        }
+    }
+
+    // One contribution for all that were heard here; what room it has, the answer has.
+    action to_parent() {
+        if (has_words && flags & FLAG_PAYLOAD == 0) {
+            flags = flags | FLAG_PADDED;
+        }
+        tell();
+        meta.delivery = Delivery.TO_REPLICAS;
+        standard_metadata.mcast_grp = meta.group_up;
+        meta.outcome = Outcome.SUMS_SENT_UP;
+        if (heard) {
+            meta.outcome = Outcome.SUMS_SENT_UP_AGAIN;
         }
     }
 
@@ -199,6 +223,8 @@ control Aggregation(inout headers_t hdr,
         meta.outcome = Outcome.STATUS_SENT;
         if (answerable) {
             meta.outcome = Outcome.RESULT_REPEATED;
+        } else if (lacks_room) {
+            meta.outcome = Outcome.ROOM_ASKED;
         }
     }
 
@@ -217,16 +243,18 @@ control Aggregation(inout headers_t hdr,
     }
 
     action conclude() {
-        if (heard) {
-            to_sender();
-        } else {
+        if (!heard) {
             heard_ranks.write(index, contributors);
             all_flags.write(index, flags);
-            if (complete) {
-                to_ranks();
-            } else {
-                await_others();
-            }
+        }
+        if (goes_up) {
+            to_parent();
+        } else if (heard || lacks_room) {
+            to_sender();
+        } else if (complete) {
+            to_ranks();
+        } else {
+            await_others();
         }
     }
 

@@ -39,6 +39,8 @@ const bit<8> FLAG_FIRST_HALF     = 0x40;
 const bit<8> FLAG_SECOND_HALF    = 0x80;
 // What a contribution can say that the round's result must repeat.
 const bit<8> FLAGS_STICKY = FLAG_PAYLOAD | FLAG_OVERFLOW | FLAG_NONFINITE | FLAG_MISMATCH;
+// Not on the wire, in a slot only: what is kept there is the result of the whole tree.
+const bit<8> FLAG_FINAL = 0x80;
 
 const bit<8> FORMAT_INT32 = 0;
 const bit<8> FORMAT_INT16 = 1;
@@ -68,6 +70,7 @@ const bit<32> SLOTS       = 1024;
 const bit<32> SLOT_STATES = 2 * SLOTS;   // two versions a slot
 #define ADMISSION_ENTRIES 2048
 #define REPLICA_ENTRIES   6144           // three for each admitted rank
+#define UPLINK_ENTRIES    2048           // one for each job
 #define MAC_ENTRIES       4096
 #define OWN_ADDRESSES     16
 #define PORTS             512            // all that a port_t can name
@@ -105,8 +108,18 @@ enum bit<8> Outcome {
     // the controller's protection
     HELLO_LIMITED         = 23,   // a HELLO above its port's rate: dropped
     // the workers' protection
-    FORGED_SOURCE         = 24    // claims to be from the switch itself: dropped
+    FORGED_SOURCE         = 24,   // claims to be from the switch itself: dropped
+    // a switch below another one
+    SUMS_SENT_UP          = 25,   // the round's last contribution here: CONTRIBUTE to the parent
+    SUMS_SENT_UP_AGAIN    = 26,   // heard before, the parent has not answered: the same again
+    ROOM_ASKED            = 27,   // no room for the sums: STATUS with PADDED by unicast
+    RESULT_PASSED_DOWN    = 28,   // the parent's RESULT: kept, and multicast
+    HALF_PASSED_DOWN      = 29,   // half of one: multicast
+    STATUS_PASSED_DOWN    = 30,   // the parent's STATUS: multicast
+    ANSWER_STALE          = 31,   // from the parent, about no round that waits for it: dropped
+    ANSWER_DUPLICATE      = 32,   // from the parent, about a round that has its result: dropped
+    NOT_FROM_PARENT       = 33    // a RESULT or STATUS from anybody else: dropped
 }
-#define OUTCOMES 32
+#define OUTCOMES 64
 
 #endif  // P4REDUCE_CONSTANTS

@@ -22,14 +22,21 @@ enum bit<2> LaneOp {
     SUMS.write(index, sum); \
     WORD.lanes = sum
 
+// The packet's lanes become the sums.
+#define STORE_WORDS \
+    sums0.write(index, hdr.word0.lanes); \
+    sums1.write(index, hdr.word1.lanes); \
+    sums2.write(index, hdr.word2.lanes); \
+    sums3.write(index, hdr.word3.lanes)
+
 // The sums of all slots, a quarter of each block in each register. BMv2 interprets a
 // primitive at a time, whatever its width: 64 lanes in one word cost what one would.
-control Lanes(inout headers_t hdr, in bit<32> index, in LaneOp op, inout bit<8> flags) {
-    register<word_t, bit<32>>(SLOT_STATES) sums0;
-    register<word_t, bit<32>>(SLOT_STATES) sums1;
-    register<word_t, bit<32>>(SLOT_STATES) sums2;
-    register<word_t, bit<32>>(SLOT_STATES) sums3;
+register<word_t, bit<32>>(SLOT_STATES) sums0;
+register<word_t, bit<32>>(SLOT_STATES) sums1;
+register<word_t, bit<32>>(SLOT_STATES) sums2;
+register<word_t, bit<32>>(SLOT_STATES) sums3;
 
+control Lanes(inout headers_t hdr, in bit<32> index, in LaneOp op, inout bit<8> flags) {
     action add() {
         word_t old;
         word_t sum;
@@ -57,10 +64,7 @@ control Lanes(inout headers_t hdr, in bit<32> index, in LaneOp op, inout bit<8> 
     }
 
     action store() {
-        sums0.write(index, hdr.word0.lanes);
-        sums1.write(index, hdr.word1.lanes);
-        sums2.write(index, hdr.word2.lanes);
-        sums3.write(index, hdr.word3.lanes);
+        STORE_WORDS;
     }
 
     action load() {

@@ -74,11 +74,27 @@ parser PacketParser(packet_in packet,
 
     state parse_aggregation {
         packet.extract(hdr.agg);
-        transition select(hdr.agg.flags) {
-            FLAG_PAYLOAD &&& FLAG_PAYLOAD: parse_words;
-            FLAG_PADDED &&& FLAG_PADDED:   parse_words;
-            default:                       accept;
+        // A parent's answers may be half a block, or ask for padding without having any.
+        transition select(hdr.agg.kind, hdr.agg.flags) {
+            (KIND_RESULT, FLAG_FIRST_HALF &&& FLAG_FIRST_HALF):   parse_first_half;
+            (KIND_RESULT, FLAG_SECOND_HALF &&& FLAG_SECOND_HALF): parse_second_half;
+            (KIND_STATUS, _):                                     accept;
+            (_, FLAG_PAYLOAD &&& FLAG_PAYLOAD):                   parse_words;
+            (_, FLAG_PADDED &&& FLAG_PADDED):                     parse_words;
+            default:                                              accept;
         }
+    }
+
+    state parse_first_half {
+        packet.extract(hdr.word0);
+        packet.extract(hdr.word1);
+        transition accept;
+    }
+
+    state parse_second_half {
+        packet.extract(hdr.word2);
+        packet.extract(hdr.word3);
+        transition accept;
     }
 
     state parse_words {

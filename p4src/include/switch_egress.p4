@@ -18,7 +18,7 @@ control SwitchEgress(inout headers_t hdr,
                 mark_to_drop(standard_metadata);
             }
         } else {
-            if (meta.delivery == Delivery.RESULT_TO_RANKS) {
+            if (meta.delivery == Delivery.TO_REPLICAS) {
                 delivery.apply(hdr, meta, standard_metadata);
             }
             if (hdr.agg.isValid() && meta.ipv4_rewritten) {

@@ -13,6 +13,7 @@ control SwitchIngress(inout headers_t hdr,
     Hello()       hello;
     Admission()   admission;
     Aggregation() aggregation;
+    Uplink()      uplink;
     Host()        host;
     Bridge()      bridge;
 
@@ -40,8 +41,10 @@ control SwitchIngress(inout headers_t hdr,
         } else if (!hdr.udp.isValid() || hdr.udp.dst_port != AGGREGATION_PORT) {
             host.apply(hdr, meta, standard_metadata);
         } else if (standard_metadata.parser_error != error.NoError
-                   || hdr.udp.length != (hdr.word0.isValid() ? PAYLOAD_UDP_LENGTH
-                                                             : EMPTY_UDP_LENGTH)
+                   || hdr.udp.length != (hdr.word0.isValid() == hdr.word2.isValid()
+                                         ? (hdr.word0.isValid() ? PAYLOAD_UDP_LENGTH
+                                                                : EMPTY_UDP_LENGTH)
+                                         : HALF_UDP_LENGTH)
                    || hdr.ipv4.total_length != hdr.udp.length + IPV4_BYTES
                    || standard_metadata.packet_length
                        != ETHERNET_BYTES + (bit<32>)hdr.ipv4.total_length) {
@@ -50,10 +53,14 @@ control SwitchIngress(inout headers_t hdr,
             refuse(Outcome.MALFORMED);
         } else if (hdr.agg.version != AGGREGATION_VERSION) {
             refuse(Outcome.BAD_VERSION);
-        } else if (hdr.agg.kind == KIND_HELLO) {
-            hello.apply(meta, standard_metadata);
         } else if (hdr.agg.kind != KIND_CONTRIBUTE) {
-            refuse(Outcome.UNKNOWN_KIND);
+            if (hdr.agg.kind == KIND_HELLO) {
+                hello.apply(meta, standard_metadata);
+            } else if (hdr.agg.kind == KIND_RESULT || hdr.agg.kind == KIND_STATUS) {
+                uplink.apply(hdr, meta, standard_metadata);
+            } else {
+                refuse(Outcome.UNKNOWN_KIND);
+            }
         } else if (hdr.agg.format > FORMAT_INT8) {
             refuse(Outcome.UNKNOWN_FORMAT);
         } else {

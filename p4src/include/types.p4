@@ -10,7 +10,7 @@ typedef bit<16>   group_t;
 typedef bit<32>   job_t;
 typedef bit<16>   slot_t;
 typedef bit<16>   rank_t;
-typedef bit<64>   ranks_t;     // one bit a rank
+typedef bit<64>   ranks_t;     // one bit for each rank here, or for each switch below
 typedef bit<32>   round_t;
 typedef bit<32>   block_t;     // a block's number; all ones: none
 typedef bit<2048> word_t;      // 64 lanes of 32 bits, 128 of 16 or 256 of 8
@@ -119,10 +119,10 @@ struct headers_t {
 enum bit<2> Delivery {
     AS_IS = 0,
     FLOOD = 1,           // spare the port that it came from
-    RESULT_TO_RANKS = 2  // make each copy one rank's own
+    TO_REPLICAS = 2      // make each copy one that its receiver expects
 }
 
-// Granted by admission.
+// Granted by admission, or by the uplink.
 struct grant_t {
     ranks_t worker_bit;
     ranks_t all_workers;
@@ -143,6 +143,7 @@ struct metadata_t {
     bool     forged;       // it says that it is from the switch
     bool     ipv4_rewritten;
     grant_t  grant;
+    group_t  group_up;     // where sums go that are part of a parent's; 0: they are whole
 }
 
 #endif  // P4REDUCE_TYPES

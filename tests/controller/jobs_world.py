@@ -11,6 +11,7 @@ import pytest
 from p4reduce_controller.jobs.job import Attachment, Cause, Job, JobState, Member, RefusedError
 from p4reduce_controller.jobs.leases import DESERTED
 from p4reduce_controller.jobs.lifecycle import Jobs
+from p4reduce_controller.topology.switches import Topology, only_switch
 from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 
 LEASE = 10.0
@@ -27,6 +28,7 @@ class World:
     texts: list[str] = field(default_factory=list)
     to_configure: list[Job] = field(default_factory=list)
     to_remove: list[Job] = field(default_factory=list)
+    to_withdraw: list[Job] = field(default_factory=list)
     has_settled: list[Job] = field(default_factory=list)
     incarnation: int = 0
     changes: int = 0
@@ -48,6 +50,9 @@ class World:
     def remove(self, job: Job) -> None:
         self.to_remove.append(job)
 
+    def withdraw(self, job: Job) -> None:
+        self.to_withdraw.append(job)
+
     def changed(self, *jobs: Job) -> None:
         self.changes += 1
 
@@ -59,13 +64,16 @@ class World:
         return self.incarnation
 
 
-def make_jobs(world: World, **options: Any) -> Jobs:
+def make_jobs(
+    world: World,
+    topology: Topology | None = None,
+    stations: tuple[tuple[int, int], ...] = (),
+    **options: Any,
+) -> Jobs:
     return Jobs(
         world,
+        topology or only_switch(SWITCH_IP, SWITCH_MAC, range(1, 9), stations),
         lease=LEASE,
-        ports=range(1, 9),
-        switch_mac=SWITCH_MAC,
-        switch_ip=SWITCH_IP,
         next_incarnation=world.next_incarnation,
         clock=lambda: world.now,
         wall_clock=lambda: 1e9 + world.now,

@@ -213,7 +213,8 @@ class Job:
         self, sent: tuple[int, bytes], rank: int, contributors: int, **header: Any
     ) -> dict[int, list[bytes]]:
         """The STATUS that `rank` alone gets for a retransmission."""
-        header = {"kind": Kind.STATUS, "contributors": contributors, **header}
+        fields = {"kind": Kind.STATUS, "contributors": contributors, "next_exponent": 0}
+        header = {**fields, **header}
         return {sent[0]: [answer(sent[1], self.ranks[rank], **header)]}
 
 

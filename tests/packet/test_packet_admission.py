@@ -106,10 +106,15 @@ def test_version(bed: Testbed, job: Job, version: int) -> None:
     refuse(bed, job, job.send(1, constant(9), version=version), Outcome.BAD_VERSION)
 
 
-@pytest.mark.parametrize("kind", [1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15])
+@pytest.mark.parametrize("kind", [3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15])
 def test_kind(bed: Testbed, job: Job, kind: int) -> None:
-    """RESULT and STATUS come from the switch, and nobody may send them into it."""
     refuse(bed, job, job.send(1, constant(9), kind=kind), Outcome.UNKNOWN_KIND)
+
+
+@pytest.mark.parametrize("kind", [1, 2], ids=["result", "status"])
+def test_only_a_parent_may_answer(bed: Testbed, job: Job, kind: int) -> None:
+    """RESULT and STATUS come from a switch, and no rank may send them into one."""
+    refuse(bed, job, job.send(1, kind=kind), Outcome.NOT_FROM_PARENT)
 
 
 @pytest.mark.parametrize("lane_format", [3, 4, 128, 255])

@@ -68,7 +68,7 @@ def test_status_tells_what_is_agreed_so_far(bed: Testbed, jobs: Jobs) -> None:
     bed.exchange([job.send(0, next_block=9, next_exponent=1)])
     bed.exchange([job.send(1, next_block=8, next_exponent=2)])
     again = job.send(0, next_block=9, next_exponent=1)
-    status = job.status(again, 0, 0b011, next_block=8, next_exponent=2)
+    status = job.status(again, 0, 0b011, next_block=8)
     bed.expect([again], status, Outcome.STATUS_SENT)
 
 

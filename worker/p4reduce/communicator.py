@@ -51,6 +51,7 @@ from p4reduce.switches.side_by_side import SideBySide
 from p4reduce.switches.ways import ways
 from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.stream import Collective
+from p4reduce.trace import Trace
 from p4reduce.wire.calls import Call
 from p4reduce.wire.format import MAX_SLOTS, MAX_WORLD_SIZE
 
@@ -212,6 +213,7 @@ class Communicator(Collectives):
         self._call = _Call()
         self._under_way: deque[Collective] = deque()
         self._closed = False
+        self._trace: Trace | None = None
         self._process = os.getpid()
         # At exit, or when the last reference is gone: the others must not wait for us.
         self._finalizer = weakref.finalize(self, _abandon, session, self._process)
@@ -272,6 +274,43 @@ class Communicator(Collectives):
             self._session.unlock()
             raise
 
+    def trace(self, path: str | os.PathLike[str]) -> Trace:
+        """Record what happens to each collective from now on, as a trace for Perfetto or Chrome.
+
+        For each: preparing, queueing for slots, waiting until all ranks have called it, sending
+        and receiving; which ranks the switch waited for, where a timer ran out and it was asked;
+        and what timers sent again. docs/performance.md says how to read it. `p4reduce-lab
+        timeline` draws the traces of all ranks in one picture.
+
+        Args:
+            path: of the file, JSON in the Trace Event Format, written when the trace is closed.
+                "{rank}" in it is replaced by this rank's number.
+
+        Returns:
+            The trace, to be closed or used as a context manager; it ends with the communicator at
+            the latest. Collectives that have begun before are not in it, nor are those of
+            communicators that `split`, `dup` and `reform` make.
+
+        Raises:
+            TypeError: no path.
+            ValueError: this communicator is being traced already.
+            OSError: the file cannot be written.
+            ClosedError: this communicator is closed.
+        """
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"path={path!r}: a string or a path is needed")
+        self._check_process()
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the communicator is closed")
+            if self._trace is not None and self._trace.open:
+                raise ValueError(
+                    f"this communicator is being traced already, to {self._trace.path}: close that "
+                    "trace first"
+                )
+            self._trace = Trace(path, self.rank, self.size, self.job)
+            return self._trace
+
     def _check_process(self) -> None:
         if self._process != os.getpid():
             raise ClosedError(
@@ -288,6 +327,7 @@ class Communicator(Collectives):
             timeout = self._timeout
         check_timeout(timeout)
         self._check_process()
+        called = 0.0 if self._trace is None else time.monotonic()
         with self._lock:
             if self._closed:
                 raise ClosedError("the communicator is closed")
@@ -299,6 +339,9 @@ class Communicator(Collectives):
             # All are made before any runs: what is wrong with one input must not leave this rank
             # with half of what the others call.
             streams = [self._stream(part, timeout) for part in deal.parts]
+            if self._trace is not None:
+                for part, stream in zip(deal.parts, streams, strict=True):
+                    self._trace.add(stream, called or stream.started, part.session.job)
             # Counted before they start: two collectives of one number would be added up as one.
             self._call.started = self._starting = True
             deal.keep()
@@ -526,6 +569,8 @@ class Communicator(Collectives):
             with self._lock:
                 self._closed = True
             self._finalizer.detach()
+            if self._trace is not None:
+                self._trace.close()
             return Communicator(new, self._timeout, self._options)
 
         cancelled = Latch()
@@ -562,6 +607,8 @@ class Communicator(Collectives):
                 collective.join()
         self._session.close(farewell=wait)
         self._finalizer.detach()
+        if self._trace is not None:
+            self._trace.close()
 
 
 class _Call(threading.local):

@@ -41,9 +41,11 @@ enum bit<2> LaneOp {
     LANE(W, L) = sum;
 #endif
 
-control Lanes(inout headers_t hdr, in bit<32> index, in LaneOp op, inout bit<8> flags) {
-    EACH_256(REGISTER)
+#define STORE_WORDS EACH_256(STORE_LANE)
 
+EACH_256(REGISTER)
+
+control Lanes(inout headers_t hdr, in bit<32> index, in LaneOp op, inout bit<8> flags) {
     action add() {
         bit<32> old;
 #ifdef WITHOUT_OVERFLOW
@@ -59,7 +61,7 @@ control Lanes(inout headers_t hdr, in bit<32> index, in LaneOp op, inout bit<8> 
     }
 
     action store() {
-        EACH_256(STORE_LANE)
+        STORE_WORDS
     }
 
     action load() {

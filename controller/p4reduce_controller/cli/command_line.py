@@ -9,8 +9,10 @@ from pathlib import Path
 
 import click
 from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlClient
 from p4reduce.control.tls import TlsFiles
 from p4reduce_common.output import command, ends_with_reader
+from rich.console import Group as RenderGroup
 
 from p4reduce_controller.cli.common import (
     Group,
@@ -53,7 +55,7 @@ def cli(
     tls_key: Path | None,
     tls_ca: Path | None,
 ) -> None:
-    """Controller of the switch that sums gradients: runs it, and shows what it does."""
+    """Controller of the switches that sum gradients: runs them, and shows what they do."""
     files = TlsFiles.given(tls_cert, tls_key, tls_ca)
     ctx.obj = Options(controller, as_json, files)
 
@@ -68,38 +70,76 @@ cli.add_command(doctor)
 
 @cli.group()
 def switch() -> None:
-    """The switch, as its controller sees it."""
+    """The switches, as their controller sees them.
+
+    Where there are several, each command is about all of them, or about the one that is named.
+    """
+
+
+_which = click.option(
+    "--switch", "which", default="", metavar="NAME", help="One of several switches, by its name."
+)
 
 
 @switch.command("status")
+@_which
 @with_json
 @click.pass_obj
-def switch_status(options: Options) -> None:
-    """Show the switch, its program and what is free on it."""
+def switch_status(options: Options, which: str) -> None:
+    """Show the switches, their program and what is free on them."""
     with options.connect() as client:
-        status = client.call(client.stub.GetSwitch, pb.GetSwitchRequest())
-    put(options, status, render.switch_details(status))
+        found = _switches(client, which)
+    if len(found) == 1:
+        put(options, found[0], render.switch_details(found[0]))
+        return
+    views = [each for status in found for each in (render.switch_details(status), "")]
+    put(options, pb.ListSwitchesReply(switches=found), RenderGroup(*views[:-1]))
+
+
+def _switches(client: ControlClient, which: str) -> list[pb.Switch]:
+    """Return the one that is meant, or all."""
+    if which:
+        return [client.call(client.stub.GetSwitch, pb.GetSwitchRequest(switch=which))]
+    return list(client.call(client.stub.ListSwitches, pb.ListSwitchesRequest()).switches)
 
 
 @switch.command("counters")
 @click.option("--all", "-a", "everything", is_flag=True, help="Also those that are zero.")
+@_which
 @with_json
 @click.pass_obj
-def switch_counters(options: Options, everything: bool) -> None:
+def switch_counters(options: Options, everything: bool, which: str) -> None:
     """Show what became of every frame."""
     with options.connect() as client:
-        counters = client.call(client.stub.GetCounters, pb.GetCountersRequest())
-    put(options, counters, render.counters_table(counters.counts, zeros=everything))
+        counters = {
+            each.name: client.call(client.stub.GetCounters, pb.GetCountersRequest(switch=each.name))
+            for each in _switches(client, which)
+        }
+    tables = {
+        name: render.counters_table(each.counts, zeros=everything)
+        for name, each in counters.items()
+    }
+    if len(counters) == 1:
+        [(name, only)] = counters.items()
+        put(options, only, tables[name])
+        return
+    views = [part for name, table in tables.items() for part in (f"switch {name}", table, "")]
+    data = {"switches": [{"name": name, **plain(each)} for name, each in counters.items()]}
+    put(options, data, RenderGroup(*views[:-1]))
 
 
 @switch.command("tables")
 @click.argument("name", required=False)
+@_which
 @with_json
 @click.pass_obj
-def switch_tables(options: Options, name: str | None) -> None:
-    """List the tables, or the entries of one."""
+def switch_tables(options: Options, name: str | None, which: str) -> None:
+    """List the tables, or the entries of one, which is that of one switch."""
     with options.connect() as client:
-        table = client.call(client.stub.GetTable, pb.GetTableRequest(name=name or ""))
+        if not which and not name:  # they are the same on all
+            which = _switches(client, "")[0].name
+        request = pb.GetTableRequest(name=name or "", switch=which)
+        table = client.call(client.stub.GetTable, request)
     view = render.entries_table(table.entries) if name else "\n".join(table.names)
     put(options, table, view)
 
@@ -130,7 +170,7 @@ def watch(options: Options, name: str | None, interval: float) -> None:
     terminal = console()
     with options.connect() as client, contextlib.suppress(KeyboardInterrupt):
         # Says right away, and with its own exit code, if there is no controller.
-        client.call(client.stub.GetSwitch, pb.GetSwitchRequest())
+        client.call(client.stub.ListSwitches, pb.ListSwitchesRequest())
         if terminal.is_terminal and not options.json:
             watch_live(client, terminal, name or "", interval)
             return

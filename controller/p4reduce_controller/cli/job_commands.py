@@ -15,7 +15,7 @@ from p4reduce.control.controller_address import is_local
 
 from p4reduce_controller.cli.common import Options, put, state_dir_option, with_json
 from p4reduce_controller.jobs import tokens
-from p4reduce_controller.jobs.job import DEFAULT_SLOTS, MAX_WORLD_SIZE, SLOTS
+from p4reduce_controller.jobs.job import DEFAULT_SLOTS, MAX_CHILDREN, MAX_WORLD_SIZE, SLOTS
 from p4reduce_controller.storage.incarnation import default_state_directory
 from p4reduce_controller.terminal import render
 from p4reduce_controller.terminal.json_output import plain
@@ -33,7 +33,8 @@ def job() -> None:
     "-n",
     type=int,
     required=True,
-    help=f"How many ranks it has, at most {MAX_WORLD_SIZE}.",
+    help=f"How many ranks it has, at most {MAX_CHILDREN}, or {MAX_WORLD_SIZE:,} on a tree of "
+    "switches.",
 )
 @click.option(
     "--slots",
@@ -47,6 +48,12 @@ def job() -> None:
     help="Joining and deleting it take this: 16 to 200 characters.",
 )
 @click.option("--new-token", is_flag=True, help="Make a token, and print it.")
+@click.option(
+    "--switch",
+    default="",
+    metavar="NAME",
+    help="Which switch it is for, where the controller has several that no links join.",
+)
 @with_json
 @click.pass_obj
 def job_create(
@@ -56,6 +63,7 @@ def job_create(
     slots: int | None,
     token: str | None,
     new_token: bool,
+    switch: str,
 ) -> None:
     """Make a job ahead of its ranks (the first rank to join would make it as well).
 
@@ -66,7 +74,7 @@ def job_create(
     token = tokens.new_token() if new_token else token or ""
     with options.connect() as client:
         request = pb.CreateJobRequest(
-            name=name, world_size=world_size, slots=slots or 0, token=token
+            name=name, world_size=world_size, slots=slots or 0, token=token, switch=switch
         )
         made = client.call(client.stub.CreateJob, request)
     if new_token and options.json:

@@ -7,9 +7,10 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from p4reduce.control.controller_address import parse_address
 from p4reduce.control.tls import TlsFiles
 
 from p4reduce_controller.cli.common import (
@@ -19,25 +20,39 @@ from p4reduce_controller.cli.common import (
     switch_tls_files,
     tls_options,
 )
-from p4reduce_controller.fabric.layout import CPU_PORT, LAST_PORT, HelloLimit
+from p4reduce_controller.fabric.layout import HelloLimit
 from p4reduce_controller.jobs.job import DEFAULT_SLOTS, SLOTS
+from p4reduce_controller.topology import net_file
+from p4reduce_controller.topology.given import side_by_side, split_name
+from p4reduce_controller.topology.switches import ONLY, Topology, TopologyError
 from p4reduce_controller.values.mac_ip import is_host, is_station, parse_ip, parse_mac
 
+if TYPE_CHECKING:
+    from p4reduce_controller.settings import Server
 
-def _read_ports(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
-    """Read `1-4,7`."""
-    ports: set[int] = set()
-    for part in value.split(","):
-        first, _, last = part.partition("-")
-        last = last or first
-        if not (first.strip().isdecimal() and last.strip().isdecimal()):
-            raise click.BadParameter(f"{part!r} is no port or range of ports, like 1-4,7")
-        if int(first) > int(last) or int(last) > LAST_PORT:
-            raise click.BadParameter(f"{part!r} is no range of ports within 0 and {LAST_PORT}")
-        ports.update(range(int(first), int(last) + 1))
-    if CPU_PORT in ports:
-        raise click.BadParameter(f"port {CPU_PORT} is the controller's own")
-    return tuple(sorted(ports))
+
+def _read_switches(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """Read `a=HOST:PORT`, or one address that nobody named."""
+    switches: dict[str, str] = {}
+    for value in values:
+        name, address = split_name(value)
+        try:
+            parse_address(address)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+        name = name or ONLY
+        if name in switches:
+            raise click.BadParameter(
+                "several switches need names: --switch a=ADDR --switch b=ADDR"
+                if name == ONLY
+                else f"two switches are called {name}"
+            )
+        if address in switches.values():
+            raise click.BadParameter(f"{address} is given twice")
+        switches[name] = address
+    return switches
 
 
 def _read_stations(
@@ -62,14 +77,43 @@ def _read_stations(
     return tuple(stations.items())
 
 
-def _check_stations(
-    stations: tuple[tuple[str, int], ...], ports: tuple[int, ...], switch_mac: str
-) -> None:
-    for mac, port in stations:
-        if port not in ports:
-            raise click.UsageError(f"--station {mac}@{port}: port {port} is not in --ports")
-        if parse_mac(mac) == parse_mac(switch_mac):
-            raise click.UsageError(f"--station {mac}@{port}: that is the switch's own address")
+def _network(
+    switches: dict[str, str],
+    file: Path | None,
+    device_id: int,
+    ports: tuple[str, ...],
+    stations: tuple[tuple[str, int], ...],
+    ip: int,
+    mac: int,
+) -> tuple[Topology, dict[str, Server]]:
+    """Return what the options say of the switches, and where their P4Runtime servers are."""
+    from p4reduce_controller.settings import Server
+
+    try:
+        if file is not None:
+            if switches or ports or stations:
+                raise click.UsageError(
+                    "--topology says all about the switches: leave out --switch, --ports, --station"
+                )
+            net = net_file.read(file, ip, mac, parse_address)
+            return net.topology, {name: Server(*server) for name, server in net.servers.items()}
+        if not switches:
+            raise click.UsageError("Missing option '--switch' (or '--topology').")
+        if not ports:
+            raise click.UsageError("Missing option '--ports'.")
+        places = tuple((parse_mac(mac), port) for mac, port in stations)
+        topology = side_by_side(list(switches), ports, places, ip, mac)
+    except TopologyError as error:
+        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise click.UsageError(f"--topology {file}: {error.strerror}") from None
+    for name, port in stations:
+        [switch] = topology.switches.values()
+        if port not in switch.ports:
+            raise click.UsageError(f"--station {name}@{port}: port {port} is not in --ports")
+        if parse_mac(name) == switch.mac:
+            raise click.UsageError(f"--station {name}@{port}: that is the switch's own address")
+    return topology, {name: Server(address, device_id) for name, address in switches.items()}
 
 
 def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
@@ -88,10 +132,19 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
 @click.command()
 @click.option(
     "--switch",
-    required=True,
-    metavar="ADDR",
-    callback=read_address,
-    help="The switch's P4Runtime server: its gRPC address.",
+    "switches",
+    multiple=True,
+    metavar="[NAME=]ADDR",
+    callback=_read_switches,
+    help="The switch's P4Runtime server: its gRPC address. Several switches side by side: give it "
+    "once for each, with names.",
+)
+@click.option(
+    "--topology",
+    "net",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Switches that are linked, to trees or not at all: a TOML file (docs/scale.md).",
 )
 @tls_options("switch-", "the switch")
 @tls_options("", "workers and operators")
@@ -112,17 +165,18 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
 )
 @click.option(
     "--ports",
-    callback=_read_ports,
-    required=True,
-    metavar="LIST",
-    help="The switch's ports with workers or other stations, like 1-4,7.",
+    multiple=True,
+    metavar="[NAME=]LIST",
+    help="The switch's ports with workers or other stations, like 1-4,7. Of several switches: of "
+    "all alike, or of each by its name.",
 )
 @click.option(
     "--switch-ip",
     default="10.77.255.254",
     show_default=True,
     callback=_checked(parse_ip, is_host),
-    help="The switch's own address, which workers send to.",
+    help="The switch's own address, which workers send to. Further switches have those below it "
+    "(and above --switch-mac).",
 )
 @click.option(
     "--switch-mac",
@@ -199,7 +253,8 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
 @click.pass_obj
 def serve(
     options: Options,
-    switch: str,
+    switches: dict[str, str],
+    net: Path | None,
     switch_tls_cert: Path | None,
     switch_tls_key: Path | None,
     switch_tls_ca: Path | None,
@@ -209,7 +264,7 @@ def serve(
     device_id: int,
     election_id: int,
     listen: str | None,
-    ports: tuple[int, ...],
+    ports: tuple[str, ...],
     switch_ip: str,
     switch_mac: str,
     stations: tuple[tuple[str, int], ...],
@@ -223,13 +278,12 @@ def serve(
     ready_file: Path | None,
     log_level: str,
 ) -> None:
-    """Take a switch, put the program on it, and serve jobs until SIGINT or SIGTERM.
+    """Take switches, put the program on them, and serve jobs until SIGINT or SIGTERM.
 
-    All that was on the switch is replaced; but where an earlier controller with this --state-dir
+    All that was on a switch is replaced; but where an earlier controller with this --state-dir
     was killed, or left its jobs, these are taken up. Prints one line when ready, and logs to
     stderr. A switch that goes away is waited for.
     """
-    _check_stations(stations, ports, switch_mac)
     # These take long to load, and no other command needs them.
     from p4reduce_controller import serving
     from p4reduce_controller.settings import Settings
@@ -240,16 +294,15 @@ def serve(
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    topology, servers = _network(
+        switches, net, device_id, ports, stations, parse_ip(switch_ip), parse_mac(switch_mac)
+    )
     serving.serve(
         Settings(
-            switch=switch,
-            device_id=device_id,
+            topology=topology,
+            servers=servers,
             election_id=election_id,
             listen=listen or options.address,
-            ports=ports,
-            switch_ip=switch_ip,
-            switch_mac=switch_mac.lower(),
-            stations=stations,
             lease=lease,
             default_slots=default_slots,
             hello_limit=HelloLimit(hello_rate, hello_burst),

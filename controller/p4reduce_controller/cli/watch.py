@@ -30,9 +30,9 @@ class Snapshot:
     """What the controller said at one moment."""
 
     time: float  # monotonic seconds
-    switch: pb.Switch
+    switches: list[pb.Switch]
     jobs: list[pb.Job]
-    outcomes: dict[str, pb.Count] = field(default_factory=dict)
+    outcomes: dict[str, dict[str, pb.Count]] = field(default_factory=dict)  # by switch
     ranks: dict[int, list[pb.RankStatistics]] = field(default_factory=dict)  # by incarnation
 
 
@@ -52,16 +52,17 @@ def take_snapshot(client: ControlClient) -> Snapshot:
     stub = client.stub
     snapshot = Snapshot(
         time.monotonic(),
-        client.call(stub.GetSwitch, pb.GetSwitchRequest()),
+        list(client.call(stub.ListSwitches, pb.ListSwitchesRequest()).switches),
         list(client.call(stub.ListJobs, pb.ListJobsRequest()).jobs),
     )
-    if snapshot.switch.connected:
-        counters = client.call(stub.GetCounters, pb.GetCountersRequest())
-        snapshot.outcomes = {count.name: count for count in counters.counts}
-        for job in snapshot.jobs:
-            if job.state == pb.RUNNING:
-                reply = client.call(stub.GetStatistics, pb.GetStatisticsRequest(job=job.name))
-                snapshot.ranks[job.incarnation] = list(reply.ranks)
+    there = [switch.name for switch in snapshot.switches if switch.connected]
+    for name in there:
+        counters = client.call(stub.GetCounters, pb.GetCountersRequest(switch=name))
+        snapshot.outcomes[name] = {count.name: count for count in counters.counts}
+    for job in snapshot.jobs if there else ():
+        if job.state == pb.RUNNING:
+            reply = client.call(stub.GetStatistics, pb.GetStatisticsRequest(job=job.name))
+            snapshot.ranks[job.incarnation] = list(reply.ranks)
     return snapshot
 
 
@@ -74,9 +75,11 @@ def show(
     past = [each for each in jobs if each.state not in (pb.FORMING, pb.RUNNING)]
     table = render.jobs_table(past[-PAST_JOBS_SHOWN:] + alive)
     missing = Text(not_there(job)) if job and not jobs else None
-    parts: list[RenderableType] = [_headline(now), Text(), missing or table]
+    parts: list[RenderableType] = [_headline(switch, len(now.switches)) for switch in now.switches]
+    parts += [Text(), missing or table]
     parts += [_rank_rates(each, now, before) for each in alive if each.incarnation in now.ranks]
-    parts += [Text(), _outcome_rates(now, before)]
+    for switch in now.switches:
+        parts += [Text(), _outcome_rates(switch.name, now, before)]
     lines = [render.event_line(event) for event in events] or [Text("none yet", style="dim")]
     for line in lines:
         line.no_wrap, line.overflow = True, "ellipsis"
@@ -84,9 +87,9 @@ def show(
     return Group(*parts)
 
 
-def _headline(now: Snapshot) -> Text:
-    switch = now.switch
-    line = Text(f"switch {switch.address}", style="bold")
+def _headline(switch: pb.Switch, switches: int) -> Text:
+    called = f"{switch.name} at " if switches > 1 else ""
+    line = Text(f"switch {called}{switch.address}", style="bold")
     if not switch.connected:
         return line.append(f"  lost: {switch.reason}", style="bold red")
     used = switch.slots - switch.slots_free
@@ -114,18 +117,20 @@ def _rank_rates(job: pb.Job, now: Snapshot, before: Snapshot | None) -> Renderab
     return Group(Text(), table)
 
 
-def _outcome_rates(now: Snapshot, before: Snapshot | None) -> RenderableType:
-    line = Text()
-    for name, count in now.outcomes.items():
+def _outcome_rates(switch: str, now: Snapshot, before: Snapshot | None) -> RenderableType:
+    line = Text(f"{switch}: " if len(now.switches) > 1 else "")
+    earlier = before.outcomes.get(switch, {}) if before else {}
+    nothing = True
+    for name, count in now.outcomes.get(switch, {}).items():
         if not count.frames:
             continue
-        text = f"{name} {render.quantity(count.frames)}"
-        if before and name in before.outcomes:
-            rate = (count.frames - before.outcomes[name].frames) / (now.time - before.time)
+        text, nothing = f"{name} {render.quantity(count.frames)}", False
+        if before and name in earlier:
+            rate = (count.frames - earlier[name].frames) / (now.time - before.time)
             if rate:
                 text += f" ({render.quantity(rate)}/s)"
         line.append(text + "   ")
-    return line or Text("no frames so far", style="dim")
+    return line.append("no frames so far", style="dim") if nothing else line
 
 
 class Follower:

@@ -80,12 +80,14 @@ class Answers:
         switch: what the controller said of it.
         counts: what the switch counted.
         silent: why the controller could not read that from its switch.
+        others: the same of the controller's further switches.
     """
 
     late: float = 0.0
     switch: pb.Switch | None = None
     counts: dict[str, int] = field(default_factory=dict)
     silent: str = ""
+    others: list[Answers] = field(default_factory=list)
 
 
 def examine(
@@ -185,10 +187,12 @@ def _talk(
                 began = time.monotonic()
                 jobs = client.call(client.stub.ListJobs, pb.ListJobsRequest(), timeout=timeout).jobs
                 took.append(time.monotonic() - began)
-            switch = client.call(client.stub.GetSwitch, pb.GetSwitchRequest(), timeout=timeout)
+            reply = client.call(client.stub.ListSwitches, pb.ListSwitchesRequest(), timeout=timeout)
+            switch, *others = reply.switches
             answers.switch = switch
-            if switch.connected:
-                _count(client, timeout, answers)
+            answers.others = [Answers(answers.late, other) for other in others]
+            for each in (answers, *answers.others):
+                _count(client, timeout, each)
     except TlsError as error:
         yield failure(SECTION, name, str(error), "Mend the TLS files (docs/security.md).")
         return
@@ -217,8 +221,11 @@ def _talk(
 
 def _count(client: ControlClient, timeout: float, answers: Answers) -> None:
     """Read the switch's counters. The controller has answered: it is the switch that may not."""
+    if answers.switch is None or not answers.switch.connected:
+        return
+    request = pb.GetCountersRequest(switch=answers.switch.name)
     try:
-        counters = client.call(client.stub.GetCounters, pb.GetCountersRequest(), timeout=timeout)
+        counters = client.call(client.stub.GetCounters, request, timeout=timeout)
     except ControllerUnreachableError:
         answers.silent = f"the controller waits for it: no counters within {timeout:g} s"
     except ControlError as error:

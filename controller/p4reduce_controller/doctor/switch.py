@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import grpc
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
@@ -78,15 +78,49 @@ def examine(
             "" if address else "Give --switch ADDR to look at a P4Runtime server by itself.",
         )
         return
-    connection = _connection(answers.switch, answers.silent)
+    for each in (answers, *answers.others):
+        if each.switch is None:
+            continue
+        for finding in _examine_one(each, each.switch, address, server, tls, timeout, near=near):
+            named = f"{each.switch.name}: {finding.name}" if answers.others else finding.name
+            yield replace(finding, name=named)
+
+
+def _examine_one(
+    answers: Answers,
+    switch: pb.Switch,
+    address: str | None,
+    server: _Server | None,
+    tls: TlsFiles | None,
+    timeout: float,
+    *,
+    near: bool,
+) -> Iterator[Finding]:
+    connection = _connection(switch, answers.silent)
     yield connection
     if connection.status is Status.OK:
-        if address != answers.switch.address and (near or not is_local(answers.switch.address)):
-            server = _ask(answers.switch.address, tls, timeout)
-        yield _ports(answers.switch, server)
-    yield _program(answers.switch)
-    yield _slots(answers.switch)
+        if address != switch.address:
+            there = near or not is_local(switch.address)
+            server = _ask(switch.address, tls, timeout) if there else None
+        yield _ports(switch, server)
+    if switch.HasField("uplink"):
+        yield _uplink(switch.uplink)
+    yield _program(switch)
+    yield _slots(switch)
     yield from _symptoms(answers)
+
+
+def _uplink(uplink: pb.Uplink) -> Finding:
+    found = f"port {uplink.port} leads to {uplink.parent} port {uplink.parent_port}"
+    if uplink.works:
+        return ok(SECTION, "uplink", found)
+    return failure(
+        SECTION,
+        "uplink",
+        f"port {uplink.port} should lead to {uplink.parent} port {uplink.parent_port}: "
+        f"{uplink.reason}",
+        "See the cable and both switches' ports, and compare them with the topology's file.",
+    )
 
 
 def _ask(address: str, tls: TlsFiles | None, timeout: float) -> _Server:

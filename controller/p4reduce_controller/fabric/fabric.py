@@ -130,6 +130,10 @@ class Fabric:
         if self._client.pipeline_cookie() != self.cookie:
             raise PipelineLostError(f"the switch at {self._client.address} has lost its program")
 
+    def packet_out(self, port: int, frame: bytes) -> None:
+        """Send a frame out of a port. Raises SwitchUnreachableError where there is no session."""
+        self._client.packet_out(port, frame)
+
     def _note(self, incarnation: int, layout: Layout) -> None:
         self._layouts[incarnation] = layout
         self._stations.update(layout.stations)
@@ -187,21 +191,20 @@ class Fabric:
         layout = self._layouts.get(incarnation)
         if layout is None:
             return {}
-        up = {row.match["rank"]: _counts(row) for row in self._read("admission", layout.admissions)}
-        down: dict[int, Counts] = {}
-        for row in self._read("delivery", layout.deliveries):
-            rank, more = row.params["rank"], _sent_down(row)
-            so_far = down.get(rank, Counts(0, 0))
-            down[rank] = Counts(so_far.frames + more.frames, so_far.bytes + more.bytes)
         nothing = Counts(0, 0)
-        return {
-            rank: RankCounts(up.get(rank, nothing), down.get(rank, nothing)) for rank in sorted(up)
-        }
-
-    def _read(self, table: str, rows: Sequence[Row]) -> list[Row]:
-        wanted = {frozenset(row.match.items()) for row in rows}
-        read = self._client.read_table(table)
-        return [row for row in read if frozenset(row.match.items()) in wanted]
+        admitted, delivered = layout.rank_by_admission, layout.rank_by_replica
+        up, down = (
+            dict.fromkeys(admitted.values(), nothing),
+            dict.fromkeys(admitted.values(), nothing),
+        )
+        for row in self._client.read_table("admission"):
+            if (rank := admitted.get(frozenset(row.match.items()))) is not None:
+                up[rank] = _counts(row)
+        for row in self._client.read_table("delivery"):
+            if (rank := delivered.get(row.match["replica"])) is not None:
+                so_far, more = down[rank], _sent_down(row)
+                down[rank] = Counts(so_far.frames + more.frames, so_far.bytes + more.bytes)
+        return {rank: RankCounts(up[rank], down[rank]) for rank in sorted(up)}
 
     def outcomes(self) -> dict[Outcome, Counts]:
         """Return what became of every frame so far. Raises SwitchError."""

@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from p4reduce.wire.format import AGGREGATION_PORT
+
 from p4reduce_controller.fabric.schema import Entity, Group, Row
-from p4reduce_controller.jobs.job import REPLICAS_A_RANK, Attachment, Job
+from p4reduce_controller.jobs.job import REPLICAS_A_CHILD, Attachment, Job
+from p4reduce_controller.jobs.plan import Child, Plan
+from p4reduce_controller.topology.switches import Topology, Uplink
 
 FLOOD_GROUP = 1  # p4src/include/constants.p4
-CPU_PORT = 255
-LAST_PORT = 510  # 511 means drop
-DELIVERIES = ("whole", "first_half", "second_half")
+WHOLE = "whole"
+DELIVERIES = (WHOLE, "first_half", "second_half")
 
 
 @dataclass(frozen=True)
@@ -29,15 +32,18 @@ class Ground:
 
     ip: int  # the switch's own
     mac: int
-    ports: tuple[int, ...]
+    ports: tuple[int, ...]  # all in use, also those with links
     hello_limit: HelloLimit
     stations: tuple[tuple[int, int], ...] = ()  # (MAC, port) of hosts that the operator has named
+    meeting: tuple[int, int] | None = None  # a tree's further (IP, MAC), which each switch has
 
     @property
     def entities(self) -> tuple[Entity, ...]:
         """The entries and groups for it."""
+        meeting = own_addresses(*self.meeting, answered_by=self.mac) if self.meeting else ()
         return (
             *own_addresses(self.ip, self.mac),
+            *meeting,
             flood_group(self.ports),
             *(station(*key) for key in self.stations),
         )
@@ -49,77 +55,168 @@ class Layout:
 
     The stages are Writes of their own, as a switch may do the updates of one Write in any order
     (P4Runtime specification 1.4, section 12.1). A frame can be anywhere in the switch while they
-    change, so each stage only leads to earlier ones: admission to groups, groups to deliveries.
+    change, so each stage only leads to earlier ones: admission and uplink to groups, groups to
+    deliveries. What may be sent up can be answered, so uplink comes before admission.
     """
 
     deliveries: tuple[Row, ...]
     groups: tuple[Group, ...]
+    uplinks: tuple[Row, ...]  # none on the job's root, one on each switch below it
     admissions: tuple[Row, ...]
     stations: tuple[tuple[int, int], ...]  # (MAC, port); jobs may share these
+    ranks: tuple[int | None, ...]  # the children by number: a rank of the switch's own, or None
+
+    @property
+    def rank_by_admission(self) -> dict[frozenset[tuple[str, int]], int]:
+        """Which rank an admission is for, by what that matches on."""
+        rows = zip(self.admissions, self.ranks, strict=True)
+        return {frozenset(row.match.items()): rank for row, rank in rows if rank is not None}
+
+    @property
+    def rank_by_replica(self) -> dict[int, int]:
+        """Which rank a replica is for, by its id."""
+        return {
+            row.match["replica"]: rank
+            for number, rank in enumerate(self.ranks)
+            for row in self.deliveries[number * REPLICAS_A_CHILD :][:REPLICAS_A_CHILD]
+            if rank is not None
+        }
 
     @property
     def stages(self) -> tuple[tuple[Entity, ...], ...]:
         """The job's own entities, first to be installed first."""
-        return self.deliveries, self.groups, self.admissions
+        return self.deliveries, self.groups, self.uplinks, self.admissions
 
 
-def lay_out(job: Job) -> Layout:
-    """Return the layout of a job whose ranks are all attached."""
-    ranks = range(job.world_size)
-    attachments = [_attachment(job, rank) for rank in ranks]
-    group_full, group_halves = job.groups
-    ids = [job.replica_ids[rank * REPLICAS_A_RANK :][:REPLICAS_A_RANK] for rank in ranks]
-    deliveries = tuple(
-        Row(
-            "delivery",
-            {"replica": replica},
-            action,
-            {"mac": at.mac, "ip": at.ip, "udp_port": at.udp_port, "rank": rank},
+def lay_out(job: Job, topology: Topology, planned: Plan) -> dict[str, Layout]:
+    """Return the layouts of a job whose ranks are all attached, by switch in the plan's order."""
+    root = next(iter(planned))
+    return {
+        name: _lay_out_switch(
+            job, topology, name, planned, None if name == root else topology.uplinks[name]
         )
-        for rank, at in zip(ranks, attachments, strict=True)
-        for replica, action in zip(ids[rank], DELIVERIES, strict=True)
-    )
-    full = [(at.port, own[0]) for at, own in zip(attachments, ids, strict=True)]
-    halves = [
-        (at.port, replica) for at, own in zip(attachments, ids, strict=True) for replica in own[1:]
+        for name in planned
+    }
+
+
+@dataclass(frozen=True)
+class _Contributor:
+    """A child, as the entries have it."""
+
+    at: Attachment  # where it is, and the addresses that its frames come from
+    number: int  # what the header's `rank` is in its frames
+    rank: int | None  # None: a switch
+
+
+def _contributors(
+    job: Job, topology: Topology, switch: str, children: Sequence[Child]
+) -> list[_Contributor]:
+    found = []
+    for number, child in enumerate(children):
+        if child.switch:
+            below = topology.switches[child.switch]
+            port = topology.uplinks[child.switch].parent_port
+            at = Attachment(port, below.mac, below.ip, AGGREGATION_PORT, switch)
+            found.append(_Contributor(at, number, None))
+        else:
+            [rank] = child.ranks
+            found.append(_Contributor(_attachment(job, rank), rank, rank))
+    return found
+
+
+def _lay_out_switch(
+    job: Job, topology: Topology, switch: str, planned: Plan, uplink: Uplink | None
+) -> Layout:
+    children = planned[switch]
+    contributors = _contributors(job, topology, switch, children)
+    share = job.shares[switch]
+    group_full, group_halves, *group_up = share.groups
+    ids = [
+        share.replica_ids[number * REPLICAS_A_CHILD :][:REPLICAS_A_CHILD]
+        for number in range(len(children))
     ]
-    admissions = tuple(
+    deliveries = [
+        _delivery(replica, action, each.at, each.number)
+        for each, own in zip(contributors, ids, strict=True)
+        for replica, action in zip(own, DELIVERIES, strict=True)
+    ]
+    full = [(each.at.port, own[0]) for each, own in zip(contributors, ids, strict=True)]
+    halves = [
+        (each.at.port, replica)
+        for each, own in zip(contributors, ids, strict=True)
+        for replica in own[1:]
+    ]
+    groups = [Group(group_full, tuple(full)), Group(group_halves, tuple(halves))]
+    own_slots = {
+        "all_workers": (1 << len(children)) - 1,
+        "slot_base": share.slots.start,
+        "slot_count": len(share.slots),
+        "group_full": group_full,
+    }
+    grant = own_slots | {"group_halves": group_halves}
+    uplinks = []
+    if uplink is not None:
+        [grant["group_up"]] = group_up
+        number = [child.switch for child in planned[uplink.parent]].index(switch)
+        replica = share.replica_ids[-1]
+        above = topology.switches[uplink.parent]
+        at = Attachment(uplink.port, above.mac, above.ip, AGGREGATION_PORT, switch)
+        deliveries.append(_delivery(replica, WHOLE, at, number))
+        groups.append(Group(grant["group_up"], ((uplink.port, replica),)))
+        uplinks.append(
+            Row("uplink", _source(job, uplink.port, above.ip, number), "pass_down", own_slots)
+        )
+    admissions = [
         Row(
             "admission",
-            {
-                "ingress_port": at.port,
-                "src_ip": at.ip,
-                "job": job.incarnation,
-                "rank": rank,
-            },
-            "grant",
-            {
-                "worker_bit": 1 << rank,
-                "all_workers": (1 << job.world_size) - 1,
-                "slot_base": job.slots.start,
-                "slot_count": len(job.slots),
-                "group_full": group_full,
-                "group_halves": group_halves,
-            },
+            _source(job, each.at.port, each.at.ip, each.number),
+            "grant" if uplink is None else "grant_partial",
+            {"worker_bit": 1 << number, **grant},
         )
-        for rank, at in zip(ranks, attachments, strict=True)
-    )
+        for number, each in enumerate(contributors)
+    ]
+    stations = {(each.at.mac, each.at.port) for each in contributors if each.rank is not None}
     return Layout(
-        deliveries,
-        (Group(group_full, tuple(full)), Group(group_halves, tuple(halves))),
-        admissions,
-        tuple(sorted({(at.mac, at.port) for at in attachments})),
+        tuple(deliveries),
+        tuple(groups),
+        tuple(uplinks),
+        tuple(admissions),
+        tuple(sorted(stations)),
+        tuple(each.rank for each in contributors),
     )
 
 
-def own_addresses(ip: int, mac: int) -> tuple[Row, ...]:
+def _source(job: Job, port: int, ip: int, number: int) -> dict[str, int]:
+    """Return what a frame of the job is known by."""
+    return {"ingress_port": port, "src_ip": ip, "job": job.incarnation, "rank": number}
+
+
+def _delivery(replica: int, action: str, at: Attachment, rank: int) -> Row:
+    params = {"mac": at.mac, "ip": at.ip, "udp_port": at.udp_port, "rank": rank}
+    return Row("delivery", {"replica": replica}, action, params)
+
+
+def ground(topology: Topology, name: str, hello_limit: HelloLimit) -> Ground:
+    """Return what is to be on one of the switches whatever the jobs."""
+    switch, links = topology.switches[name], topology.link_ports(name)
+    return Ground(
+        switch.ip,
+        switch.mac,
+        tuple(sorted({*switch.ports, *links})),
+        hello_limit,
+        switch.stations,
+        topology.meeting if links else None,
+    )
+
+
+def own_addresses(ip: int, mac: int, *, answered_by: int = 0) -> tuple[Row, ...]:
     """Return the entries by which the switch knows its own addresses, as others name them and as
-    those of whoever pretends to be the switch."""
+    those of whoever pretends to be the switch. It answers from another MAC address if told so."""
     return (
         Row("own_source", {"mac": mac}, "is_forged"),
         Row("own_sender_ip", {"ip": ip}, "is_forged"),
         Row("own_sender_mac", {"mac": mac}, "is_forged"),
-        Row("own_address", {"ip": ip}, "is_own", {"mac": mac}),
+        Row("own_address", {"ip": ip}, "is_own", {"mac": answered_by or mac}),
     )
 
 

@@ -38,6 +38,15 @@ class Outcome(enum.IntEnum):
     PACKET_OUT_SENT = 22
     HELLO_LIMITED = 23
     FORGED_SOURCE = 24
+    SUMS_SENT_UP = 25
+    SUMS_SENT_UP_AGAIN = 26
+    ROOM_ASKED = 27
+    RESULT_PASSED_DOWN = 28
+    HALF_PASSED_DOWN = 29
+    STATUS_PASSED_DOWN = 30
+    ANSWER_STALE = 31
+    ANSWER_DUPLICATE = 32
+    NOT_FROM_PARENT = 33
 
     @property
     def label(self) -> str:

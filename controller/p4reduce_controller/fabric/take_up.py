@@ -17,6 +17,7 @@ from p4reduce_controller.fabric.schema import Entity, Group, MeterRate, Op, Row,
 ORDER = (
     "delivery",
     "group",
+    "uplink",
     "admission",
     "own_source",
     "own_sender_ip",

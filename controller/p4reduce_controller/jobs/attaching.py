@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from p4reduce_controller.jobs.job import Attachment, Job, Member
+from p4reduce_controller.jobs.job import Attachment, Job, Member, port_text
+from p4reduce_controller.topology.switches import ONLY, Topology
 from p4reduce_controller.values.mac_ip import format_ip, format_mac, is_host, is_station
 
 
@@ -14,10 +15,7 @@ from p4reduce_controller.values.mac_ip import format_ip, format_mac, is_host, is
 class Entrance:
     """Where ranks may attach."""
 
-    ports: frozenset[int]
-    switch_mac: int
-    switch_ip: int
-    stations: Mapping[int, int]  # MAC address to the port that an operator has given it
+    topology: Topology
 
     def objection(
         self,
@@ -35,17 +33,9 @@ class Entrance:
             if member.attachment == at:
                 return ""
             return f"attached from {member.attachment} already, now from {at}"
-        if at.port not in self.ports:
-            return f"port {at.port} is not one of the switch's ports in use"
-        if not is_station(at.mac) or at.mac == self.switch_mac:
-            return f"{format_mac(at.mac)} is no address that a worker can have"
-        if self.stations.get(at.mac, at.port) != at.port:
-            return (
-                f"{format_mac(at.mac)} belongs to port {self.stations[at.mac]} (--station), "
-                f"but comes from port {at.port}"
-            )
-        if not is_host(at.ip) or at.ip == self.switch_ip:
-            return f"{format_ip(at.ip)} is no address that a worker can have"
+        refusal = self._misplaced(job, member, at) or self._bad_address(at)
+        if refusal:
+            return refusal
         if at.udp_port == 0:
             return "UDP port 0 cannot be answered"
         if not member.own_address and (at.mac, at.ip) != (member.mac, suggested_ip):
@@ -65,9 +55,38 @@ class Entrance:
                 theirs = other.attachment
                 if theirs is None or theirs.mac != at.mac:
                     continue
-                if theirs.port != at.port:
+                if (theirs.switch, theirs.port) != (at.switch, at.port):
                     return (
-                        f"{format_mac(at.mac)} is on port {theirs.port} already, "
+                        f"{format_mac(at.mac)} is on {theirs.place} already, "
                         f"as rank {other.rank} of job {other_job.name!r}"
                     )
+        return ""
+
+    def _misplaced(self, job: Job, member: Member, at: Attachment) -> str:
+        if self.topology.tree_of(at.switch) != job.tree:
+            return f"switch {at.switch} is not one of the job's: no links join it to {job.tree}"
+        if member.switch not in ("", at.switch):
+            return f"it joined for switch {member.switch}, but its HELLO came in by {at.place}"
+        if at.port in self.topology.link_ports(at.switch):
+            return f"{at.place} is for another switch, not for a worker"
+        if at.port not in self.topology.switches[at.switch].ports:
+            what = "the switch's ports" if at.switch == ONLY else f"switch {at.switch}'s ports"
+            return f"port {at.port} is not one of {what} in use"
+        return ""
+
+    def _bad_address(self, at: Attachment) -> str:
+        """Say what is wrong with the addresses that somebody comes from."""
+        switches = self.topology.switches.values()
+        own_ip, own_mac = self.topology.meeting
+        if not is_station(at.mac) or at.mac in (own_mac, *(each.mac for each in switches)):
+            return f"{format_mac(at.mac)} is no address that a worker can have"
+        if not is_host(at.ip) or at.ip in (own_ip, *(each.ip for each in switches)):
+            return f"{format_ip(at.ip)} is no address that a worker can have"
+        for switch in switches:
+            port = dict(switch.stations).get(at.mac, at.port)
+            if (port, switch.name) != (at.port, at.switch) and at.mac in dict(switch.stations):
+                return (
+                    f"{format_mac(at.mac)} belongs to {port_text(switch.name, port)} (--station), "
+                    f"but comes from {at.place}"
+                )
         return ""

@@ -1,21 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the jobs of one switch hold of it: slots, multicast groups, replica ids, host numbers."""
+"""What the jobs hold of the switches: slots, multicast groups, replica ids; and host numbers."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 
 from p4reduce_controller.jobs.allocator import ExhaustedError, IdAllocator, RangeAllocator
 from p4reduce_controller.jobs.job import (
     GROUP_IDS,
     REPLICA_IDS,
-    REPLICAS_A_RANK,
+    REPLICAS_A_CHILD,
     SLOTS,
     Cause,
     Job,
     Member,
     RefusedError,
+    Share,
 )
+from p4reduce_controller.topology.switches import ONLY, Topology
 
 GROUPS_A_JOB = 2  # one for whole results, one for halves
+
+
+class _Holding:
+    """What one switch has to give."""
+
+    def __init__(self, switch: str) -> None:
+        self.where = "" if switch == ONLY else f" on {switch}"
+        self.slots = RangeAllocator(SLOTS)
+        self.replica_ids = IdAllocator(*REPLICA_IDS)
+        self.group_ids = IdAllocator(*GROUP_IDS)
+
+    def take_ids(self, share: Share, children: int, *, uplink: bool) -> None:
+        replica_ids = self.replica_ids.allocate(REPLICAS_A_CHILD * children + uplink)
+        try:
+            share.groups = self.group_ids.allocate(GROUPS_A_JOB + uplink)
+        except ExhaustedError:
+            self.replica_ids.free(replica_ids)
+            raise
+        share.replica_ids = replica_ids
+
+    def free_ids(self, share: Share) -> None:
+        self.replica_ids.free(share.replica_ids)
+        self.group_ids.free(share.groups)
 
 
 class Holdings:
@@ -24,36 +51,39 @@ class Holdings:
     Where there is not enough, RefusedError says so and nothing was taken.
     """
 
-    def __init__(self, switch_ip: int) -> None:
-        self._switch_ip = switch_ip
-        self._slots = RangeAllocator(SLOTS)
-        self._replica_ids = IdAllocator(*REPLICA_IDS)
-        self._group_ids = IdAllocator(*GROUP_IDS)
+    def __init__(self, topology: Topology) -> None:
+        self._of = {name: _Holding(name) for name in topology.switches}
+        self._suggested_ip = topology.meeting[0]
         # The low 16 bits of suggested IP addresses: no network, broadcast or switch address.
-        self._host_numbers = IdAllocator(
-            1, 0xFFFE, but=frozenset({switch_ip & 0xFFFF} & set(range(1, 0xFFFF)))
-        )
+        own = {topology.meeting[0], *(switch.ip for switch in topology.switches.values())}
+        taken = {ip & 0xFFFF for ip in own} & set(range(1, 0xFFFF))
+        self._host_numbers = IdAllocator(1, 0xFFFE, but=frozenset(taken))
 
-    @property
-    def slots_free(self) -> int:
-        """How many of the switch's slots no job has."""
-        return self._slots.free_count
+    def slots_free(self, switch: str) -> int:
+        """How many of a switch's slots no job has."""
+        return self._of[switch].slots.free_count
 
-    def slots(self, count: int, name: str) -> range:
-        """Take `count` slots in a row for a job of that name."""
-        try:
-            return self._slots.allocate(count)
-        except ExhaustedError as error:
-            raise RefusedError(
-                Cause.EXHAUSTED,
-                f"no {count} slots in a row for job {name!r}: {error}. To free some, close "
-                "communicators that are not needed any more or end other jobs; or ask for fewer "
-                "by slots=, or serve --default-slots",
-            ) from None
+    def take_slots(self, switches: Iterable[str], count: int, name: str) -> dict[str, Share]:
+        """Take `count` slots in a row on each of those switches for a job of that name."""
+        shares: dict[str, Share] = {}
+        for switch in switches:
+            holding = self._of[switch]
+            try:
+                shares[switch] = Share(holding.slots.allocate(count))
+            except ExhaustedError as error:
+                self.free_slots(shares)
+                raise RefusedError(
+                    Cause.EXHAUSTED,
+                    f"no {count} slots in a row for job {name!r}{holding.where}: {error}. To free "
+                    "some, close communicators that are not needed any more or end other jobs; or "
+                    "ask for fewer by slots=, or serve --default-slots",
+                ) from None
+        return shares
 
-    def free_slots(self, slots: range) -> None:
-        """Give slots back of a job that did not come to be."""
-        self._slots.free(slots)
+    def free_slots(self, shares: Mapping[str, Share]) -> None:
+        """Give slots back."""
+        for switch, share in shares.items():
+            self._of[switch].slots.free(share.slots)
 
     def host_numbers(self, count: int) -> list[int]:
         """Take numbers for that many ranks' suggested IP addresses."""
@@ -66,41 +96,54 @@ class Holdings:
         """Give numbers back."""
         self._host_numbers.free(numbers)
 
-    def take_multicast(self, job: Job) -> None:
-        """Give a job its groups, and the ids of their replicas."""
-        try:
-            replica_ids = self._replica_ids.allocate(REPLICAS_A_RANK * job.world_size)
+    def take_multicast(self, job: Job, children: Mapping[str, int]) -> None:
+        """Give a job its groups, and the ids of their replicas.
+
+        `children` says how many contributors each of its switches hears. All but the first one
+        send to a switch above them.
+        """
+        root = next(iter(children))
+        done: list[str] = []
+        for switch, count in children.items():
+            holding = self._of[switch]
             try:
-                job.groups = self._group_ids.allocate(GROUPS_A_JOB)
-            except ExhaustedError:
-                self._replica_ids.free(replica_ids)
-                raise
-        except ExhaustedError as error:
-            raise RefusedError(
-                Cause.EXHAUSTED, f"no ids for its multicast groups: {error}"
-            ) from None
-        job.replica_ids = replica_ids
+                holding.take_ids(job.shares[switch], count, uplink=switch != root)
+            except ExhaustedError as error:
+                for before in done:
+                    self._free_ids(before, job.shares[before])
+                raise RefusedError(
+                    Cause.EXHAUSTED, f"no ids for its multicast groups{holding.where}: {error}"
+                ) from None
+            done.append(switch)
 
     def free_multicast(self, job: Job) -> None:
         """Take groups and replica ids back from a job."""
-        self._replica_ids.free(job.replica_ids)
-        self._group_ids.free(job.groups)
-        job.replica_ids, job.groups = [], []
+        for switch, share in job.shares.items():
+            self._free_ids(switch, share)
+
+    def _free_ids(self, switch: str, share: Share) -> None:
+        self._of[switch].free_ids(share)
+        share.replica_ids, share.groups = [], []
 
     def claim(self, job: Job) -> None:
-        """Take what a job of a former life has. Raises ValueError if another one has it."""
-        self._slots.claim(job.slots)
-        self._replica_ids.claim(job.replica_ids)
-        self._group_ids.claim(job.groups)
+        """Take what a job of a former life has. Raises ValueError if another one has it, or if
+        there is no such switch."""
+        for switch, share in job.shares.items():
+            holding = self._of.get(switch)
+            if holding is None:
+                raise ValueError(f"job {job.name!r} is on a switch {switch} that there is not")
+            holding.slots.claim(share.slots)
+            holding.replica_ids.claim(share.replica_ids)
+            holding.group_ids.claim(share.groups)
         self._host_numbers.claim([member.host_number for member in job.members.values()])
 
     def release(self, job: Job) -> None:
         """Take everything back from a job."""
-        self._slots.free(job.slots)
-        self._replica_ids.free(job.replica_ids)
-        self._group_ids.free(job.groups)
+        self.free_slots(job.shares)
+        for switch, share in job.shares.items():
+            self._of[switch].free_ids(share)
         self._host_numbers.free([member.host_number for member in job.members.values()])
 
     def suggested_ip(self, member: Member) -> int:
-        """Return an IPv4 address of the /16 of the switch's that no other living rank was given."""
-        return self._switch_ip & 0xFFFF0000 | member.host_number
+        """Return an IPv4 address of the /16 of the switches that no other living rank was given."""
+        return self._suggested_ip & 0xFFFF0000 | member.host_number

@@ -6,11 +6,13 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from p4reduce_controller.topology.switches import ONLY
 from p4reduce_controller.values.dataclass_json import TRANSIENT
 from p4reduce_controller.values.mac_ip import format_ip, format_mac
 from p4reduce_controller.values.token_hash import TokenHash
 
-MAX_WORLD_SIZE = 64
+MAX_CHILDREN = 64  # what a switch's bitmaps have room for: ranks, or switches below it
+MAX_WORLD_SIZE = 4096  # of a tree
 SLOTS = 1024
 DEFAULT_SLOTS = 32
 
@@ -18,7 +20,7 @@ DEFAULT_SLOTS = 32
 # groups from 2^15 on to itself.
 REPLICA_IDS = (1, 0xFFFF)
 GROUP_IDS = (2, 0x7FFF)
-REPLICAS_A_RANK = 3  # one of the whole result, two of its halves
+REPLICAS_A_CHILD = 3  # one of the whole result, two of its halves
 
 
 class JobState(enum.Enum):
@@ -75,10 +77,16 @@ class Attachment:
     mac: int
     ip: int
     udp_port: int
+    switch: str = ONLY
 
     def __str__(self) -> str:
         mac, ip = format_mac(self.mac), format_ip(self.ip)
-        return f"port {self.port}, {mac}, {ip}:{self.udp_port}"
+        return f"{self.place}, {mac}, {ip}:{self.udp_port}"
+
+    @property
+    def place(self) -> str:
+        """The port, with its switch where that has a name."""
+        return port_text(self.switch, self.port)
 
 
 @dataclass(frozen=True)
@@ -111,6 +119,7 @@ class Member:
     report: Report = field(default=Report(), metadata=TRANSIENT)
     mac: int = 0  # the suggested one
     own_address: bool = True  # it has one; otherwise only the suggested ones are its
+    switch: str = ""  # the one that it says it is at; it may leave that open
     local: bool = False  # its process is on this machine
     # How many calls of it stay open, and when the last one was closed although it was well.
     attending: int = field(default=0, metadata=TRANSIENT)
@@ -144,13 +153,22 @@ class Succession:
 
 
 @dataclass(eq=False)
+class Share:
+    """What a job has on one switch."""
+
+    slots: range
+    groups: list[int] = field(default_factory=list)  # full, halves
+    replica_ids: list[int] = field(default_factory=list)  # REPLICAS_A_CHILD for each child in turn
+
+
+@dataclass(eq=False)
 class Job:
     """One life of a job name."""
 
     name: str
     incarnation: int
     world_size: int
-    slots: range
+    slot_count: int
     created: float  # seconds since the epoch
     by_operator: bool  # then it stays, even without a rank
     secret: bytes  # its ranks know each other by it
@@ -158,8 +176,9 @@ class Job:
     configuring: bool = False  # all attached, the switch is being written to
     members: dict[int, Member] = field(default_factory=dict)
     departed: dict[int, str] = field(default_factory=dict)  # ranks that went while it formed
-    groups: list[int] = field(default_factory=list)  # full, halves
-    replica_ids: list[int] = field(default_factory=list)  # REPLICAS_A_RANK for each rank in turn
+    tree: str = ONLY  # name of the tree of switches that it may use
+    # By switch, the job's root first. Of a tree's, known when all ranks are attached.
+    shares: dict[str, Share] = field(default_factory=dict)
     cause: Cause | None = None
     reason: str = ""
     urgent_slots: int | None = None  # of the slots; None: no rank has said it yet
@@ -174,6 +193,11 @@ class Job:
     def alive(self) -> bool:
         """Whether the name is taken by it."""
         return self.state in (JobState.FORMING, JobState.RUNNING)
+
+    @property
+    def root(self) -> Share:
+        """What it has on its topmost switch, as soon as that is known."""
+        return next(iter(self.shares.values()), Share(range(0)))
 
     @property
     def reformable(self) -> bool:
@@ -232,6 +256,11 @@ class Job:
         if not lacks:
             lacks.append("all ranks are attached, but the switch is still being configured")
         return "; ".join(lacks)
+
+
+def port_text(switch: str, port: int) -> str:
+    """Name a port."""
+    return f"port {port}" if switch == ONLY else f"port {port} of {switch}"
 
 
 def count_text(world_size: int) -> str:

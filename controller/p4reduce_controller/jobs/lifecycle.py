@@ -14,13 +14,14 @@ thread-safe: the daemon calls it from one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from p4reduce_controller.jobs import leases, presence, silence
 from p4reduce_controller.jobs.attaching import Entrance
 from p4reduce_controller.jobs.holdings import Holdings
 from p4reduce_controller.jobs.job import (
     DEFAULT_SLOTS,
+    MAX_CHILDREN,
     MAX_WORLD_SIZE,
     SLOTS,
     Attachment,
@@ -33,51 +34,46 @@ from p4reduce_controller.jobs.job import (
     count_text,
     ranks_text,
 )
+from p4reduce_controller.jobs.plan import Plan, parts, plan
 from p4reduce_controller.jobs.request_checks import MAX_ADDRESS, check_name, check_number, printable
 from p4reduce_controller.jobs.roster import Clocks, Listener, Roster
+from p4reduce_controller.topology.switches import ONLY, Topology
 from p4reduce_controller.values.token_hash import TokenHash
 
 
 class Jobs(Roster):
-    """All jobs of one switch.
+    """All jobs of a controller's switches.
 
     `clock` gives seconds for leases (monotonic), `wall_clock` those for people; `next_incarnation`
-    an id that was never used. `lease` is in seconds, `stations` the MAC addresses that belong to a
-    port, whoever comes.
+    an id that was never used. `lease` is in seconds.
     """
 
     def __init__(
         self,
         listener: Listener,
+        topology: Topology,
         *,
         lease: float,
-        ports: Iterable[int],
-        switch_mac: int,
-        switch_ip: int,
         next_incarnation: Callable[[], int],
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
         default_slots: int = DEFAULT_SLOTS,
-        stations: Iterable[tuple[int, int]] = (),
     ) -> None:
         super().__init__(
             listener,
-            Holdings(switch_ip),
+            Holdings(topology),
             Clocks(clock, wall_clock, next_incarnation),
             lease=lease,
         )
         self.lease = lease
-        self.hellos_refused = 0
+        self.topology = topology
+        self.hellos_refused = dict.fromkeys(topology.switches, 0)
         self._listener = listener
         self._default_slots = default_slots
-        self._entrance = Entrance(frozenset(ports), switch_mac, switch_ip, dict(stations))
+        self._entrance = Entrance(topology)
         self._clock = clock
-        self._closed: tuple[Cause, str] | None = None
-
-    @property
-    def slots_free(self) -> int:
-        """How many of the switch's slots no job has."""
-        return self.holdings.slots_free
+        self._closed: RefusedError | None = None  # for good
+        self._lost: dict[str, str] = {}  # switches and links, each with what is known of it
 
     # -- Joining -----------------------------------------------------------------------
 
@@ -89,18 +85,66 @@ class Jobs(Roster):
         token: TokenHash | None = None,
         *,
         by_operator: bool = True,
+        switch: str = "",
     ) -> Job:
-        """Make a job; `slots` 0 means the default. Raises RefusedError."""
-        self._check_open()
+        """Make a job; `slots` 0 means the default.
+
+        It may use the tree of switches that `switch` is in, which may be empty where there is one
+        only. Raises RefusedError.
+        """
         check_name(name)
-        check_number("world size", world_size, 1, MAX_WORLD_SIZE)
+        tree = self._tree(switch, name)
+        self._check_open(switch, tree)
+        self.check_world_size(world_size, tree)
         if slots:  # 0: the controller's default
             check_number("number of slots", slots, 1, SLOTS)
         self._check_unused(name)
-        job = self.make(name, world_size, slots or self._default_slots, by_operator=by_operator)
+        members = self.topology.trees[tree]
+        job = self.make(
+            name,
+            world_size,
+            slots or self._default_slots,
+            tree,
+            # Of a larger tree, it is known later which of them sum for this job.
+            members if len(members) == 1 else (),
+            by_operator=by_operator,
+        )
         job.token = token
         self._listener.changed(job)
         return job
+
+    def _tree(self, switch: str, name: str) -> str:
+        """Return the name of the tree that a rank, or an operator, means by a switch's name."""
+        switches = self.topology.switches
+        if switch:
+            if switch not in switches:
+                raise RefusedError(
+                    Cause.INVALID,
+                    f"there is no switch {switch!r}, but {self.topology.names_text}",
+                )
+            return self.topology.tree_of(switch)
+        trees = self.topology.trees
+        if len(trees) > 1:
+            raise RefusedError(
+                Cause.INVALID,
+                f"job {name!r} has to say which switch it is for (switch=), as this controller has "
+                f"several that are not linked: {self.topology.names_text}",
+            )
+        return next(iter(trees))
+
+    def check_world_size(self, world_size: int, tree: str) -> None:
+        """Raise RefusedError unless a tree of switches, or a lone one, has room for so many."""
+        if len(self.topology.trees[tree]) > 1:
+            check_number("world size", world_size, 1, MAX_WORLD_SIZE)
+        elif world_size > MAX_CHILDREN:
+            raise RefusedError(
+                Cause.INVALID,
+                f"world size {world_size} is not within 1 and {MAX_CHILDREN}, as many ranks as "
+                f"one switch has room for; a tree of switches has room for {MAX_WORLD_SIZE:,} "
+                "(serve --topology)",
+            )
+        else:
+            check_number("world size", world_size, 1, MAX_CHILDREN)
 
     def _check_unused(self, name: str) -> None:
         job = self.latest(name)
@@ -130,16 +174,22 @@ class Jobs(Roster):
         own_address: bool = True,
         local: bool = False,
         urgent_slots: int = 0,
+        switch: str = "",
     ) -> tuple[Job, Member]:
         """Register a rank, making the job, with `token`, if there is none alive.
 
         `urgent_slots` of its slots are for urgent collectives; the first rank's word counts.
+        `switch` is the one that the rank is at; empty where there is one only, or where its HELLO
+        is to tell it. So it is as well where this is the topmost one of a tree.
 
         Whether the rank may join one that there is has been seen to. Raises RefusedError.
         """
-        self._check_open()
         check_name(name)
-        check_number("world size", world_size, 1, MAX_WORLD_SIZE)
+        tree = self._tree(switch, name)
+        if switch == tree and len(self.topology.trees[tree]) > 1:
+            switch = ""  # a tree is called as its topmost switch: the rank may be anywhere in it
+        self._check_open(switch, tree)
+        self.check_world_size(world_size, tree)
         if not 0 <= rank < world_size:
             raise RefusedError(
                 Cause.INVALID, f"rank {rank} is not below the world size {world_size}"
@@ -147,7 +197,7 @@ class Jobs(Roster):
         [host_number] = self.holdings.host_numbers(1)
         try:
             job = self.living(name)
-            there = len(job.slots) if job is not None else slots or self._default_slots
+            there = job.slot_count if job is not None else slots or self._default_slots
             if not 0 <= urgent_slots < there:
                 raise RefusedError(
                     Cause.INVALID,
@@ -155,31 +205,39 @@ class Jobs(Roster):
                     "to be for other collectives",
                 )
             if job is None:
-                job = self.create(name, world_size, slots, token, by_operator=False)
-            self._check_fits(job, rank, world_size, slots, urgent_slots)
+                job = self.create(
+                    name, world_size, slots, token, by_operator=False, switch=switch or tree
+                )
+            self._check_fits(job, rank, world_size, slots, urgent_slots, tree)
         except BaseException:
             self.holdings.free_host_numbers([host_number])
             raise
         host = printable(host)  # it ends up in terminals
         member = self.admit(job, rank, host, pid, host_number, printable(ring_address, MAX_ADDRESS))
-        member.own_address, member.local = own_address, local
+        member.own_address, member.local, member.switch = own_address, local, switch
         job.urgent_slots = urgent_slots
         self._listener.changed(job)
         return job, member
 
     def _check_fits(
-        self, job: Job, rank: int, world_size: int, slots: int, urgent_slots: int
+        self, job: Job, rank: int, world_size: int, slots: int, urgent_slots: int, tree: str
     ) -> None:
+        if job.tree != tree:
+            raise RefusedError(
+                Cause.INVALID,
+                f"job {job.name!r} is on switch {job.tree}, which no links join to that of rank "
+                f"{rank}: {tree}",
+            )
         if job.world_size != world_size:
             raise RefusedError(
                 Cause.INVALID,
                 f"world size {world_size} does not fit job {job.name!r}, "
                 f"which has {job.world_size}",
             )
-        if slots not in (0, len(job.slots)):
+        if slots not in (0, job.slot_count):
             raise RefusedError(
                 Cause.INVALID,
-                f"{slots} slots do not fit job {job.name!r}, which has {len(job.slots)}",
+                f"{slots} slots do not fit job {job.name!r}, which has {job.slot_count}",
             )
         agreed = urgent_slots if job.urgent_slots is None else job.urgent_slots
         if urgent_slots != agreed:
@@ -210,13 +268,13 @@ class Jobs(Roster):
         try:
             job, member = self.member(incarnation, rank, nonce)
         except RefusedError as error:
-            self.refuse_hello(job, f"from {attachment}: {error}")
+            self.refuse_hello(attachment.switch, job, f"from {attachment}: {error}")
             return
         ip = self.holdings.suggested_ip(member)
         refusal = self._entrance.objection(job, member, attachment, self.all, suggested_ip=ip)
         if refusal:
             member.refusal = refusal
-            self.refuse_hello(job, f"rank {rank}: {refusal}")
+            self.refuse_hello(attachment.switch, job, f"rank {rank}: {refusal}")
             return
         leases.begin(member, self._clock(), self.lease)
         if member.state is not MemberState.JOINED:
@@ -227,19 +285,32 @@ class Jobs(Roster):
             self._configure(job)
         self._listener.changed(job)
 
-    def refuse_hello(self, job: Job | None, text: str) -> None:
-        """Count and tell."""
-        self.hellos_refused += 1
+    def refuse_hello(self, switch: str, job: Job | None, text: str) -> None:
+        """Count and tell; it came in by that switch."""
+        self.hellos_refused[switch] += 1
         self._listener.event("hello-refused", job, text)
 
     def _configure(self, job: Job) -> None:
         try:
-            self.holdings.take_multicast(job)
+            planned = plan(job, self.topology)
+            self._take_shares(job, planned)
+            if parts(job, self.topology) & self._lost.keys():
+                return  # `back` comes here again
+            self.holdings.take_multicast(job, {name: len(each) for name, each in planned.items()})
         except RefusedError as error:
             self.fail(job, error.cause, str(error))
             return
         job.configuring = True
         self._listener.configure(job)
+
+    def _take_shares(self, job: Job, planned: Plan) -> None:
+        """Let the job have slots on just the switches that it needs."""
+        missing = [name for name in planned if name not in job.shares]
+        more = self.holdings.take_slots(missing, job.slot_count, job.name)
+        spare = {name: share for name, share in job.shares.items() if name not in planned}
+        self.holdings.free_slots(spare)
+        have = job.shares | more
+        job.shares = {name: have[name] for name in planned}
 
     def configured(self, job: Job) -> None:
         """The switch has all of the job: it runs."""
@@ -417,47 +488,66 @@ class Jobs(Roster):
 
     def close(self, reason: str) -> None:
         """We are going: end all jobs, and take no more."""
-        self._closed = (Cause.SHUTDOWN, reason)
+        self._closed = RefusedError(Cause.SHUTDOWN, reason)
         for job in self.all:
             if job.alive or job.reformable:
                 self._end(job, JobState.ENDED, Cause.SHUTDOWN, reason)
             self._remove(job)
 
-    # -- The switch's coming and going -----------------------------------------------------
+    # -- The coming and going of switches and links ----------------------------------------
 
-    def switch_lost(self, reason: str) -> None:
-        """The switch is gone, and all that it had in its registers."""
-        why = f"the switch was lost: {reason}"
-        self._closed = (Cause.SWITCH_LOST, why)
+    def lost(self, part: str, reason: str) -> None:
+        """A switch is gone, with all that it had in its registers; or a link, by its text."""
+        why = f"the switch was lost: {reason}" if part == ONLY else f"{part} was lost: {reason}"
+        if part in self.topology.switches and part != ONLY:
+            why = f"switch {why}"
+        self._lost[part] = why
+        hit = []
         for job in self.all:
             if job.state is JobState.FORMING:
-                # It had nothing there yet. Its ranks send HELLO until the job runs, so they
-                # attach again when the switch is back.
-                self._detach(job)
-            else:
+                # Its ranks send HELLO until the job runs, so they attach again when the switch is
+                # back.
+                if self._detach(job, part):
+                    hit.append(job)
+            elif part in parts(job, self.topology):
                 self.fail(job, Cause.SWITCH_LOST, why)
                 self._remove(job)
-        self._listener.changed(*self.all)
+                hit.append(job)
+        self._listener.changed(*hit)
 
-    def _detach(self, job: Job) -> None:
-        if job.configuring:
-            job.configuring = False
-            self.holdings.free_multicast(job)
-        for member in job.active:
+    def hold(self, part: str, reason: str) -> None:
+        """Nobody knows yet whether a link works: jobs that run go on, others wait for it."""
+        self._lost[part] = f"{part} is not proven: {reason}"
+
+    def _detach(self, job: Job, part: str) -> bool:
+        """Undo what a job that forms had by that part. Returns whether it had anything."""
+        gone = [
+            member
+            for member in job.active
+            if member.attachment is not None and member.attachment.switch == part
+        ]
+        for member in gone:
             member.state, member.attachment = MemberState.JOINED, None
+        configuring = job.configuring and part in parts(job, self.topology)
+        if configuring:
+            job.configuring = False
+            self._listener.withdraw(job)
+            self.holdings.free_multicast(job)
+        return configuring or bool(gone)
 
-    def switch_back(self) -> None:
-        """The switch is there, with all that it should have."""
-        self._closed = None
+    def back(self, part: str) -> None:
+        """A switch is there, with all that it should have; or a link works."""
+        self._lost.pop(part, None)
         for job in self.all:
-            if job.configuring:
+            if job.configuring and part in parts(job, self.topology):
                 self._listener.configure(job)  # what came of the first attempt is undone
+        self.resume()
         self._listener.changed()
 
     def resume(self) -> None:
-        """Go on with what was restored, now that the switch is there."""
+        """Go on with what waits for nothing but its switches."""
         for job in self.all:
-            if job.state is JobState.FORMING and job.complete:
+            if job.state is JobState.FORMING and job.complete and not job.configuring:
                 self._configure(job)
                 self._listener.changed(job)
 
@@ -488,20 +578,23 @@ class Jobs(Roster):
 
     # -- For reforming.py ------------------------------------------------------------------
 
-    @property
-    def open(self) -> bool:
-        """Whether new jobs can be made."""
-        return self._closed is None
-
-    @property
-    def why_closed(self) -> str:
-        """Why they cannot."""
-        return self._closed[1] if self._closed else ""
+    def why_closed_for(self, job: Job) -> RefusedError | None:
+        """Say why a job cannot go on as a new one, or cannot run; None where it can."""
+        if self._closed is not None:
+            return self._closed
+        needed = parts(job, self.topology) or set(self.topology.trees[job.tree])
+        lost = [why for part, why in self._lost.items() if part in needed]
+        return RefusedError(Cause.SWITCH_LOST, "; ".join(lost)) if lost else None
 
     def let_go(self, job: Job) -> None:
         """Take a failed job off the switch although ranks of it are still there."""
         self._remove(job)
 
-    def _check_open(self) -> None:
+    def _check_open(self, switch: str, tree: str) -> None:
+        """Raise RefusedError where a job could not begin: its switch is lost, or all of a tree."""
         if self._closed is not None:
-            raise RefusedError(*self._closed)
+            raise self._closed
+        needed = [switch] if switch else self.topology.trees[tree]
+        lost = [self._lost[name] for name in needed if name in self._lost]
+        if len(lost) == len(needed):
+            raise RefusedError(Cause.SWITCH_LOST, "; ".join(lost))

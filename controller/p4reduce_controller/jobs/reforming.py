@@ -3,7 +3,7 @@
 
 Each rank that is still alive asks. When all have, what the old job had is taken off the switch,
 and a new job is made of the same name and number of slots with all of them in it. As the old
-job's slots were freed just before, there is always room for the new one.
+job's slots were freed just before, there is always room for the new one on the same switches.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from p4reduce_controller.jobs.job import (
-    MAX_WORLD_SIZE,
     Cause,
     Job,
     JobState,
@@ -25,7 +24,7 @@ from p4reduce_controller.jobs.job import (
     ranks_text,
 )
 from p4reduce_controller.jobs.lifecycle import Jobs
-from p4reduce_controller.jobs.request_checks import MAX_ADDRESS, check_number, printable
+from p4reduce_controller.jobs.request_checks import MAX_ADDRESS, printable
 from p4reduce_controller.jobs.roster import Listener
 
 
@@ -102,7 +101,8 @@ class Reforming:
         if member.state is MemberState.LOST:
             self._jobs.revive(job)
         _check(job, member)
-        check_number("world size", world_size, 0, MAX_WORLD_SIZE)
+        if world_size:
+            self._jobs.check_world_size(world_size, job.tree)
         if intact:
             _check_intact(job)
         reformation = self._under_way.setdefault(job, Reformation(job))
@@ -163,6 +163,7 @@ class Reforming:
         address = member.ring_address
         new = self._jobs.admit(job, place.rank, member.host, member.pid, host_number, address)
         new.own_address, new.local = member.own_address, member.local
+        new.switch = member.switch
         succession.places[member.rank] = NewPlace(place.rank, new.nonce)
         self._listener.changed(old, job)
         return job, new
@@ -173,8 +174,9 @@ class Reforming:
         if awaited:
             verb = "has" if len(awaited) == 1 else "have"
             return f"{', '.join(map(str, awaited))} {verb} not asked for it"
-        if not self._jobs.open:
-            return self._jobs.why_closed
+        closed = self._jobs.why_closed_for(reformation.job)
+        if closed is not None:
+            return str(closed)
         return "the switch is still letting the failed one go"
 
     def advance(self) -> None:
@@ -202,7 +204,7 @@ class Reforming:
             return
         if not job.released:
             self._jobs.let_go(job)
-        elif self._jobs.open:
+        elif self._jobs.why_closed_for(job) is None:
             self._found(reformation)
 
     def _found(self, reformation: Reformation) -> None:
@@ -221,7 +223,14 @@ class Reforming:
         places = {rank: rank if keep else index for index, rank in enumerate(survivors)}
         host_numbers = self._jobs.holdings.host_numbers(len(survivors))
         try:
-            job = self._jobs.make(old.name, world_size, len(old.slots), by_operator=old.by_operator)
+            job = self._jobs.make(
+                old.name,
+                world_size,
+                old.slot_count,
+                old.tree,
+                old.shares,
+                by_operator=old.by_operator,
+            )
         except BaseException:
             self._jobs.holdings.free_host_numbers(host_numbers)
             raise
@@ -233,6 +242,7 @@ class Reforming:
             rank = places[member.rank]
             new = self._jobs.admit(job, rank, member.host, member.pid, host_number, address)
             new.own_address, new.local = member.own_address, member.local
+            new.switch = member.switch
             new_places[member.rank] = NewPlace(rank, new.nonce)
             member.state = MemberState.LEFT
         resume_from = min(each.completed for each in asked)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,7 +23,7 @@ class Listener(Protocol):
         """Tell people."""
 
     def configure(self, job: Job) -> None:
-        """Put the job on the switch, then call `Jobs.configured` or `Jobs.fail`.
+        """Put the job on its switches, then call `Jobs.configured` or `Jobs.fail`.
 
         Where the switch is lost over it, `Jobs.switch_lost` or `Jobs.switch_back` is all.
         """
@@ -32,7 +32,13 @@ class Listener(Protocol):
         """The job is no longer forming: wake those who wait for it."""
 
     def remove(self, job: Job) -> None:
-        """Take the job off the switch, then call `Jobs.release`."""
+        """Take the job off its switches, then call `Jobs.release`."""
+
+    def withdraw(self, job: Job) -> None:
+        """Take off what `configure` has put there so far, before anything that is asked for later.
+
+        The job goes on forming.
+        """
 
     def changed(self, *jobs: Job) -> None:
         """Something about these jobs, or about all, is no longer as it was."""
@@ -112,22 +118,36 @@ class Roster:
 
     # -- Making ------------------------------------------------------------------------
 
-    def make(self, name: str, world_size: int, slots: int, *, by_operator: bool) -> Job:
-        """Make a job of a name that is free. Raises RefusedError; nothing has happened then."""
-        range_ = self.holdings.slots(slots, name)
+    def make(
+        self,
+        name: str,
+        world_size: int,
+        slots: int,
+        tree: str,
+        switches: Iterable[str],
+        *,
+        by_operator: bool,
+    ) -> Job:
+        """Make a job of a name that is free, with slots on those switches of the tree at once.
+
+        Raises RefusedError; nothing has happened then.
+        """
+        shares = self.holdings.take_slots(switches, slots, name)
         try:
             incarnation = self._clocks.next_incarnation()
         except (OSError, ValueError, OverflowError) as error:
-            self.holdings.free_slots(range_)
+            self.holdings.free_slots(shares)
             raise RefusedError(
                 Cause.NO_INCARNATION, f"no incarnation id for job {name!r}: {error}"
             ) from error
         secret = secrets.token_bytes(SECRET_BYTES)
-        job = Job(name, incarnation, world_size, range_, self._clocks.wall(), by_operator, secret)
+        job = Job(name, incarnation, world_size, slots, self._clocks.wall(), by_operator, secret)
+        job.tree, job.shares = tree, shares
         self._add(job)
         self._forget_past()
-        slots_text = f"slots {range_.start}-{range_.stop - 1}"
-        self._listener.event("job-created", job, f"{count_text(world_size)}, {slots_text}")
+        range_ = job.root.slots
+        at = f"slots {range_.start}-{range_.stop - 1}" if range_ else f"{slots} slots"
+        self._listener.event("job-created", job, f"{count_text(world_size)}, {at}")
         return job
 
     def admit(
@@ -182,7 +202,8 @@ class Roster:
             if job.configuring:
                 # Nobody knows how far that came, so it is done again.
                 job.configuring = False
-                job.replica_ids, job.groups = [], []
+                for share in job.shares.values():
+                    share.replica_ids, share.groups = [], []
             if not job.over:
                 self.holdings.claim(job)
             else:

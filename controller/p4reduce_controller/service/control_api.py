@@ -20,6 +20,7 @@ from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchError, Sw
 from p4reduce_controller.fabric.schema import Row, SchemaError
 from p4reduce_controller.jobs import presence, tokens
 from p4reduce_controller.jobs.job import SLOTS, Cause, Job, Member, MemberState, RefusedError
+from p4reduce_controller.jobs.plan import plan
 from p4reduce_controller.service import limits
 from p4reduce_controller.values.mac_ip import format_ip, format_mac
 
@@ -122,6 +123,7 @@ class Service(ControlServicer):
             own_address=request.own_address,
             local=presence.is_local(context.peer(), request.host),
             urgent_slots=request.urgent_slots,
+            switch=request.switch,
         )
         self._peers.joined(peer, job, member)
         try:
@@ -132,14 +134,19 @@ class Service(ControlServicer):
         return self._joined(job, member)
 
     def _joined(self, job: Job, member: Member) -> pb.JoinReply:
-        ip = self._jobs.holdings.suggested_ip(member)
+        topology = self._jobs.topology
+        members = topology.trees[job.tree]
+        name = member.switch or (members[0] if len(members) == 1 else "")
+        at = topology.switches.get(name)
+        switch_ip, switch_mac = (at.ip, at.mac) if at is not None else topology.meeting
         return pb.JoinReply(
             incarnation=job.incarnation,
             nonce=member.nonce,
-            switch_mac=self._controller.settings.switch_mac,
-            switch_ip=self._controller.settings.switch_ip,
+            switch=name,
+            switch_mac=format_mac(switch_mac),
+            switch_ip=format_ip(switch_ip),
             suggested_mac=format_mac(member.mac),
-            suggested_ip=format_ip(ip),
+            suggested_ip=format_ip(self._jobs.holdings.suggested_ip(member)),
         )
 
     @_answers
@@ -150,14 +157,33 @@ class Service(ControlServicer):
         limits.check_waits(member)
         await self._controller.ready(job, member, request.timeout)
         await self._controller.keep()
+        assert member.attachment is not None  # or the job would not run
+        at = self._jobs.topology.switches[member.attachment.switch]
         return pb.Ready(
             world_size=job.world_size,
-            slot_count=len(job.slots),
+            slot_count=job.slot_count,
+            switch=at.name,
+            switch_mac=format_mac(at.mac),
+            switch_ip=format_ip(at.ip),
+            levels=self._levels(job, at.name),
             urgent_slots=job.urgent_slots or 0,
             lease=self._jobs.lease,
             secret=job.secret,
             ring_addresses=[job.members[rank].ring_address for rank in range(job.world_size)],
         )
+
+    def _levels(self, job: Job, switch: str) -> list[pb.Level]:
+        """Say who is behind the children of a switch, and of those above it."""
+        topology = self._jobs.topology
+        planned = plan(job, topology)
+        return [
+            pb.Level(
+                switch=name,
+                children=[pb.Child(switch=each.switch, ranks=each.ranks) for each in planned[name]],
+            )
+            for name in topology.way_up(switch)
+            if name in planned
+        ]
 
     @_answers
     async def Heartbeat(  # noqa: N802
@@ -237,7 +263,9 @@ class Service(ControlServicer):
     @_answers
     async def CreateJob(self, request: pb.CreateJobRequest, context: _Context) -> pb.Job:  # noqa: N802
         token = tokens.hash_given(request.token)
-        job = self._jobs.create(request.name, request.world_size, request.slots, token)
+        job = self._jobs.create(
+            request.name, request.world_size, request.slots, token, switch=request.switch
+        )
         await self._controller.keep()
         return _job(job)
 
@@ -286,35 +314,76 @@ class Service(ControlServicer):
         except (TooSlowError, TooManyError) as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), ANSWERED)
 
-    # -- For operators: the switch -----------------------------------------------------
+    # -- For operators: switches -------------------------------------------------------
+
+    def _named(self, switch: str) -> str:
+        """Return the name of the switch that is meant; empty where there is one only."""
+        names = list(self._jobs.topology.switches)
+        if not switch and len(names) == 1:
+            return names[0]
+        if not switch:
+            raise RefusedError(
+                Cause.INVALID, f"there are several switches, name one: {', '.join(names)}"
+            )
+        if switch not in names:
+            raise RefusedError(
+                Cause.UNKNOWN, f"there is no switch {switch!r}, but: {', '.join(names)}"
+            )
+        return switch
+
+    @_answers
+    async def ListSwitches(  # noqa: N802
+        self, request: pb.ListSwitchesRequest, context: _Context
+    ) -> pb.ListSwitchesReply:
+        names = self._jobs.topology.switches
+        return pb.ListSwitchesReply(switches=[self._switch(name) for name in names])
 
     @_answers
     async def GetSwitch(self, request: pb.GetSwitchRequest, context: _Context) -> pb.Switch:  # noqa: N802
-        status = self._controller.link
+        return self._switch(self._named(request.switch))
+
+    def _switch(self, name: str) -> pb.Switch:
+        status = self._controller.link(name)
         settings = self._controller.settings
+        at = settings.topology.switches[name]
         return pb.Switch(
-            address=settings.switch,
-            device_id=settings.device_id,
+            name=name,
+            uplink=self._uplink(name),
+            address=settings.servers[name].address,
+            device_id=settings.servers[name].device_id,
             election_id=str(settings.election_id),
             primary=status.primary,
             program=self._controller.program,
             slots=SLOTS,
-            slots_free=self._jobs.slots_free,
-            mac=settings.switch_mac,
-            ip=settings.switch_ip,
-            ports=settings.ports,
+            slots_free=self._jobs.holdings.slots_free(name),
+            mac=format_mac(at.mac),
+            ip=format_ip(at.ip),
+            ports=at.ports,
             connected_since=status.connected_since,
             connected=not status.lost,
             reason=status.lost,
-            hellos_refused=self._jobs.hellos_refused,
+            hellos_refused=self._jobs.hellos_refused[name],
             lease=settings.lease,
+        )
+
+    def _uplink(self, name: str) -> pb.Uplink | None:
+        uplink = self._jobs.topology.switches[name].uplink
+        if uplink is None:
+            return None
+        reason = self._controller.probes.reason(name)
+        return pb.Uplink(
+            port=uplink.port,
+            parent=uplink.parent,
+            parent_port=uplink.parent_port,
+            works=not reason,
+            reason=reason,
         )
 
     @_answers
     async def GetCounters(  # noqa: N802
         self, request: pb.GetCountersRequest, context: _Context
     ) -> pb.Counters:
-        outcomes = await self._controller.outcomes()
+        outcomes = await self._controller.outcomes(self._named(request.switch))
         return pb.Counters(
             counts=[
                 pb.Count(name=outcome.label, frames=counts.frames, bytes=counts.bytes)
@@ -324,10 +393,11 @@ class Service(ControlServicer):
 
     @_answers
     async def GetTable(self, request: pb.GetTableRequest, context: _Context) -> pb.Table:  # noqa: N802
-        names = await self._controller.tables()
+        switch = self._named(request.switch)
+        names = await self._controller.tables(switch)
         if not request.name:
             return pb.Table(names=names)
-        rows = await self._controller.table(request.name)
+        rows = await self._controller.table(switch, request.name)
         return pb.Table(names=names, entries=[_table_entry(row) for row in rows])
 
 
@@ -344,8 +414,9 @@ def _job(job: Job) -> pb.Job:
         incarnation=job.incarnation,
         state=_state(job),
         world_size=job.world_size,
-        slot_base=job.slots.start,
-        slot_count=len(job.slots),
+        slot_base=job.root.slots.start,
+        slot_count=job.slot_count,
+        switches=list(job.shares),
         members=[_member(member) for _, member in sorted(job.members.items())],
         created=job.created,
         has_token=job.token is not None,
@@ -359,7 +430,7 @@ def _member(member: Member) -> pb.Member:
         rank=member.rank, state=member.state.value, host=member.host, pid=member.pid
     )
     if at is not None:
-        message.port, message.udp_port = at.port, at.udp_port
+        message.port, message.udp_port, message.switch = at.port, at.udp_port, at.switch
         message.mac, message.ip = format_mac(at.mac), format_ip(at.ip)
     return message
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The job table on disk: what the controller has to know after a crash to go on.
 
-A file a switch, in the state directory: a line with the format's number, the length and the
+A file a controller, in the state directory: a line with the format's number, the length and the
 SHA-256 of what follows; then JSON. Each version is written beside the last one, flushed, and
 renamed over it, so that a crash at any byte leaves the one or the other. It holds nonces and
 secrets, so only this user may read it. Beside it is a lock, held as long as a controller lives.
@@ -13,7 +13,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.storage.durable import write_durably
 from p4reduce_controller.values.dataclass_json import CodecError, decode, encode
 
-FORMAT = 1
+FORMAT = 2
 _MAGIC = "p4reduce-jobs"
 
 
@@ -35,14 +35,22 @@ class TableInUseError(TableError):
 
 
 @dataclass(frozen=True)
+class SwitchState:
+    """What is about one of the switches."""
+
+    name: str
+    address: str  # of its P4Runtime server
+    device_id: int
+    ip: int
+    mac: int
+    cookie: int | None  # of the pipeline that the jobs' entries are in
+
+
+@dataclass(frozen=True)
 class Header:
     """What is about all jobs."""
 
-    switch: str  # its P4Runtime address
-    device_id: int
-    switch_ip: int
-    switch_mac: int
-    cookie: int | None  # of the pipeline that the jobs' entries are in
+    switches: list[SwitchState]
 
 
 def encode_job(job: Job) -> str:
@@ -78,20 +86,22 @@ def parse(data: bytes) -> tuple[Header, list[Job]]:
 
 
 class TableFile:
-    """The file of one switch in `directory`, locked for this process until `close`.
+    """The file of a controller in `directory`, locked for this process until `close`.
 
-    Raises TableInUseError, and OSError where the directory cannot be written.
+    It is known by its switches: (address, device id) of each. Raises TableInUseError, and OSError
+    where the directory cannot be written.
     """
 
-    def __init__(self, directory: Path, switch: str, device_id: int) -> None:
+    def __init__(self, directory: Path, switches: Sequence[tuple[str, int]]) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Addresses may be longer than names of files.
-        key = hashlib.sha256(f"{device_id} {switch}".encode()).hexdigest()[:12]
+        names = " ".join(f"{device_id} {address}" for address, device_id in sorted(switches))
+        key = hashlib.sha256(names.encode()).hexdigest()[:12]
         self.path = directory / f"jobs-{key}"
         self._lock_path = directory / f"jobs-{key}.lock"
-        self._lock: int | None = self._take_lock(switch)
+        self._lock: int | None = self._take_lock(", ".join(address for address, _ in switches))
 
-    def _take_lock(self, switch: str) -> int:
+    def _take_lock(self, switches: str) -> int:
         while True:
             lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
@@ -100,7 +110,7 @@ class TableFile:
                 owner = os.pread(lock, 20, 0).decode("ascii", "replace").strip()
                 os.close(lock)
                 raise TableInUseError(
-                    f"another controller (pid {owner or 'unknown'}) has the jobs of {switch} in "
+                    f"another controller (pid {owner or 'unknown'}) has the jobs of {switches} in "
                     f"{self._lock_path.parent}"
                 ) from None
             if _is_at(lock, self._lock_path):

@@ -104,11 +104,18 @@ def jobs_table(jobs: Iterable[pb.Job]) -> RenderableType:
             str(job.incarnation),
             _state(state_of(job)),
             ranks,
-            f"{job.slot_base}-{job.slot_base + job.slot_count - 1}",
+            _slots(job),
             clock(job.created),
             job.reason,
         )
     return table if table.row_count else Text("no jobs", style="dim")
+
+
+def _slots(job: pb.Job) -> str:
+    """Write which slots it has, on its topmost switch; nothing where that is not known yet."""
+    if not job.switches:
+        return ""
+    return f"{job.slot_base}-{job.slot_base + job.slot_count - 1}"
 
 
 def job_details(job: pb.Job, ranks: Mapping[int, pb.RankStatistics]) -> RenderableType:
@@ -118,7 +125,8 @@ def job_details(job: pb.Job, ranks: Mapping[int, pb.RankStatistics]) -> Renderab
         "state": _state(state_of(job)),
         "reason": job.reason,
         "ranks": str(job.world_size),
-        "slots": f"{job.slot_base}-{job.slot_base + job.slot_count - 1} ({job.slot_count})",
+        "slots": f"{_slots(job)} ({job.slot_count})" if job.switches else str(job.slot_count),
+        "switches": ", ".join(job.switches) if len(job.switches) > 1 else "",
         "created": f"{clock(job.created)} ({age(time.time() - job.created)} ago)",
         "token": "needed to join or delete it" if job.has_token else "",
     }
@@ -126,15 +134,17 @@ def job_details(job: pb.Job, ranks: Mapping[int, pb.RankStatistics]) -> Renderab
         "rank", "state", "host", "pid", "port", "address", right=["rank", "pid", "port"]
     )
     members = {member.rank: member for member in job.members}
+    several = len(job.switches) > 1
     for rank in range(job.world_size):
         member = members.get(rank, pb.Member(rank=rank, state="missing"))
         attached = bool(member.mac)
+        at = f"{member.switch} " if several else ""
         table.add_row(
             str(rank),
             _state(member.state),
             member.host,
             str(member.pid or ""),
-            str(member.port) if attached else "",
+            f"{at}{member.port}" if attached else "",
             f"{member.ip}:{member.udp_port}" if attached else "",
         )
     parts: list[RenderableType] = [_facts(facts), Text(), table]
@@ -200,10 +210,13 @@ def switch_details(switch: pb.Switch) -> RenderableType:
         if switch.connected
         else Text(f"lost: {switch.reason}", style="bold red")
     )
+    named = switch.name not in ("", "switch")
+    place = f"{switch.address} (device {switch.device_id})"
     return _facts(
         {
-            "switch": Text(f"{switch.address} (device {switch.device_id})", style="bold"),
+            "switch": Text(f"{switch.name} at {place}" if named else place, style="bold"),
             "state": state,
+            "uplink": _uplink(switch.uplink) if switch.HasField("uplink") else "",
             "election id": switch.election_id + (" (primary)" if switch.primary else ""),
             "program": switch.program,
             "slots free": f"{switch.slots_free} of {switch.slots}",
@@ -213,6 +226,13 @@ def switch_details(switch: pb.Switch) -> RenderableType:
             "HELLOs refused": str(switch.hellos_refused),
         }
     )
+
+
+def _uplink(uplink: pb.Uplink) -> Text:
+    text = f"port {uplink.port} to {uplink.parent} port {uplink.parent_port}"
+    if uplink.works:
+        return Text(text)
+    return Text(f"{text}: {uplink.reason}", style="bold red")
 
 
 def _facts(facts: Mapping[str, str | Text]) -> RenderableType:

@@ -460,7 +460,7 @@ def test_a_switch_without_room_refuses_the_job_as_a_whole(
         "worker_bit": 1, "all_workers": 1, "slot_base": 0, "slot_count": 1,
         "group_full": 2, "group_halves": 3,
     }  # fmt: skip
-    controller.daemon.client.write(
+    controller.client_now().write(
         [
             Update(
                 Op.INSERT,

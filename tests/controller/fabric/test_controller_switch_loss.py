@@ -116,7 +116,7 @@ def test_what_is_missing_or_too_much_is_put_right(start: Start, switch: SwitchPr
     controller = start(switch)
     ranks = controller.running(switch, 2)
     tables = {name: controller.table(name) for name in ("admission", "delivery", "bridge")}
-    client = controller.daemon.client
+    client = controller.client_now()
     rows = client.read_table("admission")
     client.write(
         [
@@ -148,7 +148,7 @@ def test_a_switch_that_forgot_its_program(
     # Even by the same one: what was in the registers is gone. The controller may notice before the
     # switch has answered, and then closes the session by which it was asked.
     with contextlib.suppress(SwitchUnreachableError):
-        controller.daemon.client.set_pipeline(load_program())
+        controller.client_now().set_pipeline(load_program())
     reply = failed(ranks)
     assert reply.cause == pb.CAUSE_SWITCH_LOST
     assert "has lost its program; it has begun anew" in reply.reason

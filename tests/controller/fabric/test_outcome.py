@@ -5,9 +5,10 @@ import re
 from pathlib import Path
 
 from p4reduce.wire.format import MAX_SLOTS
-from p4reduce_controller.fabric.layout import CPU_PORT, FLOOD_GROUP
+from p4reduce_controller.fabric.layout import FLOOD_GROUP
 from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.jobs.job import SLOTS
+from p4reduce_controller.topology.given import CPU_PORT
 
 CONSTANTS = Path(__file__).parents[3] / "p4src" / "include" / "constants.p4"
 

@@ -14,6 +14,7 @@ from p4reduce.control.client import ControlError
 from p4reduce_controller.jobs.job import SLOTS, Cause, Job, RefusedError
 from p4reduce_controller.jobs.lifecycle import Jobs
 from p4reduce_controller.jobs.roster import PAST_JOBS
+from p4reduce_controller.topology.switches import ONLY
 
 CYCLES = 1000
 
@@ -59,7 +60,7 @@ def test_a_thousand_times() -> None:
             end(jobs, world, job, rng)
         while world.to_remove:
             jobs.release(world.to_remove.pop(0))
-        assert jobs.slots_free == SLOTS, f"in cycle {cycle}"
+        assert jobs.holdings.slots_free(ONLY) == SLOTS, f"in cycle {cycle}"
         assert len(jobs.all) <= PAST_JOBS + 16
         world.kinds.clear()
         world.texts.clear()

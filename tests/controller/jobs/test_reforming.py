@@ -27,6 +27,7 @@ from p4reduce_controller.jobs.job import (
 )
 from p4reduce_controller.jobs.lifecycle import Jobs
 from p4reduce_controller.jobs.reforming import Place, Reformation, Reforming
+from p4reduce_controller.topology.switches import ONLY
 from p4reduce_controller.values.token_hash import TokenHash
 
 
@@ -100,13 +101,13 @@ def test_survivors_go_on_in_a_smaller_job(survivors: Survivors, jobs: Jobs, worl
     assert ranks(places) == {0: 0, 2: 1, 3: 2}
     assert {place.resume_from for place in places.values()} == {7}
     new = jobs.named("train")
-    assert (new.world_size, len(new.slots), new.state) == (3, 10, JobState.FORMING)
+    assert (new.world_size, len(new.root.slots), new.state) == (3, 10, JobState.FORMING)
     assert new.incarnation != job.incarnation
     assert [member.ring_address for member in new.active] == ["host0:70", "host2:72", "host3:73"]
     assert [member.host for member in new.active] == ["host0", "host2", "host3"]
     assert new.members[0].nonce != job.members[0].nonce
     assert job.ranks(MemberState.LEFT) == [0, 2, 3]
-    assert jobs.slots_free == SLOTS - 10
+    assert jobs.holdings.slots_free(ONLY) == SLOTS - 10
     for member in new.active:
         attach(jobs, new, member)
     jobs.configured(new)
@@ -197,7 +198,7 @@ def test_where_all_are_lost_any_of_them_may_go_on(
     leave(jobs, job, 1)
     desert(jobs, world)
     survivors.advance()
-    assert (job.ranks(MemberState.LOST), jobs.slots_free) == ([0, 2], SLOTS)
+    assert (job.ranks(MemberState.LOST), jobs.holdings.slots_free(ONLY)) == ([0, 2], SLOTS)
     asked = survivors.ask(job, 0)
     survivors.advance()
     assert not asked[0].settled
@@ -369,8 +370,8 @@ def test_all_slots_in_use_are_no_obstacle(survivors: Survivors, jobs: Jobs) -> N
     job = running(jobs, size=3, slots=SLOTS)
     survivors.lose(job, 1)
     survivors.reform(job)
-    assert jobs.slots_free == 0
-    assert jobs.named("train").slots == range(SLOTS)
+    assert jobs.holdings.slots_free(ONLY) == 0
+    assert jobs.named("train").root.slots == range(SLOTS)
 
 
 def test_what_cannot_be_founded_is_told_and_can_be_asked_for_again(
@@ -385,7 +386,7 @@ def test_what_cannot_be_founded_is_told_and_can_be_asked_for_again(
     works, world.next_id = world.next_id, full_disk
     message = refused(Cause.NO_INCARNATION, lambda: survivors.reform(job))
     assert message == "no incarnation id for job 'train': no space left"
-    assert jobs.slots_free == SLOTS
+    assert jobs.holdings.slots_free(ONLY) == SLOTS
     world.next_id = works
     assert ranks(survivors.reform(job)) == {0: 0, 2: 1}
 

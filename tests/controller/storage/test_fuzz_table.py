@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 from jobs_world import World, attach, join, make_jobs, running
 from p4reduce_controller.jobs.job import Job
-from p4reduce_controller.storage.job_table import Header, TableError, assemble, encode_job, parse
+from p4reduce_controller.storage.job_table import (
+    Header,
+    SwitchState,
+    TableError,
+    assemble,
+    encode_job,
+    parse,
+)
 from p4reduce_controller.values.dataclass_json import decode, encode
 from p4reduce_controller.values.token_hash import TokenHash
 
@@ -26,7 +33,7 @@ def some_jobs() -> list[Job]:
 
 
 def a_table() -> bytes:
-    header = Header("unix:/switch", 1, 0x0A4DFFFE, 0x027034726564, 7)
+    header = Header([SwitchState("switch", "unix:/switch", 1, 0x0A4DFFFE, 0x027034726564, 7)])
     return assemble(header, map(encode_job, some_jobs()))
 
 
@@ -73,7 +80,7 @@ def test_strange_contents(fuzz: Any) -> None:
         content = json.loads(json.dumps(body))
         change(fuzz.random, content)
         text = json.dumps(content).encode()
-        head = f"p4reduce-jobs 1 {len(text)} {hashlib.sha256(text).hexdigest()}\n"
+        head = f"p4reduce-jobs 2 {len(text)} {hashlib.sha256(text).hexdigest()}\n"
         accepted += accepts(head.encode() + text)
     assert accepted > 0  # some changes are of one name or number for another
 

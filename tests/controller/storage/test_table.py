@@ -23,11 +23,13 @@ from p4reduce_controller.jobs.job import (
     Member,
     MemberState,
     NewPlace,
+    Share,
     Succession,
 )
 from p4reduce_controller.storage import durable
 from p4reduce_controller.storage.job_table import (
     Header,
+    SwitchState,
     TableError,
     TableFile,
     TableInUseError,
@@ -35,10 +37,13 @@ from p4reduce_controller.storage.job_table import (
     encode_job,
     parse,
 )
+from p4reduce_controller.topology.switches import ONLY
 from p4reduce_controller.values.dataclass_json import CodecError, decode, encode
 from p4reduce_controller.values.token_hash import TokenHash
 
-HEADER = Header("unix:/run/switch.sock", 1, 0x0A4DFFFE, 0x027034726564, 0xFEDCBA9876543210)
+HEADER = Header(
+    [SwitchState("a", "unix:/run/switch.sock", 1, 0x0A4DFFFE, 0x027034726564, 0xFEDCBA9876543210)]
+)
 TRANSIENT = {"heard", "lease_ends", "waiting", "refusal", "completed", "report", "released"}
 TRANSIENT |= {"attending", "cut", "process"}
 
@@ -54,7 +59,8 @@ def a_job() -> Job:
         heard=0.5,
         lease_ends=1.5,
         state=MemberState.LOST,
-        attachment=Attachment(1, 2, 3, 4),
+        attachment=Attachment(1, 2, 3, 4, "b"),
+        switch="b",
         ring_address="host:1",
         waiting=1,
         refusal="no",
@@ -67,7 +73,7 @@ def a_job() -> Job:
         name='a "job"\\',
         incarnation=0xFFFFFFFF,
         world_size=64,
-        slots=range(5, 37),
+        slot_count=32,
         urgent_slots=4,
         created=1e9 + 0.25,
         by_operator=True,
@@ -76,8 +82,8 @@ def a_job() -> Job:
         configuring=True,
         members={3: member},
         departed={1: "left"},
-        groups=[2, 3],
-        replica_ids=[10, 11],
+        tree="a",
+        shares={"a": Share(range(5, 37), [2, 3], [10, 11])},
         cause=Cause.RANK_LOST,
         reason="because",
         token=TokenHash.of("a token that is long enough"),
@@ -129,8 +135,8 @@ def test_a_file_with_any_byte_changed_is_refused() -> None:
 
 
 def test_another_format_is_named() -> None:
-    data = assemble(HEADER, []).replace(b"p4reduce-jobs 1 ", b"p4reduce-jobs 2 ", 1)
-    with pytest.raises(TableError, match="it has format 2, and this version reads 1 only"):
+    data = assemble(HEADER, []).replace(b"p4reduce-jobs 2 ", b"p4reduce-jobs 3 ", 1)
+    with pytest.raises(TableError, match="it has format 3, and this version reads 2 only"):
         parse(data)
 
 
@@ -191,7 +197,7 @@ def test_a_write_that_breaks_off_at_any_byte_loses_nothing(
 
 
 def _write_on_and_on(directory: Path, told: Any) -> None:
-    file = TableFile(directory, "switch", 1)
+    file = TableFile(directory, [("switch", 1)])
     for number in range(1, 1 << 30):
         job = a_job()
         job.incarnation, job.name = number, "x" * (number % 97)
@@ -217,7 +223,7 @@ def test_a_writer_that_is_killed_at_any_moment(tmp_path: Path) -> None:
         with contextlib.suppress(EOFError):
             while here.poll():
                 told = here.recv()
-        file = TableFile(tmp_path, "switch", 1)  # the lock died with its owner
+        file = TableFile(tmp_path, [("switch", 1)])  # the lock died with its owner
         read = file.read()
         assert read is not None
         _, jobs = read
@@ -228,20 +234,20 @@ def test_a_writer_that_is_killed_at_any_moment(tmp_path: Path) -> None:
 
 
 def test_the_lock(tmp_path: Path) -> None:
-    first = TableFile(tmp_path, "switch", 1)
+    first = TableFile(tmp_path, [("switch", 1)])
     with pytest.raises(TableInUseError, match=rf"\(pid {os.getpid()}\) has the jobs of switch in"):
-        TableFile(tmp_path, "switch", 1)
-    TableFile(tmp_path, "switch", 2).close()  # another switch's
+        TableFile(tmp_path, [("switch", 1)])
+    TableFile(tmp_path, [("switch", 2)]).close()  # another switch's
     first.write(b"x")
     first.remove()
     assert sorted(path.name for path in tmp_path.iterdir() if "-" not in path.name) == []
-    second = TableFile(tmp_path, "switch", 1)
+    second = TableFile(tmp_path, [("switch", 1)])
     assert second.read() is None
     second.close()
 
 
 def test_a_damaged_file_says_what_can_be_done(tmp_path: Path) -> None:
-    file = TableFile(tmp_path, "switch", 1)
+    file = TableFile(tmp_path, [("switch", 1)])
     file.write(b"nonsense")
     with pytest.raises(TableError, match=r"jobs-[0-9a-f]{12} cannot be read: it is no job table"):
         file.read()
@@ -268,12 +274,12 @@ def test_what_is_held_is_held_again() -> None:
     third, _ = join(jobs, "c", 0, 2, slots=7)
     again = restarted(jobs)
     assert [job.name for job in again.all] == ["b", "c"]
-    assert again.slots_free == jobs.slots_free
+    assert again.holdings.slots_free(ONLY) == jobs.holdings.slots_free(ONLY)
     new = running(again, "d", slots=15)
     for job in (second, third):
-        assert not set(new.slots) & set(job.slots)
-    assert not set(new.replica_ids) & set(second.replica_ids)
-    assert not set(new.groups) & set(second.groups)
+        assert not set(new.root.slots) & set(job.root.slots)
+    assert not set(new.root.replica_ids) & set(second.root.replica_ids)
+    assert not set(new.root.groups) & set(second.root.groups)
     addresses = {
         again.holdings.suggested_ip(member) for job in again.all for member in job.members.values()
     }
@@ -299,7 +305,7 @@ def test_what_was_half_configured_is_configured_again() -> None:
     again = restarted(jobs)
     [restored] = again.all
     assert not restored.configuring
-    assert not restored.replica_ids
+    assert not restored.root.replica_ids
     again.resume()
     assert restored.configuring
 

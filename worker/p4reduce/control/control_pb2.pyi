@@ -96,11 +96,12 @@ class JoinRequest(google.protobuf.message.Message):
     RING_ADDRESS_FIELD_NUMBER: builtins.int
     OWN_ADDRESS_FIELD_NUMBER: builtins.int
     URGENT_SLOTS_FIELD_NUMBER: builtins.int
+    SWITCH_FIELD_NUMBER: builtins.int
     job: builtins.str
     """the job's name"""
     rank: builtins.int
     world_size: builtins.int
-    """1 to 64"""
+    """1 to 64, and to 4,096 where switches are linked to a tree"""
     slots: builtins.int
     """how many to allocate if this makes the job; 0: the controller's default"""
     host: builtins.str
@@ -114,6 +115,8 @@ class JoinRequest(google.protobuf.message.Message):
     """its frames come from addresses of its own, not from suggested ones"""
     urgent_slots: builtins.int
     """how many of the slots are for urgent collectives; alike on all ranks"""
+    switch: builtins.str
+    """the one that this rank is at, by its name. Empty: the only one; or, of"""
     def __init__(
         self,
         *,
@@ -127,8 +130,9 @@ class JoinRequest(google.protobuf.message.Message):
         ring_address: builtins.str = ...,
         own_address: builtins.bool = ...,
         urgent_slots: builtins.int = ...,
+        switch: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["host", b"host", "job", b"job", "own_address", b"own_address", "pid", b"pid", "rank", b"rank", "ring_address", b"ring_address", "slots", b"slots", "token", b"token", "urgent_slots", b"urgent_slots", "world_size", b"world_size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["host", b"host", "job", b"job", "own_address", b"own_address", "pid", b"pid", "rank", b"rank", "ring_address", b"ring_address", "slots", b"slots", "switch", b"switch", "token", b"token", "urgent_slots", b"urgent_slots", "world_size", b"world_size"]) -> None: ...
 
 global___JoinRequest = JoinRequest
 
@@ -142,6 +146,7 @@ class JoinReply(google.protobuf.message.Message):
     SWITCH_IP_FIELD_NUMBER: builtins.int
     SUGGESTED_MAC_FIELD_NUMBER: builtins.int
     SUGGESTED_IP_FIELD_NUMBER: builtins.int
+    SWITCH_FIELD_NUMBER: builtins.int
     incarnation: builtins.int
     """the `job` of the wire format"""
     nonce: builtins.int
@@ -152,6 +157,8 @@ class JoinReply(google.protobuf.message.Message):
     """for a worker whose transport has no addresses of its own,"""
     suggested_ip: builtins.str
     """which must use them"""
+    switch: builtins.str
+    """the name of that with switch_mac and switch_ip. Empty: these are"""
     def __init__(
         self,
         *,
@@ -161,8 +168,9 @@ class JoinReply(google.protobuf.message.Message):
         switch_ip: builtins.str = ...,
         suggested_mac: builtins.str = ...,
         suggested_ip: builtins.str = ...,
+        switch: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["incarnation", b"incarnation", "nonce", b"nonce", "suggested_ip", b"suggested_ip", "suggested_mac", b"suggested_mac", "switch_ip", b"switch_ip", "switch_mac", b"switch_mac"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["incarnation", b"incarnation", "nonce", b"nonce", "suggested_ip", b"suggested_ip", "suggested_mac", b"suggested_mac", "switch", b"switch", "switch_ip", b"switch_ip", "switch_mac", b"switch_mac"]) -> None: ...
 
 global___JoinReply = JoinReply
 
@@ -201,6 +209,10 @@ class Ready(google.protobuf.message.Message):
     RING_ADDRESSES_FIELD_NUMBER: builtins.int
     SECRET_FIELD_NUMBER: builtins.int
     URGENT_SLOTS_FIELD_NUMBER: builtins.int
+    SWITCH_FIELD_NUMBER: builtins.int
+    SWITCH_MAC_FIELD_NUMBER: builtins.int
+    SWITCH_IP_FIELD_NUMBER: builtins.int
+    LEVELS_FIELD_NUMBER: builtins.int
     world_size: builtins.int
     slot_count: builtins.int
     lease: builtins.float
@@ -209,9 +221,18 @@ class Ready(google.protobuf.message.Message):
     """32 random bytes of this incarnation, the same for all its ranks and"""
     urgent_slots: builtins.int
     """for nobody else: they know each other by it"""
+    switch: builtins.str
+    """the one that this rank's HELLO came in by; all that follows goes to"""
+    switch_mac: builtins.str
+    """these addresses of it"""
+    switch_ip: builtins.str
     @property
     def ring_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """of all ranks in order; some may be empty"""
+
+    @property
+    def levels(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Level]:
+        """that switch first, then the one above it, up to the job's root"""
 
     def __init__(
         self,
@@ -222,10 +243,61 @@ class Ready(google.protobuf.message.Message):
         ring_addresses: collections.abc.Iterable[builtins.str] | None = ...,
         secret: builtins.bytes = ...,
         urgent_slots: builtins.int = ...,
+        switch: builtins.str = ...,
+        switch_mac: builtins.str = ...,
+        switch_ip: builtins.str = ...,
+        levels: collections.abc.Iterable[global___Level] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["lease", b"lease", "ring_addresses", b"ring_addresses", "secret", b"secret", "slot_count", b"slot_count", "urgent_slots", b"urgent_slots", "world_size", b"world_size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lease", b"lease", "levels", b"levels", "ring_addresses", b"ring_addresses", "secret", b"secret", "slot_count", b"slot_count", "switch", b"switch", "switch_ip", b"switch_ip", "switch_mac", b"switch_mac", "urgent_slots", b"urgent_slots", "world_size", b"world_size"]) -> None: ...
 
 global___Ready = Ready
+
+@typing.final
+class Level(google.protobuf.message.Message):
+    """A switch of a job, as one of the ranks below it sees it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SWITCH_FIELD_NUMBER: builtins.int
+    CHILDREN_FIELD_NUMBER: builtins.int
+    switch: builtins.str
+    @property
+    def children(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Child]:
+        """their place here is their bit in `contributors`"""
+
+    def __init__(
+        self,
+        *,
+        switch: builtins.str = ...,
+        children: collections.abc.Iterable[global___Child] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["children", b"children", "switch", b"switch"]) -> None: ...
+
+global___Level = Level
+
+@typing.final
+class Child(google.protobuf.message.Message):
+    """What a switch hears as one contributor: a rank of its own, or a switch below it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SWITCH_FIELD_NUMBER: builtins.int
+    RANKS_FIELD_NUMBER: builtins.int
+    switch: builtins.str
+    """empty: a rank"""
+    @property
+    def ranks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """all whose gradients come by it"""
+
+    def __init__(
+        self,
+        *,
+        switch: builtins.str = ...,
+        ranks: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ranks", b"ranks", "switch", b"switch"]) -> None: ...
+
+global___Child = Child
 
 @typing.final
 class HeartbeatRequest(google.protobuf.message.Message):
@@ -499,6 +571,7 @@ class Member(google.protobuf.message.Message):
     MAC_FIELD_NUMBER: builtins.int
     IP_FIELD_NUMBER: builtins.int
     UDP_PORT_FIELD_NUMBER: builtins.int
+    SWITCH_FIELD_NUMBER: builtins.int
     rank: builtins.int
     state: builtins.str
     """"joined", "attached", "left" or "lost" """
@@ -509,6 +582,8 @@ class Member(google.protobuf.message.Message):
     mac: builtins.str
     ip: builtins.str
     udp_port: builtins.int
+    switch: builtins.str
+    """its name; empty while not attached"""
     def __init__(
         self,
         *,
@@ -520,8 +595,9 @@ class Member(google.protobuf.message.Message):
         mac: builtins.str = ...,
         ip: builtins.str = ...,
         udp_port: builtins.int = ...,
+        switch: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["host", b"host", "ip", b"ip", "mac", b"mac", "pid", b"pid", "port", b"port", "rank", b"rank", "state", b"state", "udp_port", b"udp_port"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["host", b"host", "ip", b"ip", "mac", b"mac", "pid", b"pid", "port", b"port", "rank", b"rank", "state", b"state", "switch", b"switch", "udp_port", b"udp_port"]) -> None: ...
 
 global___Member = Member
 
@@ -539,6 +615,7 @@ class Job(google.protobuf.message.Message):
     CREATED_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     HAS_TOKEN_FIELD_NUMBER: builtins.int
+    SWITCHES_FIELD_NUMBER: builtins.int
     name: builtins.str
     incarnation: builtins.int
     state: global___JobState.ValueType
@@ -552,6 +629,10 @@ class Job(google.protobuf.message.Message):
     """joining and deleting it take a token"""
     @property
     def members(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Member]: ...
+    @property
+    def switches(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """those that sum for it, the job's root first, as far as known"""
+
     def __init__(
         self,
         *,
@@ -565,8 +646,9 @@ class Job(google.protobuf.message.Message):
         created: builtins.float = ...,
         reason: builtins.str = ...,
         has_token: builtins.bool = ...,
+        switches: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["created", b"created", "has_token", b"has_token", "incarnation", b"incarnation", "members", b"members", "name", b"name", "reason", b"reason", "slot_base", b"slot_base", "slot_count", b"slot_count", "state", b"state", "world_size", b"world_size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created", b"created", "has_token", b"has_token", "incarnation", b"incarnation", "members", b"members", "name", b"name", "reason", b"reason", "slot_base", b"slot_base", "slot_count", b"slot_count", "state", b"state", "switches", b"switches", "world_size", b"world_size"]) -> None: ...
 
 global___Job = Job
 
@@ -578,11 +660,14 @@ class CreateJobRequest(google.protobuf.message.Message):
     WORLD_SIZE_FIELD_NUMBER: builtins.int
     SLOTS_FIELD_NUMBER: builtins.int
     TOKEN_FIELD_NUMBER: builtins.int
+    SWITCH_FIELD_NUMBER: builtins.int
     name: builtins.str
     world_size: builtins.int
     slots: builtins.int
     token: builtins.str
     """joining and deleting it will take this one; empty: none"""
+    switch: builtins.str
+    """as in JoinRequest"""
     def __init__(
         self,
         *,
@@ -590,8 +675,9 @@ class CreateJobRequest(google.protobuf.message.Message):
         world_size: builtins.int = ...,
         slots: builtins.int = ...,
         token: builtins.str = ...,
+        switch: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "slots", b"slots", "token", b"token", "world_size", b"world_size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "slots", b"slots", "switch", b"switch", "token", b"token", "world_size", b"world_size"]) -> None: ...
 
 global___CreateJobRequest = CreateJobRequest
 
@@ -785,14 +871,45 @@ class Event(google.protobuf.message.Message):
 global___Event = Event
 
 @typing.final
-class GetSwitchRequest(google.protobuf.message.Message):
-    """-- The switch ----------------------------------------------------------------------"""
+class ListSwitchesRequest(google.protobuf.message.Message):
+    """-- Switches ------------------------------------------------------------------------"""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
+
+global___ListSwitchesRequest = ListSwitchesRequest
+
+@typing.final
+class ListSwitchesReply(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SWITCHES_FIELD_NUMBER: builtins.int
+    @property
+    def switches(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Switch]: ...
+    def __init__(
+        self,
+        *,
+        switches: collections.abc.Iterable[global___Switch] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["switches", b"switches"]) -> None: ...
+
+global___ListSwitchesReply = ListSwitchesReply
+
+@typing.final
+class GetSwitchRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SWITCH_FIELD_NUMBER: builtins.int
+    switch: builtins.str
+    def __init__(
+        self,
+        *,
+        switch: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["switch", b"switch"]) -> None: ...
 
 global___GetSwitchRequest = GetSwitchRequest
 
@@ -815,6 +932,8 @@ class Switch(google.protobuf.message.Message):
     REASON_FIELD_NUMBER: builtins.int
     HELLOS_REFUSED_FIELD_NUMBER: builtins.int
     LEASE_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    UPLINK_FIELD_NUMBER: builtins.int
     address: builtins.str
     """P4Runtime"""
     device_id: builtins.int
@@ -833,8 +952,13 @@ class Switch(google.protobuf.message.Message):
     hellos_refused: builtins.int
     lease: builtins.float
     """seconds without a heartbeat after which a rank is lost"""
+    name: builtins.str
     @property
     def ports(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def uplink(self) -> global___Uplink:
+        """of a tree's switches, all but the topmost have one"""
+
     def __init__(
         self,
         *,
@@ -853,18 +977,58 @@ class Switch(google.protobuf.message.Message):
         reason: builtins.str = ...,
         hellos_refused: builtins.int = ...,
         lease: builtins.float = ...,
+        name: builtins.str = ...,
+        uplink: global___Uplink | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "connected", b"connected", "connected_since", b"connected_since", "device_id", b"device_id", "election_id", b"election_id", "hellos_refused", b"hellos_refused", "ip", b"ip", "lease", b"lease", "mac", b"mac", "ports", b"ports", "primary", b"primary", "program", b"program", "reason", b"reason", "slots", b"slots", "slots_free", b"slots_free"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["uplink", b"uplink"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "connected", b"connected", "connected_since", b"connected_since", "device_id", b"device_id", "election_id", b"election_id", "hellos_refused", b"hellos_refused", "ip", b"ip", "lease", b"lease", "mac", b"mac", "name", b"name", "ports", b"ports", "primary", b"primary", "program", b"program", "reason", b"reason", "slots", b"slots", "slots_free", b"slots_free", "uplink", b"uplink"]) -> None: ...
 
 global___Switch = Switch
+
+@typing.final
+class Uplink(google.protobuf.message.Message):
+    """The link from a switch to the one above it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PORT_FIELD_NUMBER: builtins.int
+    PARENT_FIELD_NUMBER: builtins.int
+    PARENT_PORT_FIELD_NUMBER: builtins.int
+    WORKS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    port: builtins.int
+    parent: builtins.str
+    """the other switch's name"""
+    parent_port: builtins.int
+    works: builtins.bool
+    """a probe has come through it lately, at the right port"""
+    reason: builtins.str
+    """why it does not"""
+    def __init__(
+        self,
+        *,
+        port: builtins.int = ...,
+        parent: builtins.str = ...,
+        parent_port: builtins.int = ...,
+        works: builtins.bool = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["parent", b"parent", "parent_port", b"parent_port", "port", b"port", "reason", b"reason", "works", b"works"]) -> None: ...
+
+global___Uplink = Uplink
 
 @typing.final
 class GetCountersRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    SWITCH_FIELD_NUMBER: builtins.int
+    switch: builtins.str
     def __init__(
         self,
+        *,
+        switch: builtins.str = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["switch", b"switch"]) -> None: ...
 
 global___GetCountersRequest = GetCountersRequest
 
@@ -912,14 +1076,17 @@ class GetTableRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NAME_FIELD_NUMBER: builtins.int
+    SWITCH_FIELD_NUMBER: builtins.int
     name: builtins.str
     """empty: the names only"""
+    switch: builtins.str
     def __init__(
         self,
         *,
         name: builtins.str = ...,
+        switch: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "switch", b"switch"]) -> None: ...
 
 global___GetTableRequest = GetTableRequest
 

@@ -76,6 +76,11 @@ class ControlStub(object):
                 request_serializer=p4reduce_dot_control_dot_control__pb2.WatchEventsRequest.SerializeToString,
                 response_deserializer=p4reduce_dot_control_dot_control__pb2.Event.FromString,
                 )
+        self.ListSwitches = channel.unary_unary(
+                '/p4reduce.control.Control/ListSwitches',
+                request_serializer=p4reduce_dot_control_dot_control__pb2.ListSwitchesRequest.SerializeToString,
+                response_deserializer=p4reduce_dot_control_dot_control__pb2.ListSwitchesReply.FromString,
+                )
         self.GetSwitch = channel.unary_unary(
                 '/p4reduce.control.Control/GetSwitch',
                 request_serializer=p4reduce_dot_control_dot_control__pb2.GetSwitchRequest.SerializeToString,
@@ -199,6 +204,14 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSwitches(self, request, context):
+        """Where there are several switches, the calls about one take its name. INVALID_ARGUMENT: none was
+        given; NOT_FOUND: there is none of that name. Both name those that there are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetSwitch(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -279,6 +292,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.WatchEvents,
                     request_deserializer=p4reduce_dot_control_dot_control__pb2.WatchEventsRequest.FromString,
                     response_serializer=p4reduce_dot_control_dot_control__pb2.Event.SerializeToString,
+            ),
+            'ListSwitches': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSwitches,
+                    request_deserializer=p4reduce_dot_control_dot_control__pb2.ListSwitchesRequest.FromString,
+                    response_serializer=p4reduce_dot_control_dot_control__pb2.ListSwitchesReply.SerializeToString,
             ),
             'GetSwitch': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSwitch,
@@ -507,6 +525,23 @@ class Control(object):
         return grpc.experimental.unary_stream(request, target, '/p4reduce.control.Control/WatchEvents',
             p4reduce_dot_control_dot_control__pb2.WatchEventsRequest.SerializeToString,
             p4reduce_dot_control_dot_control__pb2.Event.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ListSwitches(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/p4reduce.control.Control/ListSwitches',
+            p4reduce_dot_control_dot_control__pb2.ListSwitchesRequest.SerializeToString,
+            p4reduce_dot_control_dot_control__pb2.ListSwitchesReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -120,6 +120,14 @@ class ControlStub:
     ]
     """Events from now on, of one job or of all, after as many of the latest ones as asked for."""
 
+    ListSwitches: grpc.UnaryUnaryMultiCallable[
+        p4reduce.control.control_pb2.ListSwitchesRequest,
+        p4reduce.control.control_pb2.ListSwitchesReply,
+    ]
+    """Where there are several switches, the calls about one take its name. INVALID_ARGUMENT: none was
+    given; NOT_FOUND: there is none of that name. Both name those that there are.
+    """
+
     GetSwitch: grpc.UnaryUnaryMultiCallable[
         p4reduce.control.control_pb2.GetSwitchRequest,
         p4reduce.control.control_pb2.Switch,
@@ -231,6 +239,14 @@ class ControlAsyncStub:
         p4reduce.control.control_pb2.Event,
     ]
     """Events from now on, of one job or of all, after as many of the latest ones as asked for."""
+
+    ListSwitches: grpc.aio.UnaryUnaryMultiCallable[
+        p4reduce.control.control_pb2.ListSwitchesRequest,
+        p4reduce.control.control_pb2.ListSwitchesReply,
+    ]
+    """Where there are several switches, the calls about one take its name. INVALID_ARGUMENT: none was
+    given; NOT_FOUND: there is none of that name. Both name those that there are.
+    """
 
     GetSwitch: grpc.aio.UnaryUnaryMultiCallable[
         p4reduce.control.control_pb2.GetSwitchRequest,
@@ -367,6 +383,16 @@ class ControlServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[p4reduce.control.control_pb2.Event], collections.abc.AsyncIterator[p4reduce.control.control_pb2.Event]]:
         """Events from now on, of one job or of all, after as many of the latest ones as asked for."""
+
+    @abc.abstractmethod
+    def ListSwitches(
+        self,
+        request: p4reduce.control.control_pb2.ListSwitchesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[p4reduce.control.control_pb2.ListSwitchesReply, collections.abc.Awaitable[p4reduce.control.control_pb2.ListSwitchesReply]]:
+        """Where there are several switches, the calls about one take its name. INVALID_ARGUMENT: none was
+        given; NOT_FOUND: there is none of that name. Both name those that there are.
+        """
 
     @abc.abstractmethod
     def GetSwitch(

@@ -77,7 +77,7 @@ class Seat:
 
     Attributes:
         here: addresses for a transport that has none of its own.
-        switch: the switch's.
+        switch: where HELLO goes: the switch's, or those that all switches of a tree have.
     """
 
     incarnation: int
@@ -100,6 +100,14 @@ class Attached:
     seat: Seat
     transport: Transport
     ready: pb.Ready
+
+    @property
+    def switch(self) -> Endpoint:
+        """Where contributions go: in a tree, not where the HELLO was sent to."""
+        ready = self.ready
+        if not ready.switch_ip:
+            return self.seat.switch
+        return Endpoint(ready.switch_mac, ready.switch_ip, AGGREGATION_PORT)
 
 
 class Attendance:

@@ -567,7 +567,7 @@ def _machine(attached: Attached) -> SlotMachine:
         rank=seat.rank,
         world_size=ready.world_size,
         here=here(seat, attached.transport),
-        switch=seat.switch,
+        switch=attached.switch,
     )
 
 

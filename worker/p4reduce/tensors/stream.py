@@ -14,6 +14,7 @@ import numpy as np
 from p4reduce.errors import LaneOverflowError, P4ReduceError, P4ReduceTimeoutError
 from p4reduce.latch import Latch
 from p4reduce.tensors.blocks import Absent, Array, BlockRows, Blocks, Source, Target
+from p4reduce.tensors.course import Course
 from p4reduce.tensors.measure import look_ahead
 from p4reduce.tensors.noise import Noise
 from p4reduce.wire.calls import Call, Operation
@@ -56,6 +57,7 @@ class Collective:
         over_at: when it ended, on the monotonic clock.
         told: called when it has ended; must not wait for anything.
         stream: what machine code keeps of it; see `tensors.native_stream.Stream`.
+        course: what is written down about it; None: it is not traced.
     """
 
     def __init__(
@@ -133,6 +135,7 @@ class Collective:
         self.over_at = math.inf
         self.told = told
         self.stream: Any = None
+        self.course: Course | None = None
         self._over = Latch()
 
     @property
@@ -179,6 +182,7 @@ class Collective:
         again.error = None
         again.counted = False
         again.told = None
+        again.course = None
         again._over = Latch()
         again.restart(source)
         return again
@@ -188,6 +192,8 @@ class Collective:
         if not self._over.is_set():
             self.error = error
             self.over_at = time.monotonic()
+            if self.course is not None:
+                self.course.end(error)
             self._over.set()
             if self.told is not None:
                 self.told(self)

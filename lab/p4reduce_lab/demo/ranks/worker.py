@@ -261,7 +261,10 @@ def run_worker(directory: Path, rank: int | None = None, controller: str | None 
     # The launcher starts all processes at once, and on a busy machine any of them may be the first.
     with ControlClient(controller) as control:
         control.call(
-            control.stub.GetSwitch, pb.GetSwitchRequest(), timeout=CONTROLLER_TIMEOUT, wait=True
+            control.stub.ListSwitches,
+            pb.ListSwitchesRequest(),
+            timeout=CONTROLLER_TIMEOUT,
+            wait=True,
         )
     with p4reduce.init(rank=rank, world_size=config.workers, controller=controller) as comm:
         _Rank(config, directory, digits, comm).run()

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All ranks and switches of a job in one process, over links with faults; every sum is checked.
+
+Runs what runs in real life: a compiled P4 program for each switch, with the controller's entries,
+and each rank's slot machine. Time is virtual: a frame crosses a link in a millisecond. So a run is
+the same whenever it is given the same seed, whatever else the machine does.
+
+    python -m bench.scale.simulation [--ranks 64 | --ranks 64 --leaves 64] [--loss 0.01]
+        [--duplication 0.01] [--reordering 0.05] [--seed 1] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from p4reduce_switch.pipeline import Pipeline
+
+from bench.machine import describe, machine
+from bench.scale.links import Faults, Links
+from bench.scale.ranks import Rank, Tensor
+from bench.scale.shape import Shape
+from bench.scale.switches import address_of, lay_out_job, make_switch
+
+TICK = 0.001  # seconds of virtual time
+JOB = 7
+MOST_TICKS = 200_000
+TENSORS = (Tensor("float32", 48, 0.5), Tensor("int32", 16), Tensor("float32", 16))
+
+
+class StuckError(Exception):
+    """The simulated job does not get on; the message says which seed repeats that."""
+
+
+class WrongSumError(Exception):
+    """A rank has a result that is not the sum of all ranks' inputs."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a simulation took.
+
+    Attributes:
+        ranks, switches: of the job.
+        seed: that repeats it.
+        contributions: of all ranks, without repetitions: one a rank and round.
+        repeated: by timers, in multiples of `contributions`.
+        statuses: answers to the ranks that say who is missing.
+        frames, octets: on all links together.
+        lost: frames.
+        virtual_seconds: until the last rank had its last result.
+        setup_cpu, switch_cpu, rank_cpu, links_cpu: seconds of processor time.
+    """
+
+    ranks: int
+    switches: int
+    seed: int
+    contributions: int
+    repeated: float
+    statuses: int
+    frames: int
+    octets: int
+    lost: int
+    virtual_seconds: float
+    setup_cpu: float
+    switch_cpu: float
+    rank_cpu: float
+    links_cpu: float
+
+    @property
+    def microseconds(self) -> float:
+        """Of processor time for each contribution, all that a frame goes through included."""
+        return 1e6 * (self.switch_cpu + self.rank_cpu + self.links_cpu) / self.contributions
+
+    @property
+    def frames_each(self) -> float:
+        """Frames on all links for each contribution; 2 is the least."""
+        return self.frames / self.contributions
+
+
+class Simulation:
+    """A job of some ranks.
+
+    Nodes of the links are the ranks, from 0 on, and then the switches.
+
+    Args:
+        shape: of the network; a tree of one level is a single switch.
+        slots: of the job.
+        faults: of the links.
+        seed: of the faults and of the ranks' inputs.
+    """
+
+    def __init__(self, shape: Shape, slots: int, faults: Faults, seed: int) -> None:
+        start = time.process_time()
+        self._seed = seed
+        ranks = shape.ranks
+        entities = lay_out_job(shape, JOB, slots)
+        self.switches: list[Pipeline] = [
+            make_switch(address_of(shape, node), entities[node])
+            for node in range(ranks, shape.root + 1)
+        ]
+        self.links = Links(shape.ends(), faults, seed)
+        buffer = Rank.buffer()
+        self.ranks = [
+            Rank(rank, ranks, JOB, slots, address_of(shape, shape.parent(rank).node), buffer)
+            for rank in range(ranks)
+        ]
+        self._due = np.full(ranks, np.inf)
+        self._now = 0.0
+        self._cpu = {"setup": time.process_time() - start, "switch": 0.0, "rank": 0.0, "links": 0.0}
+
+    def run(self, tensors: Sequence[Tensor]) -> Outcome:
+        """Reduce some tensors, all of them called at once, and check all results.
+
+        Raises:
+            StuckError, WrongSumError: see there.
+        """
+        for number, tensor in enumerate(tensors):
+            for rank, one in enumerate(self.ranks):
+                one.submit(tensor.of_rank(rank, (self._seed, number)))
+        working = set(range(len(self.ranks)))
+        self._turn_of_ranks({rank: [] for rank in working})
+        begun = self._now
+        while working:
+            if self._now - begun > MOST_TICKS * TICK:
+                raise StuckError(
+                    f"{len(working)} of {len(self.ranks)} ranks are not through after "
+                    f"{self._now - begun:g} s of virtual time (seed {self._seed})"
+                )
+            touched = self._tick()
+            working -= {rank for rank in touched if self.ranks[rank].over}
+        self._check(tensors)
+        return self._outcome(self._now - begun)
+
+    def _tick(self) -> set[int]:
+        """Go on by a tick; return the ranks that something happened to."""
+        start = time.process_time()
+        arrived = self.links.arrivals()
+        self._now += TICK
+        self._cpu["links"] += time.process_time() - start
+        for node in sorted(node for node in arrived if node >= len(self.ranks)):
+            self._turn_of_switch(node, arrived.pop(node))
+        for rank in np.flatnonzero(self._due <= self._now).tolist():
+            arrived.setdefault(rank, [])
+        self._turn_of_ranks(arrived)
+        return set(arrived)
+
+    def _turn_of_switch(self, node: int, frames: list[tuple[int, bytes]]) -> None:
+        process = self.switches[node - len(self.ranks)].process
+        start = time.process_time()
+        copies = [copy for port, frame in frames for copy in process(port, frame)]
+        middle = time.process_time()
+        self.links.send(node, copies)
+        self._cpu["switch"] += middle - start
+        self._cpu["links"] += time.process_time() - middle
+
+    def _turn_of_ranks(self, arrived: dict[int, list[tuple[int, bytes]]]) -> None:
+        for number in sorted(arrived):
+            rank = self.ranks[number]
+            start = time.process_time()
+            rank.receive(arrived[number], self._now)
+            if self._due[number] <= self._now:
+                rank.machine.expire(self._now)
+            frames = rank.send(self._now)
+            self._due[number] = rank.machine.next_due
+            middle = time.process_time()
+            self.links.send(number, frames)
+            self._cpu["rank"] += middle - start
+            self._cpu["links"] += time.process_time() - middle
+
+    def _check(self, tensors: Sequence[Tensor]) -> None:
+        for number, tensor in enumerate(tensors):
+            expected = tensor.sum_of(len(self.ranks), (self._seed, number))
+            for rank, one in enumerate(self.ranks):
+                if not np.array_equal(one.results[-len(tensors) + number], expected):
+                    raise WrongSumError(
+                        f"rank {rank} has a wrong sum of tensor {number} (seed {self._seed})"
+                    )
+
+    def _outcome(self, seconds: float) -> Outcome:
+        counts = [rank.machine.counts for rank in self.ranks]
+        repeated = sum(one.retransmissions for one in counts)
+        first = sum(one.frames_sent for one in counts) - repeated
+        return Outcome(
+            ranks=len(self.ranks),
+            switches=len(self.switches),
+            seed=self._seed,
+            contributions=first,
+            repeated=repeated / first,
+            statuses=sum(one.statuses for one in counts),
+            frames=self.links.frames,
+            octets=self.links.octets,
+            lost=self.links.lost,
+            virtual_seconds=seconds,
+            **{f"{name}_cpu": used for name, used in self._cpu.items()},
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--ranks", type=int, default=64, help="at each switch")
+    parser.add_argument(
+        "--leaves", type=int, nargs="*", default=[], help="switches under each next one"
+    )
+    parser.add_argument("--slots", type=int, default=16)
+    parser.add_argument("--loss", type=float, default=0.01, help="on each link")
+    parser.add_argument("--duplication", type=float, default=0.01)
+    parser.add_argument("--reordering", type=float, default=0.05)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    options = parser.parse_args()
+    host = machine()
+    print(describe(host))
+    shape = Shape((options.ranks, *options.leaves))
+    faults = Faults(options.loss, options.duplication, options.reordering)
+    simulation = Simulation(shape, options.slots, faults, options.seed)
+    outcome = simulation.run(TENSORS)
+    print(outcome, outcome.microseconds, outcome.frames_each)
+    if options.json is not None:
+        report = {"machine": host, "faults": asdict(faults), "results": [asdict(outcome)]}
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

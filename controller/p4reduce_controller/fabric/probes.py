@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the links between switches are what the topology says: each is probed again and again.
+
+A probe is a HELLO that the controller sends out of the lower switch's port to the addresses that
+all switches of a tree have. The switch that it comes to hands it to the controller, with the port.
+So it shows a link that is dead, and one that leads somewhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from p4reduce.wire.format import AGGREGATION_PORT, Aggregation, Endpoint, Hello, Kind, template
+
+from p4reduce_controller.topology.switches import Switch, Topology, Uplink
+from p4reduce_controller.values.mac_ip import format_ip, format_mac
+
+PROBE_JOB = 0  # no job's incarnation id
+INTERVALS = (0.05, 1.0)  # seconds between two probes: the first, doubled, the longest
+MISSED = 5  # so many in a row without an answer mean a dead link
+REMEMBERED = 16  # probes of a link that may still be under way
+
+
+class User(Protocol):
+    """Whose links they are. Called in the event loop."""
+
+    def link_lost(self, link: str, reason: str) -> None:
+        """A link does not work."""
+
+    def link_back(self, link: str) -> None:
+        """A link works. It may never have been told lost."""
+
+
+@dataclass(eq=False)
+class _Link:
+    """What is known of one."""
+
+    child: str
+    uplink: Uplink
+    text: str
+    reason: str = "it was not probed yet"  # empty: it works
+    told: bool = False  # the user knows that it is lost
+    sent: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    missed: int = 0
+    interval: float = INTERVALS[0]
+    task: asyncio.Task[None] | None = None
+
+
+class Probes:
+    """Made and used in the event loop.
+
+    `send` sends a frame out of a switch's port, if the switch is there; `is_there` says whether it
+    is. A switch that is not there is no news of its links.
+    """
+
+    def __init__(
+        self,
+        user: User,
+        topology: Topology,
+        send: Callable[[str, int, bytes], None],
+        is_there: Callable[[str], bool],
+    ) -> None:
+        self._user = user
+        self._topology = topology
+        self._send = send
+        self._is_there = is_there
+        self._links = {
+            child: _Link(child, uplink, uplink.text(child))
+            for child, uplink in topology.uplinks.items()
+        }
+
+    @property
+    def unproven(self) -> list[str]:
+        """The links that no probe has come through yet, by their text."""
+        return [link.text for link in self._links.values() if link.reason]
+
+    def reason(self, child: str) -> str:
+        """Why the link of a switch to the one above it does not work; empty where it does."""
+        return self._links[child].reason
+
+    def start(self) -> None:
+        """Begin to probe."""
+        loop = asyncio.get_running_loop()
+        for link in self._links.values():
+            link.task = loop.create_task(self._keep_probing(link), name="probes")
+
+    def stop(self) -> None:
+        """Probe no more."""
+        for link in self._links.values():
+            if link.task is not None:
+                link.task.cancel()
+
+    def switch_lost(self, switch: str) -> list[str]:
+        """Return the links at a switch that is lost: they have to be proven again."""
+        links = [link for link in self._links.values() if switch in _ends(link)]
+        for link in links:
+            link.reason, link.told = f"switch {switch} was lost", False
+            link.missed, link.interval = 0, INTERVALS[0]
+            link.sent.clear()
+        return [link.text for link in links]
+
+    def heard(self, switch: str, port: int, hello: Hello) -> bool:
+        """Take a HELLO that came in by a port; returns whether it was a probe."""
+        if hello.job != PROBE_JOB:
+            return False
+        for link in self._links.values():
+            if hello.nonce in link.sent:
+                link.sent.clear()
+                self._answered(link, switch, port)
+                return True
+        return False
+
+    def _answered(self, link: _Link, switch: str, port: int) -> None:
+        link.missed = 0
+        if (switch, port) == (link.uplink.parent, link.uplink.parent_port):
+            if link.reason:
+                link.reason, link.told = "", False
+                self._user.link_back(link.text)
+        else:
+            self._lose(link, f"it leads to port {port} of {switch}")
+
+    def _lose(self, link: _Link, reason: str) -> None:
+        link.reason = reason
+        if not link.told:
+            link.told, link.interval = True, INTERVALS[0]
+            self._user.link_lost(link.text, reason)
+
+    async def _keep_probing(self, link: _Link) -> None:
+        while True:
+            if all(map(self._is_there, _ends(link))):
+                if link.missed >= MISSED:
+                    self._lose(link, "no probe comes through it")
+                nonce = secrets.randbits(64)
+                link.sent.append(nonce)
+                link.missed += 1
+                child = self._topology.switches[link.child]
+                self._send(link.child, link.uplink.port, self._frame(child, nonce))
+            await asyncio.sleep(link.interval)
+            link.interval = min(2 * link.interval, INTERVALS[1])
+
+    def _frame(self, child: Switch, nonce: int) -> bytes:
+        ip, mac = self._topology.meeting
+        source = Endpoint(format_mac(child.mac), format_ip(child.ip), AGGREGATION_PORT)
+        target = Endpoint(format_mac(mac), format_ip(ip), AGGREGATION_PORT)
+        header = Aggregation(kind=Kind.HELLO, job=PROBE_JOB, contributors=nonce)
+        return bytes(template(source, target, header))
+
+
+def _ends(link: _Link) -> tuple[str, str]:
+    return link.child, link.uplink.parent

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All switches of a controller: puts jobs on those that they need, in an order that is safe.
+
+What a switch sends up must be admitted there already, so a job is installed from its root down,
+and removed from its leaves up. Switches of the same height are written to at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from p4reduce_controller.fabric.fabric import Fabric, RankCounts
+from p4reduce_controller.fabric.layout import Layout
+from p4reduce_controller.fabric.p4client import (
+    PacketIn,
+    SwitchClient,
+    SwitchError,
+    SwitchUnreachableError,
+)
+from p4reduce_controller.fabric.switch_link import Link
+from p4reduce_controller.topology.switches import Topology
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A switch that was taken up.
+
+    `connect` makes another session, within so many seconds.
+    """
+
+    fabric: Fabric
+    client: SwitchClient
+    connect: Callable[[float], SwitchClient]
+    kept: bool  # whether it is as a former life of the controller left it
+
+
+class Owner(Protocol):
+    """Whose switches they are. Called in the event loop."""
+
+    def packet_in(self, switch: str, packet: PacketIn) -> None:
+        """A switch handed over a frame."""
+
+    def switch_lost(self, switch: str, reason: str) -> None:
+        """A switch is not there, or was there but has forgotten everything."""
+
+    def switch_back(self, switch: str) -> None:
+        """It is there, and configured. It may never have been told lost."""
+
+
+@dataclass(frozen=True)
+class _User:
+    """Says to the owner which switch it is that tells something."""
+
+    owner: Owner
+    switch: str
+
+    def packet_in(self, packet: PacketIn) -> None:
+        self.owner.packet_in(self.switch, packet)
+
+    def switch_lost(self, reason: str) -> None:
+        self.owner.switch_lost(self.switch, reason)
+
+    def switch_back(self) -> None:
+        self.owner.switch_back(self.switch)
+
+
+class Switches:
+    """Made in the event loop."""
+
+    def __init__(self, owner: Owner, topology: Topology, taken: Mapping[str, Taken]) -> None:
+        self._topology = topology
+        self.fabrics = {name: each.fabric for name, each in taken.items()}
+        self.links = {
+            name: Link(_User(owner, name), each.fabric, each.client, each.connect)
+            for name, each in taken.items()
+        }
+
+    # -- Life --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to listen to all."""
+        for link in self.links.values():
+            link.start()
+
+    async def stop(self) -> None:
+        """End all sessions. What was asked for before is done first, where a switch answers."""
+        await asyncio.gather(*(link.stop() for link in self.links.values()))
+
+    def abandon(self) -> None:
+        """Do nothing more with them."""
+        for link in self.links.values():
+            link.abandon()
+
+    def is_there(self, switch: str) -> bool:
+        """Whether there is a session with it."""
+        return not self.links[switch].status.lost
+
+    def packet_out(self, switch: str, port: int, frame: bytes) -> None:
+        """Send a frame out of a switch's port, if the switch is there."""
+        sending = self.links[switch].submit(
+            functools.partial(self.fabrics[switch].packet_out, port, frame)
+        )
+        sending.add_done_callback(_ignore_loss)
+
+    # -- Jobs --------------------------------------------------------------------------
+
+    async def install(self, incarnation: int, layouts: Mapping[str, Layout]) -> None:
+        """Put a job on its switches. Raises SwitchError, and WriteRefusedError."""
+        for names in self._by_height(layouts):
+            done = await asyncio.gather(
+                *(
+                    self.links[name].submit(
+                        functools.partial(self.fabrics[name].install, incarnation, layouts[name])
+                    )
+                    for name in names
+                ),
+                return_exceptions=True,
+            )
+            for error in done:
+                if isinstance(error, BaseException):
+                    raise error
+
+    def withdraw(self, incarnation: int, switches: Iterable[str]) -> None:
+        """Take a job off those switches, before anything that is asked for later."""
+        for name in switches:
+            self.links[name].submit(functools.partial(self.fabrics[name].remove, incarnation))
+
+    async def remove(self, incarnation: int, switches: Iterable[str]) -> dict[int, RankCounts]:
+        """Take a job off its switches; returns what was counted for its ranks."""
+        counts: dict[int, RankCounts] = {}
+        for names in reversed(self._by_height(switches)):
+            for each in await asyncio.gather(
+                *(
+                    self.links[name].submit(
+                        functools.partial(_take_off, self.fabrics[name], incarnation)
+                    )
+                    for name in names
+                )
+            ):
+                counts |= each
+        return counts
+
+    async def statistics(self, incarnation: int, switches: Iterable[str]) -> dict[int, RankCounts]:
+        """Return what was counted for each rank of a job, as far as its switches are there."""
+        counts: dict[int, RankCounts] = {}
+        for name in switches:
+            with contextlib.suppress(SwitchUnreachableError):
+                counts |= await self.links[name].call(self.fabrics[name].statistics, incarnation)
+        return counts
+
+    def _by_height(self, names: Iterable[str]) -> list[list[str]]:
+        """Return the switches in groups, the topmost first."""
+        groups: dict[int, list[str]] = {}
+        for name in names:
+            groups.setdefault(len(self._topology.way_up(name)), []).append(name)
+        return [groups[height] for height in sorted(groups)]
+
+
+def _ignore_loss(sending: asyncio.Future[None]) -> None:
+    """The switch's link tells of its loss; any other error is ours."""
+    if not sending.cancelled() and not isinstance(sending.exception(), SwitchError):
+        sending.result()
+
+
+def _take_off(fabric: Fabric, incarnation: int) -> dict[int, RankCounts]:
+    """Runs on the switch's thread."""
+    counts: dict[int, RankCounts] = {}
+    with contextlib.suppress(SwitchError):
+        counts = fabric.statistics(incarnation)
+    fabric.remove(incarnation)
+    return counts

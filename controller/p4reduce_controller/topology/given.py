@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Switches as they are given on a command line: `--switch a=HOST:PORT --ports a=1-4`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from p4reduce_controller.topology.switches import ONLY, Switch, Topology, TopologyError
+from p4reduce_controller.values.mac_ip import format_ip, format_mac, is_host, is_station
+
+LAST_PORT = 510  # 511 means drop
+CPU_PORT = 255
+NAME = "1 to 40 letters, digits, '-', '_' and '.', a letter or digit first"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+_NAMED = re.compile(rf"({_NAME.pattern})=(.*)", re.DOTALL)
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """Take `a=rest` apart; the name is empty where there is none."""
+    named = _NAMED.fullmatch(text)
+    return (named[1], named[2]) if named else ("", text)
+
+
+def is_name(text: str) -> bool:
+    """Whether a switch can be called that."""
+    return _NAME.fullmatch(text) is not None
+
+
+def read_ports(text: str) -> tuple[int, ...]:
+    """Read `1-4,7`. Raises ValueError."""
+    ports: set[int] = set()
+    for part in text.split(","):
+        first, _, last = (each.strip() for each in part.partition("-"))
+        last = last or first
+        if not (first.isascii() and first.isdecimal() and last.isascii() and last.isdecimal()):
+            raise ValueError(f"{part!r} is no port or range of ports, like 1-4,7")
+        if int(first) > int(last) or int(last) > LAST_PORT:
+            raise ValueError(f"{part!r} is no range of ports within 0 and {LAST_PORT}")
+        ports.update(range(int(first), int(last) + 1))
+    if CPU_PORT in ports:
+        raise ValueError(f"port {CPU_PORT} is the controller's own")
+    return tuple(sorted(ports))
+
+
+def addresses(ip: int, mac: int, place: int) -> tuple[int, int]:
+    """Return the IP and MAC address of the switch in that place: those given, or some beside them.
+
+    Raises TopologyError where there are no more.
+    """
+    own_ip, own_mac = ip - place, mac + place
+    if not is_host(own_ip) or not is_station(own_mac) or own_ip >> 16 != ip >> 16:
+        raise TopologyError(
+            f"there is no room beside {format_ip(ip)} and {format_mac(mac)} for the addresses of "
+            f"{place + 1} switches: give them by --switch-ip and --switch-mac, or in a topology"
+        )
+    return own_ip, own_mac
+
+
+def side_by_side(
+    names: Sequence[str],
+    ports: Sequence[str],
+    stations: tuple[tuple[int, int], ...],
+    ip: int,
+    mac: int,
+) -> Topology:
+    """Return switches that nothing joins. Raises TopologyError.
+
+    `ports` are lists for all, or for one (`a=1-4`); `ip` and `mac` the first switch's. Each further
+    one has the IP address below and the MAC address above that of the one before it.
+    """
+    _check_names(names)
+    of_all, of_one = _read_port_lists(names, ports)
+    if stations and len(names) > 1:
+        raise TopologyError("--station is for one switch; several are described by --topology")
+    switches = {}
+    for place, name in enumerate(names):
+        own = of_one.get(name, of_all)
+        if own is None:
+            raise TopologyError(f"switch {name} has no ports: --ports {name}=1-4")
+        switches[name] = Switch(name, *addresses(ip, mac, place), own, stations)
+    return Topology(switches, (ip, mac))
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        if twice == ONLY:
+            raise TopologyError("several switches need names: --switch a=ADDR --switch b=ADDR")
+        raise TopologyError(f"two switches are called {twice}")
+
+
+def _read_port_lists(
+    names: Sequence[str], lists: Sequence[str]
+) -> tuple[tuple[int, ...] | None, dict[str, tuple[int, ...]]]:
+    of_all: tuple[int, ...] | None = None
+    of_one: dict[str, tuple[int, ...]] = {}
+    for text in lists:
+        name, ports = split_name(text)
+        try:
+            read = read_ports(ports)
+        except ValueError as error:
+            raise TopologyError(f"--ports {text}: {error}") from None
+        if not name and of_all is None:
+            of_all = read
+        elif not name or name in of_one:
+            raise TopologyError(f"--ports {text}: these ports were given already")
+        elif name not in names:
+            raise TopologyError(
+                f"--ports {text}: there is no switch {name}, but {', '.join(names)}"
+            )
+        else:
+            of_one[name] = read
+    return of_all, of_one

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The planner: what each way to sum brings to a training, and what to run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from p4reduce.tensors.precision import PRECISIONS
+from p4reduce.tensors.stochastic import largest_world_size
+from p4reduce.wire.format import PAYLOAD_FRAME_BYTES
+
+from p4reduce_lab.planning.network import LARGEST_FANOUT, Network
+from p4reduce_lab.planning.schemes import Cluster, Estimate, Tensor, by_ring, by_switches
+from p4reduce_lab.planning.sizing import (
+    Pool,
+    fanout_for_line_rate,
+    frame_rate,
+    pool,
+    switches_for_line_rate,
+)
+from p4reduce_lab.planning.training import Step, StepTime, amdahl, hiding_factor, step_time
+from p4reduce_lab.planning.units import in_words, rate_in_words
+
+RING = "ring over TCP"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked.
+
+    Attributes:
+        cluster: links, switches and ranks.
+        step: of the training.
+        density: the share of the gradients' blocks that a rank has.
+        overlap: see `framing.OVERLAPS`.
+    """
+
+    cluster: Cluster
+    step: Step
+    density: float = 1.0
+    overlap: str = "independent"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to sum.
+
+    Attributes:
+        name: for people.
+        time: of a step.
+        octets: that a rank sends in a step, in whole frames.
+        faster: how many times as fast as by the ring an overlapped step is.
+        hides: by how much the batch would have to grow for the sums to hide behind computing.
+        switches: how many there are.
+    """
+
+    name: str
+    time: StepTime
+    octets: float
+    faster: float
+    hides: float
+    switches: int
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The answer.
+
+    Attributes:
+        question: what was asked.
+        options: the ring first.
+        best: the fastest of them that sends float32 as it is.
+        network: of one switch, or the tree where one is not enough.
+        pool: slots and window for it.
+        limit: what keeps it from being faster, and contributions per second of each rank.
+        side_by_side: how many switches it takes until they limit nothing.
+        reasons: sentences.
+    """
+
+    question: Question
+    options: tuple[Option, ...]
+    best: Option
+    network: Network
+    pool: Pool
+    limit: tuple[float, str]
+    side_by_side: int
+    reasons: tuple[str, ...]
+
+
+def advise(question: Question) -> Advice:
+    """Answer a question by the model of time."""
+    cluster, step = question.cluster, question.step
+    small = cluster.ranks <= LARGEST_FANOUT
+    network = cluster.star() if small else cluster.tree()
+    needed = switches_for_line_rate(cluster) if small else 1
+    name = "one switch" if small else _tree_name(network)
+    ring_time = step_time(step, lambda n: by_ring(cluster, Tensor(n)).seconds)
+    options = [_option(step, RING, lambda n: by_ring(cluster, Tensor(n)), ring_time, 0)]
+    for what, tensor, on in _ways(question, name, network, needed):
+
+        def estimate(n: int, tensor: Tensor = tensor, on: Network = on) -> Estimate:
+            own = Tensor(n, tensor.precision, tensor.density, tensor.overlap)
+            return by_switches(cluster, own, on)
+
+        options.append(_option(step, what, estimate, ring_time, on.switches))
+    exact = [one for one in options if "int" not in one.name]
+    best = min(exact, key=lambda one: (one.time.overlapped, one.switches))
+    limit = frame_rate(network)
+    answer = pool(network)
+    reasons = tuple(_reasons(question, options, best, network, answer, limit, needed))
+    return Advice(question, tuple(options), best, network, answer, limit, needed, reasons)
+
+
+def _ways(
+    question: Question, name: str, network: Network, needed: int
+) -> Iterator[tuple[str, Tensor, Network]]:
+    """Ways to sum by switches, each with a name."""
+    cluster = question.cluster
+    yield name, Tensor(0), network
+    for precision in ("int16", "int8"):
+        if cluster.ranks <= largest_world_size(PRECISIONS[precision]):
+            yield f"{name}, {precision}", Tensor(0, precision), network
+    if question.density < 1:
+        sparse = Tensor(0, "int32", question.density, question.overlap)
+        yield f"{name}, {question.density:.3g} of the blocks", sparse, network
+    if cluster.ranks <= LARGEST_FANOUT:
+        for count in sorted({2, needed} - {1}):
+            yield f"{count} switches side by side", Tensor(0), cluster.star(count)
+    fanout = fanout_for_line_rate(cluster)
+    if cluster.trunk is None and fanout < max(network.fanouts):
+        narrow = replace(cluster, fanout=fanout).tree()
+        yield _tree_name(narrow), Tensor(0), narrow
+
+
+def _option(
+    step: Step,
+    name: str,
+    estimate: Callable[[int], Estimate],
+    ring: StepTime,
+    switches: int,
+) -> Option:
+    found = {size: estimate(size) for size in set(step.buckets)}
+    time = step_time(step, lambda size: found[size].seconds)
+    each = [found[size].seconds for size in step.buckets]
+    return Option(
+        name,
+        time,
+        sum(found[size].octets for size in step.buckets),
+        ring.overlapped / time.overlapped,
+        hiding_factor(step, each),
+        switches,
+    )
+
+
+def _tree_name(network: Network) -> str:
+    most = max(network.fanouts)
+    return f"tree of {network.switches:,} switches with up to {most} children"
+
+
+def _reasons(
+    question: Question,
+    options: list[Option],
+    best: Option,
+    network: Network,
+    sizes: Pool,
+    limit: tuple[float, str],
+    needed: int,
+) -> Iterator[str]:
+    cluster, ring, switches = question.cluster, options[0], options[1]
+    line_rate = 1 / cluster.link.seconds(PAYLOAD_FRAME_BYTES)
+    rate, what = limit
+    yield f"By {switches.name}, {what} allow {rate:,.0f} contributions/s of each rank" + (
+        f"; a link of {rate_in_words(cluster.link.rate)} would carry {line_rate:,.0f}."
+        if rate < line_rate * 0.999
+        else ": no switch makes dense sums of float32 faster."
+    )
+    if needed > 1:
+        yield (
+            f"{needed} switches side by side are enough for them to limit nothing: each takes "
+            f"1/{needed} of the blocks. (The same rule as for the number of parameter servers.)"
+        )
+    share = ring.time.share
+    yield (
+        f"With the ring and no overlap, {share:.0%} of a step is communication, so by Amdahl's law "
+        f"no faster sum makes it more than {amdahl(share, math.inf):,.3g} times as fast."
+    )
+    if best is ring:
+        yield (
+            "Here nothing that sends float32 as it is gets faster than the ring. The first line "
+            "says what would have to be faster."
+        )
+    else:
+        yield (
+            f"{_capital(best.name)} makes a step {ring.time.after / best.time.after:.2f} times as "
+            f"fast as the ring, and {best.faster:.2f} times where sums overlap with backward."
+        )
+    for option in dict.fromkeys((ring, best)):
+        hides = _hiding(option.hides, question.step.batch)
+        yield f"Sums by {option.name} hide behind computing {hides}."
+    yield (
+        f"The round trip without queues is {in_words(sizes.round_trip)}, so {sizes.window} frames "
+        f"under way fill the bottleneck; the power of two above twice that, within 32 and 1,024, "
+        f"is {sizes.slots} slots (SwitchML's rule for its pool, and room for late ranks)."
+    )
+    if not sizes.enough:
+        yield (
+            f"{sizes.window} frames are more than the 1,024 slots that a job can have: the link "
+            "cannot be filled over such a delay."
+        )
+    if any("int" in one.name for one in options):
+        yield (
+            "int16 and int8 lanes keep 16 or 8 bits of a number, less those that the sum takes, and "
+            "round the rest at random (docs/lanes.md): they are not counted as best."
+        )
+    if cluster.ranks > LARGEST_FANOUT:
+        yield (
+            f"A switch has {LARGEST_FANOUT} children at most, so {cluster.ranks:,} ranks need a "
+            f"tree: {' by '.join(map(str, network.fanouts))}, from the leaves up."
+        )
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _hiding(factor: float, batch: int) -> str:
+    if math.isinf(factor):
+        return "at no batch"
+    if batch:
+        least = max(1, math.ceil(factor * batch))
+        return f"from a batch of {least:,} samples per rank on (now {batch:,})"
+    if factor <= 1:
+        return f"already; {factor:.2g} of the present batch would do"
+    return f"from {factor:,.{0 if factor >= 10 else 1}f} times the present batch on"

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an all-reduce puts on each rank's link: rounds, and the bytes of a round.
+
+Follows docs/protocol.md: a block is 1,024 bytes of lanes, a round is about a block that some rank
+has, and a rank that has it not sends a frame without lanes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from p4reduce.tensors.precision import PRECISIONS
+from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
+
+OVERLAPS = ("aligned", "independent")
+"""Whether the blocks that ranks have are the same ones, or drawn by each rank for itself."""
+
+NUMBER_BYTES = 4  # of float32, in which gradients are
+
+
+@dataclass(frozen=True)
+class Load:
+    """One all-reduce by the switch, as each rank's link has it.
+
+    Attributes:
+        blocks: rounds about a block.
+        up: mean bytes of a rank's frame in such a round.
+        down: bytes of its result.
+        opening: bytes of a frame that opens a stripe, either way.
+    """
+
+    blocks: int
+    up: float = PAYLOAD_FRAME_BYTES
+    down: float = PAYLOAD_FRAME_BYTES
+    opening: int = EMPTY_FRAME_BYTES
+
+    def part(self, count: int) -> Load:
+        """The same for one of `count` switches side by side, the one with the most blocks."""
+        return Load(math.ceil(self.blocks / count), self.up, self.down, self.opening)
+
+    def octets_up(self, slots: int) -> float:
+        """Bytes that a rank sends, repetitions apart."""
+        return self.blocks * self.up + min(slots, max(self.blocks, 1)) * self.opening
+
+
+def load_of(
+    elements: int,
+    *,
+    ranks: int,
+    precision: str = "int32",
+    density: float = 1.0,
+    overlap: str = "aligned",
+) -> Load:
+    """Return the load of summing `elements` floats.
+
+    The union of the blocks that n ranks have independently, each with probability D, is
+    1 - (1 - D)^n of all (OmniReduce, Fei et al., SIGCOMM 2021); that is what comes down.
+
+    Args:
+        elements: of the tensor.
+        ranks: of the job.
+        precision: of the lanes: "int32", "int16" or "int8".
+        density: the share of the blocks that a rank has.
+        overlap: see `OVERLAPS`.
+
+    Raises:
+        ValueError: names the argument and what is possible.
+    """
+    if elements < 0:
+        raise ValueError(f"elements is {elements}; 0 or more are possible")
+    if ranks < 1:
+        raise ValueError(f"ranks is {ranks}; at least 1 is needed")
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision is {precision!r}; there are {', '.join(PRECISIONS)}")
+    if not 0 <= density <= 1:
+        raise ValueError(f"density is {density}; it is a share, from 0 to 1")
+    if overlap not in OVERLAPS:
+        raise ValueError(f"overlap is {overlap!r}; there are {', '.join(OVERLAPS)}")
+    blocks = math.ceil(elements / PRECISIONS[precision].lanes)
+    union = density if overlap == "aligned" else 1 - (1 - density) ** ranks
+    rounds = round(blocks * union)
+    own = density / union if union else 0.0
+    up = own * PAYLOAD_FRAME_BYTES + (1 - own) * EMPTY_FRAME_BYTES
+    return Load(rounds, up=up)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What links, switches and hosts are like, and how switches are joined."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+LARGEST_FANOUT = 64
+"""Children of a switch at most: the bits of the protocol's `contributors`."""
+
+ETHERNET_OVERHEAD = 24
+"""Bytes that Ethernet adds to a frame on a real wire: preamble 8, FCS 4, gap 12."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """One link, the same in both directions.
+
+    Attributes:
+        rate: bits per second.
+        delay: seconds that a bit takes to the other end.
+        overhead: bytes of each frame on the wire beyond those from the Ethernet header on. A
+            shaper of the kernel (tbf, htb) counts none, a real wire 24.
+        burst: bytes that a shaper lets pass at once after a pause; 0: the link is a wire.
+    """
+
+    rate: float
+    delay: float = 0.0
+    overhead: int = ETHERNET_OVERHEAD
+    burst: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.rate > 0:
+            raise ValueError(f"a link's rate of {self.rate} bit/s; it must be above 0")
+        if self.delay < 0 or self.overhead < 0 or self.burst < 0:
+            raise ValueError(f"{self}: delay, overhead and burst cannot be below 0")
+
+    def seconds(self, octets: float) -> float:
+        """How long a frame of so many bytes keeps the link busy."""
+        return 8 * (octets + self.overhead) / self.rate
+
+
+@dataclass(frozen=True)
+class SwitchCost:
+    """What a switch's one core takes; zero for hardware at line rate.
+
+    Attributes:
+        name: for people.
+        contribution: seconds for a frame that comes in.
+        copy: seconds for each copy of a result that leaves.
+    """
+
+    name: str
+    contribution: float = 0.0
+    copy: float = 0.0
+
+
+SWITCHES = {
+    "hardware": SwitchCost("a switch at line rate"),
+    # docs/performance.md, "Through the ports": processor time for each frame taken in, a copy for
+    # each included, which is halved here.
+    "embedded": SwitchCost("the embedded switch as machine code", 1.6e-6, 1.6e-6),
+    "embedded-memory": SwitchCost("the embedded switch, by shared memory", 0.5e-6, 0.5e-6),
+    "python": SwitchCost("the embedded switch in Python", 9e-6, 9e-6),
+    "bmv2": SwitchCost("BMv2", 23e-6, 23e-6),  # 21,900 contributions/s on two cores
+}
+
+
+@dataclass(frozen=True)
+class Network:
+    """A tree of equal switches, or several such trees side by side.
+
+    Attributes:
+        fanouts: children of each switch, from the leaves up: (8,) is one switch with 8 ranks,
+            (64, 16) are 16 leaves of 64 ranks under a root.
+        links: for each of these levels, that from a child to its switch.
+        switch: each of them.
+        host: seconds of a rank's progress thread for a block, sent and received.
+        planes: how many such trees side by side.
+        ranks: of the job, where the last leaf is not full; by default all places.
+        trunk: where a switch is a machine with one interface, that link: all of its children's
+            frames cross it as well. None: each child has a port of the switch to itself.
+        one_interface: whether a rank has one link for all trees side by side, which then share
+            its rate, or a link of its own to each.
+    """
+
+    fanouts: tuple[int, ...]
+    links: tuple[Link, ...]
+    switch: SwitchCost = SWITCHES["hardware"]
+    host: float = 0.0
+    planes: int = 1
+    ranks: int = 0
+    trunk: Link | None = None
+    one_interface: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.fanouts or len(self.fanouts) != len(self.links):
+            raise ValueError(f"{len(self.fanouts)} levels of switches with {len(self.links)} links")
+        if not all(1 <= fanout <= LARGEST_FANOUT for fanout in self.fanouts):
+            raise ValueError(f"{self.fanouts}: a switch has 1 to {LARGEST_FANOUT} children")
+        if self.planes < 1:
+            raise ValueError(f"{self.planes} networks side by side; at least 1 is needed")
+        if not 0 <= self.ranks <= self.places:
+            raise ValueError(f"{self.ranks} ranks, but {self.places} places")
+
+    @property
+    def places(self) -> int:
+        """For ranks."""
+        return math.prod(self.fanouts)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job."""
+        return self.ranks or self.places
+
+    @property
+    def shares(self) -> tuple[Link, ...]:
+        """The links as one of the trees has them."""
+        first, *others = self.links
+        if self.one_interface:
+            first = replace(first, rate=first.rate / self.planes)
+        return (first, *others)
+
+    @property
+    def switches(self) -> int:
+        """In all of it."""
+        below, count = self.world_size, 0
+        for fanout in self.fanouts:
+            below = math.ceil(below / fanout)
+            count += below
+        return count * self.planes
+
+    @property
+    def round_trip(self) -> float:
+        """Seconds from a contribution to its result while nothing queues, without lanes' bytes."""
+        delay = sum(2 * link.delay for link in self.links)
+        delay += 2 * self.trunk.delay * len(self.fanouts) if self.trunk else 0.0
+        each = self.switch.contribution + self.switch.copy
+        return delay + self.host + sum(self.fanouts) * each
+
+
+def tree_fanouts(ranks: int, fanout: int = LARGEST_FANOUT) -> tuple[int, ...]:
+    """Return the flattest tree of equal switches for so many ranks, as even as it can be.
+
+    Raises:
+        ValueError: a fanout below 2 or above 64, or no rank.
+    """
+    if not 2 <= fanout <= LARGEST_FANOUT:
+        raise ValueError(f"a fanout of {fanout}; 2 to {LARGEST_FANOUT} are possible")
+    if ranks < 1:
+        raise ValueError(f"a tree for {ranks} ranks")
+    levels, places = 1, fanout
+    while places < ranks:
+        levels, places = levels + 1, places * fanout
+    fanouts, left = [], ranks
+    for level in range(levels, 0, -1):
+        own = math.ceil(left ** (1 / level) - 1e-9)
+        fanouts.append(own)
+        left = math.ceil(left / own)
+    return tuple(fanouts)
+
+
+def tree(
+    ranks: int,
+    link: Link,
+    switch: SwitchCost,
+    host: float = 0.0,
+    *,
+    uplink: Link | None = None,
+    fanout: int = LARGEST_FANOUT,
+) -> Network:
+    """Return the flattest tree for so many ranks; links between switches are `uplink`s."""
+    fanouts = tree_fanouts(ranks, fanout)
+    links = (link, *[uplink or link] * (len(fanouts) - 1))
+    return replace(Network(fanouts, links, switch, host), ranks=ranks)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The planner's answer as text and as JSON."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from p4reduce_lab.planning.advice import Advice
+from p4reduce_lab.planning.commands import commands
+from p4reduce_lab.planning.units import in_words, rate_in_words, size_in_words
+
+HEAD = ("sums by", "sums", "of the step", "step", "overlapped", "faster", "sent per rank")
+
+
+def title(advice: Advice) -> str:
+    """What was asked, in a line."""
+    question = advice.question
+    cluster, step = question.cluster, question.step
+    return (
+        f"{step.parameters:,} parameters, {cluster.ranks:,} ranks, links of "
+        f"{rate_in_words(cluster.link.rate)}, {in_words(step.compute)} of computing per step, "
+        f"{cluster.switch.name}"
+    )
+
+
+def rows(advice: Advice) -> list[tuple[str, ...]]:
+    """The table's, without its head."""
+    return [
+        (
+            option.name,
+            in_words(option.time.communication),
+            f"{option.time.share:.0%}",
+            in_words(option.time.after),
+            in_words(option.time.overlapped),
+            f"{option.faster:.2f}",
+            size_in_words(option.octets),
+        )
+        for option in advice.options
+    ]
+
+
+def text(advice: Advice) -> str:
+    """All of it, for a terminal."""
+    lines = [HEAD, *rows(advice)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
+    table = "\n".join(
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    )
+    reasons = "\n".join(f"- {reason}" for reason in advice.reasons)
+    run = "\n".join(f"  {line}" for line in commands(advice))
+    return f"{title(advice)}\n\n{table}\n\n{reasons}\n\nTo run it:\n\n{run}\n"
+
+
+def as_json(advice: Advice) -> dict[str, Any]:
+    """All figures; times in seconds, and None for a batch at which nothing hides."""
+    return {
+        "question": title(advice),
+        "options": [
+            {
+                "name": option.name,
+                "communication_seconds": option.time.communication,
+                "step_seconds": option.time.after,
+                "overlapped_step_seconds": option.time.overlapped,
+                "communication_share": option.time.share,
+                "faster_than_ring": option.faster,
+                "bytes_per_rank": option.octets,
+                "hiding_batch_factor": option.hides if math.isfinite(option.hides) else None,
+                "switches": option.switches,
+            }
+            for option in advice.options
+        ],
+        "best": advice.best.name,
+        "slots": advice.pool.slots,
+        "window": advice.pool.window,
+        "round_trip_seconds": advice.pool.round_trip,
+        "limit": advice.limit[1],
+        "contributions_per_second": advice.limit[0],
+        "switches_side_by_side": advice.side_by_side,
+        "fanouts": list(advice.network.fanouts),
+        "reasons": list(advice.reasons),
+        "commands": commands(advice),
+    }

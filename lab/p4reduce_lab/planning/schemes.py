@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways to sum that are compared: a ring, one switch, several side by side, a tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from p4reduce_lab.planning.events import allreduce_seconds
+from p4reduce_lab.planning.framing import NUMBER_BYTES, load_of
+from p4reduce_lab.planning.network import (
+    LARGEST_FANOUT,
+    SWITCHES,
+    Link,
+    Network,
+    SwitchCost,
+    tree,
+    tree_fanouts,
+)
+from p4reduce_lab.planning.ring import mean_delay, ring_octets, ring_seconds
+
+HOST_SECONDS = 3.3e-6
+"""Of a rank's progress thread for a block (docs/performance.md, "The worker", machine code)."""
+
+CALL_SECONDS = 0.35e-3
+"""Of software for each all-reduce, from the call to its first frame and back (docs/performance.md,
+"All-reduce": 1 KB with a single rank)."""
+
+RING_STEP_SECONDS = 50e-6
+"""Of software for each step of a ring: two system calls and two wake-ups."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What somebody has.
+
+    Attributes:
+        ranks: of the job.
+        link: of a rank to its switch.
+        uplink: of a switch to the one above it; by default as `link`.
+        switch: what its cores take.
+        host: seconds of a rank's progress thread for a block.
+        call: seconds of software for each all-reduce by switches.
+        ring_step: seconds of software for each step of a ring.
+        slots: of a job.
+        fanout: children of a switch at most.
+        trunk: where switches are machines with one interface each, that link; see `Network`.
+            Ranks then have one interface as well, whatever the number of switches.
+    """
+
+    ranks: int
+    link: Link
+    uplink: Link | None = None
+    switch: SwitchCost = SWITCHES["hardware"]
+    host: float = HOST_SECONDS
+    call: float = CALL_SECONDS
+    ring_step: float = RING_STEP_SECONDS
+    slots: int = 128
+    fanout: int = LARGEST_FANOUT
+    trunk: Link | None = None
+
+    def __post_init__(self) -> None:
+        if self.ranks < 1:
+            raise ValueError(f"{self.ranks} ranks; a job has at least one")
+
+    def star(self, planes: int = 1) -> Network:
+        """One switch, or several side by side. Raises ValueError: more ranks than it has bits."""
+        return Network(
+            (self.ranks,),
+            (self.link,),
+            self.switch,
+            self.host,
+            planes,
+            trunk=self.trunk,
+            one_interface=self.trunk is not None,
+        )
+
+    def tree(self) -> Network:
+        """The flattest tree with all ranks; one switch where that is enough."""
+        network = tree(
+            self.ranks,
+            self.link,
+            self.switch,
+            self.host,
+            uplink=self.uplink,
+            fanout=self.fanout,
+        )
+        return replace(network, trunk=self.trunk)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """What is summed.
+
+    Attributes:
+        elements: floats.
+        precision: of the lanes; a ring sends 4 bytes each, whatever this is.
+        density: the share of the blocks that a rank has.
+        overlap: see `framing.OVERLAPS`.
+    """
+
+    elements: int
+    precision: str = "int32"
+    density: float = 1.0
+    overlap: str = "independent"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One all-reduce.
+
+    Attributes:
+        seconds: from the call to the last result.
+        octets: that a rank sends, in whole frames.
+    """
+
+    seconds: float
+    octets: float
+
+
+def by_ring(cluster: Cluster, tensor: Tensor) -> Estimate:
+    """By a ring over TCP, without skipping anything. Its ranks are joined as the tree's are."""
+    octets = NUMBER_BYTES * tensor.elements
+    fanouts = tree_fanouts(cluster.ranks, cluster.fanout)
+    delays = (cluster.link.delay, *[(cluster.uplink or cluster.link).delay] * (len(fanouts) - 1))
+    seconds = ring_seconds(
+        cluster.ranks,
+        octets,
+        cluster.link,
+        delay=mean_delay(cluster.ranks, delays, fanouts),
+        step=cluster.ring_step,
+    )
+    return Estimate(seconds, ring_octets(cluster.ranks, octets))
+
+
+def by_switches(cluster: Cluster, tensor: Tensor, network: Network) -> Estimate:
+    """By switches that sum."""
+    load = load_of(
+        tensor.elements,
+        ranks=cluster.ranks,
+        precision=tensor.precision,
+        density=tensor.density,
+        overlap=tensor.overlap,
+    )
+    seconds = cluster.call + allreduce_seconds(network, load, cluster.slots)
+    octets = network.planes * load.part(network.planes).octets_up(cluster.slots)
+    return Estimate(seconds, octets)

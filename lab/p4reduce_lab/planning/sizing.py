@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slots, window and switches that a network needs.
+
+A slot has one frame under way, so what is under way is the window times a frame: it fills a link if
+that is the product of bandwidth and delay at least. SwitchML (Sapio et al., NSDI 2021, on tuning
+the pool's size) takes the next power of two of that, divided by a packet's size, as its pool of
+slots: more only waits in queues, and fewer leave the link idle. Here the delay has the computing
+of hosts and switches in it as well.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from p4reduce.wire.format import MAX_SLOTS, PAYLOAD_FRAME_BYTES
+
+from p4reduce_lab.planning.network import LARGEST_FANOUT, Network
+from p4reduce_lab.planning.schemes import Cluster
+
+_LEAST_SLOTS = 32
+"""The default of a job; fewer only save memory in the switch."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What a job should ask for.
+
+    Attributes:
+        window: frames under way that fill the bottleneck.
+        slots: the power of two above, twice as many so that a late rank does not empty the link,
+            between 32 and 1,024.
+        enough: whether a job can have as many.
+        frames_per_second: of each rank, that the bottleneck lets through.
+        round_trip: seconds, without queues.
+    """
+
+    window: int
+    slots: int
+    enough: bool
+    frames_per_second: float
+    round_trip: float
+
+
+def frame_rate(network: Network) -> tuple[float, str]:
+    """Return the contributions per second of each rank at most, and what limits them.
+
+    Of one tree of the network: side by side there are so many more.
+    """
+    switch, frame = network.switch, PAYLOAD_FRAME_BYTES
+    names = ["the ranks' links", *["the links between switches"] * (len(network.links) - 1)]
+    limits = [(link.seconds(frame), name) for link, name in zip(network.shares, names, strict=True)]
+    if network.trunk is not None:
+        trunk = max(network.fanouts) * network.trunk.seconds(frame)
+        limits.append((trunk, "interfaces of the switches' machines"))
+    top = len(network.fanouts) - 1
+    for level, fanout in enumerate(network.fanouts):
+        # What a switch below the root takes and gives besides: one frame up and one result down.
+        up = 0.0 if level == top else switch.contribution + switch.copy
+        busy = fanout * (switch.contribution + switch.copy) + up
+        limits.append((busy, "the switches' cores"))
+    limits.append((network.host * network.planes, "the ranks' progress threads"))
+    seconds, name = max(limits, key=lambda limit: limit[0])
+    return 1 / seconds, name
+
+
+def pool(network: Network) -> Pool:
+    """Return the slots and the window for a network."""
+    rate, _ = frame_rate(network)
+    frames = sum(2 * link.seconds(PAYLOAD_FRAME_BYTES) for link in network.shares)
+    if network.trunk is not None:
+        frames += sum(2 * n * network.trunk.seconds(PAYLOAD_FRAME_BYTES) for n in network.fanouts)
+    round_trip = network.round_trip + frames
+    window = max(1, math.ceil(rate * round_trip - 1e-9))
+    wanted = 1 << max(0, math.ceil(math.log2(2 * window)))
+    return Pool(
+        window, min(max(wanted, _LEAST_SLOTS), MAX_SLOTS), window <= MAX_SLOTS, rate, round_trip
+    )
+
+
+def switches_for_line_rate(cluster: Cluster) -> int:
+    """Return how many switches side by side it takes until they limit nothing any more.
+
+    Each takes an equal share of the blocks. Zou et al. (2017) have the same rule for parameter
+    servers: as many as it takes for their bandwidth together to be that of all workers.
+    """
+    if cluster.ranks > LARGEST_FANOUT:
+        raise ValueError(f"{cluster.ranks} ranks are more than a switch's {LARGEST_FANOUT}")
+    frame = cluster.link.seconds(PAYLOAD_FRAME_BYTES)
+    busy = cluster.ranks * (cluster.switch.contribution + cluster.switch.copy)
+    if cluster.trunk is not None:
+        busy = max(busy, cluster.ranks * cluster.trunk.seconds(PAYLOAD_FRAME_BYTES))
+    return max(1, math.ceil(busy / frame - 1e-9))
+
+
+def fanout_for_line_rate(cluster: Cluster) -> int:
+    """Return how many children a switch may have without being the limit; 2 at least, 64 at most.
+
+    A switch in the middle of a tree takes its children's frames, sends one up, takes its result and
+    sends a copy to each child.
+    """
+    each = cluster.switch.contribution + cluster.switch.copy
+    if cluster.trunk is not None or each == 0:
+        return 2 if cluster.trunk is not None else LARGEST_FANOUT
+    children = math.floor(cluster.link.seconds(PAYLOAD_FRAME_BYTES) / each + 1e-9) - 1
+    return min(max(children, 2), LARGEST_FANOUT)

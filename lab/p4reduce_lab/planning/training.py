@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a step of synchronous data-parallel training takes, and what faster sums can gain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+FORWARD_SHARE = 1 / 3
+"""Of a step's computing: backward takes about twice as many operations as forward, one pass for
+the gradients of the inputs and one for those of the weights."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one rank computes in a step.
+
+    Attributes:
+        compute: seconds of forward, backward and optimiser together.
+        buckets: elements of each, in the order in which their gradients are there: these are summed
+            one after the other, each by a call.
+        ready: for each bucket, when it can be summed, as a share of `compute`.
+        batch: samples that each rank takes.
+    """
+
+    compute: float
+    buckets: tuple[int, ...]
+    ready: tuple[float, ...]
+    batch: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.compute > 0:
+            raise ValueError(f"{self.compute} s of computing in a step; it must be above 0")
+        if not self.buckets or len(self.buckets) != len(self.ready):
+            raise ValueError(f"{len(self.buckets)} buckets with {len(self.ready)} moments")
+        if any(size < 0 for size in self.buckets):
+            raise ValueError(f"{self.buckets}: a bucket has no negative size")
+        if any(not 0 <= moment <= 1 for moment in self.ready):
+            raise ValueError(f"{self.ready}: shares of a step are from 0 to 1")
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all gradients."""
+        return sum(self.buckets)
+
+    def with_compute(self, factor: float) -> Step:
+        """The same with a batch that is so many times as large; computing grows in proportion."""
+        return replace(self, compute=self.compute * factor)
+
+
+def even_step(
+    compute: float, parameters: int, bucket: int, batch: int = 0, forward: float = FORWARD_SHARE
+) -> Step:
+    """Return a step whose gradients come at an even pace while backward runs.
+
+    Args:
+        compute: seconds.
+        parameters: of the model.
+        bucket: elements of a bucket at most, as DistributedDataParallel's `bucket_cap_mb` says.
+        batch: samples of each rank.
+        forward: the share of `compute` before the first gradient can be there.
+
+    Raises:
+        ValueError: no parameters, or a bucket of none.
+    """
+    if parameters < 1:
+        raise ValueError(f"{parameters} parameters; a model has at least one")
+    if bucket < 1:
+        raise ValueError(f"buckets of {bucket} elements; at least 1 is needed")
+    count = math.ceil(parameters / bucket)
+    sizes = tuple(min(bucket, parameters - start) for start in range(0, parameters, bucket))
+    done = [sum(sizes[: number + 1]) / parameters for number in range(count)]
+    return Step(compute, sizes, tuple(forward + (1 - forward) * share for share in done), batch)
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """A step with its sums.
+
+    Attributes:
+        compute: seconds.
+        communication: seconds of all sums together.
+        after: of a step whose sums all come after its computing.
+        overlapped: of one that sums a bucket as soon as it is there.
+    """
+
+    compute: float
+    communication: float
+    after: float
+    overlapped: float
+
+    @property
+    def share(self) -> float:
+        """Of the step without overlap that is communication."""
+        return self.communication / self.after if self.after else 0.0
+
+    @property
+    def exposed(self) -> float:
+        """Seconds that the overlapped step waits for sums."""
+        return self.overlapped - self.compute
+
+
+def step_time(step: Step, seconds: Callable[[int], float]) -> StepTime:
+    """Return how long a step takes.
+
+    Sums go one after the other in the order of buckets: each begins when its bucket is there and
+    the one before is through.
+
+    Args:
+        step: what is computed.
+        seconds: of the sum of so many elements.
+    """
+    by_size = {size: seconds(size) for size in set(step.buckets)}
+    each = [by_size[size] for size in step.buckets]
+    through = 0.0
+    for moment, own in zip(step.ready, each, strict=True):
+        through = max(through, moment * step.compute) + own
+    total = sum(each)
+    return StepTime(step.compute, total, step.compute + total, max(through, step.compute))
+
+
+def amdahl(share: float, faster: float) -> float:
+    """Return how much faster the whole gets if a share of it gets `faster` times as fast.
+
+    Amdahl, "Validity of the single processor approach to achieving large scale computing
+    capabilities", 1967. `faster` may be infinite.
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"a share of {share}; it is from 0 to 1")
+    if not faster > 0:
+        raise ValueError(f"{faster} times as fast; it must be above 0")
+    rest = 1 - share
+    return 1 / (rest + share / faster) if rest + share / faster > 0 else math.inf
+
+
+def hiding_factor(step: Step, each: Sequence[float], *, waits: float = 0.05) -> float:
+    """Return by how much the batch has to grow, or may shrink, for the sums to hide.
+
+    They hide if an overlapped step waits for them for no more than `waits` of its computing. The
+    last bucket's sum always comes after the last gradient, so a share of 0 is never reached. This
+    is the rule of Zou et al., "Distributed Training Large-Scale Deep Architectures" (2017), that
+    the communication of a minibatch has to fit into its computing, with what overlaps in earnest.
+
+    Args:
+        step: with its present batch.
+        each: seconds of each bucket's sum, which do not depend on the batch.
+        waits: as a share of the computing.
+    """
+    # What follows the moment when bucket i is there: sums i, i+1, … have to be through by the
+    # end, T (1 + waits), so T (1 + waits - ready_i) >= sum of each[i:].
+    factor, rest = 0.0, 0.0
+    for moment, own in zip(reversed(step.ready), reversed(each), strict=True):
+        rest += own
+        room = 1 + waits - moment
+        factor = max(factor, rest / (room * step.compute) if room > 0 else math.inf)
+    return factor

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small simulations of whole jobs; `make scale` has the one of 4,096 ranks."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+
+import pytest
+
+from bench.scale import simulation
+from bench.scale.links import Faults, Links, Place
+from bench.scale.ranks import Tensor
+from bench.scale.shape import Shape
+from bench.scale.simulation import Simulation, StuckError, WrongSumError
+
+TENSORS = (Tensor("float32", 12, 0.3), Tensor("int32", 5), Tensor("float32", 3))
+FAULTS = Faults(loss=0.05, duplication=0.05, reordering=0.2)
+NONE = Faults()
+
+
+@pytest.mark.parametrize("fanouts", [(1,), (5,), (20,), (3, 4), (2, 2, 3)])
+def test_every_sum_is_exact_whatever_links_do(fanouts: tuple[int, ...]) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    print(f"seed {seed}")
+    outcome = Simulation(Shape(fanouts), 4, FAULTS, seed).run(TENSORS)
+    assert outcome.ranks == Shape(fanouts).ranks
+    assert outcome.lost > 0 or outcome.ranks == 1
+
+
+def test_a_network_without_faults_carries_the_least_there_is() -> None:
+    outcome = Simulation(Shape((6,)), 4, NONE, 1).run((Tensor("int32", 10),))
+    # Four stripes are opened, then ten blocks; each contribution has a result.
+    assert outcome.contributions == 6 * (4 + 10)
+    assert outcome.repeated == 0
+    assert outcome.frames == 2 * outcome.contributions
+    assert outcome.octets == 2 * 6 * (4 * 78 + 10 * 1102)
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    def figures() -> dict[str, object]:
+        found = asdict(Simulation(Shape((4,)), 4, FAULTS, 3).run(TENSORS))
+        return {name: value for name, value in found.items() if not name.endswith("_cpu")}
+
+    assert figures() == figures()
+
+
+def test_several_calls_of_run_go_on_with_the_same_job() -> None:
+    job = Simulation(Shape((2, 2)), 4, FAULTS, 4)
+    job.run(TENSORS)
+    job.run(TENSORS)
+
+
+def test_a_wrong_sum_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tampering(Links):
+        def send(self, node: int, copies: object) -> None:
+            some = list(copies)  # type: ignore[call-overload]
+            tampered = [
+                (port, frame[:-1] + bytes([frame[-1] ^ 1]) if len(frame) == 1102 else frame)
+                for port, frame in some
+            ]
+            super().send(node, tampered if node == 1 else some)
+
+    monkeypatch.setattr(simulation, "Links", Tampering)
+    with pytest.raises(WrongSumError, match=r"wrong sum of tensor 0 \(seed 5\)"):
+        Simulation(Shape((3,)), 4, NONE, 5).run((Tensor("int32", 4),))
+
+
+def test_a_job_that_does_not_get_on_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cut(Links):
+        def send(self, node: int, copies: object) -> None:
+            super().send(node, [] if node == 1 else copies)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(simulation, "Links", Cut)
+    monkeypatch.setattr(simulation, "MOST_TICKS", 100)
+    with pytest.raises(StuckError, match=r"2 of 2 ranks .* \(seed 6\)"):
+        Simulation(Shape((2,)), 4, NONE, 6).run((Tensor("int32", 4),))
+
+
+def test_links_lose_and_duplicate_as_often_as_they_are_told() -> None:
+    ends = {Place(0, 0): Place(1, 1), Place(1, 1): Place(0, 0)}
+    links = Links(ends, Faults(0.25, 0.1, 0.5), seed=7)
+    links.send(0, [(0, b"x")] * 10_000)
+    arrived = []
+    while links:
+        arrived.append(len(links.arrivals().get(1, [])))
+    assert links.frames == 10_000
+    assert links.octets == 10_000
+    assert links.lost == pytest.approx(2500, rel=0.1)
+    assert sum(arrived) == pytest.approx(7500 * 1.1, rel=0.05)
+    assert len(arrived) == 4  # late by up to three ticks
+    with pytest.raises(ValueError, match="loss is 1"):
+        Faults(loss=1)
+
+
+def test_the_shape_of_a_tree() -> None:
+    shape = Shape((3, 2))
+    assert shape.ranks == 6
+    assert [list(level) for level in shape.levels] == [[0, 1, 2, 3, 4, 5], [6, 7], [8]]
+    assert shape.root == 8
+    assert shape.children(7) == [3, 4, 5]
+    assert shape.parent(4) == Place(7, 2)
+    assert shape.parent(7) == Place(8, 2)
+    assert (shape.uplink(4), shape.uplink(7)) == (0, 4)
+    assert shape.ends()[Place(8, 1)] == Place(6, 4)
+    with pytest.raises(ValueError, match="1 to 64"):
+        Shape((65,))
+    with pytest.raises(ValueError, match="no parent"):
+        shape.parent(8)
