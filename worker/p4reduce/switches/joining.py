@@ -51,7 +51,8 @@ def join_all(
     with contextlib.ExitStack() as undo:
         sessions = []
         for number, way in enumerate(ways):
-            membership = Membership(_client(way.controller), place, job_on(job, number))
+            client, name = _client(way.controller), job_on(job, number)
+            membership = Membership(client, place, name, switch=way.switch)
             session = join(
                 membership,
                 replace(settings, connect=way.connect(place.rank)),
@@ -112,7 +113,8 @@ class Newcomers:
                     newcomer.give_up()
                 raise ClosedError("the communicator is closed") from None
             there = replace(place, local_rank=before.place.local_rank)
-            membership = Membership(client, there, job_on(job, number))
+            name = job_on(job, number)
+            membership = Membership(client, there, name, switch=before.switch)
             settings = replace(session.settings, timeout=timeout)
             own_ring = None if ring is None else ring.for_another()
             each.append(Newcomer(membership, settings, own_ring, waiting(membership.who)))

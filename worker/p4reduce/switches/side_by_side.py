@@ -84,7 +84,8 @@ class SideBySide:
     def _prepare_refuge(self, after: float) -> None:
         """Let each session know where it can go, should its switch be lost."""
         self._places = [
-            Place(session.membership.client.share(), session.connect) for session in self.sessions
+            Place(session.membership.client.share(), session.connect, session.membership.switch)
+            for session in self.sessions
         ]
         for number, session in enumerate(self.sessions):
             session.home = number
