@@ -137,6 +137,11 @@ compare: $(READY)  ## p4reduce beside Gloo and Open MPI on the same shaped links
 	$(PYTHON) -c 'import torch' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH)
 	$(PYTHON) -m p4reduce_lab compare --page docs/performance.md $(ARGUMENTS)
 
+.PHONY: accuracy
+accuracy: $(READY)  ## time to accuracy over slow links, by Gloo and by the switch (root, torch; half an hour)
+	$(PYTHON) -c 'import torch' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH)
+	$(PYTHON) -m bench.pytorch.accuracy --docs $(ARGUMENTS)
+
 .PHONY: experiments
 experiments: $(READY)  ## how little can be sent: adaptive compression against fixed levels (minutes)
 	$(PYTHON) experiments/run.py
