@@ -87,14 +87,21 @@ def sweep(report: Path, sizes: list[int], slots: int) -> None:
 
 
 def measure(
-    switch: str, workers: int, sizes: list[int], slots: int, bandwidth: float | None = None
+    switch: str,
+    workers: int,
+    sizes: list[int],
+    slots: int,
+    bandwidth: float | None = None,
+    switches: int = 1,
 ) -> list[Result]:
-    """Runs the sweep in ``workers`` processes over a switch of its own. The job gets ``slots``
-    slots: so many blocks are under way at once. ``bandwidth``: of each link, in Mbit/s."""
+    """Runs the sweep in ``workers`` processes over switches of its own. The job gets ``slots``
+    slots of each: so many blocks are under way at once. ``bandwidth``: of each link, in Mbit/s."""
     arguments = ["--slots", str(slots), "--sizes", *map(str, sizes)]
     choice = choose(switch, "local" if bandwidth is None else "mininet", bandwidth=bandwidth)
     links = "" if bandwidth is None else f", {bandwidth:g} Mbit/s"
-    reports = run_ranks(choice, workers, ["-m", "bench.allreduce.allreduce", *arguments], TIMEOUT)
+    number = "" if switches == 1 else f"{switches} x "
+    script = ["-m", "bench.allreduce.allreduce", *arguments]
+    reports = run_ranks(choice, workers, script, TIMEOUT, switches)
     results = []
     for key in reports[0]["times"]:
         dtype, size = key.split()
@@ -103,7 +110,7 @@ def measure(
         blocks = -(-int(size) // BLOCK)
         results.append(
             Result(
-                name=f"{switch}{links}, {workers} workers, {slots} slots, {dtype}",
+                name=f"{number}{switch}{links}, {workers} workers, {slots} slots, {dtype}",
                 bytes=int(size),
                 repetitions=len(slowest),
                 median_ms=median * 1e3,

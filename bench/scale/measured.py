@@ -3,10 +3,14 @@
 
 Ranks are hosts of a Mininet network whose links are limited (htb at both ends) to a rate that this
 machine's cores keep up with. They reduce some tensors in turns; shown are the median and the range
-of the slowest rank's time, and what `p4reduce_lab.planning` says. No figure of the model was fitted
-to these.
+of the slowest rank's time, and what `p4reduce_lab.planning` says.
 
-    python -m bench.scale.measured [--workers 2 4 8] [--bandwidth 20] [--json FILE]
+What software takes for each call is measured in the same run: all processes share this machine's
+cores, so that it grows with their number, and with what else the machine does. It is the time of an
+all-reduce of a single block, less what the model says for that without it. No other figure of the
+model is fitted to anything here.
+
+    python -m bench.scale.measured [--workers 2 4 8] [--bandwidth 5] [--json FILE]
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +41,13 @@ TIMEOUT = 300.0  # seconds; for a number of workers
 REPETITIONS = 5
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 
+ONE_BLOCK = Tensor(256)  # tells what a call takes
 CASES = (
-    Tensor(262_144),
-    Tensor(524_288, "int16"),
-    Tensor(1_048_576, "int8"),
+    Tensor(131_072),
+    Tensor(262_144, "int16"),
+    Tensor(524_288, "int8"),
     Tensor(262_144, "int32", 0.1, "aligned"),
-    Tensor(262_144, "int32", 0.1, "independent"),
+    Tensor(131_072, "int32", 0.1, "independent"),
     Tensor(16_384),
 )
 
@@ -56,6 +61,7 @@ class Measured:
         megabits: of each link, per second.
         elements, precision, density, overlap: of the tensor.
         model: seconds.
+        call: seconds of software in that, from the same run.
         median, fastest, slowest: seconds, of the slowest rank in each repetition.
     """
 
@@ -66,6 +72,7 @@ class Measured:
     density: float
     overlap: str
     model: float
+    call: float
     median: float
     fastest: float
     slowest: float
@@ -91,10 +98,12 @@ def gradient(tensor: Tensor, rank: int, repetition: int) -> npt.NDArray[np.float
 
 def reduce_all(report: Path) -> None:
     """What each rank does: leaves its times, by case and repetition."""
-    times: list[list[float]] = [[] for _ in CASES]
+    cases = (ONE_BLOCK, *CASES)
+    times: list[list[float]] = [[] for _ in cases]
     with p4reduce.init(slots=SLOTS, timeout=TIMEOUT) as comm:
+        comm.allreduce(gradient(CASES[0], comm.rank, 0))  # timers learn how long round trips are
         for repetition in range(REPETITIONS):
-            for number, tensor in enumerate(CASES):
+            for number, tensor in enumerate(cases):
                 mine = gradient(tensor, comm.rank, repetition)
                 precision = None if tensor.precision == "int32" else tensor.precision
                 comm.barrier()
@@ -110,9 +119,11 @@ def measure(choice: Choice, workers: int, megabits: float) -> list[Measured]:
     cluster = Cluster(
         workers, Link(megabits * 1e6, overhead=0), switch=SWITCHES["embedded"], slots=SLOTS
     )
+    slowest = np.max(reports, axis=0)  # by case and repetition
+    alone = by_switches(replace(cluster, call=0.0), ONE_BLOCK, cluster.star()).seconds
+    cluster = replace(cluster, call=max(0.0, float(np.median(slowest[0])) - alone))
     found = []
-    for number, tensor in enumerate(CASES):
-        seconds = np.max([report[number] for report in reports], axis=0)
+    for tensor, seconds in zip(CASES, slowest[1:], strict=True):
         model = by_switches(cluster, tensor, cluster.star()).seconds
         range_ = float(seconds.min()), float(seconds.max())
         found.append(
@@ -121,6 +132,7 @@ def measure(choice: Choice, workers: int, megabits: float) -> list[Measured]:
                 megabits,
                 **asdict(tensor),
                 model=model,
+                call=cluster.call,
                 median=float(np.median(seconds)),
                 fastest=range_[0],
                 slowest=range_[1],
@@ -140,7 +152,7 @@ def what(one: Measured) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 4, 8])
-    parser.add_argument("--bandwidth", type=float, default=20.0, help="of each link, in Mbit/s")
+    parser.add_argument("--bandwidth", type=float, default=5.0, help="of each link, in Mbit/s")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -161,7 +173,7 @@ def main() -> None:
             print(
                 f"{workers:3} workers, {what(one):55} {1e3 * one.median:9.1f} ms "
                 f"({1e3 * one.fastest:.1f} to {1e3 * one.slowest:.1f}), "
-                f"model {1e3 * one.model:9.1f} ms, {one.off:+.1%}",
+                f"model {1e3 * one.model:9.1f} ms, {one.off:+.1%}, call {1e3 * one.call:.1f} ms",
                 flush=True,
             )
     if options.json is not None:

@@ -25,7 +25,7 @@ from bench.machine import describe, machine
 from bench.scale.links import Faults, Links
 from bench.scale.ranks import Rank, Tensor
 from bench.scale.shape import Shape
-from bench.scale.switches import address_of, entities_of, make_switch
+from bench.scale.switches import address_of, lay_out_job, make_switch
 
 TICK = 0.001  # seconds of virtual time
 JOB = 7
@@ -99,8 +99,9 @@ class Simulation:
         start = time.process_time()
         self._seed = seed
         ranks = shape.ranks
+        entities = lay_out_job(shape, JOB, slots)
         self.switches: list[Pipeline] = [
-            make_switch(address_of(shape, node), entities_of(shape, node, JOB, slots))
+            make_switch(address_of(shape, node), entities[node])
             for node in range(ranks, shape.root + 1)
         ]
         self.links = Links(shape.ends(), faults, seed)

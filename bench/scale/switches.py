@@ -7,9 +7,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from p4reduce.wire.format import Endpoint
-from p4reduce_controller.fabric.layout import DELIVERIES, lay_out, own_addresses
+from p4reduce_controller.fabric.layout import lay_out, own_addresses
 from p4reduce_controller.fabric.schema import Entity, Group, Row
-from p4reduce_controller.jobs.job import REPLICAS_A_RANK, Attachment, Job, Member, MemberState
+from p4reduce_controller.jobs.job import (
+    REPLICAS_A_CHILD,
+    Attachment,
+    Job,
+    Member,
+    MemberState,
+    Share,
+)
+from p4reduce_controller.jobs.plan import plan
+from p4reduce_controller.topology.switches import Switch, Topology, Uplink
 from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.pipeline_choice import load_pipeline
@@ -19,8 +28,7 @@ from p4reduce_switch.state.tables import Entry
 from bench.scale.ranks import endpoint_of, switch_endpoint
 from bench.scale.shape import Shape
 
-_FULL, _HALVES, _UP = 2, 3, 4
-_UP_REPLICA = 1000
+MEETING = switch_endpoint(200)  # where ranks greet a tree; nobody does here
 
 CONFIG = Path(__file__).resolve().parents[2] / "p4src" / "compiled" / "p4reduce.json"
 
@@ -45,45 +53,47 @@ def _insert(pipeline: Pipeline, entity: Entity) -> None:
     table.insert(Entry(tuple(entity.match[key.name] for key in table.key), 0, entity.action, args))
 
 
-def entities_of(shape: Shape, switch: int, job: int, slots: int) -> list[Entity]:
-    """Return what a job needs on one switch of a tree, as `controller` would write it."""
-    if switch == shape.root and len(shape.fanouts) == 1:
-        return _star(job, slots, [endpoint_of(rank) for rank in range(shape.ranks)])
-    children = shape.children(switch)
-    everybody = (1 << len(children)) - 1
-    entities: list[Entity] = []
-    for number, child in enumerate(children):
-        at, name = address_of(shape, child), child if child < shape.ranks else number
-        address = {
-            "mac": parse_mac(at.mac),
-            "ip": parse_ip(at.ip),
-            "udp_port": at.udp_port,
-            "rank": name,
-        }
-        for part, action in enumerate(DELIVERIES):
-            replica = {"replica": 1 + REPLICAS_A_RANK * number + part}
-            entities.append(Row("delivery", replica, action, address))
-    wholes = [(n + 1, 1 + REPLICAS_A_RANK * n) for n in range(len(children))]
-    halves = [
-        (n + 1, 1 + REPLICAS_A_RANK * n + part) for n in range(len(children)) for part in (1, 2)
-    ]
-    entities += [Group(_FULL, tuple(wholes)), Group(_HALVES, tuple(halves))]
-    own = {"slot_base": 0, "slot_count": slots, "group_full": _FULL, "group_halves": _HALVES}
-    action = "grant"
-    if switch != shape.root:
-        action = "grant_partial"
-        own["group_up"] = _UP
-        entities += _to_parent(shape, switch, job, slots, everybody)
-    for number, child in enumerate(children):
-        key = {
-            "ingress_port": number + 1,
-            "src_ip": parse_ip(address_of(shape, child).ip),
-            "job": job,
-            "rank": child if child < shape.ranks else number,
-        }
-        bits = {"worker_bit": 1 << number, "all_workers": everybody}
-        entities.append(Row("admission", key, action, {**bits, **own}))
-    return entities
+def lay_out_job(shape: Shape, job: int, slots: int) -> dict[int, list[Entity]]:
+    """Return what the controller writes for a job with a rank at each place, by switch's node."""
+    nodes = {_name(node): node for level in shape.levels[1:] for node in level}
+    topology = Topology(
+        {name: _switch(shape, node) for name, node in nodes.items()},
+        (parse_ip(MEETING.ip), parse_mac(MEETING.mac)),
+    )
+    described = Job(
+        name="simulation",
+        incarnation=job,
+        world_size=shape.ranks,
+        slot_count=slots,
+        created=0.0,
+        by_operator=False,
+        secret=b"",
+    )
+    for rank in range(shape.ranks):
+        at, place = endpoint_of(rank), shape.parent(rank)
+        described.members[rank] = Member(
+            rank,
+            0,
+            "",
+            0,
+            rank,
+            state=MemberState.ATTACHED,
+            attachment=Attachment(
+                place.port, parse_mac(at.mac), parse_ip(at.ip), at.udp_port, _name(place.node)
+            ),
+        )
+    planned = plan(described, topology)
+    for name, children in planned.items():
+        below_root = nodes[name] != shape.root
+        replicas = REPLICAS_A_CHILD * len(children) + below_root
+        described.shares[name] = Share(
+            range(slots), list(range(2, 4 + below_root)), list(range(1, 1 + replicas))
+        )
+    layouts = lay_out(described, topology, planned)
+    return {
+        nodes[name]: [entity for stage in layout.stages for entity in stage]
+        for name, layout in layouts.items()
+    }
 
 
 def address_of(shape: Shape, node: int) -> Endpoint:
@@ -91,40 +101,17 @@ def address_of(shape: Shape, node: int) -> Endpoint:
     return endpoint_of(node) if node < shape.ranks else switch_endpoint(node - shape.ranks)
 
 
-def _to_parent(shape: Shape, switch: int, job: int, slots: int, everybody: int) -> list[Entity]:
-    """What a switch needs for its uplink."""
-    parent = shape.parent(switch)
-    at, number, port = address_of(shape, parent.node), parent.port - 1, shape.uplink(switch)
-    address = {
-        "mac": parse_mac(at.mac),
-        "ip": parse_ip(at.ip),
-        "udp_port": at.udp_port,
-        "rank": number,
-    }
-    key = {"ingress_port": port, "src_ip": parse_ip(at.ip), "job": job, "rank": number}
-    passed = {"all_workers": everybody, "slot_base": 0, "slot_count": slots, "group_full": _FULL}
-    return [
-        Row("delivery", {"replica": _UP_REPLICA}, "whole", address),
-        Group(_UP, ((port, _UP_REPLICA),)),
-        Row("uplink", key, "pass_down", passed),
-    ]
+def _name(node: int) -> str:
+    return f"s{node:06}"  # so that names are in the order of nodes
 
 
-def _star(job: int, slots: int, ranks: list[Endpoint]) -> list[Entity]:
-    described = Job(
-        name="simulation",
-        incarnation=job,
-        world_size=len(ranks),
-        slots=range(slots),
-        created=0.0,
-        by_operator=False,
-        secret=b"",
-        groups=[_FULL, _HALVES],
-        replica_ids=list(range(1, 1 + REPLICAS_A_RANK * len(ranks))),
-    )
-    for rank, at in enumerate(ranks):
-        attachment = Attachment(rank + 1, parse_mac(at.mac), parse_ip(at.ip), at.udp_port)
-        described.members[rank] = Member(
-            rank, 0, "", 0, rank, state=MemberState.ATTACHED, attachment=attachment
-        )
-    return [entity for stage in lay_out(described).stages for entity in stage]
+def _switch(shape: Shape, node: int) -> Switch:
+    """A switch as the controller knows it."""
+    at = address_of(shape, node)
+    uplink = None
+    if node != shape.root:
+        parent = shape.parent(node)
+        uplink = Uplink(shape.uplink(node), _name(parent.node), parent.port)
+    leaf = node in shape.levels[1]
+    ports = tuple(range(1, len(shape.children(node)) + 1)) if leaf else ()
+    return Switch(_name(node), parse_ip(at.ip), parse_mac(at.mac), ports, uplink=uplink)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from p4reduce.tensors.precision import PRECISIONS
 from p4reduce.tensors.stochastic import largest_world_size
@@ -13,7 +13,13 @@ from p4reduce.wire.format import PAYLOAD_FRAME_BYTES
 
 from p4reduce_lab.planning.network import LARGEST_FANOUT, Network
 from p4reduce_lab.planning.schemes import Cluster, Estimate, Tensor, by_ring, by_switches
-from p4reduce_lab.planning.sizing import Pool, frame_rate, pool, switches_for_line_rate
+from p4reduce_lab.planning.sizing import (
+    Pool,
+    fanout_for_line_rate,
+    frame_rate,
+    pool,
+    switches_for_line_rate,
+)
 from p4reduce_lab.planning.training import Step, StepTime, amdahl, hiding_factor, step_time
 from p4reduce_lab.planning.units import in_words, rate_in_words
 
@@ -122,6 +128,10 @@ def _ways(
     if cluster.ranks <= LARGEST_FANOUT:
         for count in sorted({2, needed} - {1}):
             yield f"{count} switches side by side", Tensor(0), cluster.star(count)
+    fanout = fanout_for_line_rate(cluster)
+    if cluster.trunk is None and fanout < max(network.fanouts):
+        narrow = replace(cluster, fanout=fanout).tree()
+        yield _tree_name(narrow), Tensor(0), narrow
 
 
 def _option(
@@ -145,7 +155,8 @@ def _option(
 
 
 def _tree_name(network: Network) -> str:
-    return f"tree of {network.switches:,} switches, {len(network.fanouts)} levels"
+    most = max(network.fanouts)
+    return f"tree of {network.switches:,} switches with up to {most} children"
 
 
 def _reasons(
@@ -200,8 +211,8 @@ def _reasons(
         )
     if any("int" in one.name for one in options):
         yield (
-            "int16 and int8 lanes keep 16 or 8 bits of a number, less those that the sum takes: "
-            "they need error feedback (docs/compression.md), and are not counted as best."
+            "int16 and int8 lanes keep 16 or 8 bits of a number, less those that the sum takes, and "
+            "round the rest at random (docs/lanes.md): they are not counted as best."
         )
     if cluster.ranks > LARGEST_FANOUT:
         yield (

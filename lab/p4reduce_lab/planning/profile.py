@@ -77,7 +77,7 @@ def profile(script: Sequence[str], steps: int = STEPS) -> Profile:
 
     Args:
         script: its path and arguments.
-        steps: to be measured, after two that are not.
+        steps: to be measured, after three that are not: the first one's beginning is not seen.
 
     Raises:
         ArgumentsError: there is no such script, or no steps are asked for.
@@ -110,7 +110,7 @@ def profile(script: Sequence[str], steps: int = STEPS) -> Profile:
             )
         except subprocess.TimeoutExpired:
             raise LabError(
-                f"{script[0]} took no {steps + WARM_UP} steps within {TIMEOUT:g} s"
+                f"{script[0]} took no {steps + WARM_UP + 1} steps within {TIMEOUT:g} s"
             ) from None
         if done.returncode == _CANNOT:
             raise UnavailableError(f"to profile a script takes PyTorch: {done.stdout.strip()}")
@@ -118,7 +118,7 @@ def profile(script: Sequence[str], steps: int = STEPS) -> Profile:
             last = "\n".join(done.stdout.strip().splitlines()[-5:])
             raise LabError(
                 f"{script[0]} ended (exit code {done.returncode}) before a torch optimiser had "
-                f"taken {steps + WARM_UP} steps:\n{last}"
+                f"taken {steps + WARM_UP + 1} steps:\n{last}"
             )
         return Profile(json.loads(report.read_text()))
 

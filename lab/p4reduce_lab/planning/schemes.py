@@ -21,6 +21,10 @@ from p4reduce_lab.planning.ring import mean_delay, ring_octets, ring_seconds
 HOST_SECONDS = 3.3e-6
 """Of a rank's progress thread for a block (docs/performance.md, "The worker", machine code)."""
 
+CALL_SECONDS = 0.35e-3
+"""Of software for each all-reduce, from the call to its first frame and back (docs/performance.md,
+"All-reduce": 1 KB with a single rank)."""
+
 RING_STEP_SECONDS = 50e-6
 """Of software for each step of a ring: two system calls and two wake-ups."""
 
@@ -35,6 +39,7 @@ class Cluster:
         uplink: of a switch to the one above it; by default as `link`.
         switch: what its cores take.
         host: seconds of a rank's progress thread for a block.
+        call: seconds of software for each all-reduce by switches.
         ring_step: seconds of software for each step of a ring.
         slots: of a job.
         fanout: children of a switch at most.
@@ -47,6 +52,7 @@ class Cluster:
     uplink: Link | None = None
     switch: SwitchCost = SWITCHES["hardware"]
     host: float = HOST_SECONDS
+    call: float = CALL_SECONDS
     ring_step: float = RING_STEP_SECONDS
     slots: int = 128
     fanout: int = LARGEST_FANOUT
@@ -135,6 +141,6 @@ def by_switches(cluster: Cluster, tensor: Tensor, network: Network) -> Estimate:
         density=tensor.density,
         overlap=tensor.overlap,
     )
-    seconds = allreduce_seconds(network, load, cluster.slots)
+    seconds = cluster.call + allreduce_seconds(network, load, cluster.slots)
     octets = network.planes * load.part(network.planes).octets_up(cluster.slots)
     return Estimate(seconds, octets)

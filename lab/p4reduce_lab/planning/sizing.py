@@ -91,3 +91,16 @@ def switches_for_line_rate(cluster: Cluster) -> int:
     if cluster.trunk is not None:
         busy = max(busy, cluster.ranks * cluster.trunk.seconds(PAYLOAD_FRAME_BYTES))
     return max(1, math.ceil(busy / frame - 1e-9))
+
+
+def fanout_for_line_rate(cluster: Cluster) -> int:
+    """Return how many children a switch may have without being the limit; 2 at least, 64 at most.
+
+    A switch in the middle of a tree takes its children's frames, sends one up, takes its result and
+    sends a copy to each child.
+    """
+    each = cluster.switch.contribution + cluster.switch.copy
+    if cluster.trunk is not None or each == 0:
+        return 2 if cluster.trunk is not None else LARGEST_FANOUT
+    children = math.floor(cluster.link.seconds(PAYLOAD_FRAME_BYTES) / each + 1e-9) - 1
+    return min(max(children, 2), LARGEST_FANOUT)

@@ -25,7 +25,7 @@ from p4reduce.ring.fallback import Fallback, RingRun
 from p4reduce.ring.links import Neighbourhood
 from p4reduce.session.engine import Engine
 from p4reduce.session.membership import Attached, Membership, Seat
-from p4reduce.session.refuge import Agreement, Move, Refuge, Taken
+from p4reduce.session.refuge import Agreement, Move, Refuge, Taken, leave_behind
 from p4reduce.session.seeker import Connect, Found, Seeker
 from p4reduce.tensors.stream import Collective
 
@@ -76,6 +76,9 @@ class Host(fallback.Host, Protocol):
     def moved_to(self, taken: Taken) -> None:
         """This rank has a seat at another switch."""
 
+    def unsettled(self) -> None:
+        """The job there has come to nothing."""
+
     def machine(self, attached: Attached) -> SlotMachine:
         """Return a fresh machine for a life of the job."""
 
@@ -112,6 +115,7 @@ class Recovery:
         self._awaited = ""
         self._switch_there = False
         self._moved = False  # to a job that has not agreed on what it begins with
+        self._homeless = False  # without a seat in any job
         self._started = time.monotonic()
         refuge = host.refuge
         self._home_until = math.inf if refuge is None else self._started + refuge.after
@@ -155,6 +159,8 @@ class Recovery:
 
     def _at_home(self, machine: SlotMachine) -> bool:
         """Look for the switch that was lost. Returns False when it is time to look elsewhere."""
+        if self._homeless:
+            return False
         seeker = Seeker(
             self._host.membership,
             self._seat,
@@ -236,17 +242,23 @@ class Recovery:
             return _LONGEST_WAIT
         if seeker.failed is not None:
             # What the job at the lost switch ended with does not count, if others are there.
-            return 0.0 if refuge.candidates(self._host.home) else _LONGEST_WAIT
+            return (
+                0.0
+                if refuge.candidates(self._host.home, homeless=self._homeless)
+                else _LONGEST_WAIT
+            )
         left = self._home_until - time.monotonic()
         if left > 0:
             return left
-        return 0.0 if refuge.candidates(self._host.home) else _ELSEWHERE_PAUSE
+        return (
+            0.0 if refuge.candidates(self._host.home, homeless=self._homeless) else _ELSEWHERE_PAUSE
+        )
 
     def _elsewhere(self, machine: SlotMachine) -> bool:
         """Try the other switches. Returns False if it was in vain for now."""
         host, refuge = self._host, self._host.refuge
         assert refuge is not None
-        for at in refuge.candidates(host.home):
+        for at in refuge.candidates(host.home, homeless=self._homeless):
             self._awaited = f"all ranks to come to the next switch, as job {refuge.name(at)!r}"
             self._switch_there = True
             move = Move(refuge, self._seat, host.membership.place, self._check)
@@ -258,7 +270,7 @@ class Recovery:
                 self._awaited = str(error)
                 log.info("%s: switch %d: %s", host.membership.who, at, error)
                 continue
-            self._moved = True
+            self._moved, self._homeless = True, False
             self._seat = taken.attached.seat
             host.moved_to(taken)
             if self._agree(taken, machine):
@@ -290,6 +302,10 @@ class Recovery:
             agreement.give_up()
             self._check()
             log.info("%s: %s", host.membership.who, error)
+            host.unsettled()
+            if agreement.deserted:
+                self._homeless = True
+                leave_behind(taken.membership, taken.attached.seat, close=False)
             self._home_until = time.monotonic() + _HOME_AGAIN
             return False
         return True

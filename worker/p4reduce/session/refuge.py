@@ -90,14 +90,15 @@ class Refuge:
         self.left = left
         self.after = after
 
-    def candidates(self, home: int) -> list[int]:
-        """Return where a session could go, best first: the same order wherever as much is known.
+    def candidates(self, home: int, *, homeless: bool) -> list[int]:
+        """Return where a session could go, best first.
 
         Args:
-            home: number of the switch that it had.
+            home: number of the switch that it was on last.
+            homeless: it has no seat there any more, so that it may as well take a new one.
         """
         number = len(self.places)
-        others = [(home + step) % number for step in range(1, number)]
+        others = [(home + step) % number for step in range(1, number + homeless)]
         alive, lost = self.alive(), self.lost()
         there = [other for other in others if other in alive]
         return there or [other for other in others if other not in lost]
@@ -179,6 +180,10 @@ class Move:
 class Agreement:
     """The first collective of a job that goes on at another switch: from where on it goes on.
 
+    Attributes:
+        deserted: whether a rank has given up its seat there before it had contributed, so that
+            this rank has to give up its own.
+
     Args:
         taken: the place.
         machine: fresh.
@@ -205,6 +210,7 @@ class Agreement:
             lane_format=plan.lane_format,
             counted=False,
         )
+        self.deserted = False
         self.engine = Engine(machine, taken.attached.transport, f"p4reduce-{seat.rank}")
 
     def reach(self, check: Callable[[], None]) -> int:
@@ -240,6 +246,7 @@ class Agreement:
         except ControlError:
             return ""  # the switch sums without it
         if reply.left:
+            self.deserted = True
             return f"{describe_ranks(tuple(reply.left))} left"
         return "" if reply.state == pb.RUNNING else reply.reason
 
@@ -248,11 +255,12 @@ class Agreement:
         self.engine.stop(_HALT_TIMEOUT)
 
 
-def leave_behind(membership: Membership, seat: Seat) -> None:
+def leave_behind(membership: Membership, seat: Seat, *, close: bool) -> None:
     """Give up a place at a switch that was lost; its controller may be gone as well."""
 
     def leave() -> None:
         membership.leave(seat)
-        membership.close()
+        if close:
+            membership.close()
 
     threading.Thread(target=leave, name=f"p4reduce-leave-{seat.rank}", daemon=True).start()

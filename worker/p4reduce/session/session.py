@@ -86,6 +86,7 @@ class Session:
         told: called when it breaks otherwise than by a collective's end; must not wait.
         refuge: where it goes when its switch stays away; None: nowhere, it waits.
         home: number of the switch that it is on, where there is a refuge.
+        arriving: whether it has moved there, and the ranks have not agreed yet where they go on.
         left: the ranks that have left the job, as far as is known.
     """
 
@@ -103,6 +104,7 @@ class Session:
         self.told: Callable[[], object] = lambda: None
         self.refuge: Refuge | None = None
         self.home = 0
+        self.arriving = False
         self.left: tuple[int, ...] = ()
         self.slots = attached.ready.slot_count
         self.urgent_slots = attached.ready.urgent_slots
@@ -274,7 +276,12 @@ class Session:
             self.membership, self._seat = taken.membership, taken.attached.seat
             self.settings = replace(self.settings, connect=taken.connect)
             self.home = taken.at
-        leave_behind(*before)
+            self.arriving = True
+        leave_behind(*before, close=True)
+
+    def unsettled(self) -> None:
+        """The job at the other switch has come to nothing."""
+        self.arriving = False
 
     @property
     def connect(self) -> Connect:
@@ -346,6 +353,7 @@ class Session:
                 self._recoveries += 1
             self._engine = found.engine or self._start_engine(machine, self._seat, found.transport)
             self._recovery = None
+            self.arriving = False
             for collective in again:
                 self._engine.submit(collective)
             undo.pop_all()

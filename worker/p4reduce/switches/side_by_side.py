@@ -43,8 +43,9 @@ def job_on(job: str, number: int, at: int | None = None) -> str:
 
 def _homes(sessions: Sequence[Session], *, lost: bool) -> frozenset[int]:
     """Return which switches are lost, or there, to some sessions."""
-    there = frozenset(session.home for session in sessions if not session.lost)
-    return frozenset(session.home for session in sessions) - there if lost else there
+    there = {session.home for session in sessions if not session.lost}
+    away = {session.home for session in sessions if session.lost and not session.arriving}
+    return frozenset(away - there if lost else there)
 
 
 def _left(sessions: Sequence[Session]) -> tuple[int, ...]:

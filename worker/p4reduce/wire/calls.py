@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank calls, as far as all ranks have to agree on it, and its fingerprint on the wire."""
+"""What a rank calls, as far as all ranks have to agree on it, and its fingerprint on the wire.
+
+The fingerprint is the frame's tag. The switch sets MISMATCH where tags of a round differ, and every
+rank then raises `MismatchError`.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything about scale: simulations, the model of time, real links, and pictures of them.
+
+    python -m bench.scale.run [--quick] [--seed 1] [--docs] [--output build/scale]
+
+`make scale` is this without options: minutes, most of them for 4,096 ranks. With `--docs` the
+pictures and tables of docs/scale.md are written; otherwise pictures go to the output folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench.in_docs import DOCS, IMAGES, put_table
+from bench.machine import describe, machine
+from bench.scale.links import Faults
+from bench.scale.measured import Measured, what
+from bench.scale.pictures import draw_measured, draw_scale, draw_simulated
+from bench.scale.shape import Shape
+from bench.scale.simulation import TENSORS, Outcome, Simulation
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = DOCS / "scale.md"
+FAULTS = Faults(loss=0.01, duplication=0.005, reordering=0.02)
+SHAPES = ((64,), (64, 4), (64, 16), (64, 64))
+QUICK_SHAPES = ((8,), (8, 4), (8, 8))
+SLOTS = 16
+MOST_DEARER = 1.3
+"""By how much the cost of a contribution may grow from the first of the shapes to the last."""
+
+TIMEOUT = 900.0  # seconds; for the measurements
+CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
+
+
+def simulate(shapes: Sequence[tuple[int, ...]], seed: int) -> list[Outcome]:
+    """Run a simulation of each shape."""
+    outcomes = []
+    for fanouts in shapes:
+        outcome = Simulation(Shape(fanouts), SLOTS, FAULTS, seed).run(TENSORS)
+        outcomes.append(outcome)
+        print(f"{' x '.join(map(str, fanouts))}: {said(outcome)}", flush=True)
+    return outcomes
+
+
+def said(outcome: Outcome) -> str:
+    """An outcome in a line."""
+    return (
+        f"{outcome.ranks:,} ranks, {outcome.switches} switches, seed {outcome.seed}: all sums "
+        f"exact; {outcome.contributions:,} contributions, {outcome.repeated:.1%} repeated, "
+        f"{outcome.statuses / outcome.contributions:.2f} STATUS and {outcome.frames_each:.2f} "
+        f"frames each, {outcome.lost:,} frames lost, {outcome.microseconds:.0f} us of processor "
+        f"time each"
+    )
+
+
+def measure(output: Path) -> list[Measured]:
+    """Run `measured` in a process of its own; nothing where it cannot run."""
+    report = output / "measured.json"
+    command = [sys.executable, "-m", "bench.scale.measured", "--json", str(report)]
+    done = subprocess.run(command, timeout=TIMEOUT, check=False, cwd=ROOT)
+    if done.returncode == CANNOT_RUN:
+        return []
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: exit code {done.returncode}")
+    results = json.loads(report.read_text())["results"]
+    return [
+        Measured(**{name: value for name, value in one.items() if name != "off"}) for one in results
+    ]
+
+
+def tables(outcomes: Sequence[Outcome], found: Sequence[Measured]) -> None:
+    """Write those of docs/scale.md."""
+    put_table(
+        "simulated",
+        [
+            *("ranks", "switches", "contributions", "repeated", "STATUS each"),
+            *("frames each", "frames lost", "processor time each", "of 64 ranks'"),
+        ],
+        [
+            [
+                *(f"{one.ranks:,}", f"{one.switches}", f"{one.contributions:,}"),
+                *(f"{one.repeated:.1%}", f"{one.statuses / one.contributions:.2f}"),
+                *(f"{one.frames_each:.2f}", f"{one.lost:,}", f"{one.microseconds:.0f} µs"),
+                f"{one.microseconds / outcomes[0].microseconds:.2f}",
+            ]
+            for one in outcomes
+        ],
+        PAGE,
+    )
+    if found:
+        put_table(
+            "scale-measured",
+            ["ranks", "tensor", "measured, ms", "model, ms", "off", "of which a call, ms"],
+            [
+                [
+                    *(str(one.workers), what(one)),
+                    f"{1e3 * one.median:,.0f} ({1e3 * one.fastest:,.0f} to "
+                    f"{1e3 * one.slowest:,.0f})",
+                    *(f"{1e3 * one.model:,.0f}", f"{one.off:+.1%}", f"{1e3 * one.call:.1f}"),
+                ]
+                for one in found
+            ],
+            PAGE,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--quick", action="store_true", help="64 ranks at most, nothing measured")
+    parser.add_argument(
+        "--seed", type=int, help="of faults and inputs [default: another each time]"
+    )
+    parser.add_argument("--docs", action="store_true", help="update docs/scale.md")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "scale")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    pictures = IMAGES if options.docs else options.output
+    seed = int.from_bytes(os.urandom(4), "big") if options.seed is None else options.seed
+    host = machine()
+    print(f"{describe(host)}; seed {seed}", flush=True)
+    outcomes = simulate(QUICK_SHAPES if options.quick else SHAPES, seed)
+    found = [] if options.quick else measure(options.output)
+    report: dict[str, Any] = {
+        "machine": host,
+        "simulated": [asdict(one) for one in outcomes],
+        "measured": [asdict(one) for one in found],
+    }
+    (options.output / "results.json").write_text(json.dumps(report, indent=2) + "\n")
+    draw_scale(pictures / "scale.png")
+    draw_simulated(pictures / "scale-simulated.png", outcomes)
+    if found:
+        draw_measured(pictures / "scale-measured.png", found)
+    if options.docs:
+        tables(outcomes, found)
+    print(f"{options.output / 'results.json'}, {pictures / 'scale.png'}")
+    dearer = outcomes[-1].microseconds / outcomes[0].microseconds
+    if not options.quick and dearer > MOST_DEARER:
+        raise SystemExit(
+            f"a contribution of {outcomes[-1].ranks:,} ranks takes {dearer:.2f} times as much as "
+            f"one of {outcomes[0].ranks}; the aim is {MOST_DEARER}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the planner answers, and `p4reduce-lab plan`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from p4reduce_lab.cli import commands
+from p4reduce_lab.errors import ArgumentsError, LabError
+from p4reduce_lab.planning.advice import RING, Advice, Question, advise
+from p4reduce_lab.planning.commands import commands as lines_to_run
+from p4reduce_lab.planning.network import SWITCHES, Link
+from p4reduce_lab.planning.profile import Profile
+from p4reduce_lab.planning.report import as_json, text
+from p4reduce_lab.planning.schemes import Cluster
+from p4reduce_lab.planning.training import even_step
+
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="needs PyTorch (make test-torch)"
+)
+SMALL = even_step(0.1, 500_000, 100_000, batch=32)
+
+
+def answer(cluster: Cluster, density: float = 1.0) -> Advice:
+    return advise(Question(cluster, SMALL, density))
+
+
+def test_where_links_are_the_limit_one_switch_nearly_halves_what_a_ring_takes() -> None:
+    advice = answer(Cluster(8, Link(1e8, 1e-5)))
+    ring, switch, int16, int8 = advice.options[:4]
+    assert ring.name == RING
+    assert ring.time.communication / switch.time.communication == pytest.approx(1.75, rel=0.05)
+    assert switch.time.communication / int16.time.communication == pytest.approx(2, rel=0.05)
+    assert switch.time.communication / int8.time.communication == pytest.approx(4, rel=0.1)
+    assert advice.limit[1] == "the ranks' links"
+    assert advice.best.name == "2 switches side by side"  # a link to each
+    assert ring.faster == 1.0
+
+
+def test_where_the_switch_is_the_limit_it_is_named() -> None:
+    advice = answer(Cluster(8, Link(1e9, 1e-5), switch=SWITCHES["bmv2"]))
+    assert advice.limit[1] == "the switches' cores"
+    assert advice.side_by_side == 41  # 8 · 46 µs for what a link does in 9 µs
+    assert any("41 switches side by side" in reason for reason in advice.reasons)
+    assert any(option.name == "41 switches side by side" for option in advice.options)
+
+
+def test_where_nothing_helps_it_says_so() -> None:
+    link = Link(1e9, 1e-5)
+    advice = answer(Cluster(2, link, switch=SWITCHES["bmv2"], trunk=link))
+    assert advice.best.name == RING
+    assert any("nothing that sends float32 as it is" in reason for reason in advice.reasons)
+
+
+def test_zero_blocks_stay_at_home() -> None:
+    advice = answer(Cluster(4, Link(1e7)), density=0.01)
+    dense = advice.options[1]
+    sparse = next(one for one in advice.options if "of the blocks" in one.name)
+    assert sparse.octets < dense.octets / 10
+    # The union of four ranks' blocks is 3.9 % of all.
+    assert dense.time.communication / sparse.time.communication == pytest.approx(20, rel=0.35)
+    assert advice.best is sparse
+
+
+def test_more_than_64_ranks_take_a_tree() -> None:
+    advice = answer(Cluster(1000, Link(1e9, 1e-6)))
+    assert advice.options[1].name == "tree of 33 switches with up to 32 children"
+    assert advice.network.fanouts == (32, 32)
+    assert any("32 by 32" in reason for reason in advice.reasons)
+    assert "--topology" in "".join(lines_to_run(advice))
+    assert not any("side by side" in one.name for one in advice.options)
+
+
+def test_the_answer_as_text_and_as_json() -> None:
+    advice = answer(Cluster(4, Link(1e8, 1e-5)))
+    said = text(advice)
+    for option in advice.options:
+        assert option.name in said
+    for reason in advice.reasons:
+        assert reason in said
+    figures = json.loads(json.dumps(as_json(advice)))
+    assert figures["slots"] == advice.pool.slots
+    assert [one["name"] for one in figures["options"]] == [one.name for one in advice.options]
+
+
+# -- The command ---------------------------------------------------------------------------------
+
+
+def plan(*arguments: str) -> Result:
+    return CliRunner().invoke(commands, ["plan", *arguments])
+
+
+def test_the_command_answers(tmp_path: Path) -> None:
+    found = plan(
+        *("--parameters", "1e5", "--compute", "20ms", "--ranks", "4", "--bandwidth", "10Mbit"),
+        *("--json", str(tmp_path / "plan.json"), "--plot", str(tmp_path / "plan.png")),
+    )
+    assert found.exit_code == 0, found.output
+    assert "100,000 parameters, 4 ranks, links of 10 Mbit/s" in found.output
+    assert json.loads((tmp_path / "plan.json").read_text())["best"]
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "say --parameters and --compute, or --profile"),
+        (("--parameters", "1e6"), "say --parameters and --compute"),
+        (("--parameters", "1e6", "--compute", "0s"), "above 0"),
+        (("--parameters", "0", "--compute", "1s"), "0 parameters"),
+        (("--parameters", "1e6", "--compute", "1s", "--bandwidth", "0"), "rate of 0"),
+        (("--parameters", "1e6", "--compute", "1s", "x"), "only a script"),
+        (("--profile", __file__, "--parameters", "1e6"), "--profile measures"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(arguments: tuple[str, ...], message: str) -> None:
+    found = plan(*arguments)
+    assert isinstance(found.exception, ArgumentsError)
+    assert message in str(found.exception)
+
+
+def test_a_number_with_a_wrong_unit_is_refused() -> None:
+    found = plan("--parameters", "1e6", "--compute", "12")
+    assert found.exit_code == 2
+    assert "'12' is no time such as 120ms" in found.output
+
+
+# -- Scripts -------------------------------------------------------------------------------------
+
+
+def test_parameters_are_put_together_in_the_order_of_their_gradients() -> None:
+    report = {
+        "compute": 0.2,
+        "steps": 3,
+        "sizes": [10, 20, 100, 5],
+        "ready": [0.4, 0.5, 0.8, 0.9],
+        "density": 0.5,
+    }
+    step = Profile(report).step(30, batch=8)
+    assert step.buckets == (30, 100, 5)
+    assert step.ready == (0.5, 0.8, 0.9)
+    assert step.batch == 8
+
+
+SCRIPT = """
+import sys, time
+import torch
+assert __name__ == "__main__" and sys.argv[1:] == ["--epochs", "1"]
+model = torch.nn.Sequential(torch.nn.EmbeddingBag(4096, 64), torch.nn.Linear(64, 256))
+optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(STEPS):
+    time.sleep(0.05)  # so long that a step's time is known to a third at least
+    optimiser.zero_grad()
+    model(torch.arange(16).reshape(2, 8)).sum().backward()
+    optimiser.step()
+"""
+
+
+@needs_torch
+def test_a_script_is_measured(tmp_path: Path) -> None:
+    from p4reduce_lab.planning.profile import profile
+
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.replace("STEPS", "10_000"))
+    found = profile([str(script), "--epochs", "1"], steps=3)
+    assert found.steps == 3
+    assert sorted(found.sizes) == [256, 64 * 256, 64 * 4096]
+    assert found.sizes[-1] == 64 * 4096  # the first layer's comes last
+    assert found.compute >= 0.05
+    assert all(0 < share <= 1 for share in found.ready)
+    # 16 rows of 64 are 4 blocks of the embedding's 1,024; all 64 and the one of the other layer.
+    assert found.density == pytest.approx((4 + 64 + 1) / (1024 + 64 + 1))
+
+
+@needs_torch
+def test_a_script_that_takes_no_steps_is_named(tmp_path: Path) -> None:
+    from p4reduce_lab.planning.profile import profile
+
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.replace("STEPS", "1") + "raise ValueError('no data')\n")
+    with pytest.raises(
+        LabError, match=r"train\.py ended \(exit code 1\) before .* 6 steps(?s:.)*no data"
+    ):
+        profile([str(script), "--epochs", "1"], steps=3)
+
+
+def test_a_script_that_is_not_there_is_named() -> None:
+    from p4reduce_lab.planning.profile import profile
+
+    with pytest.raises(ArgumentsError, match=r"'nowhere\.py'"):
+        profile(["nowhere.py"])
+    with pytest.raises(ArgumentsError, match="0 steps"):
+        profile([__file__], steps=0)
