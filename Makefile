@@ -83,7 +83,7 @@ SANITIZED_TESTS := tests/native/test_c_programs.py tests/native/test_c_expressio
 # The sanitizer keeps memory that has been freed.
 UNSANITIZED_TESTS := tests/native/test_loop.py::test_a_jam_gives_its_memory_back
 .PHONY: native-sanitize
-native-sanitize: $(READY)  ## all C against Python, under ASan and UBSan (minutes)
+native-sanitize: $(TESTS_READY)  ## all C against Python, under ASan and UBSan (minutes)
 	mkdir -p -m 700 build/sanitized
 	CC=gcc P4REDUCE_CACHE_DIR=$(CURDIR)/build/sanitized \
 	P4REDUCE_CFLAGS="-O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined" \
@@ -123,8 +123,19 @@ format: $(LINT_READY)  ## let ruff and clang-format write Python and C
 	$(PYTHON) tools/lint_c.py --fix
 
 .PHONY: bench
-bench: $(READY)  ## measure: switch, worker, all-reduce
-	$(PYTHON) -m bench.run
+bench: $(READY)  ## measure: switch, worker, all-reduce (a quarter of an hour)
+	$(PYTHON) -m bench.run $(ARGUMENTS)
+
+.PHONY: numbers
+numbers: $(READY)  ## measure all that docs/performance.md shows, and write its tables and pictures anew
+	$(PYTHON) -m bench.run --docs
+	@$(MAKE) --no-print-directory compare
+
+# ARGUMENTS="--rates 10 --ranks 8": of `p4reduce-lab compare`; without, all of its standard set.
+.PHONY: compare
+compare: $(READY)  ## p4reduce beside Gloo and Open MPI on the same shaped links (root, torch; ten minutes)
+	$(PYTHON) -c 'import torch' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH)
+	$(PYTHON) -m p4reduce_lab compare --page docs/performance.md $(ARGUMENTS)
 
 .PHONY: scale
 scale: $(READY)  ## simulate 4,096 ranks, measure shaped links, draw time against ranks (minutes)

@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.measured.pages import put_text, table
+
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = DOCS / "performance.md"
 IMAGES = DOCS / "images"
@@ -14,12 +17,8 @@ IMAGES = DOCS / "images"
 def put_table(
     name: str, head: Sequence[str], rows: Sequence[Sequence[str]], page: Path = PAGE
 ) -> None:
-    """Replace what is between `<!-- name -->` and `<!-- /name -->` on a page."""
-    start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-    before, found, rest = page.read_text().partition(start)
-    _, found_end, after = rest.partition(end)
-    if not found or not found_end:
-        raise SystemExit(f"{page} has no place for {name!r}")
-    lines = [head, ["---"] * len(head), *rows]
-    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    page.write_text(f"{before}{start}{table}{end}{after}")
+    """Replace what is between `<!-- name -->` and `<!-- /name -->` on a page by a table."""
+    try:
+        put_text(page, name, table(head, rows))
+    except LabError as error:
+        raise SystemExit(str(error)) from None

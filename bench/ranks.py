@@ -13,13 +13,16 @@ from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL
 from p4reduce_lab.processes.rundir import run_directory
-from p4reduce_lab.system import System, rank_variables
+from p4reduce_lab.side_by_side import system_of
+from p4reduce_lab.system import rank_variables
 
 SWITCH_PID = "P4REDUCE_BENCH_SWITCH"
 """The variable that tells ranks the switch's process id, to measure what it takes."""
 
 
-def run_ranks(choice: Choice, workers: int, script: Sequence[str], timeout: float) -> list[Any]:
+def run_ranks(
+    choice: Choice, workers: int, script: Sequence[str], timeout: float, switches: int = 1
+) -> list[Any]:
     """Run a Python script once for each rank of a job, and return the ranks' reports.
 
     Args:
@@ -28,12 +31,16 @@ def run_ranks(choice: Choice, workers: int, script: Sequence[str], timeout: floa
         script: Its path and arguments. `--report FILE` is added: where it leaves JSON. All that
             `p4reduce.init` needs is in the environment.
         timeout: Seconds for all of it.
+        switches: How many there are, side by side.
 
     Raises:
         UnavailableError: what was chosen cannot run here.
         LabError: a process failed, or the time is up.
     """
-    with run_directory() as directory, System(choice, directory, directory, workers) as system:
+    with (
+        run_directory() as directory,
+        system_of(choice, directory, directory, workers, switches) as system,
+    ):
         system.start()
         system.wait_ready()
         reports = [directory / f"rank{rank}.json" for rank in range(workers)]

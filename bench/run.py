@@ -1,32 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs every benchmark of this package and prints one table: `make bench`.
 
-Each writes its figures as JSON; all of them together are in build/bench/results.json. One that
-cannot run on this machine says why and is left out.
+Each writes its figures as JSON; all of them together are in build/bench/results.json, and in
+results-COMMIT.json beside it, for `p4reduce-lab bench-diff`. One that cannot run on this machine
+says why and is left out. In what is left of the time, the shortest ones are run again, once or
+more: that is how far figures vary by themselves.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from p4reduce_lab.measured.difference import direction
+from p4reduce_lab.measured.machine import described, provenance
+from p4reduce_lab.measured.pages import has_place, put_text, table
 from rich.console import Console
 from rich.table import Table
 
-from bench.machine import describe, machine
+from bench.in_docs import PAGE
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "build" / "bench" / "results.json"
 CANNOT_RUN = 77
 WIDTH = 150
 TIMEOUT = 600.0  # seconds; for each
+ALTOGETHER = 14 * 60.0  # seconds; what has run once is repeated within that time
+MOST_RUNS = 3
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,14 @@ class Bench:
     title: str
     module: str
     arguments: tuple[str, ...] = ()
+    own_docs: bool = False
+    """Whether it writes its table into the documentation itself, with --docs."""
+
+    @property
+    def place(self) -> str:
+        """Its markers in docs/performance.md."""
+        words = [self.module, *(word.removeprefix("--") for word in self.arguments)]
+        return "bench-" + "-".join(words).replace(".", "-")
 
 
 BENCHES = (
@@ -47,20 +65,23 @@ BENCHES = (
     Bench("All-reduce, BMv2", "allreduce.allreduce", ("--switch", "bmv2")),
     Bench("Window and all slots at once", "allreduce.window"),
     Bench("Urgent beside bulk", "allreduce.priority"),
-    Bench("Narrow lanes", "allreduce.precision"),
-    Bench("Sparse tensors where links are the limit, Mininet", "sparse.sparsity"),
-    Bench("Sparse tensor of 100 MB, bytes at the switch's ports", "sparse.traffic"),
+    Bench("Narrow lanes", "allreduce.precision", own_docs=True),
+    Bench("Sparse tensors where links are the limit, Mininet", "sparse.sparsity", own_docs=True),
+    Bench("Sparse tensor of 100 MB, bytes at the switch's ports", "sparse.traffic", own_docs=True),
     Bench("BMv2 and embedded side by side", "bmv2.targets"),
     Bench("Wide words against a register a lane, BMv2", "bmv2.wide_words"),
 )
 
 
-def run(bench: Bench, console: Console) -> dict[str, Any]:
+def run(bench: Bench, console: Console, docs: bool = False) -> dict[str, Any]:
     """Runs one; the report has "results", or "skipped" or "failed" with the reason."""
     console.print(f"{bench.title} ({bench.module}) ...", style="dim")
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         target = Path(directory, "results.json")
         command = [sys.executable, "-m", f"bench.{bench.module}", *bench.arguments]
+        if docs and bench.own_docs:
+            command.append("--docs")
         try:
             done = subprocess.run(
                 [*command, "--json", str(target)],
@@ -78,7 +99,54 @@ def run(bench: Bench, console: Console) -> dict[str, Any]:
         if done.returncode != 0:
             return {"failed": f"exit code {done.returncode}: {last}"}
         report: dict[str, Any] = json.loads(target.read_text())
-        return report
+        return {"results": report["results"], "seconds": time.monotonic() - began}
+
+
+def run_all(benches: Sequence[Bench], console: Console, docs: bool) -> list[dict[str, Any]]:
+    """Runs each, and then the shortest again as long as there is time."""
+    began = time.monotonic()
+    reports = [run(bench, console, docs) for bench in benches]
+    runs = [[report["results"]] if "results" in report else [] for report in reports]
+    while True:
+        left = ALTOGETHER - (time.monotonic() - began)
+        again = [
+            (len(some), reports[number]["seconds"], number)
+            for number, some in enumerate(runs)
+            if 0 < len(some) < MOST_RUNS and reports[number]["seconds"] < left
+        ]
+        if not again:
+            break
+        number = min(again)[2]
+        report = run(benches[number], console)
+        runs[number].append(report.get("results", []))
+    for report, some in zip(reports, runs, strict=True):
+        if some:
+            report["results"] = merged(some)
+            report["runs"] = len(some)
+    return reports
+
+
+def merged(runs: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Returns the rows of several runs as one: medians, with the least and the most of each.
+
+    A run whose rows are not those of the first, as something could not be measured, is left out.
+    """
+    first = runs[0]
+    names = [row.get("name") for row in first]
+    alike = [rows for rows in runs if [row.get("name") for row in rows] == names]
+    if len(alike) < 2:
+        return first
+    result = []
+    for rows in zip(*alike, strict=True):
+        row = dict(rows[0])
+        for name in rows[0]:
+            if direction(name) is None:
+                continue
+            values = [one[name] for one in rows]
+            row[name] = statistics.median(values)
+            row[f"least_{name}"], row[f"most_{name}"] = min(values), max(values)
+        result.append(row)
+    return result
 
 
 def show(bench: Bench, report: dict[str, Any], console: Console) -> None:
@@ -88,21 +156,48 @@ def show(bench: Bench, report: dict[str, Any], console: Console) -> None:
         ((what, why),) = report.items()
         console.print(f"{bench.title}: {what}: {why}", markup=False)
         return
-    table = Table(title=bench.title, title_justify="left", title_style="bold", box=None)
+    shown = Table(title=bench.title, title_justify="left", title_style="bold", box=None)
     rows = report["results"]
-    columns = list(dict.fromkeys(column for row in rows for column in row))
+    columns = _columns(rows)
     for column in columns:
-        table.add_column(
+        shown.add_column(
             column.replace("_", " "),
             justify="left" if column == "name" else "right",
             no_wrap=column == "name",
         )
     for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
-    console.print(table)
+        shown.add_row(*(_cell(row, column) for column in columns))
+    console.print(shown)
 
 
-def _cell(value: object) -> str:
+def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:
+    columns = dict.fromkeys(column for row in rows for column in row)
+    # Of several runs, the least and the most stand behind the median.
+    return [name for name in columns if not name.startswith(("least_", "most_"))]
+
+
+def write_docs(benches: Sequence[Bench], everything: dict[str, Any]) -> None:
+    """Puts the tables of all benches that have a place there into docs/performance.md."""
+    if has_place(PAGE, "bench-machine"):
+        put_text(PAGE, "bench-machine", described(everything) + "\n")
+    for bench, report in zip(benches, everything["benches"], strict=True):
+        if "results" not in report or not has_place(PAGE, bench.place):
+            continue
+        rows = report["results"]
+        columns = _columns(rows)
+        head = [column.replace("_", " ") for column in columns]
+        text = table(head, [[_cell(row, column) for column in columns] for row in rows])
+        put_text(PAGE, bench.place, text)
+
+
+def _cell(row: dict[str, Any], column: str) -> str:
+    text = _value(row.get(column))
+    if f"least_{column}" in row:
+        text += f" ({_value(row[f'least_{column}'])} to {_value(row[f'most_{column}'])})"
+    return text
+
+
+def _value(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     if isinstance(value, int):
@@ -115,34 +210,38 @@ def main() -> None:
     parser.add_argument(
         "only", nargs="*", help="modules to run, like allreduce.precision; default: all"
     )
+    parser.add_argument("--docs", action="store_true", help="write the tables in docs/ anew")
     options = parser.parse_args()
     if unknown := set(options.only) - {bench.module for bench in BENCHES}:
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
     benches = [bench for bench in BENCHES if not options.only or bench.module in options.only]
     console = Console(highlight=False, soft_wrap=True)
     console.width = max(console.width, WIDTH)  # rather long lines than figures cut short
-    host = machine()
-    reports = [(bench, run(bench, console)) for bench in benches]
-    console.print(f"\n{describe(host)}")
-    for bench, report in reports:
+    begun = provenance()
+    reports = run_all(benches, console, options.docs)
+    console.print(f"\n{described(begun)}")
+    for bench, report in zip(benches, reports, strict=True):
         show(bench, report, console)
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
     everything = {
-        "machine": host,
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **begun,
         "benches": [
             {
                 "title": bench.title,
                 "script": bench.module,
                 "arguments": bench.arguments,
-                **{key: value for key, value in report.items() if key != "machine"},
+                **report,
             }
-            for bench, report in reports
+            for bench, report in zip(benches, reports, strict=True)
         ],
     }
     OUTPUT.write_text(json.dumps(everything, indent=2) + "\n")
+    if begun["commit"] and not options.only:
+        shutil.copy(OUTPUT, OUTPUT.with_name(f"results-{begun['commit'].rstrip('+')}.json"))
+    if options.docs:
+        write_docs(benches, everything)
     console.print(f"\n{OUTPUT}")
-    if any("failed" in report for _, report in reports):
+    if any("failed" in report for report in reports):
         sys.exit(1)
 
 

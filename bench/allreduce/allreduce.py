@@ -3,9 +3,12 @@
 
 Goodput is a tensor's bytes by the time that one all-reduce of it takes (the median over
 repetitions of the slowest rank's time), so it compares with a link's rate: a worker both sends and
-receives that much. Switch, controller and all workers share this machine's cores.
+receives that much. Switch, controller and all workers share this machine's cores. With --bandwidth
+each worker is a Mininet host with a link of that rate, and the share of the link's bound is shown:
+the time that all frames of a tensor take on it, headers included.
 
     python -m bench.allreduce.allreduce [--workers 4] [--switch embedded|bmv2] [--json FILE]
+    python -m bench.allreduce.allreduce --bandwidth 100 --sizes 16777216 --slots 128 --workers 8
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import p4reduce
+from p4reduce.wire.format import PAYLOAD_FRAME_BYTES
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import UnavailableError
 
@@ -48,6 +52,7 @@ class Result:
     goodput_mbit_s: float
     contributions_per_second: float
     retransmissions: int
+    share_of_bound: float | None = None
 
 
 def sweep(report: Path, sizes: list[int], slots: int) -> None:
@@ -81,13 +86,22 @@ def sweep(report: Path, sizes: list[int], slots: int) -> None:
     report.write_text(json.dumps({"times": times, "retransmissions": repeated}))
 
 
-def measure(switch: str, workers: int, sizes: list[int], slots: int) -> list[Result]:
-    """Runs the sweep in ``workers`` processes over a switch of its own. The job gets ``slots``
-    slots: so many blocks are under way at once."""
+def measure(
+    switch: str,
+    workers: int,
+    sizes: list[int],
+    slots: int,
+    bandwidth: float | None = None,
+    switches: int = 1,
+) -> list[Result]:
+    """Runs the sweep in ``workers`` processes over switches of its own. The job gets ``slots``
+    slots of each: so many blocks are under way at once. ``bandwidth``: of each link, in Mbit/s."""
     arguments = ["--slots", str(slots), "--sizes", *map(str, sizes)]
-    reports = run_ranks(
-        choose(switch, "local"), workers, ["-m", "bench.allreduce.allreduce", *arguments], TIMEOUT
-    )
+    choice = choose(switch, "local" if bandwidth is None else "mininet", bandwidth=bandwidth)
+    links = "" if bandwidth is None else f", {bandwidth:g} Mbit/s"
+    number = "" if switches == 1 else f"{switches} x "
+    script = ["-m", "bench.allreduce.allreduce", *arguments]
+    reports = run_ranks(choice, workers, script, TIMEOUT, switches)
     results = []
     for key in reports[0]["times"]:
         dtype, size = key.split()
@@ -96,7 +110,7 @@ def measure(switch: str, workers: int, sizes: list[int], slots: int) -> list[Res
         blocks = -(-int(size) // BLOCK)
         results.append(
             Result(
-                name=f"{switch}, {workers} workers, {slots} slots, {dtype}",
+                name=f"{number}{switch}{links}, {workers} workers, {slots} slots, {dtype}",
                 bytes=int(size),
                 repetitions=len(slowest),
                 median_ms=median * 1e3,
@@ -104,6 +118,8 @@ def measure(switch: str, workers: int, sizes: list[int], slots: int) -> list[Res
                 goodput_mbit_s=int(size) * 8 / median / 1e6,
                 contributions_per_second=blocks * workers / median,
                 retransmissions=sum(report["retransmissions"][key] for report in reports),
+                share_of_bound=bandwidth
+                and blocks * PAYLOAD_FRAME_BYTES * 8 / (bandwidth * 1e6) / median,
             )
         )
     return results
@@ -115,6 +131,7 @@ def main() -> None:
     parser.add_argument("--switch", choices=["embedded", "bmv2"], default="embedded")
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="in bytes")
     parser.add_argument("--slots", type=int, nargs="+", help="default: 32, and 128 if embedded")
+    parser.add_argument("--bandwidth", type=float, help="of each link, in Mbit/s; takes root")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -125,18 +142,21 @@ def main() -> None:
         results = [
             result
             for slots in options.slots or SLOTS[options.switch]
-            for result in measure(options.switch, options.workers, options.sizes, slots)
+            for result in measure(
+                options.switch, options.workers, options.sizes, slots, options.bandwidth
+            )
         ]
     except UnavailableError as error:
         print(error, file=sys.stderr)
         sys.exit(CANNOT_RUN)
     host = machine()
     print(describe(host))
-    print(f"{'':42} {'bytes':>9} {'median ms':>10} {'p90 ms':>9} {'Mbit/s':>8} {'contrib/s':>9}")
+    print(f"{'':56} {'bytes':>9} {'median ms':>10} {'p90 ms':>9} {'Mbit/s':>8} {'contrib/s':>9}")
     for result in results:
         print(
-            f"{result.name:42} {result.bytes:9,} {result.median_ms:10.2f} {result.p90_ms:9.2f} "
+            f"{result.name:56} {result.bytes:9,} {result.median_ms:10.2f} {result.p90_ms:9.2f} "
             f"{result.goodput_mbit_s:8.1f} {result.contributions_per_second:9,.0f}"
+            + (f" {result.share_of_bound:6.1%}" if result.share_of_bound else "")
         )
     if options.json is not None:
         report = {"machine": host, "results": [asdict(result) for result in results]}

@@ -10,7 +10,8 @@ as root, over interfaces (veth pairs):
 
 Over Unix-socket ports the frames go one per message, as between older peers ("unix"), many per
 message ("batch"), or through shared memory ("shared"). Each is measured with the switch as machine
-code and in Python, one right after the other.
+code and in Python, one right after the other. Where BMv2 is installed, the same load runs against
+it over the same veth pairs.
 
 This process is the load; the switch has a core for itself where there are two. Its CPU time is
 taken from /proc, so the cost of a frame is known even where the load is the bottleneck.
@@ -33,6 +34,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -46,11 +48,12 @@ from google.protobuf import text_format
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 from p4reduce.wire import format as wire
+from p4reduce_lab.switches.bmv2 import Bmv2Switch
+from p4reduce_lab.switches.bmv2 import unavailable as bmv2_unavailable
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import CSRC
 from p4reduce_native.link import Kind, Link, offers
-from p4reduce_switch.pipeline_choice import Engine
 from p4reduce_switch.ports.batch import BATCH
 
 COMPILED = Path(__file__).resolve().parents[2] / "p4src" / "compiled"
@@ -62,6 +65,7 @@ SLOT_OFFSET = wire.HEADER.fields["slot"][1]  # type: ignore[index]
 KIND_OFFSET = wire.AGG_OFFSET
 JOB = 1
 GROUP = 2
+BMV2 = "BMv2"
 
 
 @dataclass(frozen=True)
@@ -173,14 +177,13 @@ def _ip(*arguments: str) -> None:
 Wires = UnixWires | VethWires
 
 
-class Switch:
-    """A switch process, and the controller of it."""
+class Embedded:
+    """The process of an embedded switch; anything that has `pid`, `address` and `stop` will do."""
 
-    def __init__(self, wires: Wires, engine: Engine) -> None:
-        self._wires = wires
+    def __init__(self, wires: Wires, engine: str) -> None:
         ready_read, ready_write = os.pipe()
         arguments = [f"--port={n}={where}" for n, where in enumerate(wires.ports, start=1)]
-        self.process = subprocess.Popen(
+        self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "p4reduce_switch", "--grpc-addr", "127.0.0.1:0"),
                 *("--ready-fd", str(ready_write), "--log-level", "warning", *arguments),
@@ -196,7 +199,36 @@ class Switch:
             line = stream.readline()
         if not line:
             raise RuntimeError("the switch did not start; its messages are above")
-        self._channel = grpc.insecure_channel(json.loads(line)["grpc_addr"])
+        self.pid = self._process.pid
+        self.address = json.loads(line)["grpc_addr"]
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(DEADLINE_S)
+
+
+class Bmv2:
+    """BMv2's process, as the lab starts it."""
+
+    def __init__(self, wires: Wires, directory: Path) -> None:
+        self._switch = Bmv2Switch(directory, dict(enumerate(wires.ports, start=1)))
+        self._switch.__enter__()
+        assert self._switch.pid is not None
+        self.pid = self._switch.pid
+        self.address = self._switch.grpc_address
+
+    def stop(self) -> None:
+        self._switch.__exit__(None, None, None)
+
+
+class Switch:
+    """A switch, and the controller of it."""
+
+    def __init__(self, wires: Wires, process: Embedded | Bmv2) -> None:
+        self._wires = wires
+        self._process = process
+        self._closed = threading.Event()
+        self._channel = grpc.insecure_channel(process.address)
         self._stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
         self._stream: Any = None
         self._ids: dict[str, Any] = {}
@@ -207,8 +239,7 @@ class Switch:
 
         def requests() -> Iterator[Any]:
             yield hello
-            while self.process.poll() is None:
-                time.sleep(0.2)
+            self._closed.wait()
 
         self._stream = self._stub.StreamChannel(requests())
         next(self._stream)
@@ -251,14 +282,14 @@ class Switch:
         return peers
 
     def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
+        self._closed.set()
         self._stream.cancel()
         self._channel.close()
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(DEADLINE_S)
+        self._process.stop()
 
 
 def _bytes(value: int) -> bytes:
@@ -270,7 +301,9 @@ def running(case: Case, ports: int) -> Iterator[Switch]:
     with tempfile.TemporaryDirectory() as directory, ExitStack() as cleanup:
         wires = case.wires(Path(directory), ports)
         cleanup.callback(wires.close)
-        switch = Switch(wires, case.engine)
+        bmv2 = case.engine == BMV2
+        process = Bmv2(wires, Path(directory)) if bmv2 else Embedded(wires, case.engine)
+        switch = Switch(wires, process)
         cleanup.callback(switch.close)
         yield switch
 
@@ -280,7 +313,7 @@ class Case:
     """What is measured: over which wires, by which engine, for how long."""
 
     wires: type[Wires]
-    engine: Engine
+    engine: str
     seconds: float
 
     def measure(
@@ -429,15 +462,20 @@ def _runs(seconds: float) -> Iterator[Callable[[], Result]]:
     wires: list[type[Wires]] = [UnixWires, BatchWires, SharedWires]
     if os.geteuid() == 0:
         wires += [VethWires, OffloadWires]
-    engines: tuple[Engine, ...] = ("native", "python")
+    engines = ["native", "python"]
+    if bmv2_unavailable() is None:
+        engines.append(BMV2)
     for kind, engine in itertools.product(wires, engines):
-        if kind is OffloadWires and engine == "python":
-            continue  # Python has no offload
+        if kind is OffloadWires and engine != "native":
+            continue  # the others have no offload
+        if kind is not VethWires and engine == BMV2:
+            continue  # it has no other ports
         case = Case(kind, engine, seconds)
         yield partial(bench_forward, case, empty, 1)
-        yield partial(bench_forward, case, full, 256)
         yield partial(bench_contribute, case, 4, 32)
-        yield partial(bench_contribute, case, 4, 128)
+        if engine != BMV2:  # it queues 64 frames for a port and drops what comes on top
+            yield partial(bench_forward, case, full, 256)
+            yield partial(bench_contribute, case, 4, 128)
 
 
 def main() -> None:

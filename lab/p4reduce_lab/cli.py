@@ -14,6 +14,7 @@ import click
 from p4reduce_common.output import command
 
 from p4reduce_lab.errors import ArgumentsError, Interrupted, LabError
+from p4reduce_lab.measuring import COMMANDS
 from p4reduce_lab.planning.command_line import plan
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 # What a command needs is imported in it: `worker` starts many times a run and needs little.
 
 MAX_WORKERS = 64
+MAX_SWITCHES = 8
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 WORKERS = click.IntRange(1, MAX_WORKERS)
@@ -119,6 +121,16 @@ def _run_torch(
         raise LabError("; ".join(found))
 
 
+switches_option = click.option(
+    "--switches",
+    type=click.IntRange(1, MAX_SWITCHES),
+    default=1,
+    envvar="SWITCHES",
+    show_default=True,
+    help="Over how many switches the work is spread, side by side. [environment: SWITCHES]",
+)
+
+
 @commands.command()
 @click.option("--workers", "-n", type=WORKERS, default=4, show_default=True, help="How many.")
 @click.option(
@@ -162,6 +174,7 @@ def _run_torch(
 @switch_option
 @network_option
 @bandwidth_option
+@switches_option
 @pcap_option
 def run(
     workers: int,
@@ -174,6 +187,7 @@ def run(
     switch: str,
     net: str,
     bandwidth: float | None,
+    switches: int,
     pcap: bool,
 ) -> None:
     """Train a classifier on real data, its gradients summed by the switch.
@@ -188,6 +202,11 @@ def run(
     from p4reduce_lab.text import wrapped
 
     if framework == "torch":
+        if switches > 1:
+            raise ArgumentsError(
+                "SWITCHES is for FRAMEWORK=numpy; a script of your own can take "
+                "several with torch as well (docs/scale.md)"
+            )
         choice = choose(switch, net, bandwidth=bandwidth)
         _run_torch(workers, steps, seed, compression, fault, output, choice)
         return
@@ -201,8 +220,9 @@ def run(
     choice = choose(switch, net, bandwidth=bandwidth, nearest_to_real=True)
     choice = replace(choice, pcap=pcap)
     console = Console(highlight=False)
-    console.print(wrapped(f"Switch: {choice.text}"), soft_wrap=True)
-    summary = run_demo(config, choice, output, console)
+    number = f", {switches} of them side by side" if switches > 1 else ""
+    console.print(wrapped(f"Switch: {choice.text}{number}"), soft_wrap=True)
+    summary = run_demo(config, choice, output, console, switches)
     console.print()
     for line in summary.lines():
         console.print(wrapped(f"  {line}", 19), soft_wrap=True)
@@ -337,7 +357,8 @@ def stop(output: Path) -> None:
     stop_lab(output)
 
 
-commands.add_command(plan)
+for _command in (*COMMANDS, plan):
+    commands.add_command(_command)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import Interrupted, LabError
-from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SWITCH_IP
+from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SWITCH_IP, MininetNetwork
 from p4reduce_lab.processes.children import POLL
 from p4reduce_lab.processes.rundir import LOCK_FILE, results_directory, run_directory
 from p4reduce_lab.system import STATE_VARIABLE, System, own_path
@@ -53,7 +53,7 @@ def stay_in_lab(choice: Choice, hosts: int, output: Path) -> None:
         # At the prompt Ctrl-C ends what runs there, not the lab.
         previous = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            assert system.network is not None
+            assert isinstance(system.network, MininetNetwork)
             system.network.prompt()
         except Interrupted as interruption:
             if interruption.exit_code != 128 + signal.SIGTERM:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from string import ascii_lowercase
 from types import TracebackType
 
 from p4reduce.control import control_pb2 as pb
@@ -16,7 +17,8 @@ from p4reduce.control.client import ControlClient, ControllerUnreachableError
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SWITCH_IP, MininetNetwork
+from p4reduce_lab.networks.mininet_net import MininetNetwork, host_interface, switch_ip
+from p4reduce_lab.networks.shaped import ShapedNetwork
 from p4reduce_lab.networks.veth import VethError
 from p4reduce_lab.processes.children import Child, Processes
 from p4reduce_lab.processes.threads import single_thread_variables
@@ -45,24 +47,48 @@ class System:
         directory: A short path, for the sockets and the controller's state.
         logs: Where switch.log and controller.log go, and captures where the choice has them.
         ports: How many; a worker of rank r uses port r + 1.
+        network: One that is up already, and stays the caller's. None: as the choice says.
+        networks: How many switches the workers of a Mininet network have links to.
+        beside: The system whose processes and network this shares, as its switch number `number`.
 
     Attributes:
-        network: The Mininet network, while there is one.
+        network: The Mininet network, or the one given, while there is one.
         state_directory: The controller's, with the operator's token.
     """
 
-    def __init__(self, choice: Choice, directory: Path, logs: Path, ports: int) -> None:
-        self.processes = Processes()
+    def __init__(
+        self,
+        choice: Choice,
+        directory: Path,
+        logs: Path,
+        ports: int,
+        network: ShapedNetwork | None = None,
+        *,
+        networks: int = 1,
+        beside: System | None = None,
+        number: int = 0,
+    ) -> None:
+        self.processes: Processes = Processes() if beside is None else beside.processes
+        self._networks = networks
+        self._first = beside
+        self._number = number
+        self._mark = f"-{ascii_lowercase[number]}" if number else ""
         self._directory = directory
         self._logs = logs
         self._ports = ports
         self._choice = choice
         self._switch: SwitchLauncher | None = None
         self._controller: Child | None = None
-        self.network: MininetNetwork | None = None
+        self.network: MininetNetwork | ShapedNetwork | None = network
+        self._own_network: MininetNetwork | None = None
         self.controller_address = f"unix:{directory / 'controller.sock'}"
         self.state_directory = directory / "state"
         self.control = ControlClient(self.controller_address)
+
+    @property
+    def each(self) -> Sequence[System]:
+        """One system a switch."""
+        return [self]
 
     def start(self) -> None:
         """Makes the network, starts both processes and does not wait for them.
@@ -72,17 +98,24 @@ class System:
         """
         ports: int | Mapping[int, str] = self._ports
         if self._choice.network == "mininet":
-            self.network = MininetNetwork(self._ports, self._choice.bandwidth)
-            self.network.start()
+            if self._first is None:
+                own = MininetNetwork(self._ports, self._choice.bandwidth, self._networks)
+                self.network = self._own_network = own
+                own.start()
+            else:
+                self.network = self._first.network
+        if isinstance(self.network, MininetNetwork):
+            ports = self.network.ports_of(self._number)
+        elif self.network is not None:
             ports = self.network.ports
         directory = self._directory / "switch"
         directory.mkdir()
         self._switch = self._choice.launcher(directory, ports)
         try:
-            self._switch.start(self.processes, self._logs / "switch.log")
+            self._switch.start(self.processes, self._logs / f"switch{self._mark}.log")
         except VethError as error:
             raise LabError(f"cannot make the switch's ports: {error}") from error
-        self._start_controller("controller.log")
+        self._start_controller(f"controller{self._mark}.log")
 
     def restart_switch(self) -> None:
         """Kills the switch, as a crash would, and returns when the next one serves P4Runtime."""
@@ -103,8 +136,11 @@ class System:
         command += ["--switch", switch.address, "--listen", self.controller_address]
         command += ["--default-slots", str(switch.slots)]
         if self.network is not None:
-            command += ["--switch-ip", SWITCH_IP]
-            for port, mac in self.network.stations.items():
+            command += ["--switch-ip", switch_ip(self._number)]
+            stations = self.network.stations
+            if isinstance(self.network, MininetNetwork):
+                stations = self.network.stations_of(self._number)
+            for port, mac in stations.items():
                 command += ["--station", f"{mac}@{port}"]
         command += ["--ports", f"1-{self._ports}", "--state-dir", str(self.state_directory)]
         command += ["--connect-timeout", f"{READY_TIMEOUT:g}"]
@@ -134,13 +170,21 @@ class System:
                 if time.monotonic() > deadline:
                     raise LabError(
                         f"the controller was not ready within {timeout:g} s: {error}\n"
-                        f"See {self._logs / 'controller.log'} and {self._logs / 'switch.log'}."
+                        f"See {self._logs / f'controller{self._mark}.log'} and "
+                        f"{self._logs / f'switch{self._mark}.log'}."
                     ) from None
 
     def variables(self) -> dict[str, str]:
         """The environment by which :func:`p4reduce.init` finds switch and controller."""
-        interface = HOST_INTERFACE if self.network else self._running_switch.interface
+        interface = self._running_switch.interface
+        if self.network is not None:
+            interface = host_interface(self._number)
         return {CONTROLLER_VARIABLE: self.controller_address, INTERFACE_VARIABLE: interface}
+
+    @property
+    def switch_pid(self) -> int | None:
+        """The switch's process."""
+        return self._running_switch.pid
 
     def rank_command(self, rank: int, command: list[str]) -> list[str]:
         """``command`` such that it runs where the worker of this rank belongs."""
@@ -166,10 +210,10 @@ class System:
         if self._switch is not None:
             self._switch.stop()
             for capture in self._switch.directory.glob("*.pcap"):
-                shutil.move(capture, self._logs / capture.name)
-        if self.network is not None:
-            self.network.stop()
-            self.network = None
+                shutil.move(capture, self._logs / f"{capture.stem}{self._mark}{capture.suffix}")
+        if self._own_network is not None:
+            self._own_network.stop()
+        self.network = self._own_network = None
 
 
 def rank_variables(rank: int, workers: int) -> dict[str, str]:

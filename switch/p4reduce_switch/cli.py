@@ -71,8 +71,8 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     metavar="NUMBER=WHERE",
     multiple=True,
     help="A port: 1=veth1 for an interface (takes root), 1=unix:PATH for a Unix socket, "
-    "1=udp:HOST:PORT for workers anywhere; 1-64=udp:HOST:7001 for many, whose UDP ports count up. "
-    "May be given many times.",
+    "1=unix-to:PATH to call at one of another switch, 1=udp:HOST:PORT for workers anywhere; "
+    "1-64=udp:HOST:7001 for many, whose UDP ports count up. May be given many times.",
 )
 @click.option(
     "--udp-key-file",

@@ -18,12 +18,18 @@ from p4reduce_switch.dataplane_thread import DataPlaneThread
 from p4reduce_switch.native_dataplane import NativeDataPlane
 from p4reduce_switch.pipeline_choice import Engine
 from p4reduce_switch.ports.batch import FrameBatches
-from p4reduce_switch.ports.native import NativePacketPort, NativePort, NativeUdpPort, NativeUnixPort
+from p4reduce_switch.ports.native import (
+    NativeCallingPort,
+    NativePacketPort,
+    NativePort,
+    NativeUdpPort,
+    NativeUnixPort,
+)
 from p4reduce_switch.ports.packet import PacketPort
 from p4reduce_switch.ports.pcap import CapturedPort, Captures
 from p4reduce_switch.ports.port import OpenPort, Port, PortSpec
 from p4reduce_switch.ports.udp import UdpPort
-from p4reduce_switch.ports.unix import UnixPort
+from p4reduce_switch.ports.unix import UnixCallingPort, UnixPort
 
 __all__ = ["Engine", "open_data_plane"]
 
@@ -82,8 +88,9 @@ def _open(specs: Sequence[PortSpec], make: Callable[[PortSpec], _PortT]) -> list
 def _native_port(captures: Captures | None, udp_key: bytes, spec: PortSpec) -> NativePort:
     if spec.udp_address is not None:
         return NativeUdpPort(spec, udp_key, captures)
-    kind = NativePacketPort if spec.interface is not None else NativeUnixPort
-    return kind(spec, captures)
+    if spec.interface is not None:
+        return NativePacketPort(spec, captures)
+    return (NativeCallingPort if spec.calls else NativeUnixPort)(spec, captures)
 
 
 def _python_port(
@@ -92,7 +99,8 @@ def _python_port(
     port: Port
     if spec.udp_address is not None:
         port = UdpPort(spec, udp_key)
+    elif spec.interface is not None:
+        port = PacketPort(spec, batches)
     else:
-        kind = PacketPort if spec.interface is not None else UnixPort
-        port = kind(spec, batches)
+        port = (UnixCallingPort if spec.calls else UnixPort)(spec, batches)
     return port if captures is None else CapturedPort(port, captures)

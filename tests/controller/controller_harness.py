@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -67,12 +67,16 @@ def stopped(process: int) -> Iterator[None]:
 
 
 class SwitchProcess:
-    """`p4reduce-switch` with four ports on Unix sockets."""
+    """`p4reduce-switch` with four ports on Unix sockets.
+
+    `calls` are further ports, by number, and the sockets of other switches that they call at.
+    """
 
     names_full_tables = True
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, calls: Mapping[int, Path] | None = None) -> None:
         self.directory = directory
+        self._calls = dict(calls or {})
         self.address = f"unix:{directory}/p4runtime.sock"
         self._log = (directory / "switch.log").open("wb")
         self._plugged: dict[int, socket.socket] = {}
@@ -85,6 +89,8 @@ class SwitchProcess:
         command += ["--grpc-addr", self.address, "--ready-file", str(ready)]
         for port in PORTS:
             command += ["--port", f"{port}=unix:{self.port_path(port)}"]
+        for port, path in self._calls.items():
+            command += ["--port", f"{port}=unix-to:{path}"]
         process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
         eventually(lambda: ready.exists() or process.poll() is not None, "the switch is up")
         if process.poll() is not None:
@@ -152,9 +158,9 @@ class Calls:
         """Return a table's entries."""
         return list(self.call("GetTable", name=name).entries)
 
-    def count(self, outcome: str) -> int:
+    def count(self, outcome: str, switch: str = "") -> int:
         """Return how many frames had an outcome."""
-        counts = self.call("GetCounters").counts
+        counts = self.call("GetCounters", switch=switch).counts
         return next(int(count.frames) for count in counts if count.name == outcome)
 
     def job(self, name: str) -> pb.Job:
@@ -196,7 +202,7 @@ class RunningController(Calls):
     def __init__(self, switch: str, directory: Path, **changes: Any) -> None:
         device_id, ports = changes.pop("device_id", 1), changes.pop("ports", PORTS)
         stations = tuple((parse_mac(mac), at) for mac, at in changes.pop("stations", ()))
-        settings = {
+        settings: dict[str, Any] = {
             "topology": only_switch(parse_ip(SWITCH_IP), parse_mac(SWITCH_MAC), ports, stations),
             "servers": {ONLY: Server(switch, device_id)},
             "election_id": 1,
@@ -277,7 +283,9 @@ class Rank:
     slots: int = 0
     port: int = 0
     mac: str = ""
+    at: str = ""  # the switch's name, if it says that
     joined: pb.JoinReply = field(init=False)
+    ready: pb.Ready = field(init=False, default_factory=pb.Ready)
 
     def __post_init__(self) -> None:
         self.port = self.port or self.rank % len(PORTS) + 1
@@ -290,6 +298,7 @@ class Rank:
             host=f"host{self.rank}",
             pid=100 + self.rank,
             own_address=bool(self.mac),
+            switch=self.at,
         )
 
     @property
@@ -307,7 +316,8 @@ class Rank:
         source = wire.Endpoint(
             self.mac or self.joined.suggested_mac, self.joined.suggested_ip, 40000 + self.rank
         )
-        switch = wire.Endpoint(SWITCH_MAC, SWITCH_IP, wire.AGGREGATION_PORT)
+        told = self.ready if self.ready.switch_ip else self.joined
+        switch = wire.Endpoint(told.switch_mac, told.switch_ip, wire.AGGREGATION_PORT)
         return wire.template(source, switch, Aggregation(**fields), payload)
 
     def hello_frame(self, nonce: int | None = None) -> bytes:
@@ -333,9 +343,10 @@ class Rank:
 
     def await_ready(self, timeout: float = DEADLINE) -> pb.Ready:
         """Wait until the job runs."""
-        return self.controller.call(  # type: ignore[no-any-return]
+        self.ready = self.controller.call(
             "AwaitReady", pb.AwaitReadyRequest(timeout=timeout, **self.key)
         )
+        return self.ready
 
     def begin_await_ready(self, timeout: float = DEADLINE) -> Any:
         """Begin to wait; returns gRPC's future."""
@@ -359,6 +370,7 @@ class Rank:
         """Return this rank as it goes on."""
         again = copy.copy(self)
         again.rank, again.size, again.joined = reply.rank, reply.world_size, reply.joined
+        again.ready = pb.Ready()
         return again
 
     def leave(self) -> None:

@@ -100,6 +100,25 @@ def test_every_path_of_the_architecture_is_there() -> None:
     assert [text for text in cited if text not in made and not is_there(text)] == []
 
 
+def test_every_folder_is_in_the_architecture() -> None:
+    """All that are one level below the packages, and below bench/."""
+    packages = {row[0].strip("`") for row in rows("The folders") if row[0] != "`tests/`"}
+    assert len(packages) > 4
+    named = set(quoted(ARCHITECTURE))
+    for package in packages:
+        inside = {file.removeprefix(package) for file in FILES if file.startswith(package)}
+        folders = {file.split("/")[0] for file in inside if file.count("/") == 1}
+        for folder in sorted(folders - {"compiled"}):
+            assert named & {f"{folder}/", f"{package}{folder}/"}, f"{package}{folder}/"
+
+
+def test_every_page_that_the_sources_cite_is_there() -> None:
+    for file in FILES:
+        if file.endswith((".py", ".p4", ".c", ".h", ".proto", ".toml")):
+            for page in re.findall(r"\bdocs/([\w-]+\.md)", (ROOT / file).read_text()):
+                assert (ROOT / "docs" / page).exists() or "tests/docs" in file, f"{file}: {page}"
+
+
 def test_every_dotted_name_of_the_architecture_is_there() -> None:
     cited = [text for text in quoted(ARCHITECTURE) if DOTTED.fullmatch(text)]
     assert cited

@@ -81,3 +81,13 @@ def test_the_demo_compares_switch_and_gloo(tmp_path: Path) -> None:
     assert 0.7 < switch["bytes_a_rank"] / (30 * 4 * switch["parameters"]) < 1.4
     assert gloo["bytes_a_rank"] > 0
     assert 0 <= switch["waiting_share"] < 1
+
+
+def test_the_profiler_shows_our_calls_by_name(system: TorchSystem, tmp_path: Path) -> None:
+    ended = Ranks(system, 2, ["profiled.py"], tmp_path).wait()
+    all_well(ended)
+    (record,) = ended[0].records
+    assert set(record["names"]) >= {
+        *("p4reduce::all_reduce", "p4reduce::wait all_reduce"),
+        *("p4reduce::broadcast", "p4reduce::int8_hook"),
+    }

@@ -54,6 +54,14 @@ def check_text(argument: str, value: Any) -> None:
         raise TypeError(f"{argument}={value!r}: a string is needed, or None")
 
 
+def check_texts(argument: str, value: Any) -> None:
+    """Refuse what is neither a string, nor several of them, nor None. Raises TypeError."""
+    if value is None or isinstance(value, str):
+        return
+    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
+        raise TypeError(f"{argument}={value!r}: a string is needed, a list of some, or None")
+
+
 def check_flag(argument: str, value: Any) -> None:
     """Refuse what is neither True nor False. Raises TypeError."""
     if not isinstance(value, _FLAGS):

@@ -21,14 +21,12 @@ from p4reduce.checks import (
     check_flag,
     check_seconds,
     check_text,
+    check_texts,
     check_timeout,
     number_within,
 )
 from p4reduce.collectives import Collectives
-from p4reduce.control.client import ControlClient
-from p4reduce.control.controller_address import ENVIRONMENT, default_address, parse_address
 from p4reduce.control.names import JOB_NAME, is_job_name
-from p4reduce.control.tls import TlsError
 from p4reduce.environment import Placement, job_name, placement
 from p4reduce.environment import urgent_slots as kept_for_urgent
 from p4reduce.errors import (
@@ -41,18 +39,19 @@ from p4reduce.errors import (
 from p4reduce.handle import Handle
 from p4reduce.latch import Latch, unlock
 from p4reduce.ring.fallback import RingSettings
-from p4reduce.session import port as ports
 from p4reduce.session.apart import Apart
-from p4reduce.session.joining import Newcomer, form_anew, join
-from p4reduce.session.membership import Membership
 from p4reduce.session.session import Session, Settings
 from p4reduce.session.solo import Solo
 from p4reduce.session.splitting import Group, Wish, agree, first_trouble, trouble_row
 from p4reduce.session.waiting import Waiting
-from p4reduce.statistics import Statistics
+from p4reduce.statistics import Statistics, SwitchShare
+from p4reduce.switches.dealing import Dealer, Part
+from p4reduce.switches.joining import Newcomers, form_all_anew, join_all
+from p4reduce.switches.side_by_side import SideBySide
+from p4reduce.switches.ways import ways
 from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.stream import Collective
-from p4reduce.transport import Transport, open_port, port_name
+from p4reduce.trace import Trace
 from p4reduce.wire.calls import Call
 from p4reduce.wire.format import MAX_SLOTS, MAX_WORLD_SIZE
 
@@ -62,11 +61,11 @@ T = TypeVar("T")
 def init(
     rank: int | None = None,
     world_size: int | None = None,
-    controller: str | None = None,
+    controller: str | Sequence[str] | None = None,
     job: str | None = None,
     timeout: float = 30.0,
     *,
-    interface: str | None = None,
+    interface: str | Sequence[str] | None = None,
     slots: int | None = None,
     urgent_slots: int | None = None,
     recover: bool = True,
@@ -81,15 +80,18 @@ def init(
             MPI, MPICH or Slurm, or `P4REDUCE_RANK`.
         world_size: number of ranks, 1 to 64. None: from there as well, or `P4REDUCE_WORLD_SIZE`.
         controller: gRPC address, "host:port" or "unix:/path". None: `P4REDUCE_CONTROLLER`, or
-            the socket at which a controller of this user listens by default.
+            the socket at which a controller of this user listens by default. Several, as a list
+            or with commas between them, where each of several switches has its own.
         job: name; ranks with the same one reduce together. None: `P4REDUCE_JOB`, or the id of
             the torchrun or Slurm job, or "default".
         timeout: seconds to wait for the other ranks; also the default of all collectives.
         interface: how to reach the switch: a network interface ("eth0", needs CAP_NET_RAW), or a
             Unix socket of the embedded switch ("unix:/path/port{port}.sock"; `{rank}`,
             `{local_rank}` and `{port}` = rank + 1 are filled in). None: `P4REDUCE_INTERFACE`.
-        slots: aggregators of the switch to ask for, 1 to 1,024: how many blocks of 1,024 bytes
-            are under way at once. The same for all ranks. None: the controller's default.
+            Several, as a list or with commas between them, spread the work over as many switches;
+            on all ranks in the same order. See docs/scale.md.
+        slots: aggregators of each switch to ask for, 1 to 1,024: how many blocks of 1,024 bytes
+            are under way there at once. The same for all ranks. None: the controller's default.
         urgent_slots: how many of these are kept for collectives with `priority=URGENT`, which the
             others then cannot use; fewer than `slots`. The same for all ranks. None:
             `P4REDUCE_URGENT_SLOTS`, or none.
@@ -99,7 +101,8 @@ def init(
         fallback: "ring": where the switch does not come back within `fallback_after` seconds, go
             on by TCP connections among the ranks, with the same results bit for bit, until it
             does. Needs `recover`. The same for all ranks. None: go on waiting for it.
-        fallback_after: seconds.
+        fallback_after: seconds. With several switches and no ring, what went through one that
+            does not come back within them goes on through those that are left.
         ring_address: "host" or "host:port" at which the other ranks reach this one for that, by
             a network that does not go through the switch. None: `P4REDUCE_RING_ADDRESS`, or
             127.0.0.1 with a Unix socket and the interface's address otherwise.
@@ -126,14 +129,10 @@ def init(
     check_timeout(timeout)
     if slots is not None:
         slots = number_within("slots", slots, 1, MAX_SLOTS, ", or None for the default")
-    for argument, value in (
-        ("controller", controller),
-        ("job", job),
-        ("interface", interface),
-        ("fallback", fallback),
-        ("ring_address", ring_address),
-    ):
+    for argument, value in (("job", job), ("fallback", fallback), ("ring_address", ring_address)):
         check_text(argument, value)
+    for argument, texts in (("controller", controller), ("interface", interface)):
+        check_texts(argument, texts)
     check_flag("recover", recover)
     check_seconds("fallback_after", fallback_after)
     if job is not None and not is_job_name(job):
@@ -141,24 +140,20 @@ def init(
     ring = _ring_settings(fallback, fallback_after, ring_address, recover)
     deadline = time.monotonic() + timeout
     place = placement(rank, world_size)
-    port = port_name(interface, place.rank, place.local_rank)
-
-    def connect(udp_port: int) -> Transport:
-        return ports.connect(port, place.rank, lambda: open_port(port, place.rank, udp_port))
-
-    settings = Settings(connect, timeout, recover)
     name = job_name(job)
+    there = ways(controller, interface, place, name)
     options = Options(timeout, slots or 0, ring, kept_for_urgent(urgent_slots))
+    elsewhere_after = fallback_after if recover and ring is None else None
+    settings = Settings(there[0].connect(place.rank), timeout, recover, elsewhere_after)
     cancelled = Latch()
 
     def make() -> Communicator:
-        membership = Membership(_client(controller), place, name)
-        waiting = Waiting(membership.who, deadline, cancelled)
-        session = join(
-            *(membership, settings, ring),
+        session = join_all(
+            *(there, place, name, settings, ring),
             slots=options.slots,
             urgent_slots=options.urgent_slots,
-            waiting=waiting,
+            deadline=deadline,
+            cancelled=cancelled,
         )
         return Communicator(session, timeout, options)
 
@@ -199,17 +194,26 @@ class Communicator(Collectives):
     """
 
     def __init__(
-        self, session: Session | Solo, timeout: float, options: Options | None = None
+        self,
+        session: Session | Solo | SideBySide,
+        timeout: float,
+        options: Options | None = None,
     ) -> None:
         self._session = session
+        if isinstance(session, SideBySide):
+            self._sessions: Sequence[Session | Solo] = session.sessions
+            self._dealer = Dealer(self._sessions, session.stir)
+        else:
+            self._sessions = (session,)
+            self._dealer = Dealer(self._sessions)
         self._timeout = timeout
         self._options = options or Options(timeout)
         self._lock = threading.RLock()
-        self._sequence = 0
         self._starting = False  # between counting collectives and having started all of them
         self._call = _Call()
         self._under_way: deque[Collective] = deque()
         self._closed = False
+        self._trace: Trace | None = None
         self._process = os.getpid()
         # At exit, or when the last reference is gone: the others must not wait for us.
         self._finalizer = weakref.finalize(self, _abandon, session, self._process)
@@ -234,8 +238,21 @@ class Communicator(Collectives):
         return self._session.job
 
     @property
+    def switches(self) -> tuple[SwitchShare, ...]:
+        """Each switch's part in the work, in the order of `init(interface=)`."""
+        shares = self._dealer.shares
+        return tuple(
+            SwitchShare(share, session.statistics())
+            for share, session in zip(shares, self._sessions, strict=True)
+        )
+
+    @property
+    def _sequence(self) -> int:
+        return self._dealer.calls
+
+    @property
     def slots(self) -> int:
-        """How many slots of the switch the job has: so many blocks are under way at once."""
+        """How many slots of all switches the job has: so many blocks are under way at once."""
         return self._session.slots
 
     @property
@@ -257,6 +274,43 @@ class Communicator(Collectives):
             self._session.unlock()
             raise
 
+    def trace(self, path: str | os.PathLike[str]) -> Trace:
+        """Record what happens to each collective from now on, as a trace for Perfetto or Chrome.
+
+        For each: preparing, queueing for slots, waiting until all ranks have called it, sending
+        and receiving; which ranks the switch waited for, where a timer ran out and it was asked;
+        and what timers sent again. docs/performance.md says how to read it. `p4reduce-lab
+        timeline` draws the traces of all ranks in one picture.
+
+        Args:
+            path: of the file, JSON in the Trace Event Format, written when the trace is closed.
+                "{rank}" in it is replaced by this rank's number.
+
+        Returns:
+            The trace, to be closed or used as a context manager; it ends with the communicator at
+            the latest. Collectives that have begun before are not in it, nor are those of
+            communicators that `split`, `dup` and `reform` make.
+
+        Raises:
+            TypeError: no path.
+            ValueError: this communicator is being traced already.
+            OSError: the file cannot be written.
+            ClosedError: this communicator is closed.
+        """
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"path={path!r}: a string or a path is needed")
+        self._check_process()
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the communicator is closed")
+            if self._trace is not None and self._trace.open:
+                raise ValueError(
+                    f"this communicator is being traced already, to {self._trace.path}: close that "
+                    "trace first"
+                )
+            self._trace = Trace(path, self.rank, self.size, self.job)
+            return self._trace
+
     def _check_process(self) -> None:
         if self._process != os.getpid():
             raise ClosedError(
@@ -273,35 +327,28 @@ class Communicator(Collectives):
             timeout = self._timeout
         check_timeout(timeout)
         self._check_process()
+        called = 0.0 if self._trace is None else time.monotonic()
         with self._lock:
             if self._closed:
                 raise ClosedError("the communicator is closed")
             if self._starting and self._session.broken is None:
                 self._session.interrupted(_interrupted("another call, which had not begun all"))
-            first = self._sequence
+            if len(self._sessions) > 1 and (broken := self._session.broken) is not None:
+                raise copy.copy(broken)  # a switch that was spared by it would take the call
+            deal = self._dealer.deal(plans)
             # All are made before any runs: what is wrong with one input must not leave this rank
             # with half of what the others call.
-            streams = [
-                Collective(
-                    plan.call,
-                    plan.source,
-                    plan.target,
-                    sequence=sequence,
-                    **self._slots_for(plan.call),
-                    timeout=timeout,
-                    lane_format=plan.lane_format,
-                    noise=plan.noise(self.rank, sequence),
-                    keep=self._session.recover,
-                )
-                for sequence, plan in enumerate(plans, start=first)
-            ]
+            streams = [self._stream(part, timeout) for part in deal.parts]
+            if self._trace is not None:
+                for part, stream in zip(deal.parts, streams, strict=True):
+                    self._trace.add(stream, called or stream.started, part.session.job)
             # Counted before they start: two collectives of one number would be added up as one.
             self._call.started = self._starting = True
-            self._sequence = first + len(streams)
+            deal.keep()
             self._under_way.extend(streams)
             try:
-                for stream in streams:
-                    self._session.submit(stream)
+                for part, stream in zip(deal.parts, streams, strict=True):
+                    part.session.submit(stream)
             except P4ReduceError as error:
                 for stream in streams:
                     stream.finish(error)
@@ -309,20 +356,25 @@ class Communicator(Collectives):
             self._starting = False
             while self._under_way[0].done() and len(self._under_way) > 1:
                 self._under_way.popleft()
-        return Handle(streams, result)
+        wanted = [stream for part, stream in zip(deal.parts, streams, strict=True) if part.wanted]
+        return Handle(wanted, result)
 
-    def _slots_for(self, call: Call) -> dict[str, int]:
-        """Return how many slots a call's class has, and from where on."""
-        session = self._session
-        bulk = session.slots - session.urgent_slots
-        if not call.urgent:
-            return {"slots": bulk}
-        if not session.urgent_slots and not isinstance(session, Solo):
-            raise ValueError(
-                "priority='urgent' needs slots that are kept for it: init(urgent_slots=) or "
-                "P4REDUCE_URGENT_SLOTS says how many, on all ranks"
-            )
-        return {"slots": session.urgent_slots, "first_slot": bulk}
+    def _stream(self, part: Part, timeout: float) -> Collective:
+        plan = part.plan
+        return Collective(
+            plan.call,
+            plan.source,
+            plan.target,
+            sequence=part.sequence,
+            **_slots_for(plan.call, part.session),
+            timeout=timeout,
+            lane_format=plan.lane_format,
+            noise=plan.noise(self.rank, part.number),
+            keep=self._session.recover,
+            number=part.number,
+            counted=plan.counted,
+            told=part.told,
+        )
 
     def _begin(self) -> None:
         self._call.started = False
@@ -513,10 +565,12 @@ class Communicator(Collectives):
             raise AdmissionError(f"{self.job!r} has one rank and no job that could have failed")
 
         def form() -> Communicator:
-            new = form_anew(session, world_size or 0, timeout, cancelled)
+            new = form_all_anew(session, world_size or 0, timeout, cancelled)
             with self._lock:
                 self._closed = True
             self._finalizer.detach()
+            if self._trace is not None:
+                self._trace.close()
             return Communicator(new, self._timeout, self._options)
 
         cancelled = Latch()
@@ -553,6 +607,8 @@ class Communicator(Collectives):
                 collective.join()
         self._session.close(farewell=wait)
         self._finalizer.detach()
+        if self._trace is not None:
+            self._trace.close()
 
 
 class _Call(threading.local):
@@ -563,6 +619,19 @@ class _Call(threading.local):
     """
 
     started = False
+
+
+def _slots_for(call: Call, session: Session | Solo) -> dict[str, int]:
+    """Return how many slots a call's class has on a switch, and from where on."""
+    bulk = session.slots - session.urgent_slots
+    if not call.urgent:
+        return {"slots": bulk}
+    if not session.urgent_slots and not isinstance(session, Solo):
+        raise ValueError(
+            "priority='urgent' needs slots that are kept for it: init(urgent_slots=) or "
+            "P4REDUCE_URGENT_SLOTS says how many, on all ranks"
+        )
+    return {"slots": session.urgent_slots, "first_slot": bulk}
 
 
 def _interrupted(by: str) -> InterruptedCallError:
@@ -601,38 +670,24 @@ def _alone(group: Group, options: Options) -> Communicator:
 
 
 def _newcomer(
-    parent: Session, group: Group, rank: int, options: Options, deadline: float, cancelled: Latch
-) -> Newcomer:
-    """Return a rank on its way into a group, by its parent's port and connection."""
+    parent: Session | SideBySide,
+    group: Group,
+    rank: int,
+    options: Options,
+    deadline: float,
+    cancelled: Latch,
+) -> Newcomers:
+    """Return a rank on its way into a group, by its parent's ports and connections."""
 
     def check() -> None:
         if parent.broken is not None:
             raise copy.copy(parent.broken)
 
-    before = parent.membership
-    try:
-        client = before.client.share()
-    except ValueError:
-        raise ClosedError("the communicator is closed") from None
-    place = Placement(group.ranks.index(rank), len(group.ranks), before.place.local_rank)
-    membership = Membership(client, place, group.name)
-    settings = replace(parent.settings, timeout=options.timeout)
-    ring = None if options.ring is None else options.ring.for_another()
-    waiting = Waiting(membership.who, deadline, cancelled, check)
-    return Newcomer(membership, settings, ring, waiting)
-
-
-def _client(controller: str | None) -> ControlClient:
-    address = controller or default_address()
-    try:
-        parse_address(address)
-    except ValueError as error:
-        what = "controller" if controller else ENVIRONMENT
-        raise ConfigurationError(f"{what}={address}: {error}") from None
-    try:
-        return ControlClient(address)
-    except TlsError as error:
-        raise ConfigurationError(str(error)) from None
+    place = Placement(group.ranks.index(rank), len(group.ranks), rank)
+    return Newcomers.of_group(
+        *(parent, group.name, place, options.timeout, options.ring),
+        lambda who: Waiting(who, deadline, cancelled, check),
+    )
 
 
 def _ring_settings(
@@ -647,6 +702,6 @@ def _ring_settings(
     return RingSettings(after, address)
 
 
-def _abandon(session: Session | Solo, process: int) -> None:
+def _abandon(session: Session | Solo | SideBySide, process: int) -> None:
     if os.getpid() == process:
         session.abandon()

@@ -55,6 +55,29 @@ class BlocksStructure(ctypes.Structure):
     _fields_ = (("pieces", c_void_p), ("places", c_void_p), ("count", c_uint64))
 
 
+MOST_TOLD = 16
+"""P4R_TOLD_MOST"""
+
+
+class ToldStructure(ctypes.Structure):
+    """One of the entries of `struct p4r_course`."""
+
+    _fields_ = (("at", c_double), ("heard", c_uint64))
+
+
+class CourseStructure(ctypes.Structure):
+    """`struct p4r_course`."""
+
+    _fields_ = (
+        ("all_there", c_double),
+        ("last_answer", c_double),
+        ("last_made", c_double),
+        ("told_count", c_uint32),
+        ("unused", c_uint32),
+        ("told", ToldStructure * MOST_TOLD),
+    )
+
+
 class StreamStructure(ctypes.Structure):
     """`struct p4r_stream`."""
 
@@ -73,6 +96,7 @@ class StreamStructure(ctypes.Structure):
         ("left", c_void_p),
         ("tag", c_uint32),
         ("format", c_uint32),
+        ("course", c_void_p),
     )
 
 

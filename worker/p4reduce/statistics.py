@@ -148,3 +148,16 @@ class Statistics(Counts):
     repeated: int = 0
     by_ring: int = 0
     on_ring: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchShare:
+    """One switch's part in a communicator's work.
+
+    Attributes:
+        share: of the blocks of each further call that is cut; 1 in all.
+        statistics: so far. `collectives` counts a call that was cut at the first switch only.
+    """
+
+    share: float
+    statistics: Statistics

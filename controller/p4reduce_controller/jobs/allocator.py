@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who owns which slots, replica ids, groups and addresses."""
+"""Ranges of numbers, free or taken; holdings.py has some for slots, replica ids and groups."""
 
 from __future__ import annotations
 

@@ -180,12 +180,14 @@ class Jobs(Roster):
 
         `urgent_slots` of its slots are for urgent collectives; the first rank's word counts.
         `switch` is the one that the rank is at; empty where there is one only, or where its HELLO
-        is to tell it.
+        is to tell it. So it is as well where this is the topmost one of a tree.
 
         Whether the rank may join one that there is has been seen to. Raises RefusedError.
         """
         check_name(name)
         tree = self._tree(switch, name)
+        if switch == tree and len(self.topology.trees[tree]) > 1:
+            switch = ""  # a tree is called as its topmost switch: the rank may be anywhere in it
         self._check_open(switch, tree)
         self.check_world_size(world_size, tree)
         if not 0 <= rank < world_size:
@@ -203,7 +205,9 @@ class Jobs(Roster):
                     "to be for other collectives",
                 )
             if job is None:
-                job = self.create(name, world_size, slots, token, by_operator=False, switch=switch)
+                job = self.create(
+                    name, world_size, slots, token, by_operator=False, switch=switch or tree
+                )
             self._check_fits(job, rank, world_size, slots, urgent_slots, tree)
         except BaseException:
             self.holdings.free_host_numbers([host_number])

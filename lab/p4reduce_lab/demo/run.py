@@ -8,7 +8,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from p4reduce.control import control_pb2 as pb
 from rich.console import Console
 
 from p4reduce_lab.choice import Choice
@@ -29,6 +28,7 @@ from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL, Child, Processes
 from p4reduce_lab.processes.rundir import results_directory, run_directory
 from p4reduce_lab.processes.threads import single_thread_variables
+from p4reduce_lab.side_by_side import counters, system_of
 from p4reduce_lab.system import System, rank_variables
 
 SUMMARY_FILE = "summary.json"
@@ -38,8 +38,14 @@ TRAINING_TIMEOUT = 600.0  # seconds; far above any sane training, so that nothin
 SMOOTHING = 1.0  # seconds over which the rate of contributions is shown
 
 
-def run_demo(config: TrainingConfig, choice: Choice, output: Path, console: Console) -> Summary:
+def run_demo(
+    config: TrainingConfig, choice: Choice, output: Path, console: Console, switches: int = 1
+) -> Summary:
     """Runs the demo and returns its summary, which is also in ``output``.
+
+    Args:
+        config, choice, output, console: The training, by which switch, where to and for whom.
+        switches: How many the work is spread over.
 
     Raises:
         LabError: something failed; the message says what, with the end of the log.
@@ -48,7 +54,7 @@ def run_demo(config: TrainingConfig, choice: Choice, output: Path, console: Cons
     with (
         results_directory(output, replace=REPLACED) as results,
         run_directory() as directory,
-        System(choice, directory, results, ports=config.workers) as system,
+        system_of(choice, directory, results, config.workers, switches) as system,
     ):
         system.start()
         # While switch and controller start, what needs neither.
@@ -62,11 +68,10 @@ def run_demo(config: TrainingConfig, choice: Choice, output: Path, console: Cons
         faults = Faults(config, system, children)
         _watch(config, children, faults, system.processes, directory, console)
         system.wait_ready(may_finish=children)
-        counters = system.control.call(system.control.stub.GetCounters, pb.GetCountersRequest())
+        counts = counters(system.each)
         system.processes.end()
         inputs = digits.train_images.shape[1]
         found = Results.load(config, directory, inputs, faults.incident)
-        counts = {count.name: count.frames for count in counters.counts if count.frames}
         summary = found.summary(choice.switch, choice.network, counts)
         _plot(results / PICTURE_FILE, choice, summary, found)
         summary = replace(summary, seconds=time.monotonic() - started)

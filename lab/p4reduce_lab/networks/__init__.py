@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """The network between switch and workers: Mininet hosts, or veth pairs.
 
-Imports none of the other folders.
+Imports `processes` only.
 """

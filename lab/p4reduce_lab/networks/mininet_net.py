@@ -18,6 +18,7 @@ import subprocess
 import sys
 from ipaddress import IPv4Interface
 from pathlib import Path
+from string import ascii_lowercase
 from types import ModuleType, TracebackType
 from typing import Any
 
@@ -32,6 +33,21 @@ HOST_INTERFACE = "eth0"
 MAX_HOSTS = 64
 MAX_BANDWIDTH = 1000.0  # Mbit/s; what Mininet's TCLink takes
 TOOLS = {"mnexec": "mininet", "ip": "iproute2", "ethtool": "ethtool"}
+
+
+def subnet(switch: int = 0) -> str:
+    """Return the first three numbers of the addresses at a switch, numbered from 0."""
+    return f"10.0.{switch}"
+
+
+def switch_ip(switch: int = 0) -> str:
+    """Return the address of a switch."""
+    return f"{subnet(switch)}.254"
+
+
+def host_interface(switch: int = 0) -> str:
+    """Return what a host calls its link to a switch."""
+    return f"eth{switch}"
 
 
 def check_bandwidth(bandwidth: float | None) -> None:
@@ -84,13 +100,15 @@ class MininetNetwork:
     Args:
         hosts: How many, 1 to 64.
         bandwidth: Of each link and in each direction, in Mbit/s; None for as fast as it goes.
+        switches: How many; each host has a link to each, the second one with the addresses
+            10.0.1.1, 10.0.1.2, … and so on.
 
     Raises:
         UnavailableError: Mininet cannot run here.
         LabError: an argument is out of range, or the network cannot be made as asked.
     """
 
-    def __init__(self, hosts: int, bandwidth: float | None = None) -> None:
+    def __init__(self, hosts: int, bandwidth: float | None = None, switches: int = 1) -> None:
         if (reason := unavailable()) is not None:
             raise UnavailableError(f"no Mininet network: {reason}")
         if not 1 <= hosts <= MAX_HOSTS:
@@ -100,10 +118,27 @@ class MininetNetwork:
         self._bandwidth = bandwidth
         self._mininet = _modules()
         self._net: Any = None
-        self.ports: dict[int, str] = {}
-        """The switch's ports: number, from 1, and name of the interface in this namespace."""
-        self.stations = {number: f"02:00:00:00:01:{number:02x}" for number in range(1, hosts + 1)}
-        """The MAC address of the host at each port."""
+        self._switches = switches
+        self._ports: list[dict[int, str]] = [{} for _ in range(switches)]
+
+    @property
+    def ports(self) -> dict[int, str]:
+        """The ports of the only switch, or the first."""
+        return self.ports_of(0)
+
+    def ports_of(self, switch: int) -> dict[int, str]:
+        """A switch's ports: number, from 1, and name of the interface in this namespace."""
+        return self._ports[switch]
+
+    @property
+    def stations(self) -> dict[int, str]:
+        """The MAC address of the host at each port of the only switch, or the first."""
+        return self.stations_of(0)
+
+    def stations_of(self, switch: int) -> dict[int, str]:
+        """The MAC address of the host at each port of a switch."""
+        ports = range(1, self._hosts + 1)
+        return {number: f"02:00:00:00:{switch + 1:02x}:{number:02x}" for number in ports}
 
     def start(self) -> None:
         """Make hosts and links."""
@@ -114,7 +149,10 @@ class MininetNetwork:
         try:
             # A Switch is what Mininet's own commands expect in the middle; what makes it one is
             # the process that whoever uses this network starts on `ports`.
-            switch = self._net.addSwitch("s1", cls=_process_switch(node.Switch))
+            middle = [
+                self._net.addSwitch(f"s{number + 1}", cls=_process_switch(node.Switch))
+                for number in range(self._switches)
+            ]
             kind: dict[str, Any] = {"cls": link.Link}
             if self._bandwidth is not None:
                 kind = {"cls": link.TCLink, "bw": self._bandwidth}
@@ -124,17 +162,17 @@ class MininetNetwork:
                     ip=f"{SUBNET}.{number}/{PREFIX_LENGTH}",
                     mac=self.stations[number],
                 )
-                # Named by this process, so that several networks can be up at once.
-                near_end = f"p4r{os.getpid()}-{number}"
-                self._net.addLink(
-                    host, switch, intfName1=HOST_INTERFACE, intfName2=near_end, **kind
-                )
-                self.ports[number] = near_end
+                for which, switch in enumerate(middle):
+                    self._link(host, number, which, switch, kind)
             self._net.build()
-            for number, near_end in self.ports.items():
-                host = self._net.get(f"h{number}")
-                prepare(near_end)
-                prepare(HOST_INTERFACE, prefix=self._prefix_of(host))
+            for which in range(self._switches):
+                for number, near_end in self.ports_of(which).items():
+                    host = self._net.get(f"h{number}")
+                    if which:
+                        address = f"{subnet(which)}.{number}/{PREFIX_LENGTH}"
+                        host.setIP(address, intf=host_interface(which))
+                    prepare(near_end)
+                    prepare(host_interface(which), prefix=self._prefix_of(host))
             self._check_bandwidth()
         except VethError as error:
             self.stop()
@@ -142,6 +180,18 @@ class MininetNetwork:
         except BaseException:
             self.stop()
             raise
+
+    def _link(self, host: Any, number: int, which: int, switch: Any, kind: dict[str, Any]) -> None:
+        # Named by this process, so that several networks can be up at once.
+        near_end = f"p4r{os.getpid()}{ascii_lowercase[which] if which else ''}-{number}"
+        self._net.addLink(
+            *(host, switch),
+            intfName1=host_interface(which),
+            intfName2=near_end,
+            addr1=self.stations_of(which)[number],
+            **kind,
+        )
+        self.ports_of(which)[number] = near_end
 
     def prefix(self, rank: int) -> list[str]:
         """What to put before a command so that it runs on the host of this rank, h(rank+1)."""
@@ -161,7 +211,7 @@ class MininetNetwork:
         if self._net is None:
             return
         net, self._net = self._net, None
-        self.ports = {}
+        self._ports = [{} for _ in self._ports]
         net.stop()
 
     def __enter__(self) -> MininetNetwork:
@@ -184,7 +234,7 @@ class MininetNetwork:
         """See that the limit is there: where the kernel lacks htb, Mininet carries on without."""
         if self._bandwidth is None:
             return
-        for near_end in self.ports.values():
+        for near_end in (name for ports in self._ports for name in ports.values()):
             shown = _run(["tc", "qdisc", "show", "dev", near_end])
             if "htb" not in shown:
                 raise LabError(

@@ -11,22 +11,20 @@ from abc import ABC, abstractmethod
 from p4reduce_switch.ports.port import Poller, PortSpec
 from p4reduce_switch.seldom import Seldom
 
-__all__ = ["PEER_BUFFER_BYTES", "PeerListener"]
+__all__ = ["PEER_BUFFER_BYTES", "OnePeer", "PeerListener"]
 
 PEER_BUFFER_BYTES = 4 << 20
 """Asked of the kernel for each direction; what its limits leave of it is enough to work."""
 
 
-class PeerListener(ABC):
-    """A port that listens at a socket, and serves one peer.
+class OnePeer(ABC):
+    """A port that serves one peer at a time.
 
     Args:
         spec: what was asked for.
         log: of the module that says what sockets these are.
         names_peer: whether the log says which peer it was that left.
     """
-
-    _listener: socket.socket  # made by the subclass
 
     def __init__(self, spec: PortSpec, log: logging.Logger, *, names_peer: bool) -> None:
         self.number = spec.number
@@ -54,25 +52,17 @@ class PeerListener(ABC):
 
     def close(self) -> None:
         self._disconnect("is cut off: the switch stops")
-        if self._poller is not None:
-            self._poller.unwatch(self._listener.fileno())
-            self._poller = None
-        self._listener.close()
+        self._poller = None
 
     # -- In the data plane's thread --------------------------------------------------------------
 
     @abstractmethod
-    def _on_arrival(self, events: int) -> None:
-        """Somebody wants to be the peer."""
+    def _take_peers(self, poller: Poller) -> None:
+        """Have a peer from now on, whenever there is one."""
 
     @abstractmethod
     def _disconnecting(self) -> None:
         """Stop serving the peer, and close its socket."""
-
-    def _listen_by(self, poller: Poller) -> None:
-        """Take peers from now on."""
-        self._poller = poller
-        poller.watch(self._listener.fileno(), select.EPOLLIN, self._on_arrival)
 
     def _disconnect(self, why: str) -> None:
         if not self._who:
@@ -81,3 +71,25 @@ class PeerListener(ABC):
         self._disconnecting()
         whose = f"{who} " if self._names_peer else ""
         self._log.info("port %s is down: its peer %s%s", self.description, whose, why)
+
+
+class PeerListener(OnePeer):
+    """A port that listens at a socket."""
+
+    _listener: socket.socket  # made by the subclass
+
+    def close(self) -> None:
+        if self._poller is not None:
+            self._poller.unwatch(self._listener.fileno())
+        super().close()
+        self._listener.close()
+
+    # -- In the data plane's thread --------------------------------------------------------------
+
+    @abstractmethod
+    def _on_arrival(self, events: int) -> None:
+        """Somebody wants to be the peer."""
+
+    def _take_peers(self, poller: Poller) -> None:
+        self._poller = poller
+        poller.watch(self._listener.fileno(), select.EPOLLIN, self._on_arrival)

@@ -12,15 +12,15 @@ from p4reduce_native.link import Link
 from p4reduce_native.loop import Loop, LoopPort, News
 from p4reduce_native.udp_handshake import Entered
 
-from p4reduce_switch.ports.listener import PeerListener
+from p4reduce_switch.ports.listener import OnePeer
 from p4reduce_switch.ports.packet import InterfaceSocket
 from p4reduce_switch.ports.pcap import Captures
 from p4reduce_switch.ports.peer import why_gone
 from p4reduce_switch.ports.port import OpenPort, Poller, PortSpec, PortStats
 from p4reduce_switch.ports.udp import UdpListener
-from p4reduce_switch.ports.unix import UnixListener
+from p4reduce_switch.ports.unix import UnixCaller, UnixListener
 
-__all__ = ["NativePacketPort", "NativePort", "NativeUdpPort", "NativeUnixPort"]
+__all__ = ["NativeCallingPort", "NativePacketPort", "NativePort", "NativeUdpPort", "NativeUnixPort"]
 
 
 class NativePort(OpenPort, Protocol):
@@ -33,7 +33,7 @@ class NativePort(OpenPort, Protocol):
         """Handle what the C part has to tell."""
 
 
-class _ServedInC(PeerListener):
+class _ServedInC(OnePeer):
     """What ports with a peer have in common; beside the listener of a kind of socket.
 
     The constructor of such a class calls `_begin`.
@@ -54,7 +54,7 @@ class _ServedInC(PeerListener):
     def join(self, loop: Loop, poller: Poller) -> None:
         self._served = self._join(loop, self._capture.take())
         self._capture.split(self._served)
-        self._listen_by(poller)
+        self._take_peers(poller)
 
     def look_for_news(self) -> None:
         news, error = self._in_c.take_news()
@@ -105,6 +105,27 @@ class NativeUnixPort(_ServedInC, UnixListener):
         assert self._loop is not None
         self._loop.hear_out(self._in_c)
         self.look_for_news()
+
+
+class NativeCallingPort(_ServedInC, UnixCaller):
+    """A port at whose other end another switch listens; see `ports/unix.py`.
+
+    Args:
+        captures: where all frames are written, or None.
+
+    Raises:
+        PortError: the capture cannot be written.
+    """
+
+    def __init__(self, spec: PortSpec, captures: Captures | None = None) -> None:
+        super().__init__(spec)
+        self._begin(captures)
+
+    def _join(self, loop: Loop, capture_fd: int) -> LoopPort:
+        return loop.add_unix_port(self.number, capture_fd)
+
+    def _connected(self, peer: socket.socket) -> None:
+        self._in_c.attach(peer.detach())
 
 
 class NativeUdpPort(_ServedInC, UdpListener):

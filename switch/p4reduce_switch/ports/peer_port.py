@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from p4reduce_switch.ports.egress_queue import EgressQueue
-from p4reduce_switch.ports.listener import PeerListener
+from p4reduce_switch.ports.listener import OnePeer
 from p4reduce_switch.ports.peer import GONE, Peer, why_gone
 from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, PortStats
 
 __all__ = ["PeerPort"]
 
 
-class PeerPort(PeerListener):
+class PeerPort(OnePeer):
     """Beside the listener of a kind of socket: `class UnixPort(PeerPort, UnixListener)`.
 
     The constructor of such a class calls `_begin`, and its `_connected` calls `_serve`.
@@ -34,7 +34,7 @@ class PeerPort(PeerListener):
 
     def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
         self._on_frames = on_frames
-        self._listen_by(poller)
+        self._take_peers(poller)
 
     def receive(self) -> Sequence[bytes]:
         if self._peer is None:

@@ -141,7 +141,8 @@ class UdpAddress:
 class PortSpec:
     """A port of a `--port` option: one of `interface`, `socket_path` and `udp_address` is set.
 
-    With `offload`, packets of many frames are taken apart, and sent to who sends such.
+    With `offload`, packets of many frames are taken apart, and sent to who sends such. With `calls`
+    it connects to a socket at the path, where another switch listens.
     """
 
     number: int
@@ -149,9 +150,11 @@ class PortSpec:
     socket_path: Path | None = None
     offload: bool = False
     udp_address: UdpAddress | None = None
+    calls: bool = False
 
     def __str__(self) -> str:
-        where = self.interface if self.interface is not None else f"unix:{self.socket_path}"
+        unix = _UNIX_TO if self.calls else _UNIX
+        where = self.interface if self.interface is not None else f"{unix}{self.socket_path}"
         if self.udp_address is not None:
             where = f"{_UDP}{self.udp_address}"
         return f"{self.number}={where}{_OFFLOAD if self.offload else ''}"
@@ -159,6 +162,8 @@ class PortSpec:
 
 _OFFLOAD = ",offload"
 _UDP = "udp:"
+_UNIX = "unix:"
+_UNIX_TO = "unix-to:"
 _MAX_UDP_PORT = 65535
 _MAX_INTERFACE_NAME = 15  # IFNAMSIZ - 1
 
@@ -196,7 +201,8 @@ def parse_ports(text: str) -> list[PortSpec]:
 
 
 def parse_port(text: str) -> PortSpec:
-    """Read "1=veth1", "1=veth1,offload", "2=unix:/path/p2.sock" or "3=udp:0.0.0.0:7003".
+    """Read "1=veth1", "1=veth1,offload", "2=unix:/path/p2.sock", "3=udp:0.0.0.0:7003", or
+    "4=unix-to:/path/of-another-switch.sock".
 
     Raises:
         ValueError: with a message for whoever typed it.
@@ -204,17 +210,18 @@ def parse_port(text: str) -> PortSpec:
     number_text, equals, where = text.partition("=")
     if not equals or not where:
         raise ValueError(
-            f"'{text}' is not of the form NUMBER=INTERFACE, NUMBER=unix:PATH or "
-            "NUMBER=udp:HOST:PORT"
+            f"'{text}' is not of the form NUMBER=INTERFACE, NUMBER=unix:PATH, NUMBER=unix-to:PATH "
+            "or NUMBER=udp:HOST:PORT"
         )
     if not (number_text.isascii() and number_text.isdigit()) or int(number_text) > MAX_PORT:
         raise ValueError(f"port number '{number_text}' of '{text}' is not within 0 to {MAX_PORT}")
     number = int(number_text)
-    if where.startswith("unix:"):
-        path = where.removeprefix("unix:")
-        if not path:
-            raise ValueError(f"'{text}' has no path after 'unix:'")
-        return PortSpec(number, socket_path=Path(path))
+    for kind in (_UNIX, _UNIX_TO):
+        if where.startswith(kind):
+            path = where.removeprefix(kind)
+            if not path:
+                raise ValueError(f"'{text}' has no path after '{kind}'")
+            return PortSpec(number, socket_path=Path(path), calls=kind == _UNIX_TO)
     if where.startswith(_UDP):
         return PortSpec(number, udp_address=_parse_udp(text, where.removeprefix(_UDP)))
     offload = where.endswith(_OFFLOAD)

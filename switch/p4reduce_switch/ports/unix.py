@@ -3,7 +3,8 @@
 
 `SOCK_SEQPACKET` listening at a path, one peer at a time. A peer may come and go as a cable may be
 plugged; a second one is turned away. A message is a frame, unless the peer asks for more and there
-is machine code (see `ports_peer`).
+is machine code (see `ports_peer`). A port of another switch can call there; a message is always a
+frame then.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from pathlib import Path
 from p4reduce_native.link import Kind, Link, offers, why_not
 
 from p4reduce_switch.ports.batch import FrameBatches
-from p4reduce_switch.ports.listener import PEER_BUFFER_BYTES, PeerListener
+from p4reduce_switch.ports.listener import PEER_BUFFER_BYTES, OnePeer, PeerListener
 from p4reduce_switch.ports.peer import GONE, LinkPeer, SocketPeer, has_gone
 from p4reduce_switch.ports.peer_port import PeerPort
-from p4reduce_switch.ports.port import PortError, PortSpec
+from p4reduce_switch.ports.port import Poller, PortError, PortSpec
 
-__all__ = ["UnixListener", "UnixPort", "prepare_socket_path"]
+__all__ = ["UnixCaller", "UnixCallingPort", "UnixListener", "UnixPort", "prepare_socket_path"]
 
 log = logging.getLogger(__name__)
 
@@ -183,6 +184,66 @@ class UnixPort(PeerPort, UnixListener):
     def _hear_out(self) -> None:
         while self._peer is not None and has_gone(self._peer.fileno()):
             self._on_events(GONE)
+
+
+class UnixCaller(OnePeer):
+    """What a port in Python does that connects to another switch's, again whenever that is gone."""
+
+    def __init__(self, spec: PortSpec) -> None:
+        assert spec.socket_path is not None
+        super().__init__(spec, log, names_peer=False)
+        self._path = spec.socket_path
+
+    def flush(self) -> None:
+        """Nothing is buffered that has to be written; the other switch may be there by now."""
+        if self._poller is not None and not self._who:
+            self._call()
+
+    # -- In the data plane's thread --------------------------------------------------------------
+
+    @abstractmethod
+    def _connected(self, peer: socket.socket) -> None:
+        """Serve a peer, whose socket is the port's from now on."""
+
+    def _take_peers(self, poller: Poller) -> None:
+        self._poller = poller
+        self._call()
+
+    def _call(self) -> None:
+        peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        peer.setblocking(False)
+        try:
+            peer.connect(os.fspath(self._path))
+        except OSError as error:
+            peer.close()
+            if error.errno not in (errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN):
+                self._scarcity.warning("port %s: %s", self.description, error.strerror)
+            return
+        who = _credentials(peer)
+        _grow_buffers(peer)
+        self._connected(peer)
+        self._who = who
+        log.info("port %s is up: peer is %s", self.description, who)
+
+
+class UnixCallingPort(PeerPort, UnixCaller):
+    """A port that Python serves, at whose other end another switch listens.
+
+    Args:
+        spec: with its `socket_path`, and `calls`.
+        batches: the data plane's buffers.
+    """
+
+    def __init__(self, spec: PortSpec, batches: FrameBatches) -> None:
+        super().__init__(spec)
+        self._begin()
+        self._batches = batches
+
+    def poll_stats(self) -> None:
+        """All counts are kept here."""
+
+    def _connected(self, peer: socket.socket) -> None:
+        self._serve(SocketPeer(peer, self._batches, self.stats))
 
 
 def _listen(path: Path) -> socket.socket:

@@ -215,9 +215,8 @@ def test_two_calls_of_init_share_a_port(system: System) -> None:
     at_once([lambda: work(0), lambda: work(1)])
 
 
-def _footprint() -> tuple[int, int]:
-    gc.collect()
-    return threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def _resident() -> int:
@@ -256,17 +255,20 @@ def test_groups_leave_nothing_behind(system: System) -> None:
         groups(30)  # what is made once and kept
         free = SLOTS - comms[0].slots
         wait_for(lambda: system.slots_free() == free, "only the parent has slots")
-        before, entries, resident = _footprint(), _entries(system), _resident()
+        gc.collect()
+        threads, descriptors = own_threads(), _descriptors()
+        entries, resident = _entries(system), _resident()
         for done in range(0, MANY, 100):  # at_once waits for so long only
             groups(min(100, MANY - done))
         wait_for(lambda: living(system, job) == [job], "the children's jobs have ended")
         wait_for(lambda: system.slots_free() == free, "their slots are free")
         wait_for(lambda: _entries(system) == entries, "their entries are gone")
-        # gRPC makes and ends a few threads of its own as it likes; a leak would be one per group.
+        wait_for(lambda: own_threads() == threads, f"our threads are {threads} again")
+        # gRPC opens and closes a few of its own as it likes; a leak would be one per group.
         wait_for(
-            lambda: all(now <= was + 5 for now, was in zip(_footprint(), before, strict=True)),
-            f"threads and descriptors are about {before} again",
+            lambda: _descriptors() <= descriptors + 5, f"descriptors are about {descriptors} again"
         )
+        gc.collect()
         assert _resident() - resident < 16 << 20
     finally:
         at_once([comm.close for comm in comms])

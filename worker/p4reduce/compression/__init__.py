@@ -2,7 +2,9 @@
 """Compression: send what earns the most progress per bit, on the link at hand.
 
 Compressors choose what of a gradient is all-reduced, `CompressedAllreduce` sums it over a
-communicator, and `Cat` chooses how much of it from what the link charges (arXiv 2003.06377).
+communicator. How much of it is chosen from what the link charges: by
+`MemoryCat` (memory.py), which is "cat", or by the paper's own rule (cat.py, levels.py; arXiv
+2003.06377), which is "cat:paper".
 docs/experiments.md has what each of them saves, measured. Imports `collectives` and `wire`; no
 other folder imports it.
 """

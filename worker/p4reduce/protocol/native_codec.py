@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`codec.Codec` in machine code: the same frames and the same sums."""
+"""`lane_codec.Codec` in machine code: the same frames and the same sums."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def codec_for(
 
 
 class NativeCodec:
-    """Fills and reads frames; see `codec.Codec`.
+    """Fills and reads frames; see `lane_codec.Codec`.
 
     Blocks that C cannot reach, such as those of sparse tensors, go through an array of this
     object's.

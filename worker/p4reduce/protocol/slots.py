@@ -635,6 +635,10 @@ class SlotMachine:
         wide = answers.header.astype(np.uint64)
         heard = wide[CONTRIBUTORS] << np.uint64(32) | wide[CONTRIBUTORS + 1]
         self._heard[answers.slots] = heard
+        for slot, bits in zip(answers.slots.tolist(), heard.tolist(), strict=True):
+            course = self._collectives[int(self._owner[slot])].course
+            if course is not None:
+                course.told(bits)
         without = self._left_bits & ~heard
         if without.any():
             bits = int(np.bitwise_or.reduce(without))
@@ -724,6 +728,9 @@ class SlotMachine:
         `late` are the slots with an answer that a timer had a part in.
         """
         slots = answers.slots
+        if collective.course is not None:
+            opening = np.count_nonzero(self._block[slots] == _OPENING) != 0
+            collective.course.answered(opening, now)
         in_time = told = again = None
         if late is not None and len(late):
             # What follows a repeated result is late by this rank's timer, for the other ranks too.
@@ -761,6 +768,8 @@ class SlotMachine:
         self._block[slots] = blocks
         self._exponent[slots] = exponents
         nonfinite = exponents == NONFINITE_EXPONENT
+        if collective.course is not None and mine.any():
+            collective.course.made()
         flags = mine.astype(np.uint32)  # PAYLOAD is 1
         if np.count_nonzero(nonfinite):
             flags = np.where(nonfinite, np.uint32(_NONFINITE), flags)
@@ -769,6 +778,8 @@ class SlotMachine:
 
     def _open(self, collective: Collective, slots: Indices) -> None:
         """Start a collective's stripes in slots that are free."""
+        if collective.course is not None:
+            collective.course.open()
         if self._native is not None:
             stream = self._stream(collective)
             self._native.streams[slots] = stream
@@ -818,7 +829,7 @@ class SlotMachine:
             self._earliest_deadline = np.inf
             self.gate.window.idle()
         if collective.overflowed is None:
-            self.counts.collectives += not collective.for_others
+            self.counts.collectives += collective.counted
             collective.finish()
         else:
             collective.finish(overflow_error(collective, collective.overflowed))
@@ -910,6 +921,9 @@ class SlotMachine:
             self._row[slots] = rows
         self.outgoing.flags[rows] |= np.uint8(_RETRANSMISSION)
         self.timers.repeated(slots)
+        for collective, which in self._by_owner(slots):
+            if collective.course is not None:
+                collective.course.repeated(len(slots) if which is None else len(which))
         self.counts.retransmissions += len(slots)
         self.counts.frames_sent += len(slots)
         self.counts.bytes_sent += int(self.outgoing.lengths[rows].sum())

@@ -123,9 +123,22 @@ class Engine:
             while not (over.wait(_ABORT_LOOK) or self._stopped) and time.monotonic() < end:
                 pass
 
+    @property
+    def machine(self) -> SlotMachine:
+        """What it runs."""
+        return self._machine
+
+    def call_when_lost(self, lost: Callable[[SwitchUnreachableError], None]) -> bool:
+        """See `lost` of the class; from now on. Returns False if the transport broke already."""
+        with self.lock:
+            if self._stopped:
+                return False
+            self._lost = lost
+            return True
+
     def count(self, collective: Collective) -> None:
         """Count one that was reduced without this engine, which has been halted."""
-        self._machine.counts.collectives += not collective.for_others
+        self._machine.counts.collectives += collective.counted
 
     def silence(self) -> tuple[float, float]:
         """Return for how long the switch has owed an answer, and how long ago it last gave one.

@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from dataclasses import replace
 from typing import Protocol
 
+from p4reduce.control.client import ControlError
 from p4reduce.errors import (
     ClosedError,
     P4ReduceError,
     P4ReduceTimeoutError,
     SwitchUnreachableError,
+    WorkerLostError,
 )
 from p4reduce.latch import Latch
 from p4reduce.protocol.slots import SlotMachine
@@ -21,7 +24,8 @@ from p4reduce.ring import fallback
 from p4reduce.ring.fallback import Fallback, RingRun
 from p4reduce.ring.links import Neighbourhood
 from p4reduce.session.engine import Engine
-from p4reduce.session.membership import Membership, Seat
+from p4reduce.session.membership import Attached, Membership, Seat
+from p4reduce.session.refuge import Agreement, Move, Refuge, Taken, leave_behind
 from p4reduce.session.seeker import Connect, Found, Seeker
 from p4reduce.tensors.stream import Collective
 
@@ -29,6 +33,8 @@ log = logging.getLogger(__name__)
 
 _HALT_TIMEOUT = 5.0
 _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
+_ELSEWHERE_PAUSE = 0.2  # seconds between two looks at whether another switch is there
+_HOME_AGAIN = 1.0  # seconds, after an attempt to go elsewhere was in vain
 _RING_PAUSE = 0.2  # seconds between two looks at whether all have lost the switch
 
 
@@ -38,6 +44,18 @@ class Host(fallback.Host, Protocol):
     membership: Membership
     fallback: Fallback | None
     neighbourhood: Neighbourhood
+    refuge: Refuge | None
+    home: int
+    slots: int
+    urgent_slots: int
+
+    @property
+    def completed(self) -> int:
+        """Number of the first collective of which this rank lacks the result."""
+
+    @property
+    def connect(self) -> Connect:
+        """Opens the way to the switch that the job was on last."""
 
     @property
     def broken(self) -> P4ReduceError | None:
@@ -55,6 +73,15 @@ class Host(fallback.Host, Protocol):
     def moved(self, seat: Seat) -> None:
         """This rank has a new seat."""
 
+    def moved_to(self, taken: Taken) -> None:
+        """This rank has a seat at another switch."""
+
+    def unsettled(self) -> None:
+        """The job there has come to nothing."""
+
+    def machine(self, attached: Attached) -> SlotMachine:
+        """Return a fresh machine for a life of the job."""
+
     def without_switch(self, ring: bool) -> None:
         """Whether the ranks reduce by themselves for now."""
 
@@ -63,6 +90,10 @@ class Host(fallback.Host, Protocol):
 
     def give_up(self, error: P4ReduceError) -> None:
         """There is no going on."""
+
+
+class _OverError(P4ReduceError):
+    """Nobody wants a switch any more."""
 
 
 class Recovery:
@@ -75,15 +106,19 @@ class Recovery:
         host: see there.
         engine: the one whose switch was lost.
         seat: of that life of the job.
-        connect: to open a transport.
     """
 
-    def __init__(self, host: Host, engine: Engine, seat: Seat, connect: Connect) -> None:
+    def __init__(self, host: Host, engine: Engine, seat: Seat) -> None:
         self._host = host
         self._engine = engine
         self._seat = seat
-        self._connect = connect
+        self._awaited = ""
+        self._switch_there = False
+        self._moved = False  # to a job that has not agreed on what it begins with
+        self._homeless = False  # without a seat in any job
         self._started = time.monotonic()
+        refuge = host.refuge
+        self._home_until = math.inf if refuge is None else self._started + refuge.after
         self._changed = Latch()
         self._ring: RingRun | None = None
         self._thread = threading.Thread(
@@ -112,38 +147,58 @@ class Recovery:
         try:
             machine = self._engine.halt(_HALT_TIMEOUT)
             self._host.halted()
-            seeker = Seeker(
-                self._host.membership,
-                self._seat,
-                self._engine.udp_port,
-                self._connect,
-                self._host.completed,
-                self._host.moved,
-                self.wake,
-            )
-            seeker.start()
-            try:
-                self._await(seeker, machine)
-            finally:
-                seeker.cancel(_HALT_TIMEOUT)
+            while not (self._at_home(machine) or self._elsewhere(machine)):
+                pass
+        except _OverError:
+            pass
         except P4ReduceError as error:
             self._host.give_up(error)
         except BaseException as problem:
             self._host.give_up(P4ReduceError(f"recovering failed: {problem!r}"))
             raise
 
-    def _await(self, seeker: Seeker, machine: SlotMachine) -> None:
+    def _at_home(self, machine: SlotMachine) -> bool:
+        """Look for the switch that was lost. Returns False when it is time to look elsewhere."""
+        if self._homeless:
+            return False
+        seeker = Seeker(
+            self._host.membership,
+            self._seat,
+            0 if self._moved else self._engine.udp_port,
+            self._host.connect,
+            self._host.completed,
+            self._seated,
+            self.wake,
+        )
+        seeker.start()
+        try:
+            return self._await(seeker, machine)
+        finally:
+            seeker.cancel(_HALT_TIMEOUT)
+
+    def _seated(self, seat: Seat) -> None:
+        self._seat = seat
+        self._host.moved(seat)
+
+    def _await(self, seeker: Seeker, machine: SlotMachine) -> bool:
         while not self._host.over():
             self._changed.clear()
+            due_elsewhere = self._due_elsewhere(seeker)
+            if due_elsewhere <= 0:
+                return False
             if seeker.failed is not None:
                 raise seeker.failed
             if self._must_agree(seeker):
                 self._by_ring(seeker, machine)
-                return
+                return True
             if (found := seeker.take()) is not None:
+                if self._moved:
+                    return self._agree(self._taken_at_home(found), machine)
                 self._resume(found, machine)
-                return
-            self._changed.wait(self._until_deadline(seeker))
+                return True
+            self._awaited, self._switch_there = seeker.awaited, seeker.switch_there
+            self._changed.wait(min(self._until_deadline(), due_elsewhere))
+        return True
 
     def _resume(self, found: Found, machine: SlotMachine) -> None:
         log.warning(
@@ -153,7 +208,7 @@ class Recovery:
         )
         self._host.resume(found, machine)
 
-    def _until_deadline(self, seeker: Seeker) -> float:
+    def _until_deadline(self) -> float:
         """Return how long may be waited. Raises what a collective ends with that has no time."""
         now = time.monotonic()
         left = _LONGEST_WAIT
@@ -169,14 +224,97 @@ class Recovery:
         seconds = now - due_first.started
         text = (
             f"{due_first.description} is not complete after {seconds:.3g} s: the switch was lost "
-            f"{now - self._started:.3g} s ago, and what is waited for since is {seeker.awaited}"
+            f"{now - self._started:.3g} s ago, and what is waited for since is {self._awaited}"
         )
-        if seeker.switch_there:
+        if self._switch_there:
             raise P4ReduceTimeoutError(text, seconds=seconds)
         raise SwitchUnreachableError(text)
 
     def _due_first(self) -> Collective | None:
         return min(self._host.under_way(), key=lambda one: one.deadline, default=None)
+
+    # -- At another switch -------------------------------------------------------------------------
+
+    def _due_elsewhere(self, seeker: Seeker) -> float:
+        """Return in how many seconds it is time to go to another switch; 0: now."""
+        refuge = self._host.refuge
+        if refuge is None:
+            return _LONGEST_WAIT
+        if seeker.failed is not None:
+            # What the job at the lost switch ended with does not count, if others are there.
+            return (
+                0.0
+                if refuge.candidates(self._host.home, homeless=self._homeless)
+                else _LONGEST_WAIT
+            )
+        left = self._home_until - time.monotonic()
+        if left > 0:
+            return left
+        return (
+            0.0 if refuge.candidates(self._host.home, homeless=self._homeless) else _ELSEWHERE_PAUSE
+        )
+
+    def _elsewhere(self, machine: SlotMachine) -> bool:
+        """Try the other switches. Returns False if it was in vain for now."""
+        host, refuge = self._host, self._host.refuge
+        assert refuge is not None
+        for at in self._candidates(refuge):
+            self._awaited = f"all ranks to come to the next switch, as job {refuge.name(at)!r}"
+            self._switch_there = True
+            move = Move(refuge, self._seat, host.membership.place, self._check)
+            try:
+                taken = move.take_seat(at, host.slots, host.urgent_slots)
+            except (P4ReduceError, ControlError) as error:
+                if isinstance(error, WorkerLostError):
+                    raise
+                self._awaited = str(error)
+                log.info("%s: switch %d: %s", host.membership.who, at, error)
+                continue
+            self._moved, self._homeless = True, False
+            self._seat = taken.attached.seat
+            host.moved_to(taken)
+            if self._agree(taken, machine):
+                return True
+            break
+        self._check()
+        time.sleep(_ELSEWHERE_PAUSE)
+        self._home_until = time.monotonic() + _HOME_AGAIN
+        return False
+
+    def _taken_at_home(self, found: Found) -> Taken:
+        """Return the place after this, where an earlier move had not come to its agreement."""
+        host = self._host
+        assert found.attached is not None
+        return Taken(host.home, host.membership, found.attached, host.connect)
+
+    def _agree(self, taken: Taken, machine: SlotMachine) -> bool:
+        """Agree with the others on what is to be repeated, and go on; False: it was in vain."""
+        host = self._host
+        agreement = Agreement(taken, host.machine(taken.attached), host.completed, host.slots)
+        try:
+            first = agreement.reach(self._check)
+            attached = taken.attached
+            self._resume(Found(attached.transport, attached, first, agreement.engine), machine)
+        except _OverError:
+            agreement.give_up()
+            raise
+        except P4ReduceError as error:
+            agreement.give_up()
+            self._check()
+            log.info("%s: %s", host.membership.who, error)
+            host.unsettled()
+            if agreement.deserted:
+                self._homeless = True
+                leave_behind(taken.membership, taken.attached.seat, close=False)
+            self._home_until = time.monotonic() + _HOME_AGAIN
+            return False
+        return True
+
+    def _check(self) -> None:
+        """Raise what ends all of this."""
+        if self._host.over():
+            raise _OverError
+        self._until_deadline()
 
     # -- With a ring to fall back to ---------------------------------------------------------------
 

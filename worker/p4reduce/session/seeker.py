@@ -20,6 +20,7 @@ from p4reduce.errors import (
     SwitchUnreachableError,
     WorkerLostError,
 )
+from p4reduce.session.engine import Engine
 from p4reduce.session.membership import Attached, Membership, Seat, translated
 from p4reduce.transport.base import Transport
 from p4reduce.wire.rank_sets import describe_ranks
@@ -57,11 +58,13 @@ class Found:
         attached: this rank's place in the next life of the job; None: it is the same life, and
             only the transport had broken.
         resume_from: number of the first collective that a rank lacks.
+        engine: that has the transport already; None: one is to be made.
     """
 
     transport: Transport
     attached: Attached | None
     resume_from: int
+    engine: Engine | None = None
 
 
 class _CancelledError(Exception):

@@ -12,6 +12,7 @@ import copy
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import grpc
@@ -36,6 +37,7 @@ from p4reduce.session.engine import Engine
 from p4reduce.session.ledger import Ledger
 from p4reduce.session.membership import Attached, Attendance, Membership, Seat, here, translated
 from p4reduce.session.recovery import Recovery
+from p4reduce.session.refuge import Refuge, Taken, leave_behind
 from p4reduce.session.seeker import UNKNOWN_FOR, Connect, Found, why_over
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.stream import Collective
@@ -59,11 +61,14 @@ class Settings:
         connect: opens a transport to the switch.
         timeout: seconds that recovering may take when nothing is under way that has a deadline.
         recover: go on after the loss of the switch.
+        elsewhere_after: seconds after which that is at another switch, where the communicator has
+            several; None: never.
     """
 
     connect: Connect
     timeout: float
     recover: bool
+    elsewhere_after: float | None = None
 
 
 class Session:
@@ -76,6 +81,13 @@ class Session:
         attached: this rank's place in the job, and on the switch.
         settings: what `init` was asked for.
         fallback: the ring to fall back to; None: none.
+
+    Attributes:
+        told: called when it breaks otherwise than by a collective's end; must not wait.
+        refuge: where it goes when its switch stays away; None: nowhere, it waits.
+        home: number of the switch that it is on, where there is a refuge.
+        arriving: whether it has moved there, and the ranks have not agreed yet where they go on.
+        left: the ranks that have left the job, as far as is known.
     """
 
     def __init__(
@@ -89,6 +101,11 @@ class Session:
         self.settings = settings
         self.fallback = fallback
         self.neighbourhood = neighbourhood(attached)
+        self.told: Callable[[], object] = lambda: None
+        self.refuge: Refuge | None = None
+        self.home = 0
+        self.arriving = False
+        self.left: tuple[int, ...] = ()
         self.slots = attached.ready.slot_count
         self.urgent_slots = attached.ready.urgent_slots
         self._lock = threading.RLock()
@@ -159,6 +176,7 @@ class Session:
             if self.broken is not None:
                 return
             self._error = error
+            self.told()
             if self._recovery is None:
                 self._engine.fail(error)
             else:
@@ -203,11 +221,11 @@ class Session:
             )
 
     def _start_engine(self, machine: SlotMachine, seat: Seat, transport: Transport) -> Engine:
-        def lost(error: SwitchUnreachableError) -> None:
-            self._switch_lost(seat, str(error))
+        lost = self._lost(seat) if self.settings.recover else None
+        return Engine(machine, transport, f"p4reduce-{seat.rank}", lost)
 
-        name = f"p4reduce-{seat.rank}"
-        return Engine(machine, transport, name, lost if self.settings.recover else None)
+    def _lost(self, seat: Seat) -> Callable[[SwitchUnreachableError], None]:
+        return lambda error: self._switch_lost(seat, str(error))
 
     # -- The switch is lost ----------------------------------------------------------------------
 
@@ -221,7 +239,7 @@ class Session:
                 self._ledger.fail(self.broken or ClosedError("the communicator was closed"))
                 return
             log.warning("%s: %s; looking for the switch", self.membership.who, why)
-            self._recovery = Recovery(self, self._engine, seat, self.settings.connect)
+            self._recovery = Recovery(self, self._engine, seat)
             self._recovery.start()
 
     # What follows is for `Recovery`.
@@ -250,6 +268,34 @@ class Session:
         """This rank has a seat in the next life of the job."""
         with self._lock:
             self._seat = seat
+
+    def moved_to(self, taken: Taken) -> None:
+        """This rank has a seat at another switch."""
+        with self._lock:
+            before = self.membership, self._seat
+            self.membership, self._seat = taken.membership, taken.attached.seat
+            self.settings = replace(self.settings, connect=taken.connect)
+            self.home = taken.at
+            self.arriving = True
+        leave_behind(*before, close=True)
+
+    def unsettled(self) -> None:
+        """The job at the other switch has come to nothing."""
+        self.arriving = False
+
+    @property
+    def connect(self) -> Connect:
+        """Opens the way to the switch."""
+        return self.settings.connect
+
+    @property
+    def lost(self) -> bool:
+        """Whether it has no switch just now."""
+        return self._recovery is not None
+
+    def machine(self, attached: Attached) -> SlotMachine:
+        """Return a fresh machine for a life of the job."""
+        return _machine(attached)
 
     def repeat_from(self, first: int) -> list[Collective]:
         """Make all collectives from that one on ready to be run again, and return them."""
@@ -284,9 +330,14 @@ class Session:
         All in one: what is called meanwhile is either among what runs again, or comes after it.
         """
         with self._lock, contextlib.ExitStack() as undo:
-            undo.callback(found.transport.close)
+            if found.engine is None:
+                undo.callback(found.transport.close)
+            else:
+                undo.callback(found.engine.stop, _STOP_TIMEOUT)
             if self.over():
                 return
+            if found.engine is not None and not found.engine.call_when_lost(self._lost(self._seat)):
+                raise SwitchUnreachableError("the next switch was lost at once")
             if found.attached is None:
                 before.resume(time.monotonic())
                 machine = before
@@ -294,14 +345,15 @@ class Session:
             else:
                 again = self._ledger.replay(found.resume_from)
                 self._repeated += len(again)
-                machine = _machine(found.attached)
+                machine = _machine(found.attached) if found.engine is None else found.engine.machine
                 machine.counts = before.counts
                 machine.timers.round_trips.go_on_from(before.timers.round_trips)
                 self._lease = found.attached.ready.lease
                 self.neighbourhood = neighbourhood(found.attached)
                 self._recoveries += 1
-            self._engine = self._start_engine(machine, self._seat, found.transport)
+            self._engine = found.engine or self._start_engine(machine, self._seat, found.transport)
             self._recovery = None
+            self.arriving = False
             for collective in again:
                 self._engine.submit(collective)
             undo.pop_all()
@@ -335,6 +387,8 @@ class Session:
                     log.warning("%s: %s; going on without it", self.membership.who, error)
                 if isinstance(error, NoAnswerError):
                     trouble_since = now  # the patience with one that answers begins when it does
+                elif self.refuge is not None and self.lost:
+                    trouble_since = now  # whatever becomes of the job there
                 elif not unknown or now - trouble_since > UNKNOWN_FOR:
                     self.fail(translated(error, f"{self.membership.who} is out of it"))
                     return
@@ -379,6 +433,9 @@ class Session:
         with self._lock:
             if seat is not self._seat:
                 return
+            if self.refuge is not None and self.lost:
+                return  # what becomes of the job there is no matter any more
+            self.left = tuple(reply.left)
             error = why_over(self.job, seat, reply)
             if error is not None:
                 self.fail(error)
@@ -437,14 +494,15 @@ class Session:
                 self.stay_for_others()
             self._leave()
 
-        Apart(leave, cancel=self._hurry)()
+        Apart(leave, cancel=self.hurry)()
 
     def abandon(self) -> None:
         """As `close`, in this thread: at the interpreter's end there can be no other."""
         if not self._closing.is_set():
             self._leave()
 
-    def _hurry(self) -> None:
+    def hurry(self) -> None:
+        """Let `stay_for_others` return."""
         self._hurried = True
 
     def _leave(self) -> None:

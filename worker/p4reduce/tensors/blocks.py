@@ -77,9 +77,18 @@ class Source(BlockRows, Protocol):
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
         """Return each block's exponent and whether it is not all zeros."""
 
+    def section(self, first: int, stop: int) -> Source:
+        """Return some blocks in a row as a source of their own."""
+
 
 class Target(Protocol):
     """Where a rank wants the sums."""
+
+    def section(self, first: int, stop: int) -> Target:
+        """Return some blocks in a row as a target of their own.
+
+        Disjoint sections may be written to by several threads at once.
+        """
 
     def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
         """Take rows, which hold some columns of blocks. Blocks may come again, with equal rows."""
@@ -101,6 +110,7 @@ class Blocks:
         self.dtype = flat.dtype
         self.private = private
         full = len(flat) // lanes
+        self._flat = flat
         self._full = full
         self._rows = flat[: full * lanes].reshape(full, lanes)
         self._tail = flat[full * lanes :]
@@ -109,6 +119,11 @@ class Blocks:
 
     def __len__(self) -> int:
         return self._full + bool(len(self._tail))
+
+    def section(self, first: int, stop: int) -> Blocks:
+        """See `Source` and `Target`."""
+        flat = self._flat[first * self._lanes : stop * self._lanes]
+        return Blocks(flat, self._lanes, private=self.private)
 
     def memory(self) -> Memory:
         """See `Memory`."""
@@ -196,12 +211,15 @@ class RawBlocks:
 
     def __init__(self, array: Array) -> None:
         flat = array.reshape(-1)
-        self._bytes = Blocks(
-            flat.view(np.uint8) if flat.nbytes else np.empty(0, np.uint8), PAYLOAD_BYTES
-        )
+        self._flat = flat.view(np.uint8) if flat.nbytes else np.empty(0, np.uint8)
+        self._bytes = Blocks(self._flat, PAYLOAD_BYTES)
 
     def __len__(self) -> int:
         return len(self._bytes)
+
+    def section(self, first: int, stop: int) -> RawBlocks:
+        """See `Source` and `Target`."""
+        return RawBlocks(self._flat[first * PAYLOAD_BYTES : stop * PAYLOAD_BYTES])
 
     def memory(self) -> Memory:
         """See `Memory`."""
@@ -240,6 +258,10 @@ class Absent:
     def __len__(self) -> int:
         return self._count
 
+    def section(self, first: int, stop: int) -> Absent:
+        """See `Source` and `Target`."""
+        return Absent(self.dtype, stop - first)
+
     def memory(self) -> Memory:
         """See `Memory`."""
         return Memory([Piece(self._count, self._count, 0, 0)])
@@ -262,6 +284,9 @@ class Absent:
 class Part(Source, Target, Protocol):
     """What can be read and written."""
 
+    def section(self, first: int, stop: int) -> Part:
+        """See `Source` and `Target`."""
+
     def memory(self) -> Memory:
         """See `Memory`."""
 
@@ -277,6 +302,15 @@ class Pieces:
 
     def __len__(self) -> int:
         return int(self._ends[-1])
+
+    def section(self, first: int, stop: int) -> Pieces:
+        """See `Source` and `Target`."""
+        some: list[Part] = []
+        for piece, end in zip(self._pieces, self._ends.tolist(), strict=True):
+            start = end - len(piece)
+            if max(first, start) < min(stop, end):
+                some.append(piece.section(max(first, start) - start, min(stop, end) - start))
+        return Pieces(some or [self._pieces[0].section(0, 0)])
 
     def memory(self) -> Memory:
         """See `Memory`."""

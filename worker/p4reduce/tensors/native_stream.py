@@ -99,6 +99,7 @@ class Stream:
         self.codec = codec_structure(collective, world_size)
         self.regular = self.source is not None and self.target is not None
         self._left = collective.left
+        self._course = collective.course
         self._kept = collective.next_nonzero, collective.exponents
         if not all(array.flags.c_contiguous for array in self._kept):
             raise ValueError("a collective's arrays have to be contiguous")
@@ -118,6 +119,7 @@ class Stream:
             collective.left.ctypes.data,
             collective.tag,
             collective.format,
+            None if self._course is None else self._course.address,
         )
         self.address = ctypes.addressof(self._structure)
 

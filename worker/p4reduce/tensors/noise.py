@@ -10,6 +10,8 @@ Lea and Flood, OOPSLA 2014), whose n-th output is mix(key + n * gamma).
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import numpy.typing as npt
 
@@ -38,6 +40,13 @@ class Noise:
     def __init__(self, seed: int | None, rank: int, sequence: int) -> None:
         places = np.random.SeedSequence(seed, spawn_key=(rank, sequence))
         self.key = int(places.generate_state(1, np.uint64)[0])
+
+    def since(self, first: int, lanes: int) -> Noise:
+        """Return the same for a collective whose block 0 is block `first` of this one."""
+        words = lanes // _NUMBERS_A_WORD
+        other = copy.copy(self)
+        other.key = self.key + first * words * _GAMMA & _WORD
+        return other
 
     def rows(self, blocks: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np.uint16]:
         """Return the numbers of some blocks.

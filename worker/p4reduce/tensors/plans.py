@@ -31,7 +31,7 @@ from p4reduce.tensors.noise import Noise, check_seed
 from p4reduce.tensors.precision import lane_format
 from p4reduce.tensors.sparse import SparseArray, is_sparse, to_runs
 from p4reduce.tensors.sparse_blocks import SparseSums
-from p4reduce.wire.calls import Call, Operation
+from p4reduce.wire.calls import Call, CallPart, Operation
 from p4reduce.wire.format import Format
 
 T = TypeVar("T")
@@ -44,6 +44,7 @@ class Plan(Generic[T]):
     Attributes:
         lane_format: of the blocks of source and target.
         seed: for rounding floats to narrow lanes.
+        counted: whether it is one of the communicator's collectives in statistics.
     """
 
     call: Call
@@ -52,16 +53,46 @@ class Plan(Generic[T]):
     result: Callable[[], T]
     lane_format: Format = Format.INT32
     seed: int | None = None
+    counted: bool = True
 
     def made_urgent(self) -> Plan[T]:
         """Return the same for the slots that are kept for urgent collectives."""
         return replace(self, call=replace(self.call, urgent=True))
 
-    def noise(self, rank: int, sequence: int) -> Noise | None:
-        """Return what to round at random with, where that is how lanes are made."""
+    def uncounted(self) -> Plan[T]:
+        """Return the same as something that callers know nothing of."""
+        return replace(self, counted=False)
+
+    def part(self, number: int, of: int, first: int, stop: int) -> Plan[T]:
+        """Return what is to be done with some blocks in a row, as a collective of its own.
+
+        All parts together give the same bits as the whole.
+
+        Args:
+            number: of the part, from 0.
+            of: how many parts there are.
+            first, stop: which blocks.
+        """
+        return replace(
+            self,
+            call=replace(self.call, part=CallPart(number, of, first)),
+            source=self.source.section(first, stop),
+            target=self.target.section(first, stop),
+            counted=self.counted and number == 0,
+        )
+
+    def noise(self, rank: int, number: int) -> Noise | None:
+        """Return what to round at random with, where that is how lanes are made.
+
+        Args:
+            rank: own.
+            number: of the call within the communicator.
+        """
         if self.source.dtype.kind != "f" or self.lane_format is Format.INT32:
             return None
-        return Noise(self.seed, rank, sequence)
+        noise = Noise(self.seed, rank, number)
+        part = self.call.part
+        return noise if part is None else noise.since(part.first_block, self.lane_format.lanes)
 
 
 def allreduce(

@@ -10,6 +10,7 @@ would be: 1 byte for a flag, 1 for an exponent and 8 for the next block, against
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +86,11 @@ class _SomeBlocks:
     def __len__(self) -> int:
         return self._count
 
+    def section(self, first: int, stop: int) -> _SomeBlocks:
+        """See `blocks.Source`."""
+        inside = slice(*np.searchsorted(self._numbers, (first, stop)).tolist())
+        return _SomeBlocks(self._numbers[inside] - first, self._rows[inside], stop - first)
+
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
         """See `blocks.Source`."""
         exponents = np.zeros(self._count, np.uint8)
@@ -117,6 +123,12 @@ class _Elements:
 
     def __len__(self) -> int:
         return self._count
+
+    def section(self, first: int, stop: int) -> _Elements:
+        """See `blocks.Source`."""
+        inside = slice(int(self._starts[first]), int(self._starts[stop]))
+        places = self._places[inside] - first * self._lanes
+        return _Elements(places, self._values[inside], stop - first, self._lanes)
 
     def measure(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
         """See `blocks.Source`."""
@@ -155,6 +167,11 @@ class SparseSums:
         self._half = lanes // 2
         self._halves = _Slabs(self._half, dtype)
         self._elements = _Slabs(1, dtype)
+        self._lock = threading.Lock()  # sections are written to by several threads
+
+    def section(self, first: int, stop: int) -> _Section:
+        """See `blocks.Target`."""
+        return _Section(self, first)
 
     def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
         """See `blocks.Target`."""
@@ -167,9 +184,11 @@ class SparseSums:
             flat = halves.reshape(-1)
             which = np.flatnonzero(flat != 0)
             number, inner = np.divmod(which, self._half)
-            self._elements.add(numbers[number] * self._half + inner, flat[which, None])
+            with self._lock:
+                self._elements.add(numbers[number] * self._half + inner, flat[which, None])
         else:
-            self._halves.add(numbers, halves)
+            with self._lock:
+                self._halves.add(numbers, halves)
 
     def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
         """See `blocks.Target`. What is zero is zero by not being here."""
@@ -177,7 +196,8 @@ class SparseSums:
             return
         places = _ranges(blocks * self._lanes, np.full(len(blocks), self._lanes))
         places = places[places < self.size]
-        self._elements.add(places, np.full((len(places), 1), value, self.dtype))
+        with self._lock:
+            self._elements.add(places, np.full((len(places), 1), value, self.dtype))
 
     def elements(self) -> tuple[Indices, Array]:
         """Return places, ascending and distinct, and values of all that is not zero."""
@@ -216,6 +236,27 @@ class SparseSums:
             number, inner = np.divmod(which, self._half // grain)
             yield numbers[number] * self._half + inner * grain, parts[which]
         yield from self._elements.all()
+
+
+class _Section:
+    """Some blocks of a target, by numbers of their own."""
+
+    def __init__(self, whole: SparseSums, first: int) -> None:
+        self._whole = whole
+        self._first = first
+
+    def section(self, first: int, stop: int) -> _Section:
+        """See `blocks.Target`."""
+        return _Section(self._whole, self._first + first)
+
+    def scatter(self, blocks: Indices, rows: Array, columns: slice) -> None:
+        """See `blocks.Target`."""
+        self._whole.scatter(blocks + self._first, rows, columns)
+
+    def fill(self, blocks: Indices | npt.NDArray[np.bool_], value: float) -> None:
+        """See `blocks.Target`."""
+        numbers = np.flatnonzero(blocks) if blocks.dtype == np.bool_ else blocks
+        self._whole.fill(numbers + self._first, value)
 
 
 class _Slabs:

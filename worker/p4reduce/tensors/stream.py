@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from p4reduce.errors import LaneOverflowError, P4ReduceError, P4ReduceTimeoutError
 from p4reduce.latch import Latch
 from p4reduce.tensors.blocks import Absent, Array, BlockRows, Blocks, Source, Target
+from p4reduce.tensors.course import Course
 from p4reduce.tensors.measure import look_ahead
 from p4reduce.tensors.noise import Noise
 from p4reduce.wire.calls import Call, Operation
@@ -49,8 +51,13 @@ class Collective:
         slots, first_slot: how many slots there are for it, and the first of these.
         offset: the slot of stripe 0; the others have those after it, and go on from the first.
         left: `remaining`, where machine code sees it too.
-        for_others: this rank has the result already; see `repetition`.
+        number: of the call within the communicator, for messages.
+        counted: whether it counts as a collective in statistics; not where this rank has the
+            result already (see `repetition`).
+        over_at: when it ended, on the monotonic clock.
+        told: called when it has ended; must not wait for anything.
         stream: what machine code keeps of it; see `tensors.native_stream.Stream`.
+        course: what is written down about it; None: it is not traced.
     """
 
     def __init__(
@@ -66,6 +73,9 @@ class Collective:
         lane_format: Format = Format.INT32,
         noise: Noise | None = None,
         keep: bool = False,
+        number: int | None = None,
+        counted: bool = True,
+        told: Callable[[Collective], object] | None = None,
     ) -> None:
         """Measure the input.
 
@@ -73,13 +83,14 @@ class Collective:
             call: what to do.
             source: what this rank has; must not change until the collective is over.
             target: takes the sums; may write to what `source` reads.
-            sequence: number of the collective within the job.
+            sequence: number of the collective within the job on its switch.
             slots: of the job, that are for collectives of its class.
             first_slot: of these.
             timeout: seconds from now on.
             lane_format: of the blocks, which have as many elements as that has lanes.
             noise: for rounding floats to narrow lanes.
             keep: the input will be copied (`session.ledger`), which costs less now.
+            number, counted, told: see above. None: `sequence`; nothing is called.
 
         Raises:
             ValueRangeError: see `quantise.block_exponents`.
@@ -87,6 +98,7 @@ class Collective:
         self.call = call
         self.is_mean = call.operation is Operation.MEAN
         self.sequence = sequence
+        self.number = sequence if number is None else number
         self.dtype = source.dtype
         self.working_dtype = np.dtype(np.float32) if self.dtype == np.float16 else self.dtype
         self.format = lane_format
@@ -119,8 +131,11 @@ class Collective:
         self.deadline = self.started + timeout
         self.error: P4ReduceError | None = None
         self.overflowed: int | None = None
-        self.for_others = False
+        self.counted = counted
+        self.over_at = math.inf
+        self.told = told
         self.stream: Any = None
+        self.course: Course | None = None
         self._over = Latch()
 
     @property
@@ -135,7 +150,7 @@ class Collective:
     @property
     def description(self) -> str:
         """For messages: "allreduce 7 ('grad', SUM of 1,000 float32)"."""
-        return self.call.describe(self.sequence)
+        return self.call.describe(self.number)
 
     @property
     def urgent(self) -> bool:
@@ -165,7 +180,9 @@ class Collective:
         again.target = Absent(self.dtype, self.count)
         again.deadline = math.inf
         again.error = None
-        again.for_others = True
+        again.counted = False
+        again.told = None
+        again.course = None
         again._over = Latch()
         again.restart(source)
         return again
@@ -174,7 +191,12 @@ class Collective:
         """End it; the first call counts."""
         if not self._over.is_set():
             self.error = error
+            self.over_at = time.monotonic()
+            if self.course is not None:
+                self.course.end(error)
             self._over.set()
+            if self.told is not None:
+                self.told(self)
 
     def done(self) -> bool:
         """Whether it has ended, well or not."""

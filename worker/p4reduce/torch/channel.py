@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from torch.profiler import record_function
 
 from p4reduce.communicator import Communicator
 from p4reduce.errors import P4ReduceError
@@ -18,6 +19,7 @@ from p4reduce.torch.tensors import nothing
 from p4reduce.torch.work import Outcome, OutcomeWork
 
 _POLL = 0.02  # seconds
+_PROFILED = "p4reduce::"  # before the names that torch's profiler shows
 _NOTHING = np.empty(0, np.int8)
 
 
@@ -63,11 +65,13 @@ class Channel:
             DistBackendError, DistNetworkError: the communicator is broken.
         """
         try:
-            handle = begin(self.seconds(options))
+            with record_function(f"{_PROFILED}{collective}"):
+                handle = begin(self.seconds(options))
         except P4ReduceError as error:
             raise as_torch_error(error, self._global_ranks) from error
         count_switch(collective, size)
-        return OutcomeWork(Outcome(self.waiter(handle), finish, lambda: not handle.done()), result)
+        wait = self.waiter(handle, collective)
+        return OutcomeWork(Outcome(wait, finish, lambda: not handle.done()), result)
 
     def meeting(self, what: str, timeout: float | None) -> Handle[Any]:
         """Start a round in which all ranks say that they call the same thing.
@@ -80,12 +84,18 @@ class Channel:
         except P4ReduceError as error:
             raise as_torch_error(error, self._global_ranks) from error
 
-    def waiter(self, handle: Handle[Any]) -> Callable[[float | None], None]:
-        """Return a function that waits for a handle and raises torch's errors."""
+    def waiter(self, handle: Handle[Any], what: str) -> Callable[[float | None], None]:
+        """Return a function that waits for a handle and raises torch's errors.
+
+        Args:
+            handle: of what was started.
+            what: for torch's profiler, which shows "p4reduce::wait all_reduce".
+        """
 
         def wait(timeout: float | None) -> None:
             try:
-                handle.wait(timeout)
+                with record_function(f"{_PROFILED}wait {what}"):
+                    handle.wait(timeout)
             except P4ReduceError as error:
                 raise as_torch_error(error, self._global_ranks) from error
 

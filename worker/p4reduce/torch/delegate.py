@@ -159,7 +159,7 @@ def _work_of(
 ) -> OutcomeWork:
     def wait(timeout: float | None) -> None:
         if channel is not None and meeting is not None:
-            channel.waiter(meeting)(timeout)
+            channel.waiter(meeting, "for all ranks")(timeout)
         try:
             if channel is None:
                 _wait(work, timeout)

@@ -2,7 +2,7 @@
 """A group's ways to the other ranks: one for the script's own calls, others for callbacks' calls.
 
 Ranks have to call collectives in the same order. A script does, and so does each of the threads
-that complete futures (callbacks.py); but which of them is faster differs from rank to rank. With
+that complete futures (threads.py); but which of them is faster differs from rank to rank. With
 one way for both, the second round of PowerSGD's bucket 0 would meet the first one of bucket 1. So
 what is called from a callback has a job of its own on the switch and a Gloo group of its own, which
 the ranks make when they first need it.

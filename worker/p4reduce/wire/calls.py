@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank calls, as far as all ranks have to agree on it, and its fingerprint on the wire."""
+"""What a rank calls, as far as all ranks have to agree on it, and its fingerprint on the wire.
+
+The fingerprint is the frame's tag. The switch sets MISMATCH where tags of a round differ, and every
+rank then raises `MismatchError`.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,21 @@ class Priority(IntEnum):
 
 
 @dataclass(frozen=True)
+class CallPart:
+    """Some blocks in a row of a call that goes through several switches.
+
+    Attributes:
+        number: of the part, from 0.
+        of: how many there are.
+        first_block: of the whole call's.
+    """
+
+    number: int
+    of: int
+    first_block: int
+
+
+@dataclass(frozen=True)
 class Call:
     """One call of a collective, the same on all ranks.
 
@@ -39,6 +58,7 @@ class Call:
         pieces: names and sizes of what it consists of, each of which begins with a block of its
             own. None: it is all one.
         urgent: whether it goes through the slots for urgent collectives.
+        part: which part of it this is; None: all of it.
     """
 
     routine: str
@@ -50,6 +70,7 @@ class Call:
     details: str = ""
     pieces: tuple[tuple[str, int], ...] = ()
     urgent: bool = False
+    part: CallPart | None = None
 
     def describe(self, sequence: int) -> str:
         """For messages: "allreduce 7 ('grad', SUM of 1,000 float32)"."""
@@ -62,6 +83,8 @@ class Call:
         operation = "" if self.operation is None else f"{self.operation.name} of "
         root = "" if self.root is None else f", root {self.root}"
         details = f", {self.details}" if self.details else ""
+        if self.part is not None:
+            details += f", part {self.part.number + 1} of {self.part.of}"
         urgent = "urgent " if self.urgent else ""
         return (
             f"{urgent}{self.routine} {sequence} "
@@ -70,6 +93,8 @@ class Call:
 
     def locate(self, block: int, lanes: int) -> str:
         """For messages: "elements 256 to 511", and of which piece."""
+        if self.part is not None:
+            block += self.part.first_block
         first = block * lanes
         for name, size in self.pieces:
             padded = -(-size // lanes) * lanes
@@ -85,5 +110,6 @@ class Call:
             *(self.routine, self.dtype, self.size, operation, self.root),
             *(self.name, self.details, self.pieces, sequence, int(lane_format)),
             *([self.urgent] if self.urgent else []),
+            *([] if self.part is None else [repr(self.part)]),
         )
         return zlib.crc32(repr(everything).encode())

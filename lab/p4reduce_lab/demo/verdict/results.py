@@ -96,15 +96,18 @@ class Results:
             incident,
         )
 
-    def summary(self, switch: str, network: str, outcomes: Mapping[str, int]) -> Summary:
+    def summary(self, switch: str, network: str, by_switch: Sequence[Mapping[str, int]]) -> Summary:
         """The figures.
 
         Args:
             switch, network: As `Summary` has them.
-            outcomes: The switch's counters, by label, where not 0.
+            by_switch: The counters of each switch, by label, where not 0.
         """
         first, *_ = reports = self.reports
-        contributions = sum(outcomes.get(outcome.label, 0) for outcome in ADDED)
+        labels = sorted({label for counts in by_switch for label in counts})
+        outcomes = {label: sum(counts.get(label, 0) for counts in by_switch) for label in labels}
+        added = [sum(counts.get(outcome.label, 0) for outcome in ADDED) for counts in by_switch]
+        contributions = sum(added)
         return Summary(
             switch=switch,
             network=network,
@@ -129,7 +132,10 @@ class Results:
             / max(report.connected_seconds for report in reports),
             training_seconds=max(report.seconds for report in reports),
             seconds=0.0,  # known when all is done
-            outcomes=dict(outcomes),
+            outcomes=outcomes,
+            switches=sum(count > 0 for count in added),
+            topology="side-by-side" if len(by_switch) > 1 else "star",
+            contributions_by_switch=added,
             compression=self._compression(),
             fault=self._fault(),
         )

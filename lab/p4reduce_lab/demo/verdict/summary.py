@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -168,7 +168,11 @@ class Summary:
         contributions_per_second: While training.
         training_seconds: From the first step to the last.
         seconds: The whole command.
-        outcomes: The switch's counters of what became of every frame, where not 0.
+        outcomes: The switch's counters of what became of every frame, where not 0; of several
+            switches, all of theirs together.
+        switches: How many summed.
+        topology: "star": one switch; "side-by-side": several, each with a part of the blocks.
+        contributions_by_switch: The same as `contributions`, of each switch alone.
         compression: None where gradients were sent whole. Otherwise test_accuracy, final_loss,
             weights_sha256 and training_seconds are of the compressed training, the switch's
             figures of both.
@@ -199,6 +203,9 @@ class Summary:
     training_seconds: float
     seconds: float
     outcomes: dict[str, int]
+    switches: int = 1
+    topology: str = "star"
+    contributions_by_switch: Sequence[int] = ()
     compression: Compression | None = None
     fault: Fault | None = None
 
@@ -271,6 +278,16 @@ class Summary:
         verdict = {"problems": self.problems(), "warnings": self.warnings()}
         path.write_text(json.dumps({**asdict(self), **verdict}, indent=2) + "\n")
 
+    def _who(self) -> str:
+        return f"{'the switch' if self.switches == 1 else f'{self.switches} switches':16}"
+
+    def _shares(self) -> list[str]:
+        """Which part each switch had, where there are several."""
+        if self.topology == "star":
+            return []
+        shares = ", ".join(f"{count:,}" for count in self.contributions_by_switch)
+        return [f"of which each    {shares} contributions"]
+
     def lines(self) -> list[str]:
         """The summary for people, one fact a line."""
         ranks = "bit-identical" if self.identical_on_all_ranks else "DIFFERENT"
@@ -288,9 +305,10 @@ class Summary:
             f"largest error    {self.max_relative_error:.1e} of the block's maximum"
             f"   ({self.compared_elements:,} sums compared with float64,"
             f" {self.error_of_bound:.2f} of the bound)",
-            f"the switch       {self.contributions:,} contributions, {self.results:,} results"
+            f"{self._who()} {self.contributions:,} contributions, {self.results:,} results"
             f"   ({self.contributions_per_second:,.0f} contributions/s,"
             f" median round trip {self.round_trip_us / 1000:.1f} ms)",
+            *self._shares(),
             f"retransmissions  {self.retransmissions:,}",
             f"time             {self.seconds:.1f} s, of which {training}",
         ]

@@ -207,6 +207,9 @@ static void complete(struct p4r_slots *slots, uint32_t count, double now)
             slots->parts[slot] = 0;
         /* What follows a repeated result is late by this rank's timer, for the others too. */
         int late = (slots->how[i] & P4R_TRIED) != 0;
+        struct p4r_course *course = slots->streams[slot]->course;
+        if (course)
+            p4r_course_answered(course, slots->block[slot] == P4R_OPENING, now);
         if (next == NO_BLOCK && !slots->behind[slot]) {
             p4r_end_stripe(slots, slot);
             continue;
@@ -217,6 +220,8 @@ static void complete(struct p4r_slots *slots, uint32_t count, double now)
             continue;
         }
         p4r_contribute(slots, slot, next, (uint8_t)slots->next[2 * i + 1]);
+        if (course && slots->row[slot] % P4R_SHAPES)
+            course->last_made = now;
         if (late)
             slots->outgoing[(uint64_t)slots->row[slot] * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD +
                             P4R_AGG_OFFSET + 1] |= FLAG_RETRANSMISSION;
@@ -253,6 +258,8 @@ void p4r_receive(struct p4r_slots *slots, uint8_t *rows, int64_t *lengths, uint3
         } else {
             slots->counts.statuses++;
             slots->heard[slot] = contributors(frame);
+            if (slots->streams[slot]->course)
+                p4r_course_told(slots->streams[slot]->course, contributors(frame), now);
         }
     }
     if (!regular)

@@ -86,6 +86,20 @@ void p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *so
 void p4r_block_decode(const struct p4r_codec *codec, const struct p4r_blocks *target, int64_t block,
                       uint8_t exponent, const uint8_t *lanes, uint32_t part);
 
+#define P4R_TOLD_MOST 16
+
+/* When what happened to a collective that is traced, in seconds as in Python; 0: not yet. */
+struct p4r_course {
+    double all_there;   /* the first of its stripes was open, which takes all ranks */
+    double last_answer; /* the latest round was complete */
+    double last_made;   /* the latest frame with lanes of this rank was made */
+    uint32_t told_count, unused;
+    struct {
+        double at;
+        uint64_t heard;
+    } told[P4R_TOLD_MOST]; /* whom the switch said to have heard, where that was news */
+};
+
 /* A collective. */
 struct p4r_stream {
     struct p4r_codec codec;
@@ -100,7 +114,14 @@ struct p4r_stream {
     int64_t before; /* taken from its order */
     int64_t *left;  /* stripes that are not over */
     uint32_t tag, format;
+    struct p4r_course *course; /* NULL: it is not traced */
 };
+
+/* A round of it is complete, one that opens a stripe or another one. (course.c) */
+void p4r_course_answered(struct p4r_course *course, int opening, double now);
+
+/* The switch has said whom it has heard, as bits. */
+void p4r_course_told(struct p4r_course *course, uint64_t heard, double now);
 
 /* Both for many blocks: rows of a FrameBuffer, whose first row is at `rows`. `blocks` says where
  * they are, `numbers` what they are called. */

@@ -102,7 +102,7 @@ def _agreed(
         except BaseException as error:
             outcomes.put(channel.translated(error))
         else:
-            wait = channel.waiter(handle)
+            wait = channel.waiter(handle, hook)
             outcomes.put(Outcome(wait, started.finish, lambda: not handle.done()))
 
     def settle() -> torch.Tensor:

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured: tensors, links and ways to reduce, and the least time that each can take.
+
+A *cell* is a number of ranks, a rate and a size; a *case* is one way to reduce a tensor of that
+size. All cases of a cell are measured in turns on the same links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_BYTES, PAYLOAD_FRAME_BYTES, Format
+
+P4REDUCE, GLOO, MPI = "p4reduce", "gloo", "mpi"
+CONTENDERS = (P4REDUCE, GLOO, MPI)
+PRECISIONS = ("int32", "int16", "int8")  # p4reduce's lanes for a float32 tensor
+OVERLAPS = ("aligned", "independent")
+
+ETHERNET_MTU = 1514  # bytes of a whole frame
+TCP_PAYLOAD = 1448  # of it, with timestamps
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to reduce a float32 tensor.
+
+    Attributes:
+        contender: "p4reduce", "gloo" or "mpi".
+        wire: what travels. p4reduce: "int32", "int16" or "int8" lanes; gloo: "float32", or
+            "float16" as torch's fp16 hook has it; mpi: "float32".
+        density: share of the tensor's blocks (1,024 bytes) that a rank has anything in.
+        overlap: whether all ranks have the same blocks ("aligned") or each its own.
+    """
+
+    contender: str
+    wire: str
+    density: float = 1.0
+    overlap: str = "aligned"
+
+    @property
+    def name(self) -> str:
+        """For people: "p4reduce int8", "p4reduce 1 % aligned"."""
+        parts = [self.contender]
+        if self.wire not in ("int32", "float32"):
+            parts.append(self.wire)
+        if self.density < 1:
+            parts.append(f"{self.density:.3g} {self.overlap}")
+        return " ".join(parts)
+
+    def bound(self, ranks: int, size: int, rate: float) -> float:
+        """Return the least seconds that links of so many Mbit/s allow, each with its own framing.
+
+        p4reduce: every rank's link carries each block of the union once each way, S/B. TCP: the
+        lower bound of any all-reduce among hosts, 2 (n - 1) / n S/B (Patarasuk and Yuan, JPDC
+        2009).
+        """
+        bytes_per_second = rate * 1e6 / 8
+        if self.contender == P4REDUCE:
+            blocks = -(-size // 4 // Format[self.wire.upper()].lanes)
+            union = union_density(self.density, self.overlap, ranks)
+            frames = blocks * union * PAYLOAD_FRAME_BYTES
+            return (frames + EMPTY_FRAME_BYTES) / bytes_per_second
+        width = {"float32": 1.0, "float16": 0.5}[self.wire]
+        share = 2 * (ranks - 1) / ranks
+        return share * size * width * ETHERNET_MTU / TCP_PAYLOAD / bytes_per_second
+
+
+def union_density(density: float, overlap: str, ranks: int) -> float:
+    """Return the expected share of the blocks that any rank has."""
+    return 1 - (1 - density) ** ranks if overlap == "independent" else density
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is measured in turns on the same links.
+
+    Attributes:
+        ranks: how many.
+        rate: of each link in each direction, in Mbit/s; None: no links, all on one machine.
+        size: bytes of the float32 tensor.
+        cases: ways to reduce it.
+        turns: how often each is measured.
+    """
+
+    ranks: int
+    rate: float | None
+    size: int
+    cases: tuple[Case, ...]
+    turns: int
+
+
+def dense_cases(contenders: Sequence[str]) -> list[Case]:
+    """The tensor as it is, by each contender."""
+    return [Case(one, "int32" if one == P4REDUCE else "float32") for one in contenders]
+
+
+def narrow_cases(contenders: Sequence[str], precisions: Sequence[str]) -> list[Case]:
+    """Fewer bits a number: p4reduce's lanes, and what torch's fp16 hook does."""
+    cases = [Case(P4REDUCE, precision) for precision in precisions if precision != "int32"]
+    return [*cases, Case(GLOO, "float16")] if GLOO in contenders and cases else cases
+
+
+def sparse_cases(densities: Sequence[float], overlaps: Sequence[str] = OVERLAPS) -> list[Case]:
+    """Blocks of zeros: only p4reduce leaves them out."""
+    return [
+        Case(P4REDUCE, "int32", density, overlap)
+        for density in densities
+        if density < 1
+        for overlap in overlaps
+    ]
+
+
+def check_block(size: int) -> None:
+    """Refuse sizes that are no whole blocks. Raises ValueError."""
+    if size < PAYLOAD_BYTES or size % PAYLOAD_BYTES:
+        raise ValueError(f"a size of {size} bytes; it must be a multiple of {PAYLOAD_BYTES}")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the command line asks for; see `cells_of`."""
+
+    ranks: Sequence[int]
+    rates: Sequence[float]
+    sizes: Sequence[int]
+    precisions: Sequence[str]
+    densities: Sequence[float]
+    contenders: Sequence[str]
+    turns: int
+
+
+def cells_of(wish: Wish) -> list[Cell]:
+    """Everything with everything."""
+    cases = dense_cases(wish.contenders)
+    if P4REDUCE in wish.contenders:
+        cases += narrow_cases(wish.contenders, wish.precisions) + sparse_cases(wish.densities)
+    return [
+        Cell(ranks, rate or None, size, tuple(cases), wish.turns)
+        for ranks in sorted(wish.ranks)
+        for rate in wish.rates
+        for size in wish.sizes
+    ]
+
+
+_KIB, _MIB = 1 << 10, 1 << 20
+_STANDARD_RATES = ((10.0, 2 * _MIB), (25.0, 2 * _MIB), (100.0, 8 * _MIB), (1000.0, 16 * _MIB))
+_STANDARD_SIZES = (4 * _KIB, 64 * _KIB, 1 * _MIB, 64 * _MIB)
+
+
+def standard(contenders: Sequence[str]) -> Iterator[Cell]:
+    """What is measured if nothing is asked for: about ten minutes on two cores.
+
+    A tensor of half a second to two seconds at each rate, for 2, 4 and 8 ranks; lanes and
+    densities at 10 Mbit/s, where two cores keep up with eight ranks; all sizes at 100 Mbit/s with
+    four ranks; and 4 and 64 MB without links.
+    """
+    dense = dense_cases(contenders)
+    extra = []
+    if P4REDUCE in contenders:
+        extra = narrow_cases(contenders, PRECISIONS) + sparse_cases((0.1, 0.01))
+    for ranks in (2, 4, 8):
+        for rate, size in _STANDARD_RATES:
+            more = extra if rate == 10 and ranks > 2 else []
+            yield Cell(ranks, rate, size, (*dense, *more), 5)
+        if ranks == 4:
+            for size in _STANDARD_SIZES:
+                yield Cell(ranks, 100.0, size, tuple(dense), 3 if size > 8 * _MIB else 7)
+            for size in (4 * _MIB, 64 * _MIB):
+                yield Cell(ranks, None, size, tuple(dense), 5)
+
+
+def expected_seconds(cells: Sequence[Cell]) -> float:
+    """Return about how long they take, from what such runs took."""
+    places = {(cell.ranks, cell.rate is None) for cell in cells}
+    total = float(sum(15 + 4 * ranks for ranks, _ in places))  # to start all processes
+    for cell in cells:
+        for case in cell.cases:
+            # On one machine memory is the link, and a tensor of this size is made and checked.
+            each = 1.3 * case.bound(cell.ranks, cell.size, cell.rate or 2000.0)
+            made = 0.1 + cell.ranks * cell.size / 400e6
+            total += (cell.turns + 0.3) * (each + made)
+    return total

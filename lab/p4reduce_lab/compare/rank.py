@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of one contender: ``python -m p4reduce_lab.compare.rank CONTENDER SOCKET …``.
+
+It does what it is told through a socket, line by line: prepares a tensor, starts to reduce it at a
+time that all ranks are told (they share the machine's clock), and says what it took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from p4reduce_lab.compare.cells import CONTENDERS, Case
+from p4reduce_lab.compare.tensors import is_sum, tensor
+from p4reduce_lab.compare.ways import Way, way_of
+
+
+def thread_seconds(pid: int | str = "self") -> dict[str, float]:
+    """What each thread of a process has computed so far, by its id; {} if it is gone."""
+    seconds = {}
+    try:
+        for task in Path("/proc", str(pid), "task").iterdir():
+            seconds[task.name] = int((task / "schedstat").read_text().split()[0]) / 1e9
+    except OSError:
+        return {}
+    return seconds
+
+
+def busiest(before: dict[str, float], after: dict[str, float]) -> float:
+    """Seconds of the thread that computed most between two looks."""
+    return max((spent - before.get(name, 0.0) for name, spent in after.items()), default=0.0)
+
+
+def interface_bytes(interface: str) -> tuple[int, int]:
+    """Bytes that an interface of this namespace has sent and received; (0, 0): there is none."""
+    for line in Path("/proc/self/net/dev").read_text().splitlines():
+        name, _, figures = line.partition(":")
+        if name.strip() == interface:
+            columns = figures.split()
+            return int(columns[8]), int(columns[0])
+    return 0, 0
+
+
+class Rank:
+    """Prepares, runs and reports."""
+
+    def __init__(self, way: Way) -> None:
+        self._way = way
+        self._case = Case("", "")
+        self._size = self._turn = 0
+
+    def prepare(self, case: dict[str, Any], size: int, turn: int) -> dict[str, Any]:
+        """Make this rank's tensor."""
+        self._case, self._size, self._turn = Case(**case), size, turn
+        way = self._way
+        way.prepare(self._case, tensor(self._case, way.rank, way.ranks, size, turn))
+        return {}
+
+    def run(self, at: float) -> dict[str, Any]:
+        """Reduce, beginning at `at`. Returns seconds from then on, and what it took."""
+        way = self._way
+        threads, repeated = thread_seconds(), way.repeated()
+        cpu, moved = time.process_time(), interface_bytes(way.interface)
+        time.sleep(max(at - time.monotonic(), 0.0))
+        late = time.monotonic() - at
+        way.reduce()
+        seconds = time.monotonic() - at
+        cpu = time.process_time() - cpu
+        up, down = interface_bytes(way.interface)
+        return {
+            "seconds": seconds,
+            "late": late,
+            "cpu": cpu,
+            "busiest": busiest(threads, thread_seconds()),
+            "up": up - moved[0],
+            "down": down - moved[1],
+            "repeated": way.repeated() - repeated,
+        }
+
+    def check(self) -> dict[str, Any]:
+        """Tell whether what came out is the sum."""
+        case, size, turn = self._case, self._size, self._turn
+        return {"right": is_sum(self._way.result(), case, self._way.ranks, size, turn)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("contender", choices=CONTENDERS)
+    parser.add_argument("socket")
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--ranks", type=int, default=1)
+    options = parser.parse_args()
+    way = way_of(options.contender, options.rank, options.ranks)
+    rank = Rank(way)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(options.socket)
+        stream = connection.makefile("rw")
+        _tell(stream, {"rank": way.rank, "ranks": way.ranks, "pid": os.getpid()})
+        for line in stream:
+            order = json.loads(line)
+            _tell(stream, getattr(rank, order.pop("do"))(**order))
+    way.close()
+
+
+def _tell(stream: Any, what: dict[str, Any]) -> None:
+    stream.write(json.dumps(what) + "\n")
+    stream.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a comparison came to: rows for a file, tables for people, and what was aimed at."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from p4reduce_lab.compare.cells import GLOO, P4REDUCE, Case, Cell
+from p4reduce_lab.compare.turns import Turn
+
+LINK, PROCESSOR, WAITING = "link", "CPU", "waiting"
+_AT_THE_LINK = 0.75  # share of the link's bound from which on the link is the limit
+_BUSY = 0.85  # share of a core, or of all of them, from which on it is the processor
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case of a cell. Seconds are of a whole reduction, until the last rank has the sum.
+
+    Attributes:
+        ranks, rate_mbit, bytes: the cell; a rate of 0: one machine without links.
+        name, contender, wire, density, overlap: the case.
+        turns: how often it was measured.
+        seconds, fastest_seconds, slowest_seconds: the median, and its spread.
+        bound_seconds: the least that the links allow, with the contender's own framing; 0: none.
+        share_of_bound: of the median; the nearer to 1, the less is left to gain; 0: no bound.
+        times_plain: the median in units of S/B, the time that the tensor takes on the link once,
+            without headers; 0: no link.
+        cpu_seconds: of a rank's process.
+        switch_cpu_seconds: of the switch's.
+        busiest_thread: the largest share of the time for which one thread computed.
+        machine_busy: share of all cores' time that was spent, by whatever.
+        limit: "link", "CPU", or "waiting" (for round trips and other ranks).
+        times_gloo, least_times_gloo, most_times_gloo: how many times faster than Gloo's float32 in
+            the same cell: of the medians, and the least and greatest of the turns; 0: no Gloo.
+        megabytes_up, megabytes_down: through the links of the rank that moved most.
+        repeated: frames that timers sent again, of all ranks and turns.
+    """
+
+    ranks: int
+    rate_mbit: float
+    bytes: int
+    name: str
+    contender: str
+    wire: str
+    density: float
+    overlap: str
+    turns: int
+    seconds: float
+    fastest_seconds: float
+    slowest_seconds: float
+    bound_seconds: float
+    share_of_bound: float
+    times_plain: float
+    cpu_seconds: float
+    switch_cpu_seconds: float
+    busiest_thread: float
+    machine_busy: float
+    limit: str
+    times_gloo: float
+    least_times_gloo: float
+    most_times_gloo: float
+    megabytes_up: float
+    megabytes_down: float
+    repeated: int
+
+
+def rows_of(cell: Cell, turns: dict[Case, list[Turn]]) -> list[Row]:
+    """Return a cell's rows."""
+    gloo = turns.get(Case(GLOO, "float32"))
+    return [_row(cell, case, some, gloo) for case, some in turns.items()]
+
+
+def _row(cell: Cell, case: Case, turns: Sequence[Turn], gloo: Sequence[Turn] | None) -> Row:
+    seconds = [turn.seconds for turn in turns]
+    median = statistics.median(seconds)
+    bound = case.bound(cell.ranks, cell.size, cell.rate) if cell.rate else 0.0
+    busiest = statistics.median(turn.busiest for turn in turns)
+    # Over all turns: the kernel counts in ticks of ten milliseconds.
+    machine = sum(turn.machine * turn.seconds for turn in turns) / sum(seconds)
+    share = bound / median
+    times = [0.0, 0.0, 0.0]
+    if gloo:
+        each = [theirs.seconds / ours for theirs, ours in zip(gloo, seconds, strict=True)]
+        whole = statistics.median(turn.seconds for turn in gloo) / median
+        times = [whole, min(each), max(each)]
+    return Row(
+        ranks=cell.ranks,
+        rate_mbit=cell.rate or 0.0,
+        bytes=cell.size,
+        name=case.name,
+        contender=case.contender,
+        wire=case.wire,
+        density=case.density,
+        overlap=case.overlap,
+        turns=len(turns),
+        seconds=median,
+        fastest_seconds=min(seconds),
+        slowest_seconds=max(seconds),
+        bound_seconds=bound,
+        share_of_bound=share,
+        times_plain=median / (cell.size * 8 / cell.rate / 1e6) if cell.rate else 0.0,
+        cpu_seconds=statistics.median(turn.cpu for turn in turns),
+        switch_cpu_seconds=statistics.median(turn.switch_cpu for turn in turns),
+        busiest_thread=busiest,
+        machine_busy=machine,
+        limit=limit_of(share, busiest, machine),
+        times_gloo=times[0],
+        least_times_gloo=times[1],
+        most_times_gloo=times[2],
+        megabytes_up=statistics.median(turn.up for turn in turns) / 1e6,
+        megabytes_down=statistics.median(turn.down for turn in turns) / 1e6,
+        repeated=sum(turn.repeated for turn in turns),
+    )
+
+
+def limit_of(share: float, busiest: float, machine: float) -> str:
+    """Say what kept a reduction from being faster."""
+    if share >= _AT_THE_LINK:
+        return LINK
+    return PROCESSOR if max(busiest, machine) >= _BUSY else WAITING
+
+
+HEAD = (
+    *("links", "ranks", "tensor", "by", "median (fastest to slowest)", "of the bound", "by S/B"),
+    *("CPU per rank", "times Gloo (turns)", "limit"),
+)
+
+
+def cells_of_table(rows: Sequence[Row], *, bold: bool = True) -> list[list[str]]:
+    """Return rows for `HEAD`; what the processor limits is not bold, and no claim."""
+    return [
+        [
+            f"{row.rate_mbit:g} Mbit/s" if row.rate_mbit else "none",
+            str(row.ranks),
+            bytes_text(row.bytes),
+            f"**{row.name}**" if bold and row.contender == P4REDUCE else row.name,
+            f"{seconds_text(row.seconds)} ({seconds_text(row.fastest_seconds)} to "
+            f"{seconds_text(row.slowest_seconds)})",
+            f"{row.share_of_bound:.2f}" if row.bound_seconds else "-",
+            f"{row.times_plain:.2f}" if row.times_plain else "-",
+            seconds_text(row.cpu_seconds),
+            _times_text(row),
+            row.limit,
+        ]
+        for row in rows
+    ]
+
+
+def _times_text(row: Row) -> str:
+    if not row.times_gloo or (row.contender, row.wire) == (GLOO, "float32"):
+        return "-"
+    spread = f"({row.least_times_gloo:.3g} to {row.most_times_gloo:.3g})"
+    return f"{row.times_gloo:.3g} {spread}"
+
+
+def seconds_text(seconds: float) -> str:
+    """ "1.86 s", "12.3 ms", "450 µs"."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def bytes_text(number: int) -> str:
+    """ "4 KiB", "2 MiB"."""
+    for unit, scale in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if number >= scale:
+            return f"{number / scale:.4g} {unit}"
+    return f"{number} B"
+
+
+@dataclass(frozen=True)
+class Aim:
+    """Something that was aimed at, and the rows that tell whether it was reached.
+
+    Attributes:
+        text: for people.
+        least: what `figure` has to be at least; or at most, where it is negative.
+        figure: name of a row's attribute.
+        where: attributes that a row has to have.
+    """
+
+    text: str
+    least: float
+    figure: str
+    where: dict[str, Any]
+
+
+_DENSE = {"name": "p4reduce"}
+AIMS = (
+    Aim("float32, 4 ranks, times Gloo", 1.45, "times_gloo", {**_DENSE, "ranks": 4}),
+    Aim("float32, 8 ranks, times Gloo", 1.6, "times_gloo", {**_DENSE, "ranks": 8}),
+    Aim("float32, share of our own wire bound", 0.95, "share_of_bound", {**_DENSE}),
+    Aim("int8, 8 ranks, times Gloo's float32", 5.5, "times_gloo",
+        {"name": "p4reduce int8", "ranks": 8}),
+    Aim("1 % of the blocks, aligned, times Gloo", 50.0, "times_gloo",
+        {"name": "p4reduce 0.01 aligned", "ranks": 8}),
+    Aim("1 % of the blocks, independent, times Gloo", 8.0, "times_gloo",
+        {"name": "p4reduce 0.01 independent", "ranks": 8}),
+)  # fmt: skip
+NEARNESS = ((4 << 20, 2.0), (64 << 20, 3.0))
+"""Without links: bytes, and at most so many times as long as Gloo."""
+AIMS_HEAD = ("aim", "at least", "measured", "where", "reached")
+_LARGE = 0.1  # seconds of the bound, from which on round trips do not matter to an aim
+
+
+def aims_table(rows: Sequence[Row]) -> list[list[str]]:
+    """Return rows for `AIMS_HEAD`: each aim at each place where the processor is not the limit."""
+    lines = []
+    for aim in AIMS:
+        some = [
+            row
+            for row in rows
+            if row.rate_mbit
+            and row.bytes * 8 / row.rate_mbit / 1e6 >= _LARGE
+            and all(getattr(row, name) == value for name, value in aim.where.items())
+        ]
+        for row in some:
+            figure = getattr(row, aim.figure)
+            reached = "yes" if figure >= aim.least else "no"
+            if row.limit == PROCESSOR:
+                reached = "no claim: CPU"
+            where = f"{row.ranks} ranks, {row.rate_mbit:g} Mbit/s, {bytes_text(row.bytes)}"
+            lines.append([aim.text, f"{aim.least:g}", f"{figure:.3g}", where, reached])
+    for size, most in NEARNESS:
+        here = [row for row in rows if not row.rate_mbit and row.bytes == size]
+        for row in here:
+            if row.name != "p4reduce" or not row.times_gloo:
+                continue
+            slower = 1 / row.times_gloo
+            lines.append(
+                [
+                    f"{bytes_text(size)} without links, times as long as Gloo",
+                    f"at most {most:g}",
+                    f"{slower:.3g}",
+                    f"{row.ranks} ranks, one machine",
+                    "yes" if slower <= most else "no",
+                ]
+            )
+    return lines

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``p4reduce-lab compare``: measures cell after cell, and writes what came out."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from p4reduce_lab.choice import Choice
+from p4reduce_lab.compare.cells import Case, Cell, expected_seconds
+from p4reduce_lab.compare.pictures import draw
+from p4reduce_lab.compare.results import (
+    AIMS_HEAD,
+    HEAD,
+    Row,
+    aims_table,
+    bytes_text,
+    cells_of_table,
+    rows_of,
+)
+from p4reduce_lab.compare.starting import started
+from p4reduce_lab.compare.turns import Ranks, Turn
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.measured.machine import described, provenance
+from p4reduce_lab.measured.pages import has_place, put_text, table
+from p4reduce_lab.networks.shaped import QUEUE_BYTES, ShapedNetwork
+from p4reduce_lab.processes.rundir import results_directory, run_directory
+
+RESULTS_FILE = "compare.json"
+_WARM_SIZE = 256 << 10  # bytes of the reduction before a cell's first turn, at most
+_PATIENCE = (60.0, 20.0)  # seconds that a turn may take: so many, and times the bound
+
+
+@dataclass(frozen=True)
+class Report:
+    """All of a comparison; what compare.json has.
+
+    Attributes:
+        begun: `measured.machine.provenance`, from before the first process was started.
+        settings: what it was measured with.
+        rows: one for each case of each cell.
+        seconds: it took.
+    """
+
+    begun: dict[str, Any]
+    settings: dict[str, Any]
+    rows: tuple[Row, ...]
+    seconds: float
+
+    def json(self) -> dict[str, Any]:
+        """As in compare.json."""
+        return {
+            **self.begun,
+            "settings": self.settings,
+            "seconds": self.seconds,
+            "results": [asdict(row) for row in self.rows],
+        }
+
+    @staticmethod
+    def read(path: Path) -> Report:
+        """Read compare.json. Raises LabError."""
+        try:
+            whole: dict[str, Any] = json.loads(path.read_text())
+            rows = tuple(Row(**row) for row in whole.pop("results"))
+            return Report(settings=whole.pop("settings"), seconds=whole.pop("seconds"), rows=rows,
+                          begun=whole)  # fmt: skip
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise LabError(f"{path} is no result of `p4reduce-lab compare`: {error}") from error
+
+
+def compare(
+    cells: Sequence[Cell],
+    choice: Choice,
+    congestion: str | None,
+    output: Path,
+    say: Callable[[str], None],
+) -> Report:
+    """Measure all cells, and write compare.json and the pictures.
+
+    Args:
+        cells: what.
+        choice: which switch.
+        congestion: TCP's congestion control in the namespaces; None: as the machine has it.
+        output: a directory for the results.
+        say: takes a line at a time.
+
+    Raises:
+        LabError: something did not start or ended, a sum was wrong, or a tool failed.
+    """
+    begun = provenance("torch", "mpi4py")
+    began = time.monotonic()
+    settings: dict[str, Any] = {
+        "switch": choice.switch,
+        "queue_bytes": QUEUE_BYTES,
+        "offloads": "off",
+        "mtu": 1500,
+    }
+    rows: list[Row] = []
+    with results_directory(output, replace=(RESULTS_FILE, "compare-*.png")) as place:
+        minutes = expected_seconds(cells) / 60
+        say(f"{described(begun)}\n{len(cells)} cells; about {max(1, round(minutes))} minutes\n")
+        # Processes stay while the number of ranks does: links can be given another rate.
+        for (ranks, linked), some in groupby(
+            sorted(cells, key=lambda cell: (cell.ranks, cell.rate is None)),
+            key=lambda cell: (cell.ranks, cell.rate is not None),
+        ):
+            found, name = _measure(ranks, linked, list(some), choice, congestion, say)
+            rows += found
+            if linked:
+                settings["congestion_control"] = name
+            # What has been measured is kept, whatever comes after it.
+            report = Report(begun, settings, tuple(rows), time.monotonic() - began)
+            (place / RESULTS_FILE).write_text(json.dumps(report.json(), indent=2) + "\n")
+        if name := begun["commit"]:
+            kept = place / f"compare-{name.rstrip('+')}.json"
+            kept.write_text((place / RESULTS_FILE).read_text())
+        draw(report.rows, place, foot(report))
+    return report
+
+
+def foot(report: Report) -> str:
+    """For a picture: the switch, the machine and the day."""
+    machine = report.begun["machine"]
+    return (
+        f"{report.settings['switch']} switch, {machine['cpu']}, {machine['cores']} cores, "
+        f"{report.begun['time'][:10]}"
+    )
+
+
+def _measure(
+    ranks: int,
+    linked: bool,
+    cells: list[Cell],
+    choice: Choice,
+    congestion: str | None,
+    say: Callable[[str], None],
+) -> tuple[list[Row], str]:
+    """Measure the cells of a number of ranks in one network. Returns TCP's congestion control."""
+    contenders = list(dict.fromkeys(case.contender for cell in cells for case in cell.cases))
+    rows: list[Row] = []
+    with run_directory() as directory:
+        if not linked:
+            with started(contenders, choice, ranks, None, directory) as groups:
+                for cell in cells:
+                    rows += _show(rows_of(cell, _take_turns(cell, groups)), say)
+            return rows, ""
+        with (
+            ShapedNetwork(ranks, _FAST, congestion) as network,
+            started(contenders, choice, ranks, network, directory) as groups,
+        ):
+            for cell in cells:
+                assert cell.rate is not None
+                network.set_rate(cell.rate)
+                rows += _show(rows_of(cell, _take_turns(cell, groups)), say)
+                network.set_rate(_FAST)  # what is left in queues goes before the next cell
+            return rows, network.congestion
+
+
+_FAST = 1000.0  # Mbit/s, while nothing is measured
+
+
+def _take_turns(cell: Cell, groups: Mapping[str, Ranks]) -> dict[Case, list[Turn]]:
+    """Measure a cell's cases one after the other, each as often as the cell says."""
+    least, factor = _PATIENCE
+
+    def once(case: Case, size: int, turn: int, *, check: bool) -> Turn:
+        bound = case.bound(cell.ranks, size, cell.rate or 1000.0)
+        group = groups[case.contender]
+        return group.turn(case, size, turn, least + factor * bound, check=check)
+
+    for case in cell.cases:
+        # Connections are made, and windows and timers have seen the links.
+        once(case, min(cell.size, _WARM_SIZE), 0, check=False)
+    turns: dict[Case, list[Turn]] = {case: [] for case in cell.cases}
+    for turn in range(cell.turns):
+        for case in cell.cases:
+            turns[case].append(once(case, cell.size, turn, check=turn == 0))
+    return turns
+
+
+def _show(rows: list[Row], say: Callable[[str], None]) -> list[Row]:
+    for row in rows:
+        links = f"{row.rate_mbit:g} Mbit/s" if row.rate_mbit else "no links"
+        times = f"{row.times_gloo:8.2f} times Gloo" if row.times_gloo else ""
+        bound = f"{row.share_of_bound:5.2f} of its bound" if row.bound_seconds else " " * 18
+        say(
+            f"{row.ranks} ranks, {links:>11}, {bytes_text(row.bytes):>7}  {row.name:26}"
+            f"{row.seconds * 1e3:11.2f} ms  {bound} {times}  "
+            f"CPU {row.cpu_seconds * 1e3:8.1f} ms, busy {row.machine_busy:4.0%}  {row.limit}"
+        )
+    return rows
+
+
+def write_page(report: Report, page: Path, images: Path) -> None:
+    """Put the tables into a page, and the pictures beside it.
+
+    Raises:
+        LabError: the page has no place for them.
+    """
+    used = {name: one for name, one in report.settings.items() if name != "switch"}
+    text = (
+        f"{described(report.begun)} The run took {report.seconds / 60:.1f} minutes; "
+        f"{report.settings['switch']} switch; TCP by {used.get('congestion_control')}; queues "
+        f"of {used['queue_bytes'] >> 10} KiB at both ends of each link.\n\n"
+    )
+    put_text(page, "compare", text + table(HEAD, cells_of_table(report.rows)))
+    if has_place(page, "compare-aims"):
+        put_text(page, "compare-aims", table(AIMS_HEAD, aims_table(report.rows)))
+    images.mkdir(parents=True, exist_ok=True)
+    draw(report.rows, images, foot(report))

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the ranks of all contenders on one network, which they then use in turns."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from p4reduce_lab.choice import Choice
+from p4reduce_lab.compare.cells import GLOO, MPI, P4REDUCE
+from p4reduce_lab.compare.turns import Ranks
+from p4reduce_lab.compare.ways import STORE_VARIABLE
+from p4reduce_lab.errors import UnavailableError
+from p4reduce_lab.networks import shaped
+from p4reduce_lab.networks.shaped import BRIDGE_INTERFACE, ShapedNetwork
+from p4reduce_lab.processes.children import Child, Processes
+from p4reduce_lab.processes.threads import single_thread_variables
+from p4reduce_lab.system import System, rank_variables
+
+STARTING = 120.0  # seconds; torch alone takes several to import, for each rank
+_NEEDS = {
+    GLOO: ("torch", "PyTorch: pip install 'p4reduce[torch]'"),
+    MPI: ("mpi4py", "mpi4py and Open MPI: apt-get install openmpi-bin, pip install mpi4py"),
+}
+
+
+def missing(contender: str) -> str | None:
+    """Say what a contender lacks on this machine, and how to get it; None: nothing."""
+    if contender not in _NEEDS:
+        return None
+    module, what = _NEEDS[contender]
+    if importlib.util.find_spec(module) is None:
+        return what
+    if contender == MPI and shutil.which("mpirun") is None:
+        return what
+    return None
+
+
+@contextmanager
+def started(
+    contenders: Sequence[str],
+    choice: Choice,
+    ranks: int,
+    network: ShapedNetwork | None,
+    directory: Path,
+) -> Iterator[Mapping[str, Ranks]]:
+    """Start a switch with its controller, and the ranks of each contender.
+
+    Args:
+        contenders: whose; all that they need has to be there.
+        choice: which switch.
+        ranks: how many each has.
+        network: where; None: on this machine, without links.
+        directory: a short path, for sockets and logs.
+
+    Raises:
+        LabError: something did not start; has the end of its log.
+    """
+    with ExitStack() as stack:
+        system: System | None = None
+        if P4REDUCE in contenders:
+            system = System(choice, directory, directory, ranks, network)
+            stack.enter_context(system)
+            system.start()
+            system.wait_ready()
+        processes = stack.enter_context(Processes())
+
+        def check() -> None:
+            processes.check()
+            if system is not None:
+                system.processes.check()
+
+        groups = {}
+        for contender in contenders:
+            switch = None
+            if contender == P4REDUCE and system is not None:
+                switch = system.switch_pid
+            group = stack.enter_context(
+                Ranks(contender, directory / f"{contender}.sock", ranks, check, switch)
+            )
+            groups[contender] = group
+            _start(contender, group, ranks, network, system, processes, directory)
+            # One after the other: on few cores all at once would take as long, and time out.
+            group.gather(STARTING)
+        yield groups
+
+
+def _start(
+    contender: str,
+    group: Ranks,
+    ranks: int,
+    network: ShapedNetwork | None,
+    system: System | None,
+    processes: Processes,
+    directory: Path,
+) -> None:
+    if contender == MPI:
+        _start_mpi(group, ranks, network, processes, directory)
+        return
+    for rank in range(ranks):
+        command = [*_command(contender, group), "--rank", str(rank), "--ranks", str(ranks)]
+        variables = rank_variables(rank, ranks)
+        if contender == P4REDUCE:
+            assert system is not None
+            variables |= system.variables()
+        else:
+            variables[STORE_VARIABLE] = str(directory / "store")
+            variables["GLOO_SOCKET_IFNAME"] = "lo" if network is None else BRIDGE_INTERFACE
+        prefix = [] if network is None else network.prefix(rank)
+        _child(processes, f"{contender} rank {rank}", [*prefix, *command], variables, directory)
+
+
+def _command(contender: str, group: Ranks) -> list[str]:
+    return [sys.executable, "-m", "p4reduce_lab.compare.rank", contender, str(group.path)]
+
+
+def _start_mpi(
+    group: Ranks,
+    ranks: int,
+    network: ShapedNetwork | None,
+    processes: Processes,
+    directory: Path,
+) -> None:
+    """By mpirun: on this machine as it is, or with a daemon of its own in each namespace."""
+    command = ["mpirun", "--allow-run-as-root", "-n", str(ranks)]
+    # A rank that has nothing to do must not take a core from the others.
+    command += ["--mca", "mpi_yield_when_idle", "1", "--bind-to", "none"]
+    if network is None:
+        command += ["--oversubscribe"]
+    else:
+        agent = directory / "agent"
+        agent.write_text(_agent(network, ranks))
+        agent.chmod(0o700)
+        interfaces = ["btl_tcp_if_include", "oob_tcp_if_include"]
+        hosts = ",".join(str(network.bridge_address(rank).ip) for rank in range(ranks))
+        command += ["--host", hosts, "--map-by", "node", "--mca", "plm_rsh_agent", str(agent)]
+        command += ["--mca", "plm_rsh_no_tree_spawn", "1", "--mca", "btl", "tcp,self"]
+        command += ["--mca", "pml", "ob1"]
+        for name in interfaces:
+            command += ["--mca", name, BRIDGE_INTERFACE]
+        # mpirun has to be in the network too: with rank 0.
+        command = [*network.prefix(0), *command]
+    variables = {**single_thread_variables(), "PYTHONUNBUFFERED": "1"}
+    for name in ("PYTHONPATH", "PATH"):
+        if name in os.environ:
+            command += ["-x", name]
+    whole = [*command, *_command(MPI, group)]
+    _child(processes, "mpirun", whole, variables, directory)
+
+
+def _agent(network: ShapedNetwork, ranks: int) -> str:
+    """What mpirun starts its daemons by, in place of ssh: a namespace is a host."""
+    cases = "\n".join(
+        f'  {network.bridge_address(rank).ip}) exec {" ".join(network.prefix(rank))} sh -c "$*" ;;'
+        for rank in range(ranks)
+    )
+    return (
+        '#!/bin/sh\nhost=$1\nshift\ncase "$host" in\n'
+        f'{cases}\n  *) echo "no such rank: $host" >&2; exit 1 ;;\nesac\n'
+    )
+
+
+def _child(
+    processes: Processes,
+    name: str,
+    command: list[str],
+    variables: Mapping[str, str],
+    directory: Path,
+) -> Child:
+    log = directory / f"{name.replace(' ', '-')}.log"
+    return processes.start(name, command, log=log, environment=variables)
+
+
+def check_possible(contenders: Sequence[str], links: bool) -> None:
+    """Refuse what cannot run here. Raises UnavailableError, which says what is missing."""
+    for contender in contenders:
+        if (what := missing(contender)) is not None:
+            raise UnavailableError(f"{contender} takes {what}")
+    if links and (reason := shaped.unavailable()) is not None:
+        raise UnavailableError(f"links of a limited rate cannot be had here: {reason}")

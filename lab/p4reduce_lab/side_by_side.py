@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several switches, each with a controller of its own: what a job spreads its work over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from string import ascii_lowercase
+from types import TracebackType
+
+from p4reduce.control import control_pb2 as pb
+
+from p4reduce_lab.choice import Choice
+from p4reduce_lab.processes.children import Child
+from p4reduce_lab.system import READY_TIMEOUT, System
+
+
+class SideBySide(System):
+    """A system as any, and further ones whose switches have the same workers at their ports.
+
+    Args:
+        choice, directory, logs, ports: see `System`.
+        switches: how many there are in all. The first one is called a, like its logs.
+    """
+
+    def __init__(
+        self, choice: Choice, directory: Path, logs: Path, ports: int, switches: int
+    ) -> None:
+        super().__init__(choice, directory, logs, ports, networks=switches)
+        self._beside: list[System] = []
+        for number in range(1, switches):
+            own = directory / ascii_lowercase[number]
+            own.mkdir()
+            self._beside.append(System(choice, own, logs, ports, beside=self, number=number))
+
+    @property
+    def each(self) -> Sequence[System]:
+        """One system a switch."""
+        return [self, *self._beside]
+
+    def start(self) -> None:
+        """See `System`."""
+        super().start()
+        for system in self._beside:
+            system.start()
+
+    def wait_ready(
+        self, timeout: float = READY_TIMEOUT, *, may_finish: Sequence[Child] = ()
+    ) -> pb.Switch:
+        """See `System`; returns what is said of the first switch."""
+        for system in self._beside:
+            system.wait_ready(timeout, may_finish=may_finish)
+        return super().wait_ready(timeout, may_finish=may_finish)
+
+    def variables(self) -> dict[str, str]:
+        """The environment by which :func:`p4reduce.init` finds all of them."""
+        each = [super().variables(), *(system.variables() for system in self._beside)]
+        return {name: ",".join(one[name] for one in each) for name in each[0]}
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.processes.end()
+        for system in self._beside:
+            system.__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)
+
+
+def system_of(choice: Choice, directory: Path, logs: Path, ports: int, switches: int) -> System:
+    """Return a system with so many switches."""
+    if switches == 1:
+        return System(choice, directory, logs, ports)
+    return SideBySide(choice, directory, logs, ports, switches)
+
+
+def counters(systems: Sequence[System]) -> list[dict[str, int]]:
+    """Return what became of the frames at each switch, by label, where not 0."""
+    return [
+        {count.name: int(count.frames) for count in answer.counts if count.frames}
+        for answer in (
+            system.control.call(system.control.stub.GetCounters, pb.GetCountersRequest())
+            for system in systems
+        )
+    ]

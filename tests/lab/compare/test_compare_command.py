@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce-lab compare`: refusals, and a small comparison on a real network."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from p4reduce_lab.cli import commands
+from p4reduce_lab.compare import starting
+from p4reduce_lab.errors import LabError, UnavailableError
+from p4reduce_lab.networks import shaped
+from p4reduce_lab.networks.shaped import ShapedNetwork
+
+REASON = shaped.unavailable()
+needs_namespaces = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+CONTENDERS = ",".join(
+    name for name in ("p4reduce", "gloo", "mpi") if starting.missing(name) is None
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--ranks", "1,4"], "2 to 64 ranks are possible"),
+        (["--ranks", "four"], "whole numbers, separated by commas, are needed"),
+        (["--rates", "99999"], "a rate of 99999 Mbit/s; it must be 0.1 to 10000, or 0 for no"),
+        (["--sizes", "1000"], "a size of 1000 bytes; it must be a multiple of 1024"),
+        (["--sizes", "4G"], "write 4K, 2M or 2097152"),
+        (["--densities", "0"], "densities are above 0 and at most 1"),
+        (["--precisions", "int4"], "'int4' is none of int32, int16, int8"),
+        (["--contenders", "nccl"], "'nccl' is none of p4reduce, gloo, mpi"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(commands, ["compare", *arguments])
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UnavailableError, match=r"gloo takes PyTorch: pip install 'p4reduce\[torch"):
+        starting.check_possible(["p4reduce", "gloo"], links=False)
+    with pytest.raises(UnavailableError, match="mpi takes mpi4py and Open MPI: apt-get install"):
+        starting.check_possible(["mpi"], links=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(UnavailableError, match="network namespaces take root"):
+        starting.check_possible(["p4reduce"], links=True)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UnavailableError, match="not installed: ethtool, iproute2, util-linux"):
+        starting.check_possible(["p4reduce"], links=True)
+
+
+def interfaces() -> str:
+    return subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.root
+@needs_namespaces
+class TestNetwork:
+    def test_both_links_of_each_rank_are_alike(self) -> None:
+        with ShapedNetwork(2, 10) as network:
+            network.set_rate(25)
+            for interface in ("eth0", "eth1"):
+                shown = subprocess.run(
+                    [*network.prefix(1), "sh", "-c",
+                     f"tc qdisc show dev {interface}; ethtool -k {interface}; ip addr"],
+                    capture_output=True, text=True, check=True,
+                ).stdout  # fmt: skip
+                assert "tbf" in shown
+                assert "rate 25Mbit" in shown
+                for feature in ("tcp-segmentation-offload", "scatter-gather", "tx-checksumming"):
+                    assert f"{feature}: off" in shown
+                assert f"{network.address(1)}" in shown
+                assert f"{network.bridge_address(1)}" in shown
+            near = subprocess.run(
+                ["tc", "qdisc", "show", "dev", network.ports[2]],
+                capture_output=True, text=True, check=True,
+            ).stdout  # fmt: skip
+            assert "rate 25Mbit" in near
+            ping = [*network.prefix(0), "ping", "-c", "1", "-W", "5", "10.1.0.2"]
+            assert subprocess.run(ping, capture_output=True, check=False).returncode == 0
+            name = network.ports[1]
+            assert name in interfaces()
+        assert name not in interfaces()
+
+    def test_what_is_not_possible_is_refused(self) -> None:
+        with pytest.raises(LabError, match="65 ranks"):
+            ShapedNetwork(65, 10)
+        with pytest.raises(LabError, match="a rate of 0 Mbit/s"):
+            ShapedNetwork(2, 0)
+        network = ShapedNetwork(1, 10, "nonsense")
+        with pytest.raises(LabError, match="no TCP congestion control 'nonsense'; it has "):
+            network.start()
+        assert "p4c" not in "".join(network.ports.values())
+
+
+@pytest.mark.root
+@needs_namespaces
+@pytest.mark.parametrize("rate", ["50", "0"], ids=["links", "no links"])
+def test_a_small_comparison(tmp_path: Path, rate: str) -> None:
+    """All contenders that are installed; every sum is checked by the ranks."""
+    page = tmp_path / "page.md"
+    page.write_text("<!-- compare -->\n<!-- /compare -->\n")
+    result = CliRunner().invoke(
+        commands,
+        ["compare", "--contenders", CONTENDERS, "--ranks", "2", "--rates", rate, "--sizes", "64K",
+         "--precisions", "int32,int8", "--densities", "1,0.1", "--turns", "2",
+         "-o", str(tmp_path / "out"), "--page", str(page)],
+        catch_exceptions=False,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    rows = json.loads((tmp_path / "out" / "compare.json").read_text())["results"]
+    names = {row["name"] for row in rows}
+    assert {"p4reduce", "p4reduce int8", "p4reduce 0.1 independent"} <= names
+    assert names >= set(CONTENDERS.split(","))
+    for row in rows:
+        assert 0 < row["fastest_seconds"] <= row["seconds"] <= row["slowest_seconds"]
+        if rate == "0":
+            continue
+        # No tensor takes less than its bytes take, but for what a bucket holds.
+        assert row["seconds"] > 0.8 * row["bound_seconds"]
+        if row["name"] in ("p4reduce", "gloo", "mpi"):
+            assert row["megabytes_up"] * 1e6 > row["bytes"]
+    assert "| p4reduce int8 |" in page.read_text().replace("*", "")

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From turns to rows, tables, pictures and what was aimed at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from p4reduce_lab.compare.cells import Case, Cell, dense_cases, narrow_cases, sparse_cases
+from p4reduce_lab.compare.pictures import draw
+from p4reduce_lab.compare.results import (
+    HEAD,
+    Row,
+    aims_table,
+    cells_of_table,
+    limit_of,
+    rows_of,
+    seconds_text,
+)
+from p4reduce_lab.compare.run import Report, write_page
+from p4reduce_lab.compare.turns import Turn
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.measured.machine import provenance
+
+MIB = 1 << 20
+BOTH = ("p4reduce", "gloo")
+
+
+def turn(seconds: float, busiest: float = 0.1, machine: float = 0.2) -> Turn:
+    return Turn(seconds, 0.01, 0.02, busiest, machine, 2_300_000, 2_400_000, 0)
+
+
+def cell(ranks: int = 4, rate: float | None = 10, size: int = 2 * MIB) -> Cell:
+    cases = [
+        *dense_cases(BOTH),
+        *narrow_cases(BOTH, ("int16", "int8")),
+        *sparse_cases((0.1, 0.01)),
+    ]
+    return Cell(ranks, rate, size, tuple(cases), 3)
+
+
+def measured(cell: Cell, slower: float = 1.1, **more: float) -> list[Row]:
+    """As if each case had taken so many times its bound, and a little more each turn."""
+    return rows_of(
+        cell,
+        {
+            case: [
+                turn(slower * case.bound(cell.ranks, cell.size, cell.rate or 1e4) * factor, **more)
+                for factor in (1.0, 1.01, 0.99)
+            ]
+            for case in cell.cases
+        },
+    )
+
+
+def test_medians_spreads_and_shares() -> None:
+    own, gloo = ({row.name: row for row in measured(cell())}[name] for name in ("p4reduce", "gloo"))
+    bound = Case("p4reduce", "int32").bound(4, 2 * MIB, 10)
+    assert own.seconds == pytest.approx(1.1 * bound)
+    assert (own.fastest_seconds, own.slowest_seconds) == pytest.approx(
+        (1.1 * 0.99 * bound, 1.1 * 1.01 * bound)
+    )
+    assert own.share_of_bound == pytest.approx(1 / 1.1)
+    assert own.times_plain == pytest.approx(1.1 * bound / (2 * MIB * 8 / 10e6))
+    # Turn by turn: both are slower in the same turns.
+    assert own.times_gloo == pytest.approx(gloo.seconds / own.seconds)
+    assert own.least_times_gloo == pytest.approx(own.most_times_gloo)
+    assert own.limit == "link"
+
+
+@pytest.mark.parametrize(
+    ("share", "busiest", "machine", "limit"),
+    [
+        (0.9, 0.5, 1.0, "link"),  # at the link, whatever else the machine does
+        (0.5, 0.95, 0.5, "CPU"),
+        (0.5, 0.3, 0.97, "CPU"),
+        (0.5, 0.3, 0.5, "waiting"),
+    ],
+)
+def test_what_is_the_limit(share: float, busiest: float, machine: float, limit: str) -> None:
+    assert limit_of(share, busiest, machine) == limit
+
+
+def test_aims_are_told_where_the_link_is_the_limit() -> None:
+    rows = measured(cell(8)) + measured(cell(4, 100, 16 * MIB), slower=3, machine=1.0)
+    lines = aims_table(rows)
+    by_text = {(line[0], line[3].split(",")[0]): line[4] for line in lines}
+    assert by_text["int8, 8 ranks, times Gloo's float32", "8 ranks"] == "yes"
+    assert by_text["float32, share of our own wire bound", "8 ranks"] == "no"  # 1 / 1.1
+    assert by_text["float32, 4 ranks, times Gloo", "4 ranks"] == "no claim: CPU"
+
+
+def test_small_tensors_are_no_claim() -> None:
+    assert aims_table(measured(cell(8, 1000, 4096))) == []
+
+
+def test_without_links_it_is_how_near_to_gloo() -> None:
+    rows = measured(cell(4, None, 4 * MIB))
+    assert all(row.bound_seconds == row.times_plain == 0 for row in rows)
+    ((_, most, figure, where, reached),) = aims_table(rows)
+    assert (most, where) == ("at most 2", "4 ranks, one machine")
+    assert reached == ("yes" if float(figure) <= 2 else "no")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(1.863, "1.86 s"), (0.0123, "12.3 ms"), (450e-6, "450 µs"), (12.345, "12.3 s")],
+)
+def test_times_for_people(seconds: float, text: str) -> None:
+    assert seconds_text(seconds) == text
+
+
+def report() -> Report:
+    rows: list[Row] = []
+    for ranks in (2, 4, 8):
+        rows += measured(cell(ranks)) + measured(cell(ranks, 100, 16 * MIB))
+    rows += measured(cell(4, 100, 4096)) + measured(cell(4, None))
+    begun = provenance("torch")
+    settings = {"switch": "embedded", "queue_bytes": 1 << 18, "congestion_control": "cubic"}
+    return Report(begun, settings, tuple(rows), 12.0)
+
+
+def test_a_report_can_be_read_again(tmp_path: Path) -> None:
+    written = report()
+    path = tmp_path / "compare.json"
+    path.write_text(json.dumps(written.json()))
+    assert Report.read(path) == written
+    path.write_text("{}")
+    with pytest.raises(LabError, match="no result of `p4reduce-lab compare`"):
+        Report.read(path)
+
+
+def test_a_picture_for_each_question(tmp_path: Path) -> None:
+    drawn = draw(report().rows, tmp_path, "here")
+    assert [path.name for path in drawn] == [
+        f"compare-{name}.png" for name in ("sizes", "ranks", "rates", "lanes", "densities")
+    ]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
+
+
+def test_questions_without_figures_have_no_picture(tmp_path: Path) -> None:
+    rows = [row for row in measured(cell(4)) if row.contender == "gloo"]
+    assert draw(rows, tmp_path, "here") == []
+
+
+def test_the_page_gets_tables_between_its_markers(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("nothing\n")
+    with pytest.raises(LabError, match="has no place for 'compare'"):
+        write_page(report(), page, tmp_path)
+    page.write_text("before\n<!-- compare -->\nold\n<!-- /compare -->\nafter\n"
+                    "<!-- compare-aims -->\n<!-- /compare-aims -->\n")  # fmt: skip
+    write_page(report(), page, tmp_path / "images")
+    text = page.read_text()
+    assert "old" not in text
+    assert text.startswith("before\n<!-- compare -->\nMeasured 2")
+    assert f"| {' | '.join(HEAD)} |" in text
+    assert "| 1 % of the blocks, aligned, times Gloo | 50 |" in text
+    rows = cells_of_table(report().rows)
+    assert all(len(row) == len(HEAD) for row in rows)
+    assert (tmp_path / "images" / "compare-sizes.png").exists()

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Switches for all tests of this folder; a test that breaks one asks for `breakable`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fault_system import PATIENT_LEASE
+from several_switches import SeveralSwitches
+
+
+@pytest.fixture(scope="module")
+def shared_switches() -> Iterator[SeveralSwitches]:
+    # pytest's own directories have paths too long for Unix sockets.
+    with tempfile.TemporaryDirectory(prefix="p4r-") as name:
+        running = SeveralSwitches("embedded", Path(name), 3, PATIENT_LEASE)
+        try:
+            yield running
+        finally:
+            running.close()
+
+
+@pytest.fixture
+def switches(shared_switches: SeveralSwitches) -> SeveralSwitches:
+    """Three, all of them there."""
+    shared_switches.repair()
+    return shared_switches

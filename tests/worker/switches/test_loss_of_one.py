@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One of several switches is killed, for good or for a while, and the ranks go on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import p4reduce
+import pytest
+from several_switches import SeveralSwitches
+from test_recovery import Training, beside
+from worker_system import DEADLINE, outcome, wait_for
+
+WORLD = 3
+ONES = np.ones(60_000, np.float32)
+
+
+def undisturbed(switches: SeveralSwitches, seed: int, steps: int) -> list[bytes]:
+    results = [result for result, _ in switches.run(WORLD, Training(seed, steps), switches=[2])]
+    assert results[0] == results[1] == results[2]
+    return results[0]
+
+
+def train(there: SeveralSwitches, training: Training, disturb: Any, **options: Any) -> Any:
+    """Run a training; `disturb` runs beside it, from its first step on."""
+
+    def disturb_training() -> None:
+        wait_for(lambda: training.step, "the training has begun")
+        disturb()
+
+    return beside(lambda: there.run(WORLD, training, **options), disturb_training)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("with_controller", [False, True], ids=["switch", "switch-and-controller"])
+def test_the_ranks_go_on_with_the_switch_that_is_left(
+    switches: SeveralSwitches, lost: int, with_controller: bool, rng: np.random.Generator
+) -> None:
+    """Killed for good at a random moment, with several collectives in flight."""
+    seed, steps = int(rng.integers(1 << 30)), 12
+    expected = undisturbed(switches, seed, steps)
+    training = Training(seed, steps, pause=0.02)
+
+    def disturb() -> None:
+        time.sleep(float(rng.uniform(0.0, 0.2)))
+        switches.systems[lost].kill_switch()
+        if with_controller:
+            switches.systems[lost].kill_controller()
+
+    options: dict[str, Any] = {"switches": [0, 1], "fallback_after": 0.3}
+    for results, statistics in train(switches, training, disturb, **options):
+        assert results == expected
+        assert statistics.recoveries == 1
+
+
+def test_a_switch_that_comes_back_in_time_is_gone_on_with(
+    switches: SeveralSwitches, rng: np.random.Generator
+) -> None:
+    seed, steps = int(rng.integers(1 << 30)), 8
+    expected = undisturbed(switches, seed, steps)
+    training = Training(seed, steps, pause=0.02)
+
+    def disturb() -> None:
+        switches.systems[1].kill_switch()
+        switches.systems[1].start_switch()
+        wait_for(lambda: training.statistics.recoveries, "the ranks are back")
+        assert switches.systems[1].count("round-completed")
+
+    options: dict[str, Any] = {"switches": [0, 1], "fallback_after": DEADLINE}
+    for results, statistics in train(switches, training, disturb, **options):
+        assert results == expected
+        assert statistics.recoveries == 1
+
+
+def test_from_switch_to_switch(switches: SeveralSwitches, rng: np.random.Generator) -> None:
+    """Of three switches two are lost one after the other, then the first comes back and the
+    last one is lost: all that there was on three goes by the one that came back."""
+    seed = int(rng.integers(1 << 30))
+    training = Training(seed, 1 << 20, pause=0.02)
+    systems = switches.systems
+
+    def recovered(times: int) -> None:
+        wait_for(lambda: training.statistics.recoveries >= times, f"{times} moves")
+
+    def disturb() -> None:
+        systems[0].kill_switch()
+        recovered(1)
+        systems[1].kill_switch()
+        recovered(3)  # there are two jobs on it
+        systems[0].start_switch()
+        systems[2].kill_switch()
+        recovered(6)
+        training.steps = training.step + 3
+
+    found = train(switches, training, disturb, fallback_after=0.3)
+    switches.repair()
+    expected = undisturbed(switches, seed, training.steps)
+    for results, statistics in found:
+        assert results == expected
+        assert statistics.recoveries == 6
+
+
+def test_both_lost_and_only_the_other_one_back(
+    switches: SeveralSwitches, rng: np.random.Generator
+) -> None:
+    """What cannot go anywhere waits for its own switch; what has none goes there."""
+    seed, steps = int(rng.integers(1 << 30)), 10
+    expected = undisturbed(switches, seed, steps)
+    training = Training(seed, steps, pause=0.05)
+
+    def disturb() -> None:
+        for system in switches.systems[:2]:
+            system.kill_switch()
+        time.sleep(0.5)
+        switches.systems[1].start_switch()
+
+    options: dict[str, Any] = {"switches": [0, 1], "fallback_after": 0.3}
+    for results, statistics in train(switches, training, disturb, **options):
+        assert results == expected
+        assert statistics.recoveries == 2
+
+
+def test_nobody_comes_back_and_the_deadline_says_so(switches: SeveralSwitches) -> None:
+    together = threading.Barrier(WORLD, timeout=DEADLINE)
+
+    def work(comm: p4reduce.Communicator) -> Any:
+        comm.barrier()
+        together.wait()
+        if comm.rank == 0:
+            for system in switches.systems[:2]:
+                system.kill_switch()
+        together.wait()
+        error = outcome(lambda: comm.allreduce(ONES, name="late", timeout=1.5))
+        together.wait()
+        return error, outcome(lambda: comm.allreduce(ONES))
+
+    for errors in switches.run(WORLD, work, switches=[0, 1], fallback_after=0.3):
+        for error in errors:
+            assert isinstance(error, p4reduce.SwitchUnreachableError), error
+            assert "'late'" in str(error)
+
+
+def test_groups_and_urgent_calls_move_as_well(switches: SeveralSwitches) -> None:
+    done = threading.Barrier(WORLD + 1, timeout=DEADLINE)
+
+    def work(comm: p4reduce.Communicator) -> Any:
+        with comm.dup() as twin:
+            for one in (comm, twin):
+                one.allreduce(ONES)
+            done.wait()
+            done.wait()
+            for one in (comm, twin):
+                urgent = one.allreduce_async(ONES, priority="urgent")
+                assert (one.allreduce(ONES) == WORLD).all()
+                assert (urgent.wait() == WORLD).all()
+            return comm.stats.recoveries, twin.stats.recoveries
+
+    def kill() -> None:
+        done.wait()
+        switches.systems[0].kill_switch()
+        done.wait()
+
+    options: dict[str, Any] = {"switches": [0, 1], "fallback_after": 0.3}
+    options |= {"slots": 32, "urgent_slots": 8}
+    found = beside(lambda: switches.run(WORLD, work, **options), kill)
+    assert found == [(1, 1)] * WORLD
+
+
+def test_a_rank_killed_with_the_switch_is_named(switches: SeveralSwitches) -> None:
+    """It does not come to the next switch: the others hear of it there, and do not wait."""
+    done = threading.Barrier(WORLD, timeout=DEADLINE)
+
+    def work(comm: p4reduce.Communicator) -> Any:
+        comm.allreduce(ONES)
+        done.wait()
+        if comm.rank == 2:
+            switches.systems[0].kill_switch()
+            comm._finalizer()  # as at the interpreter's end
+            return None
+        return outcome(lambda: comm.allreduce(ONES))
+
+    errors = switches.run(WORLD, work, switches=[0, 1], fallback_after=0.3)
+    for error in errors[:2]:
+        assert isinstance(error, p4reduce.WorkerLostError), error
+        assert error.ranks == (2,)
+
+
+def test_without_recovery_it_is_an_error_at_once(switches: SeveralSwitches) -> None:
+    together = threading.Barrier(WORLD, timeout=DEADLINE)
+
+    def work(comm: p4reduce.Communicator) -> Any:
+        comm.barrier()
+        together.wait()
+        if comm.rank == 0:
+            switches.systems[1].kill_switch()
+        return outcome(lambda: [comm.allreduce(ONES) for _ in range(1000)])
+
+    for error in switches.run(WORLD, work, switches=[0, 1], recover=False):
+        assert isinstance(error, p4reduce.SwitchUnreachableError | p4reduce.JobEndedError), error

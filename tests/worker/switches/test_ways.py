@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `interface=` and `controller=` say of several switches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import p4reduce
+import pytest
+from p4reduce.environment import Placement
+from p4reduce.switches.ways import Way, ways
+
+PLACE = Placement(2, 4, 0)
+
+
+def test_lists_and_commas_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = [Way("veth2", "host:1"), Way("udp:b:7002", "host:2")]
+    given = ["veth{rank}", "udp:b:700{rank}"]
+    assert ways(["host:1", "host:2"], given, PLACE, "job") == wanted
+    assert ways("host:1,host:2", ",".join(given), PLACE, "job") == wanted
+    monkeypatch.setenv("P4REDUCE_INTERFACE", "veth{rank}, udp:b:700{rank}")
+    monkeypatch.setenv("P4REDUCE_CONTROLLER", "host:1,host:2")
+    assert ways(None, None, PLACE, "job") == wanted
+
+
+def test_one_is_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_CONTROLLER", "unix:/c.sock")
+    assert ways(None, "unix:/p{port}.sock", PLACE, "x" * 100) == [
+        Way("unix:/p3.sock", "unix:/c.sock")
+    ]
+
+
+def test_offload_belongs_to_its_interface() -> None:
+    found = ways("a:1,b:2", "veth0,offload,veth1,offload", PLACE, "job")
+    assert [way.port for way in found] == ["veth0,offload", "veth1,offload"]
+
+
+@pytest.mark.parametrize(
+    ("controller", "interface", "job", "message"),
+    [
+        ("a:1", "x,y", "job", "2 interfaces (x, y) and 1 controller (a:1)"),
+        ("a:1,b:1", "x", "job", "1 interface (x) and 2 controllers (a:1, b:1)"),
+        ("a:1,b:1", "x,x", "job", "interface x is given twice"),
+        ("a:1,a:1", "x,y", "job", "controller a:1 is given twice"),
+        ("a:1,b", "x,y", "job", "'b' is not of the form HOST:PORT"),
+        ("a:1,b:1", "x,,y", "job", "an empty entry: x,,y"),
+        ("a:1,b:1", "x,y", "j" * 85, "a name of 85 characters; with several switches 84"),
+        (
+            ",".join(f"h:{n}" for n in range(17)),
+            ",".join(f"i{n}" for n in range(17)),
+            "job",
+            "16 are possible at most",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(
+    controller: str, interface: str, job: str, message: str
+) -> None:
+    with pytest.raises(p4reduce.ConfigurationError) as caught:
+        ways(controller, interface, PLACE, job)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("argument", ["interface", "controller"])
+@pytest.mark.parametrize("value", [3, ["veth0", 3], b"veth0"])
+def test_what_is_no_text_is_refused(argument: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=f"{argument}=.*a list of some"):
+        p4reduce.init(0, 1, **{argument: value})

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a session goes whose switch stays away: to another one of the job's switches.
+
+To each switch of a communicator the ranks are a job of its own (`p4reduce.switches`). Where a
+switch is lost for longer than it may take to come back, its ranks make their job anew at a switch
+that is left, beside the one that they have there, and run again there what was not finished. So
+nothing has to be cut anew, and nobody has to know how far the others have come in what goes
+through the other switches.
+
+**All go, or none.** The new job has a name that says whose it is and where, so ranks that come at
+different times meet in it, and it runs when all of them are there. In its first collective they
+tell each other from which collective on a rank lacks a result. That is the step from which on the
+new job counts: a rank that has its result goes on, a rank that has not got it yet can still get it
+from that switch, and if that switch is lost just then, both look for the next place by the seat
+that they have there. A rank gives up a seat for another place only before that collective, which
+is then never completed without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlClient, ControlError
+from p4reduce.environment import Placement
+from p4reduce.errors import SwitchUnreachableError, WorkerLostError
+from p4reduce.latch import Latch
+from p4reduce.protocol.slots import SlotMachine
+from p4reduce.session.engine import Engine
+from p4reduce.session.membership import Attached, Membership, Seat
+from p4reduce.session.seeker import Connect
+from p4reduce.session.waiting import Waiting
+from p4reduce.tensors import plans
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.rank_sets import describe_ranks
+
+_JOIN_WITHIN = 1.0  # seconds; a controller that has its switch answers at once
+_ATTACH_TIMEOUT = 60.0
+_LOOK = 0.5  # seconds between two looks at whether the place is still good
+_BAD_LOOKS = 4
+_HALT_TIMEOUT = 5.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """One of the job's switches.
+
+    Attributes:
+        client: of its controller.
+        connect: opens the way there.
+    """
+
+    client: ControlClient
+    connect: Connect
+
+
+class Refuge:
+    """What one session of several knows of the others' switches.
+
+    Args:
+        places: all switches, in the order that is the same on all ranks.
+        name: of the session's job at a switch, by number.
+        lost: which switches are known to be lost, by number; those known to be there are in
+            `alive`. Of the rest nobody knows.
+        alive: see `lost`.
+        left: ranks that have left another job of the communicator.
+        after: seconds that a lost switch has to come back.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[Place],
+        name: Callable[[int], str],
+        alive: Callable[[], frozenset[int]],
+        lost: Callable[[], frozenset[int]],
+        left: Callable[[], tuple[int, ...]],
+        after: float,
+    ) -> None:
+        self.places = places
+        self.name = name
+        self.alive = alive
+        self.lost = lost
+        self.left = left
+        self.after = after
+
+    def candidates(self, home: int, *, homeless: bool) -> list[int]:
+        """Return where a session could go, best first.
+
+        Args:
+            home: number of the switch that it was on last.
+            homeless: it has no seat there any more, so that it may as well take a new one.
+        """
+        number = len(self.places)
+        others = [(home + step) % number for step in range(1, number + homeless)]
+        alive, lost = self.alive(), self.lost()
+        there = [other for other in others if other in alive]
+        return there or [other for other in others if other not in lost]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A seat in the job at another switch, with all ranks there.
+
+    Attributes:
+        at: number of the switch.
+        membership: of the new job.
+    """
+
+    at: int
+    membership: Membership
+    attached: Attached
+    connect: Connect
+
+
+class Move:
+    """One attempt to go to another switch.
+
+    Args:
+        refuge: see there.
+        seat: in the job that was lost; says which rank this is.
+        place: says where the process is.
+        ring_address: of this rank.
+        check: called again and again; raises what makes it vain.
+    """
+
+    def __init__(
+        self,
+        refuge: Refuge,
+        seat: Seat,
+        place: Placement,
+        check: Callable[[], None],
+    ) -> None:
+        self._refuge = refuge
+        self._seat = seat
+        self._place = replace(place, rank=seat.rank, world_size=seat.world_size)
+        self._check = check
+
+    def take_seat(self, at: int, slots: int, urgent_slots: int) -> Taken:
+        """Join the job at a switch, and return when all ranks are there.
+
+        Raises:
+            P4ReduceError, ControlError: it does not come about; nothing is held then.
+        """
+        place, cancelled = self._refuge.places[at], Latch()
+        with contextlib.ExitStack() as undo:
+            transport = place.connect(0)
+            undo.callback(transport.close)
+            membership = Membership(place.client.share(), self._place, self._refuge.name(at))
+            undo.callback(membership.close)
+            within = time.monotonic() + _JOIN_WITHIN
+            waiting = Waiting(membership.who, within, cancelled, self._check)
+            seat = membership.join(
+                slots, urgent_slots, waiting, own_address=transport.endpoint is not None
+            )
+            undo.callback(membership.leave, seat)
+
+            def check() -> None:
+                self._check()
+                if at in self._refuge.lost():
+                    raise SwitchUnreachableError("the next switch is lost as well")
+                if left := self._refuge.left():
+                    raise WorkerLostError(
+                        f"{membership.who}: the switch was lost when {describe_ranks(left)} had "
+                        "left already",
+                        ranks=left,
+                    )
+
+            ready = membership.attach(seat, transport, _ATTACH_TIMEOUT, check)
+            undo.pop_all()
+        return Taken(at, membership, Attached(seat, transport, ready), place.connect)
+
+
+class Agreement:
+    """The first collective of a job that goes on at another switch: from where on it goes on.
+
+    Attributes:
+        deserted: whether a rank has given up its seat there before it had contributed, so that
+            this rank has to give up its own.
+
+    Args:
+        taken: the place.
+        machine: fresh.
+        completed: number of the first collective of which this rank lacks the result.
+    """
+
+    def __init__(self, taken: Taken, machine: SlotMachine, completed: int, slots: int) -> None:
+        seat = taken.attached.seat
+        self._taken = taken
+        self._plan = plans.allgather(
+            np.array([completed], np.int64),
+            [1] * seat.world_size,
+            "what is to be repeated",
+            None,
+            rank=seat.rank,
+            world_size=seat.world_size,
+        )
+        plan = self._plan
+        self._collective = Collective(
+            *(plan.call, plan.source, plan.target),
+            sequence=0,
+            slots=slots,
+            timeout=math.inf,
+            lane_format=plan.lane_format,
+            counted=False,
+        )
+        self.deserted = False
+        self.engine = Engine(machine, taken.attached.transport, f"p4reduce-{seat.rank}")
+
+    def reach(self, check: Callable[[], None]) -> int:
+        """Return the number of the first collective that a rank lacks.
+
+        Args:
+            check: raises what makes it vain.
+
+        Raises:
+            P4ReduceError: it is not reached here.
+        """
+        self.engine.submit(self._collective)
+        next_look = time.monotonic() + _LOOK
+        bad_looks = 0
+        while not self._collective.join(0.02):
+            check()
+            if time.monotonic() >= next_look:
+                # Who has all that there is to have may leave; then only the answer is missing.
+                bad_looks = bad_looks + 1 if (why := self._trouble()) else 0
+                if bad_looks >= _BAD_LOOKS:
+                    raise SwitchUnreachableError(f"the job at the next switch: {why}")
+                next_look = time.monotonic() + _LOOK
+        self._collective.wait(0.0)
+        return int(self._plan.result().min())
+
+    def _trouble(self) -> str:
+        seat = self._taken.attached.seat
+        request = pb.HeartbeatRequest(
+            incarnation=seat.incarnation, rank=seat.rank, nonce=seat.nonce
+        )
+        try:
+            reply = self._taken.membership.heartbeat(request, 2.0)
+        except ControlError:
+            return ""  # the switch sums without it
+        if reply.left:
+            self.deserted = True
+            return f"{describe_ranks(tuple(reply.left))} left"
+        return "" if reply.state == pb.RUNNING else reply.reason
+
+    def give_up(self) -> None:
+        """It is not wanted any more."""
+        self.engine.stop(_HALT_TIMEOUT)
+
+
+def leave_behind(membership: Membership, seat: Seat, *, close: bool) -> None:
+    """Give up a place at a switch that was lost; its controller may be gone as well."""
+
+    def leave() -> None:
+        membership.leave(seat)
+        if close:
+            membership.close()
+
+    threading.Thread(target=leave, name=f"p4reduce-leave-{seat.rank}", daemon=True).start()

@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several switches side by side: a session for each, and what of each call goes through which.
+
+Imports `session` and what that imports; `communicator` is made of it.
+"""

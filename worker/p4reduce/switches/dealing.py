@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deals what a communicator's calls ask for among the switches that it has.
+
+All ranks deal alike, by the order of their calls alone: which switch a collective goes through,
+and where it is cut. So the first call that is not the same on all ranks meets another one in at
+least one switch, where their tags disagree.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.errors import P4ReduceError
+from p4reduce.latch import Latch
+from p4reduce.session.session import Session
+from p4reduce.session.solo import Solo
+from p4reduce.switches.shares import Rate, Shares
+from p4reduce.tensors import plans
+from p4reduce.tensors.plans import Plan
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.calls import Operation
+
+Told = Callable[[Collective], object]
+
+BALANCE = "balance of the switches"
+_LONG = 3600.0  # seconds; the collective that is waited for has a deadline of its own
+
+
+@dataclass(frozen=True)
+class Part:
+    """What goes through one switch.
+
+    Attributes:
+        session: that has it.
+        sequence: its number there.
+        number: of the call within the communicator.
+        wanted: whether the call's result depends on it.
+        told: to be called when it is over.
+    """
+
+    plan: Plan[Any]
+    session: Session | Solo
+    sequence: int
+    number: int
+    wanted: bool = True
+    told: Told | None = None
+
+
+class Deal:
+    """Where some calls go.
+
+    Attributes:
+        parts: in the order in which they are to be given to their sessions.
+    """
+
+    def __init__(self, parts: Sequence[Part], keep: Callable[[], object]) -> None:
+        self.parts = parts
+        self._keep = keep
+
+    def keep(self) -> None:
+        """These parts are given to their sessions; what is dealt next comes after them."""
+        self._keep()
+
+
+class Dealer:
+    """Knows how many collectives each switch had, and what share of the next ones it gets.
+
+    Args:
+        sessions: one a switch, in the same order on all ranks.
+        failed: called when a part has ended with an error; must not wait.
+    """
+
+    def __init__(
+        self,
+        sessions: Sequence[Session | Solo],
+        failed: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._sessions = sessions
+        self._failed = failed
+        self._sequences = [0] * len(sessions)
+        self._number = 0
+        self._rates = [Rate() for _ in sessions]
+        self._shares = Shares(len(sessions), sessions[0].world_size)
+        self._agreement: _Agreement | None = None
+
+    @property
+    def calls(self) -> int:
+        """How many there were so far."""
+        return self._number
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The share of each switch in what is called next; 1 in all."""
+        weights = self._shares.weights
+        return tuple(weight / sum(weights) for weight in weights)
+
+    def deal(self, calls: Sequence[Plan[Any]]) -> Deal:
+        """Return where each of some calls goes; it counts when the deal is kept.
+
+        Raises:
+            P4ReduceError: the ranks could not agree on shares; the communicator is broken.
+        """
+        draft = copy.copy(self)
+        draft._sequences = list(self._sequences)
+        draft._shares = copy.deepcopy(self._shares)
+        parts = [part for plan in calls for part in draft._parts(plan)]
+        return Deal(parts, lambda: self.__dict__.update(draft.__dict__))
+
+    def _parts(self, plan: Plan[Any]) -> list[Part]:
+        number, self._number = self._number, self._number + 1
+        if len(self._sessions) == 1:
+            return [self._to(0, plan, number, None)]
+        blocks = len(plan.source)
+        if not self._shares.cuts(blocks):
+            return [self._to(self._shares.single(blocks), plan, number, self._whole_over)]
+        to_agree = not plan.call.urgent and self._shares.due()
+        if to_agree and self._agreement is not None:
+            self._agreement.settle(self._shares)
+        ranges = self._shares.ranges(blocks)
+        parts = [
+            self._to(switch, plan.part(switch, len(ranges), first, stop), number, self._over)
+            for switch, (first, stop) in enumerate(ranges)
+        ]
+        if to_agree:
+            row = self._shares.row([rate.take() for rate in self._rates])
+            self._agreement = _Agreement(row, self._sessions[0].world_size, self._failed)
+            part = self._to(
+                self._shares.single(0), self._agreement.plan, number, self._agreement.over
+            )
+            parts.append(replace(part, wanted=False))
+        return parts
+
+    def _to(self, switch: int, plan: Plan[Any], number: int, told: Told | None) -> Part:
+        sequence, self._sequences[switch] = self._sequences[switch], self._sequences[switch] + 1
+        return Part(plan, self._sessions[switch], sequence, number, told=told)
+
+    def _over(self, collective: Collective) -> None:
+        part = collective.call.part
+        assert part is not None
+        if collective.error is None:
+            rate = self._rates[part.number]
+            rate.add(collective.count, collective.started, collective.over_at)
+        else:
+            self._failed()
+
+    def _whole_over(self, collective: Collective) -> None:
+        if collective.error is not None:
+            self._failed()
+
+
+class _Agreement:
+    """The collective by which the ranks tell each other how fast they find the switches."""
+
+    def __init__(
+        self, row: npt.NDArray[np.int32], world_size: int, failed: Callable[[], object]
+    ) -> None:
+        self.plan = plans.allreduce(
+            *(row, Operation.SUM, BALANCE, None), world_size=world_size
+        ).uncounted()
+        self._failed = failed
+        self._error: P4ReduceError | None = None
+        self._over = Latch()
+
+    def over(self, collective: Collective) -> None:
+        """It has ended."""
+        self._error = collective.error
+        self._over.set()
+        if collective.error is not None:
+            self._failed()
+
+    def settle(self, shares: Shares) -> None:
+        """Take its result over. It was started so long ago that it is over, or nearly.
+
+        Raises:
+            P4ReduceError: what it ended with.
+        """
+        while not self._over.wait(_LONG):
+            pass
+        if self._error is not None:
+            raise copy.copy(self._error)
+        shares.agree(self.plan.result())

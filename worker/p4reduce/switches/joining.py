@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the sessions of several switches come about together; of one switch, its own."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from p4reduce.control.client import ControlClient
+from p4reduce.control.tls import TlsError
+from p4reduce.environment import Placement
+from p4reduce.errors import AdmissionError, ClosedError, ConfigurationError
+from p4reduce.latch import Latch
+from p4reduce.ring.fallback import RingSettings
+from p4reduce.session.joining import Newcomer, form_anew, join
+from p4reduce.session.membership import Membership
+from p4reduce.session.session import Session, Settings
+from p4reduce.session.waiting import Waiting
+from p4reduce.switches.side_by_side import SideBySide, job_on
+from p4reduce.switches.ways import Way
+
+
+def join_all(
+    ways: Sequence[Way],
+    place: Placement,
+    job: str,
+    settings: Settings,
+    ring: RingSettings | None,
+    *,
+    slots: int,
+    urgent_slots: int,
+    deadline: float,
+    cancelled: Latch,
+) -> Session | SideBySide:
+    """Join a job on each switch, one after the other, and return when all ranks are there.
+
+    Args:
+        ways: to the switches.
+        place: this rank's.
+        job: the name of the whole.
+        settings: as for the first switch.
+        ring, slots, urgent_slots: as of `session.joining.join`, of each switch.
+        deadline: for all that, on the monotonic clock.
+        cancelled: nobody wants it any more.
+
+    Raises:
+        P4ReduceError: as `p4reduce.init`.
+    """
+    with contextlib.ExitStack() as undo:
+        sessions = []
+        for number, way in enumerate(ways):
+            membership = Membership(_client(way.controller), place, job_on(job, number))
+            session = join(
+                membership,
+                replace(settings, connect=way.connect(place.rank)),
+                _ring_of(ring, number),
+                slots=slots,
+                urgent_slots=urgent_slots,
+                waiting=Waiting(membership.who, deadline, cancelled),
+            )
+            undo.callback(session.abandon)
+            sessions.append(session)
+        undo.pop_all()
+    return _together(job, sessions)
+
+
+class Newcomers:
+    """A rank on its way into a job on each of some switches, in two steps.
+
+    Args:
+        job: the name of the whole.
+        each: one a switch.
+    """
+
+    def __init__(self, job: str, each: Sequence[Newcomer]) -> None:
+        self._job = job
+        self._each = each
+
+    @classmethod
+    def of_group(
+        cls,
+        parent: Session | SideBySide,
+        job: str,
+        place: Placement,
+        timeout: float,
+        ring: RingSettings | None,
+        waiting: Callable[[str], Waiting],
+    ) -> Newcomers:
+        """Return those that go by a parent's ports and connections.
+
+        Args:
+            parent: of some of whose ranks there is to be a group.
+            job: of the group.
+            place: in the group.
+            timeout: of the group's collectives.
+            ring: as of the parent.
+            waiting: until when, for whom it is given.
+
+        Raises:
+            ClosedError: the parent is closed.
+        """
+        each: list[Newcomer] = []
+        sessions = parent.sessions if isinstance(parent, SideBySide) else (parent,)
+        for number, session in enumerate(sessions):
+            before = session.membership
+            try:
+                client = before.client.share()
+            except ValueError:
+                for newcomer in each:
+                    newcomer.give_up()
+                raise ClosedError("the communicator is closed") from None
+            there = replace(place, local_rank=before.place.local_rank)
+            membership = Membership(client, there, job_on(job, number))
+            settings = replace(session.settings, timeout=timeout)
+            own_ring = None if ring is None else ring.for_another()
+            each.append(Newcomer(membership, settings, own_ring, waiting(membership.who)))
+        return cls(job, each)
+
+    def take_seat(self, slots: int, urgent_slots: int) -> None:
+        """See `session.joining.Newcomer`."""
+        for newcomer in self._each:
+            newcomer.take_seat(slots, urgent_slots)
+
+    def begin(self) -> Session | SideBySide:
+        """See `session.joining.Newcomer`."""
+        with contextlib.ExitStack() as undo:
+            sessions = []
+            for newcomer in self._each:
+                sessions.append(newcomer.begin())
+                undo.callback(sessions[-1].abandon)
+            undo.pop_all()
+        return _together(self._job, sessions)
+
+    def give_up(self) -> None:
+        """See `session.joining.Newcomer`."""
+        for newcomer in self._each:
+            newcomer.give_up()
+
+
+def form_all_anew(
+    session: Session | SideBySide, world_size: int, timeout: float, cancelled: Latch
+) -> Session | SideBySide:
+    """Go on after a job that failed, on each of its switches; see `session.joining.form_anew`.
+
+    If that fails on one of them, it may be called again, and goes on from there.
+    """
+    if isinstance(session, Session):
+        return form_anew(session, world_size, timeout, cancelled)
+    end = time.monotonic() + timeout
+    for number, one in enumerate(session.sessions):
+        if number not in session.formed:
+            left = max(end - time.monotonic(), 0.1)
+            session.formed[number] = form_anew(one, world_size, left, cancelled)
+    new = [session.formed[number] for number in range(len(session.sessions))]
+    places = {(one.rank, one.world_size) for one in new}
+    if len(places) > 1:
+        raise AdmissionError(
+            f"job {session.job!r} was formed anew of different ranks on its switches: "
+            + ", ".join(f"rank {rank} of {size}" for rank, size in sorted(places))
+            + ". Close this communicator, and call init again"
+        )
+    session.end_watch()
+    return _together(session.job, new)
+
+
+def _together(job: str, sessions: Sequence[Session]) -> Session | SideBySide:
+    return sessions[0] if len(sessions) == 1 else SideBySide(job, sessions)
+
+
+def _ring_of(ring: RingSettings | None, number: int) -> RingSettings | None:
+    return ring if number == 0 or ring is None else ring.for_another()
+
+
+def _client(address: str) -> ControlClient:
+    try:
+        return ControlClient(address)
+    except TlsError as error:
+        raise ConfigurationError(str(error)) from None

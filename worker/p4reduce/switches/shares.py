@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much of each collective goes through which of several switches.
+
+A collective is cut into one range of blocks a switch, and it is over when the last range is. So
+each switch should get as much as it does in the same time as the others. Every rank measures for
+each switch how many blocks it has had summed per second while something was under way there; at
+every 16th collective that is cut, the ranks add up their rates by a collective of a few bytes, and
+the sums hold from the 16th one after that on. No rank decides alone, as ranges that differ would
+not fit each other. (Ranks that cut in different places all the same are told so by their tags.)
+
+A share in proportion to the rate is right whatever else takes time: if n_i of the blocks take
+w + n_i / c_i seconds, where c_i is what the switch does and w the wait for the slowest rank, then
+n_i in proportion to n_i / (w + n_i / c_i) means that all take equally long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+WHOLE = 1024  # what all shares add up to, about
+LEAST_SHARE = WHOLE // 64  # of a switch; with none its rate would never be known again
+LEAST_CHANGE = WHOLE // 32  # what is less is noise
+LEAST_BLOCKS = 16  # a switch; a collective with fewer goes through one of the switches
+PERIOD = 16  # collectives that are cut between two agreements
+
+
+class Rate:
+    """Blocks a second of one switch, as one rank sees them.
+
+    Only time in which something is under way counts, and what is under way at the same time
+    counts once.
+    """
+
+    def __init__(self) -> None:
+        self._blocks = 0
+        self._busy = 0.0
+        self._over_at = 0.0
+
+    def add(self, blocks: int, started: float, over: float) -> None:
+        """Count a part of a collective; times are on the monotonic clock."""
+        self._busy += max(over - max(started, self._over_at), 0.0)
+        self._over_at = max(self._over_at, over)
+        self._blocks += blocks
+
+    def take(self) -> float:
+        """Return the rate since the last call; 0: nothing was measured."""
+        rate = self._blocks / self._busy if self._busy > 0 else 0.0
+        self._blocks, self._busy = 0, 0.0
+        return rate
+
+
+class Shares:
+    """What the ranks have agreed on; the same on all of them at the same place in their calls.
+
+    Attributes:
+        weights: of each switch.
+
+    Args:
+        switches: how many.
+        world_size: ranks.
+    """
+
+    def __init__(self, switches: int, world_size: int) -> None:
+        self.weights = [WHOLE // switches] * switches
+        self._most = np.iinfo(np.int32).max // world_size  # so that the sum is in range
+        self._single = [0] * switches  # blocks of collectives that were not cut
+        self._until_agreed = PERIOD
+
+    def cuts(self, blocks: int) -> bool:
+        """Whether a collective of so many blocks goes through all switches."""
+        return blocks >= LEAST_BLOCKS * len(self.weights)
+
+    def ranges(self, blocks: int) -> list[tuple[int, int]]:
+        """Return each switch's range of blocks, from and to."""
+        ends = [blocks * int(end) // sum(self.weights) for end in np.cumsum(self.weights)]
+        return list(zip([0, *ends[:-1]], ends, strict=True))
+
+    def single(self, blocks: int) -> int:
+        """Return which switch a collective goes through that is not cut."""
+        blocks = max(blocks, 1)  # what has none makes the ranks meet all the same
+        turn = min(
+            range(len(self.weights)),
+            key=lambda switch: ((self._single[switch] + blocks) / self.weights[switch], switch),
+        )
+        self._single[turn] += blocks
+        return turn
+
+    def due(self) -> bool:
+        """Count a collective that is cut; return whether the ranks agree at this one."""
+        self._until_agreed -= 1
+        if self._until_agreed:
+            return False
+        self._until_agreed = PERIOD
+        return True
+
+    def row(self, rates: Sequence[float]) -> npt.NDArray[np.int32]:
+        """Return what a rank tells the others."""
+        if not all(rates):
+            return np.zeros(len(rates), np.int32)
+        return np.array([min(max(int(rate), 1), self._most) for rate in rates], np.int32)
+
+    def agree(self, rates: npt.NDArray[np.int32]) -> bool:
+        """Take over what the ranks' rows add up to; return whether anything changed by it."""
+        total = sum(rates.tolist())
+        if not all(rates.tolist()):
+            return False
+        weights = [max(WHOLE * rate // total, LEAST_SHARE) for rate in rates.tolist()]
+        pairs = zip(weights, self.weights, strict=True)
+        if max(abs(new - old) for new, old in pairs) < LEAST_CHANGE:
+            return False
+        self.weights = weights
+        return True

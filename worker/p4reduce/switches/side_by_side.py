@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank's part in a job that is spread over several switches: a session for each of them.
+
+To each switch the ranks are a job of its own, with its own slots, lease and recovery. What one of
+these jobs ends with is what all end with: a communicator is broken as a whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+
+from p4reduce.errors import InterruptedCallError, P4ReduceError
+from p4reduce.latch import Latch
+from p4reduce.session.apart import Apart
+from p4reduce.session.refuge import Place, Refuge
+from p4reduce.session.session import Session
+from p4reduce.statistics import Statistics
+
+_LOOK = 60.0  # seconds; only bounds what is woken anyway
+_END_TIMEOUT = 5.0
+_SIDE = "/side-"
+ROOM = 16
+"""Characters of a job's name that its parts on several switches need beyond their own."""
+_LARGEST = ("round_trip_p50", "round_trip_p90", "round_trip_p99", "retransmission_timeout")
+
+
+def job_on(job: str, number: int, at: int | None = None) -> str:
+    """Return the name of what is a job of its own to a switch.
+
+    Args:
+        job: the whole's.
+        number: of the part, from 0: that of the switch that it begins at.
+        at: the switch that it is at.
+    """
+    if at is not None and at != number:
+        return f"{job}{_SIDE}{number}-at-{at}"
+    return f"{job}{_SIDE}{number}" if number else job
+
+
+def _homes(sessions: Sequence[Session], *, lost: bool) -> frozenset[int]:
+    """Return which switches are lost, or there, to some sessions."""
+    there = {session.home for session in sessions if not session.lost}
+    away = {session.home for session in sessions if session.lost and not session.arriving}
+    return frozenset(away - there if lost else there)
+
+
+def _left(sessions: Sequence[Session]) -> tuple[int, ...]:
+    """Return the ranks that have left the jobs of some sessions."""
+    return tuple(sorted({rank for one in sessions if not one.lost for rank in one.left}))
+
+
+class SideBySide:
+    """What a `Session` is to a communicator, on several switches.
+
+    Args:
+        job: the name of the whole.
+        sessions: one a switch, in the same order on all ranks.
+
+    Attributes:
+        formed: sessions that go on instead of some of these, by number, while all are formed anew.
+    """
+
+    def __init__(self, job: str, sessions: Sequence[Session]) -> None:
+        self.job = job
+        self.sessions = tuple(sessions)
+        self.formed: dict[int, Session] = {}
+        self._closing = False
+        self._stirred = Latch()
+        self._watch = threading.Thread(
+            target=self._spread_errors, name=f"p4reduce-side-{self.rank}", daemon=True
+        )
+        self._places: list[Place] = []
+        for session in self.sessions:
+            session.told = self.stir
+        after = self.sessions[0].settings.elsewhere_after
+        if after is not None:
+            self._prepare_refuge(after)
+        self._watch.start()
+
+    def _prepare_refuge(self, after: float) -> None:
+        """Let each session know where it can go, should its switch be lost."""
+        self._places = [
+            Place(session.membership.client.share(), session.connect) for session in self.sessions
+        ]
+        for number, session in enumerate(self.sessions):
+            session.home = number
+            others = [other for other in self.sessions if other is not session]
+            session.refuge = Refuge(
+                self._places,
+                functools.partial(job_on, self.job, number),
+                functools.partial(_homes, others, lost=False),
+                functools.partial(_homes, others, lost=True),
+                functools.partial(_left, others),
+                after,
+            )
+
+    @property
+    def rank(self) -> int:
+        return self.sessions[0].rank
+
+    @property
+    def world_size(self) -> int:
+        return self.sessions[0].world_size
+
+    @property
+    def slots(self) -> int:
+        """Of all switches together."""
+        return sum(session.slots for session in self.sessions)
+
+    @property
+    def urgent_slots(self) -> int:
+        """Of all switches together."""
+        return sum(session.urgent_slots for session in self.sessions)
+
+    @property
+    def recover(self) -> bool:
+        """Whether inputs are kept, to be reduced once more after a loss."""
+        return self.sessions[0].recover
+
+    @property
+    def broken(self) -> P4ReduceError | None:
+        """Why nothing can be reduced any more, or None."""
+        return next((one.broken for one in self.sessions if one.broken is not None), None)
+
+    def stir(self) -> None:
+        """Something may have broken. From any thread; waits for nothing."""
+        self._stirred.set()
+
+    def _spread_errors(self) -> None:
+        """Let what one session ends with end all. No session may be asked from within another."""
+        while not self._closing:
+            self._stirred.wait(_LOOK)
+            self._stirred.clear()
+            if not self._closing and (error := self.broken) is not None:
+                for session in self.sessions:
+                    session.fail(error)
+
+    def interrupted(self, error: InterruptedCallError) -> None:
+        """See `Session`."""
+        for session in self.sessions:
+            session.interrupted(error)
+
+    def unlock(self) -> None:
+        """See `Session`."""
+        for session in self.sessions:
+            session.unlock()
+
+    def statistics(self) -> Statistics:
+        """Return the figures of all switches together: sums; of times, the longest."""
+        return combined([session.statistics() for session in self.sessions])
+
+    def close(self, *, farewell: bool = False) -> None:
+        """See `Session`."""
+        if farewell:
+
+            def stay() -> None:
+                for session in self.sessions:
+                    session.stay_for_others()
+
+            # Before it leaves any: who is still there may have to go from one to another.
+            with contextlib.suppress(ValueError):
+                Apart(stay, cancel=self._hurry)()
+        self._each(Session.close)
+
+    def abandon(self) -> None:
+        """See `Session`."""
+        self._each(Session.abandon)
+
+    def _each(self, leave: Callable[[Session], None]) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.end_watch)
+            for session in (*self.formed.values(), *reversed(self.sessions)):
+                stack.callback(leave, session)  # also where another one raises
+
+    def _hurry(self) -> None:
+        for session in self.sessions:
+            session.hurry()
+
+    def end_watch(self) -> None:
+        """Spread no more errors, and let go of what a loss would have needed."""
+        places, self._places = self._places, []
+        for place in places:
+            place.client.close()
+        self._closing = True
+        self._stirred.set()
+        if threading.current_thread() is not self._watch:
+            self._watch.join(_END_TIMEOUT)
+
+
+def combined(each: Sequence[Statistics]) -> Statistics:
+    """Return the figures of several switches as one."""
+    whole = Statistics()
+    for field in fields(Statistics):
+        values = [getattr(one, field.name) for one in each]
+        if field.name in _LARGEST:
+            known = [value for value in values if value == value]
+            setattr(whole, field.name, max(known, default=float("nan")))
+        elif field.name == "on_ring":
+            whole.on_ring = any(values)
+        else:
+            setattr(whole, field.name, sum(values))
+    return whole

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From `interface=` and `controller=` to the ways to one or several switches."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from p4reduce.control.controller_address import ENVIRONMENT, default_address, parse_address
+from p4reduce.control.names import MAX_NAME
+from p4reduce.environment import Placement
+from p4reduce.errors import ConfigurationError
+from p4reduce.session import port as ports
+from p4reduce.session.seeker import Connect
+from p4reduce.switches.side_by_side import ROOM
+from p4reduce.transport import Transport, open_port, port_name
+from p4reduce.transport.select import INTERFACE_ENVIRONMENT
+
+MAX_SWITCHES = 16
+_COMMA = re.compile(r",(?!offload(?:,|$))")  # "veth0,offload" is one interface
+Texts = str | Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class Way:
+    """To a switch, and to the controller that owns it.
+
+    Attributes:
+        port: of the switch, or interface.
+        controller: the address.
+    """
+
+    port: str
+    controller: str
+
+    def connect(self, rank: int) -> Connect:
+        """Return what opens a transport."""
+
+        def connect(udp_port: int) -> Transport:
+            return ports.connect(self.port, rank, lambda: open_port(self.port, rank, udp_port))
+
+        return connect
+
+
+def ways(controller: Texts, interface: Texts, place: Placement, job: str) -> list[Way]:
+    """Return the way to each switch, in the order given, which is the same on all ranks.
+
+    Args:
+        controller, interface: as of `p4reduce.init`.
+        place: fills in what an interface's name leaves open.
+        job: the name of the whole.
+
+    Raises:
+        ConfigurationError: something is missing, named twice, or does not read as it has to.
+    """
+    given = _listed(interface, INTERFACE_ENVIRONMENT)
+    names = [port_name(one, place.rank, place.local_rank) for one in given or (None,)]
+    controllers = _listed(controller, ENVIRONMENT) or [default_address()]
+    what = "controller" if controller else ENVIRONMENT
+    for address in controllers:
+        _check_address(what, address)
+    if len(names) > MAX_SWITCHES:
+        raise ConfigurationError(
+            f"{len(names)} interfaces, so as many switches: {MAX_SWITCHES} are possible at most"
+        )
+    if len(controllers) != len(names):
+        raise ConfigurationError(
+            f"{len(names)} interface{'s'[: len(names) != 1]} ({', '.join(names)}) and "
+            f"{len(controllers)} controller{'s'[: len(controllers) != 1]} "
+            f"({', '.join(controllers)}): each switch takes one of both, in the same order"
+        )
+    for kind, some in (("interface", names), ("controller", controllers)):
+        twice = next((one for one in some if some.count(one) > 1), None)
+        if twice is not None:
+            raise ConfigurationError(f"{kind} {twice} is given twice, for two switches")
+    if len(names) > 1 and len(job) > MAX_NAME - ROOM:
+        raise ConfigurationError(
+            f"job {job!r} has a name of {len(job)} characters; with several switches "
+            f"{MAX_NAME - ROOM} are possible"
+        )
+    return [Way(name, address) for name, address in zip(names, controllers, strict=True)]
+
+
+def _check_address(what: str, address: str) -> None:
+    try:
+        parse_address(address)
+    except ValueError as error:
+        raise ConfigurationError(f"{what}={address}: {error}") from None
+
+
+def _listed(texts: Texts, variable: str) -> list[str]:
+    if texts is None:
+        texts = os.environ.get(variable) or ()
+    listed = _COMMA.split(texts) if isinstance(texts, str) else list(texts)
+    if len(listed) > 1 and not all(text.strip() for text in listed):
+        raise ConfigurationError(f"{variable} or what is given for it has an empty entry: {texts}")
+    return [text.strip() for text in listed if text.strip()]

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is written down about a collective that is traced: when what happened to it."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+
+from p4reduce.machine_code import MOST_TOLD, CourseStructure
+
+_MOST_REPEATS = 1000
+
+
+class Course:
+    """When a collective was called, opened, answered and over; in seconds on the monotonic clock.
+
+    What happens with each frame is written by `csrc/worker/course.c` as well, into the same
+    memory, whichever of the two takes the frame.
+
+    Attributes:
+        called: the call began.
+        measured: its input was looked through, and copied where that is kept for a recovery.
+        opened: the first of its stripes had a slot; 0: it never had.
+        ended: it was over; 0: it is not yet.
+        error: what it ended with, in words; empty: well.
+        repeats: when timers sent frames again, and how many.
+        address: of `struct p4r_course`.
+    """
+
+    def __init__(self, called: float, measured: float) -> None:
+        self.called, self.measured = called, measured
+        self.opened = self.ended = 0.0
+        self.error = ""
+        self.repeats: list[tuple[float, int]] = []
+        self._shared = CourseStructure()
+        self.address = ctypes.addressof(self._shared)
+
+    @property
+    def all_there(self) -> float:
+        """When the first of its stripes was open, for which all ranks have to have called it."""
+        return float(self._shared.all_there)
+
+    @property
+    def last_answer(self) -> float:
+        """When the latest of its rounds was complete."""
+        return float(self._shared.last_answer)
+
+    @property
+    def last_made(self) -> float:
+        """When the latest frame with this rank's numbers was made; 0: it had none to send."""
+        return float(self._shared.last_made)
+
+    @property
+    def heard(self) -> list[tuple[float, int]]:
+        """When the switch said whom it had heard, and whom, as bits; only what was news."""
+        shared = self._shared
+        return [(one.at, one.heard) for one in shared.told[: shared.told_count]]
+
+    def open(self) -> None:
+        """Stripes of it begin."""
+        if not self.opened:
+            self.opened = time.monotonic()
+
+    def answered(self, opening: bool, now: float) -> None:
+        """A round of it is complete: p4r_course_answered."""
+        if opening and not self._shared.all_there:
+            self._shared.all_there = now
+        self._shared.last_answer = now
+
+    def made(self) -> None:
+        """A frame with numbers of this rank was made."""
+        self._shared.last_made = time.monotonic()
+
+    def told(self, heard: int) -> None:
+        """The switch has said whom it has heard: p4r_course_told."""
+        shared = self._shared
+        count = shared.told_count
+        if count == MOST_TOLD or (count and shared.told[count - 1].heard == heard):
+            return
+        shared.told[count].at, shared.told[count].heard = time.monotonic(), heard
+        shared.told_count = count + 1
+
+    def repeated(self, frames: int) -> None:
+        """A timer has sent frames again."""
+        if len(self.repeats) < _MOST_REPEATS:
+            self.repeats.append((time.monotonic(), frames))
+
+    def end(self, error: BaseException | None) -> None:
+        """It is over; only the first call counts."""
+        if not self.ended:
+            self.ended = time.monotonic()
+            self.error = "" if error is None else f"{type(error).__name__}: {error}"
