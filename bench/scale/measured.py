@@ -154,7 +154,7 @@ def what(one: Measured) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--workers", type=int, nargs="+", default=[2, 4, 8])
+    parser.add_argument("--workers", type=int, nargs="*", default=[2, 4, 8])
     parser.add_argument(
         "--side-by-side", type=int, nargs="*", default=[4], help="workers with two switches as well"
     )
