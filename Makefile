@@ -53,9 +53,15 @@ stop: $(READY)  ## take down what `make lab` has left up
 # them. In the order of tests/conftest.py: the longest files first.
 TESTS_AT_ONCE ?= 4
 
+PYTEST := $(PYTHON) -m pytest -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder
+
 .PHONY: test
-test: $(TESTS_READY)  ## every test that this machine can run; says what it skips and why
-	$(PYTHON) -m pytest -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder
+test: $(TESTS_READY)  ## every test that this machine can run, but long ones; says what it skips and why
+	$(PYTEST) -m "not long"
+
+.PHONY: test-long
+test-long: $(TESTS_READY)  ## whole runs: demos with faults, on BMv2 and in Mininet too (minutes)
+	$(PYTEST) -m long
 
 .PHONY: test-install
 test-install: $(TESTS_READY)  ## the wheel beside the newest jupyterlab, ray, mlflow, … (gigabytes, minutes)

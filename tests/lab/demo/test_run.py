@@ -20,6 +20,7 @@ def test_a_short_run_gives_what_numpy_gives(tmp_path: Path, workers: int) -> Non
     _check_run(tmp_path, "embedded", workers)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_a_compressed_run_tells_what_it_saved_beside_the_uncompressed_one(tmp_path: Path) -> None:
     arguments = ["--workers", "2", "--steps", "40", "--output", "out"]
@@ -48,6 +49,7 @@ def test_a_short_run_on_bmv2_gives_what_numpy_gives(tmp_path: Path) -> None:
     _check_run(tmp_path, "bmv2", 2)
 
 
+@pytest.mark.long
 @pytest.mark.bmv2
 @pytest.mark.mininet
 @pytest.mark.usefixtures("nothing_left")

@@ -15,6 +15,7 @@ from launched import DEADLINE, ENVIRONMENT, LAB, Launched, pid_of
 from p4reduce_lab.networks import mininet_net
 
 
+@pytest.mark.long
 @pytest.mark.mininet
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.skipif(mininet_net.unavailable() is not None, reason=str(mininet_net.unavailable()))
@@ -35,7 +36,14 @@ def test_a_run_in_mininet_that_is_interrupted_leaves_nothing(tmp_path: Path, num
 
 
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.long),
+    ],
+)
 def test_a_run_that_is_interrupted_leaves_nothing(tmp_path: Path, number: int) -> None:
     run = Launched(tmp_path, "run", "--workers", "2", "--steps", "20000")
     run.wait_for(r"step +\d+/20000")
@@ -67,6 +75,7 @@ def test_a_run_whose_process_is_killed_ends_and_names_it(
     assert "Traceback" not in run.output
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_a_run_whose_worker_hangs_ends_when_its_lease_does_and_names_the_rank(
     tmp_path: Path,
@@ -79,6 +88,7 @@ def test_a_run_whose_worker_hangs_ends_when_its_lease_does_and_names_the_rank(
     assert "Traceback" not in run.output
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_a_second_run_in_the_same_directory_is_refused(tmp_path: Path) -> None:
     first = Launched(tmp_path, "run", "--workers", "1", "--steps", "20000")

@@ -11,6 +11,7 @@ import pytest
 from launched import Launched
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize("fault", ["restart-switch", "restart-controller"])
 def test_a_run_ends_with_the_undisturbed_weights_when_something_is_killed(
@@ -19,6 +20,7 @@ def test_a_run_ends_with_the_undisturbed_weights_when_something_is_killed(
     _check_fault(tmp_path, fault, "embedded")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_the_others_train_to_the_end_when_a_worker_is_killed(tmp_path: Path) -> None:
     arguments = ["--workers", "3", "--steps", "90", "--output", "out", "--fault", "kill-worker"]

@@ -258,7 +258,7 @@ class Recovery:
         """Try the other switches. Returns False if it was in vain for now."""
         host, refuge = self._host, self._host.refuge
         assert refuge is not None
-        for at in self._candidates(refuge):
+        for at in refuge.candidates(host.home, homeless=self._homeless):
             self._awaited = f"all ranks to come to the next switch, as job {refuge.name(at)!r}"
             self._switch_there = True
             move = Move(refuge, self._seat, host.membership.place, self._check)
