@@ -29,6 +29,7 @@ from p4reduce.session.waiting import Waiting
 from p4reduce.transport.base import Transport
 from p4reduce.wire.format import AGGREGATION_PORT, Aggregation, Endpoint, Kind, template
 from p4reduce.wire.frames import FrameBuffer
+from p4reduce.wire.rank_sets import Child, Level
 
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
@@ -108,6 +109,19 @@ class Attached:
         if not ready.switch_ip:
             return self.seat.switch
         return Endpoint(ready.switch_mac, ready.switch_ip, AGGREGATION_PORT)
+
+    @property
+    def levels(self) -> tuple[Level, ...] | None:
+        """The switches that sum for the rank in a tree, its own first; None: there is one."""
+        if len(self.ready.levels) < 2:
+            return None
+        return tuple(
+            Level(
+                level.switch,
+                tuple(Child(tuple(child.ranks), child.switch) for child in level.children),
+            )
+            for level in self.ready.levels
+        )
 
 
 class Attendance:
