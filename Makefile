@@ -155,6 +155,11 @@ compare: $(READY)  ## p4reduce beside Gloo and Open MPI on the same shaped links
 	$(PYTHON) -c 'import torch' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH)
 	$(PYTHON) -m p4reduce_lab compare --page docs/performance.md $(ARGUMENTS)
 
+.PHONY: accuracy
+accuracy: $(READY)  ## time to accuracy over slow links, by Gloo and by the switch (root, torch; half an hour)
+	$(PYTHON) -c 'import torch' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH)
+	$(PYTHON) -m bench.pytorch.accuracy --docs $(ARGUMENTS)
+
 .PHONY: scale
 scale: $(READY)  ## simulate 4,096 ranks, measure shaped links, draw time against ranks (minutes)
 	$(PYTHON) -m bench.scale.run

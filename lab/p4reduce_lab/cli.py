@@ -296,6 +296,7 @@ def reference(directory: Path) -> None:
 @switch_option
 @network_option
 @bandwidth_option
+@switches_option
 @pcap_option
 def execute(
     workers: int,
@@ -303,6 +304,7 @@ def execute(
     switch: str,
     net: str,
     bandwidth: float | None,
+    switches: int,
     pcap: bool,
 ) -> None:
     """Start COMMAND once for each rank, like mpirun or torchrun.
@@ -323,7 +325,7 @@ def execute(
     running = running_system()
     if running is None:
         choice = replace(choose(switch, net, bandwidth=bandwidth), pcap=pcap)
-        sys.exit(run_processes(list(command), workers, choice))
+        sys.exit(run_processes(list(command), workers, choice, switches))
     if pcap:
         raise ArgumentsError("--pcap belongs to `p4reduce-lab up`, whose switch this uses")
     sys.exit(run_processes(list(command), workers, running))
