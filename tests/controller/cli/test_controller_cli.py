@@ -223,7 +223,7 @@ def test_the_switch(controller: RunningController, switch: SwitchProcess) -> Non
     ]
     assert cli(*at, "switch", "tables").stdout.split() == [
         "admission", "bridge", "delivery", "own_address",
-        "own_sender_ip", "own_sender_mac", "own_source",
+        "own_sender_ip", "own_sender_mac", "own_source", "uplink"
     ]  # fmt: skip
     [row] = cli_json(*at, "switch", "tables", "own_address")["entries"]
     assert row["match"] == {"ip": "10.77.255.254"}
@@ -318,7 +318,7 @@ def test_the_live_view_fits_and_shows_rates(width: int) -> None:
             for rank in range(2)
         ]
         outcomes = {"round-opened": pb.Count(name="round-opened", frames=frames)}
-        return Snapshot(time, switch, [a_job()], outcomes, {7: ranks})
+        return Snapshot(time, [switch], [a_job()], {switch.name: outcomes}, {7: ranks})
 
     events = [pb.Event(time=1.0, job="train", kind="job-running", text="2 ranks " + "x" * 300)]
     view = show(at(12.0, 50_100), at(10.0, 100), events, "")
