@@ -34,13 +34,15 @@ from p4reduce_lab.processes.children import POLL, Processes
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import System, rank_variables
 
-from bench.in_docs import IMAGES, PAGE
+from bench.in_docs import DOCS, IMAGES, PAGE
 from bench.pytorch.accuracy_plot import plot
 
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 TIMEOUT = 3600.0  # seconds; for all methods of a backend over links of one rate
 BASE = {"mlp": "Gloo float32", "embedding": "Gloo, dense"}
 """What the others are compared with."""
+_GLOO = "PyTorch's Gloo in float32"
+README = DOCS.parent / "README.md"
 PICTURE = "time-to-accuracy.png"
 OUTPUT = Path("build/bench/accuracy.json")
 
@@ -196,6 +198,29 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     return shown
 
 
+def headline(rows: Sequence[dict[str, Any]]) -> str:
+    """Return what the README may say: each of ours that reached the target with all seeds."""
+    parts = []
+    for row in rows:
+        base = next(
+            one
+            for one in rows
+            if (one["rate_mbit"], one["name"]) == (row["rate_mbit"], BASE[row["model"]])
+        )
+        ours = row["name"].startswith("p4reduce") and row["reached"] == row["seeds"]
+        if ours and base["reached"] == base["seeds"]:
+            parts.append(
+                f"{row['model']} at {row['rate_mbit']:g} Mbit/s by {row['name']} "
+                f"**{row['speedup']:.2g} times** ({base['seconds']:.0f} to {row['seconds']:.0f} s)"
+            )
+    if not parts:
+        return ""
+    return (
+        f"Trained to the same accuracy with {rows[0]['ranks']} ranks, as fast as over {_GLOO}: "
+        f"{'; '.join(parts)}. [All figures](docs/performance.md#time-to-accuracy).\n"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--rates", type=float, nargs="+", default=[100.0, 25.0], help="Mbit/s")
@@ -231,6 +256,7 @@ def main() -> None:
         ranks = report["runs"][0]["ranks"]
         text = f"{described(report)} {ranks} ranks.\n\n{table(HEAD, lines(rows))}"
         put_text(PAGE, "time-to-accuracy", text)
+        put_text(README, "headline-training", headline(rows))
         plot(report["runs"], IMAGES / PICTURE)
 
 

@@ -14,6 +14,7 @@ from p4reduce_lab.compare.results import (
     Row,
     aims_table,
     cells_of_table,
+    headline,
     limit_of,
     rows_of,
     seconds_text,
@@ -119,6 +120,15 @@ def report() -> Report:
     begun = provenance("torch")
     settings = {"switch": "embedded", "queue_bytes": 1 << 18, "congestion_control": "cubic"}
     return Report(begun, settings, tuple(rows), 12.0)
+
+
+def test_the_headline_is_of_the_most_ranks_and_says_only_what_the_links_allow() -> None:
+    text = headline(report().rows)
+    assert text.startswith("Measured beside PyTorch's Gloo on the same links (8 ranks, ")
+    for claim in ("float32 gradients", "lanes of 8 bits", "1 % of the blocks", "others on each"):
+        assert claim in text
+    assert headline(measured(cell(8), slower=3, machine=1.0)) == ""  # the processor's limit
+    assert headline([row for row in report().rows if row.contender == "gloo"]) == ""
 
 
 def test_a_report_can_be_read_again(tmp_path: Path) -> None:
