@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -230,3 +232,18 @@ def test_ranks_with_unlike_numbers_of_switches_do_not_meet(switches: SeveralSwit
     assert isinstance(errors[0], p4reduce.P4ReduceTimeoutError)
     assert f"job '{job}/side-1'" in str(errors[0])
     assert isinstance(errors[1], p4reduce.WorkerLostError)
+
+
+def test_a_trace_tells_the_switches_apart(switches: SeveralSwitches, tmp_path: Path) -> None:
+    """Each part is one of the trace's collectives, with the job that it is to its switch."""
+
+    def work(comm: p4reduce.Communicator) -> None:
+        with comm.trace(tmp_path / "{rank}.json"):
+            comm.allreduce(ONES)
+
+    switches.run(WORLD, work, switches=[0, 1])
+    for rank in range(WORLD):
+        events = json.loads((tmp_path / f"{rank}.json").read_text())["traceEvents"]
+        parts = [one for one in events if one["ph"] == "b" and one["name"].startswith("allreduce")]
+        assert len({one["id"] for one in parts}) == len(parts) == 2
+        assert len({one["args"]["job"] for one in parts}) == 2
