@@ -254,7 +254,8 @@ def main() -> None:
     plot(report["runs"], options.json.with_name(PICTURE))
     if options.docs:
         ranks = report["runs"][0]["ranks"]
-        text = f"{described(report)} {ranks} ranks.\n\n{table(HEAD, lines(rows))}"
+        picture = f"![Test loss against the time of training](images/{PICTURE})"
+        text = f"{described(report)} {ranks} ranks.\n\n{picture}\n\n{table(HEAD, lines(rows))}"
         put_text(PAGE, "time-to-accuracy", text)
         put_text(README, "headline-training", headline(rows))
         plot(report["runs"], IMAGES / PICTURE)

@@ -13,7 +13,7 @@ from typing import Any
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.compare.cells import Case, Cell, expected_seconds
-from p4reduce_lab.compare.pictures import draw
+from p4reduce_lab.compare.pictures import QUESTIONS, draw
 from p4reduce_lab.compare.results import (
     AIMS_HEAD,
     HEAD,
@@ -250,8 +250,10 @@ def write_page(report: Report, page: Path, images: Path) -> None:
         f"{report.settings['switch']} switch; TCP by {used.get('congestion_control')}; queues "
         f"of {used['queue_bytes'] >> 10} KiB at both ends of each link.\n\n"
     )
+    images.mkdir(parents=True, exist_ok=True)
+    for picture in draw(report.rows, images, foot(report)):
+        question = QUESTIONS[picture.stem.removeprefix("compare-")]
+        text += f"![{question}]({images.name}/{picture.name})\n\n"
     put_text(page, "compare", text + table(HEAD, cells_of_table(report.rows)))
     if has_place(page, "compare-aims"):
         put_text(page, "compare-aims", table(AIMS_HEAD, aims_table(report.rows)))
-    images.mkdir(parents=True, exist_ok=True)
-    draw(report.rows, images, foot(report))

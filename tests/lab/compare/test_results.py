@@ -170,3 +170,4 @@ def test_the_page_gets_tables_between_its_markers(tmp_path: Path) -> None:
     rows = cells_of_table(report().rows)
     assert all(len(row) == len(HEAD) for row in rows)
     assert (tmp_path / "images" / "compare-sizes.png").exists()
+    assert "?](images/compare-sizes.png)\n" in text
