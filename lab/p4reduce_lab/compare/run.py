@@ -250,6 +250,7 @@ def write_page(report: Report, page: Path, images: Path) -> None:
         f"{report.settings['switch']} switch; TCP by {used.get('congestion_control')}; queues "
         f"of {used['queue_bytes'] >> 10} KiB at both ends of each link.\n\n"
     )
+    put_text(page, "compare", "")  # whether it has the place, before pictures are drawn
     images.mkdir(parents=True, exist_ok=True)
     for picture in draw(report.rows, images, foot(report)):
         question = QUESTIONS[picture.stem.removeprefix("compare-")]
