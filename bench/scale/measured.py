@@ -58,6 +58,7 @@ class Measured:
 
     Attributes:
         workers: ranks.
+        switches: side by side; each rank has a link to each.
         megabits: of each link, per second.
         elements, precision, density, overlap: of the tensor.
         model: seconds.
@@ -66,6 +67,7 @@ class Measured:
     """
 
     workers: int
+    switches: int
     megabits: float
     elements: int
     precision: str
@@ -113,22 +115,23 @@ def reduce_all(report: Path) -> None:
     report.write_text(json.dumps(times))
 
 
-def measure(choice: Choice, workers: int, megabits: float) -> list[Measured]:
-    """All cases with a number of workers, in a network of their own."""
-    reports = run_ranks(choice, workers, ["-m", "bench.scale.measured"], TIMEOUT)
+def measure(choice: Choice, workers: int, switches: int, megabits: float) -> list[Measured]:
+    """All cases with so many workers and switches side by side, in a network of their own."""
+    reports = run_ranks(choice, workers, ["-m", "bench.scale.measured"], TIMEOUT, switches)
     cluster = Cluster(
         workers, Link(megabits * 1e6, overhead=0), switch=SWITCHES["embedded"], slots=SLOTS
     )
     slowest = np.max(reports, axis=0)  # by case and repetition
-    alone = by_switches(replace(cluster, call=0.0), ONE_BLOCK, cluster.star()).seconds
+    alone = by_switches(replace(cluster, call=0.0), ONE_BLOCK, cluster.star(switches)).seconds
     cluster = replace(cluster, call=max(0.0, float(np.median(slowest[0])) - alone))
     found = []
     for tensor, seconds in zip(CASES, slowest[1:], strict=True):
-        model = by_switches(cluster, tensor, cluster.star()).seconds
+        model = by_switches(cluster, tensor, cluster.star(switches)).seconds
         range_ = float(seconds.min()), float(seconds.max())
         found.append(
             Measured(
                 workers,
+                switches,
                 megabits,
                 **asdict(tensor),
                 model=model,
@@ -151,7 +154,10 @@ def what(one: Measured) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--workers", type=int, nargs="+", default=[2, 4, 8])
+    parser.add_argument("--workers", type=int, nargs="*", default=[2, 4, 8])
+    parser.add_argument(
+        "--side-by-side", type=int, nargs="*", default=[4], help="workers with two switches as well"
+    )
     parser.add_argument("--bandwidth", type=float, default=5.0, help="of each link, in Mbit/s")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
@@ -167,11 +173,13 @@ def main() -> None:
     host = machine()
     print(describe(host))
     found: list[Measured] = []
-    for workers in options.workers:
-        for one in measure(choice, workers, options.bandwidth):
+    pairs = [(workers, 1) for workers in options.workers]
+    pairs += [(workers, 2) for workers in options.side_by_side]
+    for workers, switches in pairs:
+        for one in measure(choice, workers, switches, options.bandwidth):
             found.append(one)
             print(
-                f"{workers:3} workers, {what(one):55} {1e3 * one.median:9.1f} ms "
+                f"{workers} ranks, {switches} switches, {what(one):54} {1e3 * one.median:9.1f} ms "
                 f"({1e3 * one.fastest:.1f} to {1e3 * one.slowest:.1f}), "
                 f"model {1e3 * one.model:9.1f} ms, {one.off:+.1%}, call {1e3 * one.call:.1f} ms",
                 flush=True,

@@ -105,6 +105,7 @@ def draw_scale(path: Path) -> None:
 
 def draw_measured(path: Path, found: Sequence[Measured]) -> None:
     """Measured times as points with their range, the model's as lines."""
+    found = [one for one in found if one.switches == 1]
     workers = sorted({one.workers for one in found})
     cases = list(dict.fromkeys(what(one) for one in found))
     figure, (axes, off) = _panels(2, 11.5, 4.6)

@@ -98,10 +98,18 @@ def tables(outcomes: Sequence[Outcome], found: Sequence[Measured]) -> None:
     if found:
         put_table(
             "scale-measured",
-            ["ranks", "tensor", "measured, ms", "model, ms", "off", "of which a call, ms"],
+            [
+                "ranks",
+                "switches",
+                "tensor",
+                "measured, ms",
+                "model, ms",
+                "off",
+                "of which a call, ms",
+            ],
             [
                 [
-                    *(str(one.workers), what(one)),
+                    *(str(one.workers), str(one.switches), what(one)),
                     f"{1e3 * one.median:,.0f} ({1e3 * one.fastest:,.0f} to "
                     f"{1e3 * one.slowest:,.0f})",
                     *(f"{1e3 * one.model:,.0f}", f"{one.off:+.1%}", f"{1e3 * one.call:.1f}"),

@@ -112,6 +112,23 @@ control Aggregation(inout headers_t hdr,
         }
     }
 
+    // All ranks that wait for the parent ask again when their timers run out. It is asked for the
+    // first one of them, and again when one comes that has asked since: once for all of them.
+    action take_turns() {
+        if (!heard) {
+            goes_up = !lacks_room;
+            askers.write(index, 0);
+        } else if (!lacks_room) {
+            ranks_t asked;
+            askers.read(asked, index);
+            goes_up = asked == 0 || asked & meta.grant.worker_bit != 0;
+            if (goes_up) {
+                asked = 0;
+            }
+            askers.write(index, asked | meta.grant.worker_bit);
+        }
+    }
+
     action choose() {
         has_words = hdr.word0.isValid();
         if (flags & FLAG_MISMATCH != 0) {
@@ -124,8 +141,10 @@ control Aggregation(inout headers_t hdr,
         if (meta.group_up != 0) {
             final = flags & FLAG_FINAL != 0;
             flags = flags & FLAGS_STICKY;
-            goes_up = complete && !final && (has_words || flags & FLAG_PAYLOAD == 0);
-            lacks_room = complete && !final && !goes_up;
+            if (complete && !final) {
+                lacks_room = !has_words && flags & FLAG_PAYLOAD != 0;
+                take_turns();
+            }
         }
         // Retransmissions are padded, so that their answer has room for words. A mere
         // duplicate of a frame without any gets a status: its sender was answered before.

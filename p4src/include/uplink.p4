@@ -87,10 +87,14 @@ control Uplink(inout headers_t hdr,
         meta.ipv4_rewritten = true;
         if (hdr.agg.kind == KIND_STATUS) {
             hdr.agg.next_exponent = hdr.agg.next_exponent + 1;    // switches up to where it is from
+            if (hdr.agg.flags & FLAG_PADDED != 0) {
+                askers.write(index, 0);    // whoever has room now is let through
+            }
             meta.outcome = Outcome.STATUS_PASSED_DOWN;
         } else {
             hdr.agg.contributors = meta.grant.all_workers;
             if (hdr.word0.isValid() != hdr.word2.isValid()) {
+                askers.write(index, 0);    // whoever lacks the other half as well
                 meta.outcome = Outcome.HALF_PASSED_DOWN;
             } else {
                 keep();

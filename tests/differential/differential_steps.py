@@ -19,7 +19,7 @@ from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
 from p4reduce_controller.fabric.schema import Group, Op, Row, Update
-from packet_jobs import TAG, Job, lane_type
+from packet_jobs import TAG, Job, PartialJob, from_parent, lane_type
 from packet_testbed import BROADCAST, CPU_PORT, PORTS, SWITCH
 from scapy.fields import Field
 from scapy.layers.inet import ICMP, IP, TCP, UDP
@@ -43,12 +43,16 @@ MACS = (SWITCH.mac, BROADCAST, "01:00:5e:00:00:05", "02:00:00:00:06:01", *STATIO
 
 @dataclass(frozen=True)
 class JobShape:
-    """A job to be. `same_slots`: those of the job before it, as after a change of owner."""
+    """A job to be. `same_slots`: those of the job before it, as after a change of owner.
+
+    `role`: "whole", or what the switch is to it in a tree: "leaf" or "spine".
+    """
 
     world_size: int
     slots: int
     same_slots: bool
     first_round: int
+    role: str = "whole"
 
 
 @dataclass
@@ -67,13 +71,21 @@ def set_up(shapes: tuple[JobShape, ...]) -> Scene:
     jobs: list[Job] = []
     for shape in shapes:
         base = jobs[-1].base if shape.same_slots and jobs else None
-        jobs.append(Job(None, shape.world_size, slots=shape.slots, base=base))  # type: ignore[arg-type]
+        jobs.append(_job(shape, base))
     before: list[Row | Group] = [row for job in jobs for row in job.rows()]
     before += [
         Row("bridge", {"dst_mac": int(mac.replace(":", ""), 16)}, "forward", {"port": port})
         for mac, port in STATIONS.items()
     ]
     return Scene(jobs, shapes, before, dict.fromkeys(range(len(before)), True))
+
+
+def _job(shape: JobShape, base: int | None) -> Job:
+    if shape.role == "whole":
+        return Job(None, shape.world_size, slots=shape.slots, base=base)  # type: ignore[arg-type]
+    # One port is for the parent.
+    ranks, spine = min(shape.world_size, len(PORTS) - 1), shape.role == "spine"
+    return PartialJob(None, ranks, slots=shape.slots, base=base, spine=spine)  # type: ignore[arg-type]
 
 
 # -- Steps -----------------------------------------------------------------------------------------
@@ -159,6 +171,47 @@ class WholeRound:
                 one = replace(one, lanes=None)
             events += one.events(scene)
         return events
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a parent answers about a round, which may be in any state; to a job that has none, a
+    stranger does."""
+
+    job: int
+    slot: int
+    round: int
+    lanes: int | None
+    part: int  # 0: whole, or the flag of a half
+    status: bool
+    flags: int
+    contributors: int
+    next_block: int
+    next_exponent: int
+    beyond: int
+
+    def events(self, scene: Scene) -> list[Event]:
+        job = scene.jobs[self.job % len(scene.jobs)]
+        shape = scene.shapes[self.job % len(scene.jobs)]
+        flags = self.flags & ~(Flag.PAYLOAD | Flag.FIRST_HALF | Flag.SECOND_HALF)
+        payload = b""
+        if not self.status:
+            flags &= ~Flag.PADDED
+            if self.lanes is not None:
+                payload = _lanes(self.lanes, Format.INT32).astype(">i4").tobytes()
+            if payload and self.part:
+                flags |= self.part
+                payload = payload[: wire.HALF_BYTES]
+        header = {
+            "kind": Kind.STATUS if self.status else Kind.RESULT,
+            "slot": self.slot % job.slots + self.beyond * job.slots & 0xFFFF,
+            "round": (shape.first_round + self.round) & 0xFFFFFFFF,
+            "flags": flags,
+            "contributors": self.contributors,
+            "next_block": self.next_block,
+            "next_exponent": self.next_exponent,
+        }
+        return [Sent(*from_parent(job, payload, **header))]
 
 
 @dataclass(frozen=True)
@@ -291,7 +344,7 @@ class Mangled:
         port: if not 0, the one to send it by.
     """
 
-    step: Contribute | Hello | Again | Foreign
+    step: Contribute | Answer | Hello | Again | Foreign
     damage: tuple[Callable[[bytes], bytes], ...]
     repair: int = 0
     port: int = 0
@@ -431,6 +484,7 @@ class PacketOut:
 Step = (
     Contribute
     | WholeRound
+    | Answer
     | Again
     | Hello
     | Mangled
@@ -487,6 +541,7 @@ job_shapes = st.builds(
     slots=st.integers(1, 2),
     same_slots=st.booleans(),
     first_round=st.sampled_from(ROUNDS_BEGIN),
+    role=st.sampled_from(["whole", "whole", "leaf", "spine"]),
 )
 scenes = st.lists(job_shapes, min_size=1, max_size=3).map(tuple)
 
@@ -520,6 +575,20 @@ contributions = weighted((2, plain_contributions), (1, odd_contributions))
 # Mostly all have lanes, or one rank has not, or only the first one has.
 silent = st.sampled_from([0, 1, 2, 4, 8, 32, 62]) | st.integers(0, 63)
 whole_rounds = st.builds(WholeRound, by=contributions, silent=silent)
+answers = st.builds(
+    Answer,
+    job=st.integers(0, 2),
+    slot=st.integers(0, 1),
+    round=st.integers(0, 3),
+    lanes=some_lanes,
+    part=st.sampled_from([0, 0, Flag.FIRST_HALF, Flag.SECOND_HALF]).map(int),
+    status=st.sampled_from([False, False, True]),
+    flags=st.just(0) | boundary(8),
+    contributors=boundary(64),
+    next_block=words,
+    next_exponent=boundary(8),
+    beyond=st.sampled_from([0] * 9 + [1]),
+)
 agains = st.builds(Again, back=st.integers(0, 20), times=st.integers(1, 3))
 hellos = st.builds(Hello, port=ports, rank=st.integers(0, 5), nonce=boundary(64))
 foreign = st.builds(
@@ -556,7 +625,7 @@ damages = weighted(
 )
 mangled = st.builds(
     Mangled,
-    step=weighted((4, contributions), (2, agains), (1, hellos), (2, foreign)),
+    step=weighted((4, contributions), (2, answers), (2, agains), (1, hellos), (2, foreign)),
     damage=st.lists(damages, min_size=1, max_size=3).map(tuple),
     repair=st.sampled_from([0, 1, 2, 2]),
     port=st.sampled_from([0, 0, 0, *PORTS]),
@@ -569,6 +638,7 @@ packet_outs = st.builds(
 one_step = weighted(
     (6, contributions),
     (6, whole_rounds),
+    (5, answers),
     (4, agains),
     (6, mangled),
     (3, foreign),

@@ -33,6 +33,7 @@ KINDS: Mapping[str, type[SwitchLauncher]] = {"bmv2": Bmv2Switch, "embedded": Emb
 TABLES = (
     "admission",
     "delivery",
+    "uplink",
     "bridge",
     "own_address",
     "own_source",

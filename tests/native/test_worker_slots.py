@@ -17,6 +17,7 @@ from p4reduce.wire import format as wire
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.format import Aggregation, Flag, Kind
 from p4reduce.wire.frames import FrameBuffer
+from p4reduce.wire.rank_sets import Child, Level
 
 pytestmark = pytest.mark.skipif(native_library() is None, reason="there is no machine code here")
 
@@ -31,7 +32,7 @@ TEMPLATES = {
 }
 STATE = (
     *("_owner", "_count", "_tag", "_format", "_next_round", "_expected", "_block", "_exponent"),
-    *("_announced", "_parts", "_heard", "_row", "_awaited"),
+    *("_announced", "_parts", "_heard", "_level", "_row", "_awaited"),
 )
 TIMES = "tries", "_sent_at", "_opening"
 KINDS = [
@@ -43,6 +44,12 @@ KINDS = [
     (np.float32, "int16"),
     (np.float32, "int8"),
 ]
+
+# Ranks 0 to 2 on a leaf, 3 to 5 on another one, a root above them.
+TREE = (
+    Level("leaf-a", (Child((0,)), Child((1,)), Child((2,)))),
+    Level("root", (Child((0, 1, 2), "leaf-a"), Child((3, 4, 5), "leaf-b"))),
+)
 
 Array = npt.NDArray[Any]
 
@@ -57,17 +64,20 @@ def rng() -> np.random.Generator:
 class Twins:
     """Two machines, one with C and one without, that are told the same."""
 
-    def __init__(self, slots: int, rng: np.random.Generator) -> None:
+    def __init__(self, slots: int, rng: np.random.Generator, tree: bool = False) -> None:
         self.rng = rng
         self.slots = slots
+        self.tree = tree
+        self.world = 2 * WORLD if tree else WORLD
         self.machines = [
             SlotMachine(
                 slots=slots,
                 job=JOB,
                 rank=RANK,
-                world_size=WORLD,
+                world_size=self.world,
                 here=HERE,
                 switch=SWITCH,
+                levels=TREE if tree else None,
                 native=native,
             )
             for native in (True, False)
@@ -77,21 +87,27 @@ class Twins:
         self.outs: list[list[Array]] = []
         self.collectives: list[list[Collective]] = []
         self.asked: dict[int, bytes] = {}  # by slot: the latest frame
+        self.said: dict[bytes, tuple[int, int, int]] = {}  # what does not vary, by slot and round
         self.old: list[bytes] = []  # answers that were given
 
     def submit(self) -> None:
         """Begin a collective of any kind and size."""
         rng = self.rng
         dtype, precision = KINDS[rng.integers(len(KINDS))]
-        size = int(rng.choice([0, 5, 256, 3000, 20000]))
+        size = int(rng.choice([5, 100_000] if self.tree else [0, 5, 256, 3000, 20000]))
         array = (rng.standard_normal(size) * 100).astype(dtype)
-        array[rng.random(size) < rng.choice([0.0, 0.999, 1.0])] = 0
+        if self.tree:  # with blocks that only other ranks have
+            array[np.repeat(rng.random(size // 256 + 1) < 0.5, 256)[:size]] = 0
+        else:
+            array[rng.random(size) < rng.choice([0.0, 0.999, 1.0])] = 0
         if rng.random() < 0.2 and size and np.issubdtype(dtype, np.floating):
             array[rng.integers(size)] = np.nan
         both, outs = [], []
         for machine in self.machines:
             out = np.full_like(array, 7)
-            plan = plans.allreduce(array, Operation.SUM, None, out, precision, 1, world_size=WORLD)
+            plan = plans.allreduce(
+                array, Operation.SUM, None, out, precision, 1, world_size=self.world
+            )
             collective = Collective(
                 plan.call,
                 plan.source,
@@ -129,7 +145,8 @@ class Twins:
         block, following = int(header[4]), int(header[5])
         width = wire.Format(int(header[2]) >> 8 & 0xFF).lanes
         count = self._count(int(header[2]) >> 16)
-        if rng.random() < 0.1 and following != wire.NO_BLOCK and following >= self.slots:
+        others = 0.6 if self.tree else 0.1  # how often
+        if rng.random() < others and following != wire.NO_BLOCK and following >= self.slots:
             following -= self.slots  # another rank has the one before
             if block != wire.NO_BLOCK and following <= block:
                 following += self.slots
@@ -143,15 +160,22 @@ class Twins:
                 flags, lanes = int(rng.choice([0, Flag.NONFINITE])), 0
             elif draw < 0.13:
                 flags |= int(Flag.OVERFLOW)
-        if rng.random() < 0.1:
-            flags |= int(Flag.RETRANSMISSION)
+        again = int(Flag.RETRANSMISSION) if rng.random() < 0.1 else 0
         if rng.random() < 0.05:
-            kind, flags, lanes = Kind.STATUS, flags & int(Flag.RETRANSMISSION), 0
-        if rng.random() < 0.02:
+            kind, flags, lanes = Kind.STATUS, 0, 0
+        if self.tree and rng.random() < 0.15:
+            kind, flags, lanes = Kind.STATUS, 0, 0
+            flags |= int(Flag.PADDED) if rng.random() < 0.7 else 0
+        if not self.tree and rng.random() < 0.02:
             following = int(rng.integers(count + 2)) if rng.random() < 0.5 else wire.NO_BLOCK
         exponent = int(header[2]) & 0xFF if following != wire.NO_BLOCK else 0
         exponent = 255 if exponent == 255 else min(exponent + int(rng.integers(3)), 254)
-        header[0] = 0x10000000 | kind << 24 | flags << 16 | RANK
+        # Of two answers about one round, halves above all, both say the same.
+        key = asked[50:58]
+        following, exponent, again = self.said.setdefault(key, (following, exponent, again))
+        if kind is Kind.STATUS:
+            exponent = int(rng.integers(3)) if self.tree else 0
+        header[0] = 0x10000000 | kind << 24 | (flags | again) << 16 | RANK
         header[2] = header[2] & 0xFFFFFF00 | exponent
         header[5] = following
         header[7:] = 0, int(rng.integers(1, 1 << WORLD)) if kind is Kind.STATUS else 7
@@ -162,7 +186,10 @@ class Twins:
         sums = rng.integers(-limit, limit, lanes // lane.itemsize).astype(lane)
         frame[wire.PAYLOAD_OFFSET :] = sums.tobytes()
         if rng.random() < 0.02:
-            frame[int(rng.integers(wire.PAYLOAD_OFFSET))] ^= 1 << int(rng.integers(8))
+            place = int(rng.integers(wire.PAYLOAD_OFFSET))
+            # Not in the exponent agreed: numbers beyond it are not for lanes.
+            if place != wire.AGG_OFFSET + 11:
+                frame[place] ^= 1 << int(rng.integers(8))
         return bytes(frame)
 
     def _count(self, slot: int) -> int:
@@ -189,9 +216,25 @@ class Twins:
             for _ in range(int(self.rng.integers(3)))
             if self.old
         ]
+        frames += self.ask_for_room()
         self.rng.shuffle(frames)  # type: ignore[arg-type]  # a list is a sequence
         self.old = [*self.old[-20:], *frames[:5]]
         self._take(frames)
+
+    def ask_for_room(self) -> list[bytes]:
+        """What a switch of a tree says to some contributions without lanes, once or twice."""
+        machine = self.machines[1]
+        bare = (machine._expected >= 0) & (machine._row % 3 == 0) & (machine._block >= 0)
+        frames = []
+        for slot in np.flatnonzero(bare & self.tree & (self.rng.random(self.slots) < 0.5)):
+            frame = bytearray(TEMPLATES[0])
+            header = machine.outgoing.header[machine._row[slot]].copy()
+            header[0] = 0x10000000 | Kind.STATUS << 24 | Flag.PADDED << 16 | RANK
+            header[2] &= 0xFFFFFF00
+            header[7:] = 0, 7
+            frame[wire.AGG_OFFSET :] = header.astype(">u4").tobytes()
+            frames += [bytes(frame)] * int(self.rng.integers(1, 3))
+        return frames
 
     def _take(self, frames: list[bytes]) -> None:
         for machine in self.machines:
@@ -258,11 +301,14 @@ class Twins:
             assert outs[0].tobytes() == outs[1].tobytes()
 
 
+@pytest.mark.parametrize("tree", [False, True], ids=["one-switch", "tree"])
 @pytest.mark.parametrize("slots", [1, 4, 48])
-def test_random_answers_lead_to_the_same_state(slots: int, rng: np.random.Generator) -> None:
-    regular = 0
-    for _ in range(3):
-        twins = Twins(slots, rng)
+def test_random_answers_lead_to_the_same_state(
+    slots: int, tree: bool, rng: np.random.Generator
+) -> None:
+    regular = padded = 0
+    for _ in range(4 if tree else 3):
+        twins = Twins(slots, rng, tree)
         for _ in range(30):
             while sum(not one[0].done() for one in twins.collectives) < 3:
                 twins.submit()
@@ -275,7 +321,34 @@ def test_random_answers_lead_to_the_same_state(slots: int, rng: np.random.Genera
             twins.wait()
             twins.compare()
         regular += twins.machines[0].counts.blocks_received
+        padded += twins.machines[0].counts.padded
     assert regular > 0, "it does not get far in"
+    assert padded > 0 or not tree or slots == 1, "no switch asks for room"
+
+
+@pytest.mark.parametrize("left", [(2,), (4,), (2, 4)], ids=["here", "elsewhere", "both"])
+def test_ranks_of_a_tree_that_left(left: tuple[int, ...], rng: np.random.Generator) -> None:
+    """Both machines end by the same status, if by any."""
+    broken = 0
+    for _ in range(10):
+        twins = Twins(8, rng, tree=True)
+        for turn in range(30):
+            if turn == 3:
+                for machine in twins.machines:
+                    machine.ranks_left(left, twins.now)
+            while not twins.broken and sum(not one[0].done() for one in twins.collectives) < 3:
+                twins.submit()
+            if twins.broken:
+                break
+            twins.send()
+            twins.receive()
+            if not twins.broken:
+                twins.compare()
+                twins.forget_estimates()
+        broken += twins.broken
+        errors = [machine.broken for machine in twins.machines]
+        assert str(errors[0]) == str(errors[1])
+    assert broken
 
 
 @pytest.mark.parametrize("slots", [1, 48])

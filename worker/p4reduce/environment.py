@@ -93,7 +93,7 @@ def placement(
     if not 1 <= world_size <= MAX_WORLD_SIZE:
         raise ConfigurationError(
             f"world size {world_size} is not within 1 to {MAX_WORLD_SIZE}, as many ranks as a "
-            "switch serves"
+            "tree of switches serves"
         )
     if not 0 <= rank < world_size:
         raise ConfigurationError(

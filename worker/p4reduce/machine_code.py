@@ -16,7 +16,7 @@ from ctypes import c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
 
-_ABI = 1
+_ABI = 3
 _log = logging.getLogger("p4reduce")
 
 
@@ -102,7 +102,7 @@ class StreamStructure(ctypes.Structure):
 
 COUNTED = (
     *("frames_sent", "bytes_sent", "frames_received", "bytes_received", "spurious", "stale"),
-    *("statuses", "blocks_announced", "blocks_sent", "empty_sent", "blocks_received"),
+    *("statuses", "padded", "blocks_announced", "blocks_sent", "empty_sent", "blocks_received"),
 )
 """The fields of `struct p4r_counts`, named as in `statistics.Counts`."""
 
@@ -117,10 +117,10 @@ class SlotsStructure(ctypes.Structure):
     """`struct p4r_slots`."""
 
     _fields_ = (
-        ("slots", c_uint32),
-        ("job", c_uint32),
+        *((name, c_uint32) for name in ("slots", "job", "levels", "unused")),
         ("contribution", c_uint32),
         ("result", c_uint32),
+        ("everybody", c_uint64),
         ("wanted", c_uint64 * 6),
         ("mask", c_uint64 * 6),
         *(
@@ -128,7 +128,7 @@ class SlotsStructure(ctypes.Structure):
             for name in (
                 *("streams", "expected", "block", "announced", "row", "next_round", "awaited"),
                 *("exponent", "parts", "owner", "count", "tag", "format", "behind"),
-                *("heard", "outgoing", "tries", "order", "sent_at", "due"),
+                *("heard", "level", "outgoing", "tries", "order", "sent_at", "due"),
                 *("opening", "waiting", "round_trips"),
             )
         ),
@@ -145,7 +145,7 @@ class SlotsStructure(ctypes.Structure):
         ("ended", c_void_p),
         ("ended_late", c_void_p),
         *((name, c_uint32) for name in ("odd_count", "queued_count", "ended_count", "most")),
-        *((name, c_uint32) for name in ("finished", "unused")),
+        *((name, c_uint32) for name in ("finished", "left_elsewhere")),
         *(
             (name, c_void_p)
             for name in ("verdicts", "seen", "completed", "how", "next", "sorted", "samples")

@@ -78,10 +78,13 @@ class Counts:
         frames_received, bytes_received: all that came down.
         retransmissions: contributions sent again by a timer.
         spurious: those of them that the switch's answers show to have been needless. It had the
-            contribution, and either waited for other ranks or had sent the result already.
+            contribution, and either waited for other ranks or had sent the result already. In a
+            tree the answers do not tell: 0.
+        padded: contributions sent again at once, with room for the sums, as a switch of a tree has
+            asked for.
         duplicates: results that came twice.
         stale: results of rounds that were over.
-        statuses: answers that say who is missing.
+        statuses: answers that say who is missing, or that ask for room.
         invalid: frames that are no answer to this rank: truncated, of another job, garbage.
         collectives: finished without error.
         blocks: of the collectives that were started, zero or not: as many as the dense tensors
@@ -100,6 +103,7 @@ class Counts:
     bytes_received: int = 0
     retransmissions: int = 0
     spurious: int = 0
+    padded: int = 0
     duplicates: int = 0
     stale: int = 0
     statuses: int = 0

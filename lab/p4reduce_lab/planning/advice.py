@@ -193,8 +193,8 @@ def _reasons(
         )
     else:
         yield (
-            f"{_capital(best.name)} makes a step {ring.time.after / best.time.after:.2f} times as "
-            f"fast as the ring, and {best.faster:.2f} times where sums overlap with backward."
+            f"By {best.name} a step is {ring.time.after / best.time.after:.2f} times as fast as by "
+            f"the ring, and {best.faster:.2f} times where sums overlap with backward."
         )
     for option in dict.fromkeys((ring, best)):
         hides = _hiding(option.hides, question.step.batch)
@@ -211,18 +211,14 @@ def _reasons(
         )
     if any("int" in one.name for one in options):
         yield (
-            "int16 and int8 lanes keep 16 or 8 bits of a number, less those that the sum takes, and "
-            "round the rest at random (docs/lanes.md): they are not counted as best."
+            "int16 and int8 lanes keep 16 or 8 bits of a number, less those that the sum takes, "
+            "and round the rest at random (docs/lanes.md): they are not counted as best."
         )
     if cluster.ranks > LARGEST_FANOUT:
         yield (
             f"A switch has {LARGEST_FANOUT} children at most, so {cluster.ranks:,} ranks need a "
             f"tree: {' by '.join(map(str, network.fanouts))}, from the leaves up."
         )
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def _hiding(factor: float, batch: int) -> str:

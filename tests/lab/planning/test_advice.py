@@ -161,6 +161,7 @@ for step in range(STEPS):
 
 
 @needs_torch
+@pytest.mark.long
 def test_a_script_is_measured(tmp_path: Path) -> None:
     from p4reduce_lab.planning.profile import profile
 
@@ -177,6 +178,7 @@ def test_a_script_is_measured(tmp_path: Path) -> None:
 
 
 @needs_torch
+@pytest.mark.long
 def test_a_script_that_takes_no_steps_is_named(tmp_path: Path) -> None:
     from p4reduce_lab.planning.profile import profile
 

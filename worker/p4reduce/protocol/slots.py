@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
@@ -72,7 +72,7 @@ from p4reduce.wire.format import (
     template,
 )
 from p4reduce.wire.frames import FrameBuffer
-from p4reduce.wire.rank_sets import describe_ranks, ranks_of
+from p4reduce.wire.rank_sets import Level, describe_ranks, one_switch
 
 # Rows of a slot in the buffer of frames to send: one for each shape that a contribution can have,
 # so that addresses, lengths and checksums are written once per job.
@@ -87,6 +87,7 @@ _HAS_PAYLOAD, _OVERFLOW, _NONFINITE, _MISMATCH, _RETRANSMISSION = (
     int(flag)
     for flag in (Flag.PAYLOAD, Flag.OVERFLOW, Flag.NONFINITE, Flag.MISMATCH, Flag.RETRANSMISSION)
 )
+_PADDED_FLAG = int(Flag.PADDED)
 _NO_HALVES = np.uint32(0xFFFFFFFF ^ (Flag.FIRST_HALF | Flag.SECOND_HALF) << 16)
 
 _QUIET = 1 / 2  # of the timeout, without any answer: then it is not single frames that are lost
@@ -115,6 +116,8 @@ class SlotMachine:
         here: own addresses.
         switch: those of the switch.
         urgent: how many of the slots, the last ones, are for urgent collectives alone.
+        levels: the switches that sum for this rank, its own first, then in a tree those above it.
+            None: there is one, with all ranks on it.
         native: whether to compute in machine code where there is any, or with numpy.
     """
 
@@ -128,6 +131,7 @@ class SlotMachine:
         here: Endpoint,
         switch: Endpoint,
         urgent: int = 0,
+        levels: Sequence[Level] | None = None,
         native: bool = True,
     ) -> None:
         self.counts = Counts()
@@ -138,6 +142,7 @@ class SlotMachine:
         self._slots = slots
         self._urgent_from = slots - urgent
         self._world_size = world_size
+        self._levels = tuple(levels or one_switch(world_size))
         # -- What runs where ---------------------------------------------------------------
         self._collectives: dict[int, Collective] = {}
         self._queues: list[deque[Collective]] = [deque() for _ in range(slots)]
@@ -157,6 +162,7 @@ class SlotMachine:
         self._announced = np.zeros(slots, np.int64)  # own next block
         self._parts = np.zeros(slots, np.uint8)  # halves that have come
         self._heard = np.zeros(slots, np.uint64)  # from the last STATUS; 0: there was none
+        self._level = np.zeros(slots, np.uint8)  # which switch that is from
         self._row = np.zeros(slots, np.int64)  # of the frame to repeat
         # What the header of a plain result has to be, as far as it is ECHOED; of no frame's kind
         # where the slot does not wait for one.
@@ -167,7 +173,8 @@ class SlotMachine:
         # -- The others ----------------------------------------------------------------------
         self.heard_switch_at = -np.inf
         self._left: tuple[int, ...] = ()
-        self._left_bits = np.uint64(0)
+        self._left_bits = np.zeros(len(self._levels), np.uint64)
+        self._everybody = np.uint64(self._levels[0].missing(0))
 
         # -- Frames --------------------------------------------------------------------------
         self.outgoing = FrameBuffer(slots * _SHAPES)
@@ -199,6 +206,8 @@ class SlotMachine:
             {
                 "slots": self._slots,
                 "job": self._job,
+                "levels": len(self._levels),
+                "everybody": int(self._everybody),
                 "contribution": self._first_word,
                 "result": self._plain & ~(Flag.PAYLOAD << 16),
             },
@@ -214,6 +223,7 @@ class SlotMachine:
                 "exponent": self._exponent,
                 "parts": self._parts,
                 "heard": self._heard,
+                "level": self._level,
                 "owner": self._owner,
                 "count": self._count,
                 "tag": self._tag,
@@ -327,7 +337,7 @@ class SlotMachine:
         """
         if ranks != self._left:
             self._left = ranks
-            self._left_bits = np.uint64(sum(1 << rank for rank in ranks))
+            self._left_bits[:] = [level.bits(ranks) for level in self._levels]
             self.timers.hurry(now)
 
     def resume(self, now: float) -> None:
@@ -429,7 +439,7 @@ class SlotMachine:
         return why
 
     def _hand_over(self, native: NativeSlots) -> None:
-        native.hand_over(self.heard_switch_at, int(self._left_bits), self._some_halves)
+        native.hand_over(self.heard_switch_at, self._left_bits, self._some_halves)
 
     def _take_back(self, native: NativeSlots) -> None:
         """Go on after C: stripes that are over, and rows to send."""
@@ -454,10 +464,16 @@ class SlotMachine:
         answers = self._answers_to_us(buffer, count)
         if not len(answers):
             return
-        self._heard_switch(now)
-        answers = self._results_under_way(answers)
-        if not len(answers):
-            return
+        # What comes for all ranks of a tree's switch says nothing of this rank's frames.
+        if np.count_nonzero((answers.flags < _STATUS) | (self._levels_of(answers) == 0)):
+            self._heard_switch(now)
+        answers, without_room = self._under_way(answers)
+        if len(answers):
+            self._take_results(buffer, answers, now)
+        if without_room is not None:
+            self._repeat_with_room(without_room)
+
+    def _take_results(self, buffer: FrameBuffer, answers: Answers, now: float) -> None:
         parts = PARTS[answers.flags]
         if np.count_nonzero(parts != WHOLE):
             complete = self._join_halves(buffer, answers, parts)
@@ -565,36 +581,37 @@ class SlotMachine:
         setattr(self.counts, count, getattr(self.counts, count) + number)
         return answers.only(~bad)
 
-    def _results_under_way(self, answers: Answers) -> Answers:
+    def _under_way(self, answers: Answers) -> tuple[Answers, Answers | None]:
         """Leave out all but the results that the slots wait for, and take notice of STATUS.
 
-        From here on `flags` are without the kind.
+        From here on `flags` are without the kind. The second item are statuses that ask for room.
         """
         stale = self._expected[answers.slots] != answers.header[ROUND]
-        is_status = answers.flags >= _STATUS
-        # The switch had the contribution before it was repeated, and we its result or no reason
-        # to wait for one yet.
-        needless = (stale | is_status) & (answers.flags & _RETRANSMISSION != 0)
-        self.counts.spurious += int(np.count_nonzero(needless))
+        if len(self._levels) == 1:
+            # The switch had the contribution before it was repeated, and we its result or no
+            # reason to wait for one yet. In a tree others may be meant.
+            needless = (stale | (answers.flags >= _STATUS)) & (answers.flags & _RETRANSMISSION != 0)
+            self.counts.spurious += int(np.count_nonzero(needless))
         answers = self._all_but(stale, answers, "stale")
         is_status = answers.flags >= _STATUS
+        without_room = None
         if np.count_nonzero(is_status):
-            self._take_statuses(answers.only(is_status))
+            without_room = self._take_statuses(answers.only(is_status))
             answers = answers.only(~is_status)
         answers.flags &= 0xFF
         if not len(answers) or self.broken is not None:
-            return answers.only(self._numbers[:0])
+            return answers.only(self._numbers[:0]), without_room
         mismatch = answers.flags & _MISMATCH != 0
         if np.count_nonzero(mismatch):
             self._mismatch(int(answers.slots[mismatch][0]))
-            return answers.only(self._numbers[:0])
+            return answers.only(self._numbers[:0]), without_room
         slots, header = answers.slots, answers.header
         next_block = header[NEXT_BLOCK]
         wrong = self._tag[slots] != header[TAG]
         wrong |= self._format[slots] != header[SLOT_FORMAT_EXPONENT] >> 8 & 0xFF
         wrong |= self._block[slots] & NO_BLOCK != header[BLOCK]
         wrong |= (next_block >= self._count[slots]) & (next_block != NO_BLOCK)
-        return self._all_but(wrong, answers, "invalid")
+        return self._all_but(wrong, answers, "invalid"), without_room
 
     def _once_a_slot(self, answers: Answers) -> Answers:
         """Leave out duplicates within a batch."""
@@ -608,7 +625,8 @@ class SlotMachine:
             # The result that came of itself rather than the one that a timer asked for.
             self._mark[slots[~by_timer]] = numbers[~by_timer]
         twice = self._mark[slots] != numbers
-        self.counts.spurious += int(np.count_nonzero(twice & by_timer))
+        if len(self._levels) == 1:
+            self.counts.spurious += int(np.count_nonzero(twice & by_timer))
         return self._all_but(twice, answers, "duplicates")
 
     def _join_halves(
@@ -630,20 +648,45 @@ class SlotMachine:
                 complete.append(some.only(self._parts[some.slots] == WHOLE))
         return complete
 
-    def _take_statuses(self, answers: Answers) -> None:
+    def _levels_of(self, statuses: Answers) -> npt.NDArray[np.uint8]:
+        """Return how many switches above the own one they are from."""
+        level = statuses.header[SLOT_FORMAT_EXPONENT].astype(np.uint8)  # the lowest byte
+        known: npt.NDArray[np.uint8] = np.minimum(level, np.uint8(len(self._levels) - 1))
+        return known
+
+    def _take_statuses(self, answers: Answers) -> Answers | None:
+        """Note who was heard; return those that rather say that there is no room for the sums."""
         self.counts.statuses += len(answers)
+        roomless = answers.flags & _PADDED_FLAG != 0
+        without_room = None
+        if np.count_nonzero(roomless):
+            without_room = answers.only(roomless)
+            answers = answers.only(~roomless)
+        if not len(answers):
+            return without_room
         wide = answers.header.astype(np.uint64)
         heard = wide[CONTRIBUTORS] << np.uint64(32) | wide[CONTRIBUTORS + 1]
-        self._heard[answers.slots] = heard
-        for slot, bits in zip(answers.slots.tolist(), heard.tolist(), strict=True):
-            course = self._collectives[int(self._owner[slot])].course
-            if course is not None:
-                course.told(bits)
-        without = self._left_bits & ~heard
-        if without.any():
-            bits = int(np.bitwise_or.reduce(without))
-            collective = self._collectives[int(self._owner[answers.slots[without != 0][0]])]
-            self.fail(self._left_error(ranks_of(bits), collective))
+        level = self._levels_of(answers)
+        # In a tree the own switch also says that all its ranks are there, while others are not.
+        some_missing = (level > 0) | (heard & self._everybody != self._everybody)
+        self._heard[answers.slots[some_missing]] = heard[some_missing]
+        self._level[answers.slots[some_missing]] = level[some_missing]
+        if len(self._levels) == 1:  # where bits are ranks
+            told = zip(answers.slots[some_missing].tolist(), heard[some_missing], strict=True)
+            for slot, bits in told:
+                course = self._collectives[int(self._owner[slot])].course
+                if course is not None:
+                    course.told(int(bits))
+        without = self._left_bits[level] & ~heard
+        missing = np.flatnonzero(without)
+        if len(missing):
+            first = missing[0]
+            above = self._levels[level[first]]
+            behind = set(above.ranks(int(np.bitwise_or.reduce(without[level == level[first]]))))
+            left = tuple(rank for rank in self._left if rank in behind)
+            collective = self._collectives[int(self._owner[answers.slots[first]])]
+            self.fail(self._left_error(left, collective))
+        return without_room
 
     def _mismatch(self, slot: int) -> None:
         collective = self._collectives[int(self._owner[slot])]
@@ -911,14 +954,10 @@ class SlotMachine:
         Those without payload are padded from now on, so that a result fits into them; see
         docs/protocol.md, "Halves and padding". The round that opens a stripe has no lanes to fit.
         """
-        rows = self._row[slots]
-        bare = (rows % _SHAPES == _EMPTY) & (self._block[slots] != _OPENING)
+        bare = self._bare(slots)
         if bare.any():
-            padded = slots[bare] * _SHAPES + _PADDED
-            self.outgoing.header[padded] = self.outgoing.header[rows[bare]]
-            self.outgoing.flags[padded] |= np.uint8(Flag.PADDED)
-            rows[bare] = padded
-            self._row[slots] = rows
+            self._pad(slots[bare])
+        rows = self._row[slots]
         self.outgoing.flags[rows] |= np.uint8(_RETRANSMISSION)
         self.timers.repeated(slots)
         for collective, which in self._by_owner(slots):
@@ -928,6 +967,36 @@ class SlotMachine:
         self.counts.frames_sent += len(slots)
         self.counts.bytes_sent += int(self.outgoing.lengths[rows].sum())
         self._sendable.append(rows)
+
+    def _repeat_with_room(self, statuses: Answers) -> None:
+        """Send contributions without payload again, padded, as a switch of a tree has asked.
+
+        What has room already was padded or has payload, and if it is lost its timer repeats it.
+        No timer has a part in this, so the frame does not say so.
+        """
+        slots = np.unique(statuses.slots[self._expected[statuses.slots] == statuses.header[ROUND]])
+        slots = slots[self._bare(slots)]
+        if len(slots):
+            rows = self._pad(slots)
+            self.timers.stop(slots)  # until it is sent
+            self.counts.padded += len(slots)
+            self.counts.frames_sent += len(slots)
+            self.counts.bytes_sent += len(slots) * PAYLOAD_FRAME_BYTES
+            self._sendable.append(rows)
+
+    def _bare(self, slots: Indices) -> npt.NDArray[np.bool_]:
+        """Tell whose contributions have no room for a result with lanes."""
+        bare: npt.NDArray[np.bool_] = self._row[slots] % _SHAPES == _EMPTY
+        bare &= self._block[slots] != _OPENING
+        return bare
+
+    def _pad(self, slots: Indices) -> Indices:
+        """Make room in contributions that have none; return their rows."""
+        padded = slots * _SHAPES + _PADDED
+        self.outgoing.header[padded] = self.outgoing.header[self._row[slots]]
+        self.outgoing.flags[padded] |= np.uint8(_PADDED_FLAG)
+        self._row[slots] = padded
+        return padded
 
     def _left_error(self, ranks: tuple[int, ...], collective: Collective) -> WorkerLostError:
         return WorkerLostError(
@@ -949,21 +1018,20 @@ class SlotMachine:
                 f"{what}: the switch has answered nothing, though asked {tries} times again "
                 f"(slot {int(waiting[0])})"
             )
-        told = waiting[self._heard[waiting] != 0]
-        if not len(told):
-            return P4ReduceTimeoutError(
-                f"{what}: slot {int(waiting[0])} has no result, and the switch has not said yet "
-                "who is missing",
-                slot=int(waiting[0]),
-                seconds=seconds,
-            )
-        slot = int(told[0])
-        everybody = (1 << self._world_size) - 1
-        missing = ranks_of(everybody & ~int(self._heard[slot]))
+        for slot in waiting[self._heard[waiting] != 0].tolist():
+            level = self._levels[self._level[slot]]
+            missing = level.missing(int(self._heard[slot]))
+            if missing:
+                return P4ReduceTimeoutError(
+                    f"{what}: slot {slot} waits for {level.describe(missing)}, which the switch "
+                    f"{level.switch + ' ' if level.switch else ''}has not heard",
+                    missing=level.ranks(missing),
+                    slot=slot,
+                    seconds=seconds,
+                )
         return P4ReduceTimeoutError(
-            f"{what}: slot {slot} waits for {describe_ranks(missing)}, which the switch has not "
-            "heard",
-            missing=missing,
-            slot=slot,
+            f"{what}: slot {int(waiting[0])} has no result, and the switch has not said yet "
+            "who is missing",
+            slot=int(waiting[0]),
             seconds=seconds,
         )

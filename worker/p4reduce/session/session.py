@@ -568,6 +568,7 @@ def _machine(attached: Attached) -> SlotMachine:
         world_size=ready.world_size,
         here=here(seat, attached.transport),
         switch=attached.switch,
+        levels=attached.levels,
     )
 
 

@@ -56,7 +56,7 @@ PAYLOAD_FRAME_BYTES = PAYLOAD_OFFSET + PAYLOAD_BYTES
 
 NO_BLOCK = 0xFFFFFFFF
 NONFINITE_EXPONENT = 255
-MAX_WORLD_SIZE = 64
+MAX_WORLD_SIZE = 4096  # 64 switches of 64 ranks each; a switch has a bit for each of its own
 MAX_SLOTS = 1024
 
 

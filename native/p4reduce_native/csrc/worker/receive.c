@@ -14,6 +14,7 @@ enum verdict { ODD, RESULT, STALE, STATUS };
 #define KIND_STATUS 2
 #define FLAG_PAYLOAD 0x01u
 #define FLAG_RETRANSMISSION 0x10u
+#define FLAG_PADDED 0x20u
 #define FLAG_FIRST_HALF 0x40u
 #define FLAG_SECOND_HALF 0x80u
 #define NO_BLOCK 0xffffffffu
@@ -23,7 +24,9 @@ enum verdict { ODD, RESULT, STALE, STATUS };
 #define WHOLE_FRAME (P4R_PAYLOAD_OFFSET + P4R_PAYLOAD_BYTES)
 #define LONGEST_FRAME (P4R_BUFFER_STRIDE - P4R_BUFFER_PAD)
 
-#define SEEN_ODD 4 /* in `seen`, beside the parts of a result that there are in the batch */
+/* In `seen`, beside the parts of a result that there are in the batch. */
+#define SEEN_ODD 4
+#define SEEN_ROOMLESS 8 /* a status that asks for room */
 
 /* Words of the aggregation header. */
 enum { KIND_FLAGS_RANK, JOB, SLOT_FORMAT_EXPONENT, ROUND, BLOCK, NEXT_BLOCK, TAG, CONTRIBUTORS };
@@ -34,11 +37,20 @@ static inline uint32_t word(const uint8_t *frame, int number)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
+static inline uint32_t kind_of(const uint8_t *frame) { return frame[P4R_AGG_OFFSET] & 0xf; }
+
 static inline uint32_t flags_of(const uint8_t *frame) { return frame[P4R_AGG_OFFSET + 1]; }
 
 static inline uint32_t slot_of(const uint8_t *frame)
 {
     return word(frame, SLOT_FORMAT_EXPONENT) >> 16;
+}
+
+/* In a status: how many switches above the own one it is from. */
+static inline uint8_t level_of(const struct p4r_slots *slots, const uint8_t *frame)
+{
+    uint32_t level = word(frame, SLOT_FORMAT_EXPONENT) & 0xff;
+    return (uint8_t)(level < slots->levels ? level : slots->levels - 1);
 }
 
 static inline uint64_t contributors(const uint8_t *frame)
@@ -89,11 +101,21 @@ static enum verdict judge_result(const struct p4r_slots *slots, const uint8_t *f
     return RESULT;
 }
 
+/* A status about the round under way: who was heard, unless it asks for room. */
+static enum verdict judge_status(const struct p4r_slots *slots, const uint8_t *frame)
+{
+    if (flags_of(frame) & FLAG_PADDED)
+        return STATUS;
+    if (level_of(slots, frame))
+        return slots->left_elsewhere ? ODD : STATUS;
+    return slots->left & ~contributors(frame) ? ODD : STATUS;
+}
+
 static enum verdict judge(const struct p4r_slots *slots, const uint8_t *frame, int64_t length)
 {
     if (length < EMPTY_FRAME || !is_to_us(slots, frame))
         return ODD;
-    uint32_t slot = slot_of(frame), kind = frame[P4R_AGG_OFFSET] & 0xf;
+    uint32_t slot = slot_of(frame), kind = kind_of(frame);
     if (slot >= slots->slots || !slots->streams[slot] || slots->expected[slot] == P4R_IDLE)
         return ODD;
     if (kind == KIND_STATUS) {
@@ -110,7 +132,7 @@ static enum verdict judge(const struct p4r_slots *slots, const uint8_t *frame, i
         return ODD;
     }
     if (kind == KIND_STATUS)
-        return slots->left & ~contributors(frame) ? ODD : STATUS;
+        return judge_status(slots, frame);
     return judge_result(slots, frame, length, slot);
 }
 
@@ -137,7 +159,12 @@ static void judge_all(struct p4r_slots *slots, uint8_t *rows, const int64_t *len
             if ((slots->seen[slot] | slots->parts[slot]) & part)
                 slots->seen[slot] |= SEEN_ODD; /* twice */
             slots->seen[slot] |= (uint8_t)part;
+        } else if (verdict == STATUS && flags_of(frame) & FLAG_PADDED) {
+            slots->seen[slot] |= SEEN_ROOMLESS;
         }
+        /* It depends on the result whether there is still something to repeat. */
+        if (slots->seen[slot] & SEEN_ROOMLESS && slots->seen[slot] & P4R_WHOLE)
+            slots->seen[slot] |= SEEN_ODD;
     }
     /* Those of a slot with something odd are odd themselves. */
     for (uint32_t i = 0; i < count; i++)
@@ -233,6 +260,7 @@ void p4r_receive(struct p4r_slots *slots, uint8_t *rows, int64_t *lengths, uint3
                  double now)
 {
     uint32_t complete_count = 0, regular = 0;
+    int heard = 0;
 
     slots->odd_count = slots->queued_count = slots->ended_count = 0;
     judge_all(slots, rows, lengths, count);
@@ -244,6 +272,8 @@ void p4r_receive(struct p4r_slots *slots, uint8_t *rows, int64_t *lengths, uint3
         }
         uint32_t slot = slot_of(frame), again = flags_of(frame) & FLAG_RETRANSMISSION;
         regular++;
+        /* What comes for all ranks of a tree's switch says nothing of this rank's frames. */
+        heard |= kind_of(frame) != KIND_STATUS || !level_of(slots, frame);
         slots->counts.bytes_received += lengths[i];
         if (slots->verdicts[i] == RESULT) {
             if (deliver(slots, frame, slot))
@@ -251,22 +281,31 @@ void p4r_receive(struct p4r_slots *slots, uint8_t *rows, int64_t *lengths, uint3
             continue;
         }
         /* The switch had the contribution before it was repeated, and we its result or no reason
-         * to wait for one yet. */
-        slots->counts.spurious += again != 0;
+         * to wait for one yet. In a tree others may be meant. */
+        slots->counts.spurious += again && slots->levels == 1;
         if (slots->verdicts[i] == STALE) {
             slots->counts.stale++;
-        } else {
-            slots->counts.statuses++;
+            continue;
+        }
+        slots->counts.statuses++;
+        if (flags_of(frame) & FLAG_PADDED) {
+            if (p4r_repeat_with_room(slots, slot))
+                slots->queued[slots->queued_count++] = slots->row[slot];
+        } else if (level_of(slots, frame) || slots->everybody & ~contributors(frame)) {
             slots->heard[slot] = contributors(frame);
-            if (slots->streams[slot]->course)
+            slots->level[slot] = level_of(slots, frame);
+            /* Bits are ranks where there is one switch. */
+            if (slots->levels == 1 && slots->streams[slot]->course)
                 p4r_course_told(slots->streams[slot]->course, contributors(frame), now);
         }
     }
     if (!regular)
         return;
     slots->counts.frames_received += regular;
-    slots->heard_switch_at = now;
-    p4r_window_heard(slots, now);
+    if (heard) {
+        slots->heard_switch_at = now;
+        p4r_window_heard(slots, now);
+    }
     if (complete_count)
         complete(slots, complete_count, now);
 }

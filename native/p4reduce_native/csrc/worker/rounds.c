@@ -9,6 +9,7 @@
 #define FLAG_PAYLOAD 0x01u
 #define FLAG_NONFINITE 0x04u
 #define NONFINITE_EXPONENT 255
+#define FLAG_PADDED 0x20u
 #define NO_BLOCK 0xffffffffu
 
 static void put_words(uint8_t *at, const uint32_t *words)
@@ -70,6 +71,24 @@ void p4r_contribute(struct p4r_slots *slots, uint32_t slot, int64_t block, uint8
     slots->counts.blocks_sent += filled;
     slots->counts.empty_sent += !filled;
     slots->counts.bytes_sent += P4R_PAYLOAD_OFFSET + filled * P4R_PAYLOAD_BYTES;
+}
+
+int p4r_repeat_with_room(struct p4r_slots *slots, uint32_t slot)
+{
+    int64_t row = slots->row[slot], padded = (int64_t)slot * P4R_SHAPES + P4R_PADDED;
+    uint8_t *from = slots->outgoing + (uint64_t)row * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD;
+    uint8_t *to = slots->outgoing + (uint64_t)padded * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD;
+
+    if (row % P4R_SHAPES != P4R_EMPTY || slots->block[slot] == P4R_OPENING)
+        return 0;
+    memcpy(to + P4R_AGG_OFFSET, from + P4R_AGG_OFFSET, P4R_AGG_WORDS * sizeof(uint32_t));
+    to[P4R_AGG_OFFSET + 1] |= FLAG_PADDED;
+    slots->row[slot] = padded;
+    slots->due[slot] = INFINITY; /* until it is sent */
+    slots->counts.padded++;
+    slots->counts.frames_sent++;
+    slots->counts.bytes_sent += P4R_PAYLOAD_OFFSET + P4R_PAYLOAD_BYTES;
+    return 1;
 }
 
 void p4r_open(struct p4r_slots *slots, const struct p4r_stream *stream, const int64_t *which,

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define P4R_WORKER_ABI 1
+#define P4R_WORKER_ABI 3
 uint32_t p4r_worker_abi(void);
 
 /* A row of a FrameBuffer: a frame begins two bytes into it, so that what follows Ethernet is
@@ -134,7 +134,10 @@ void p4r_decode(const struct p4r_codec *codec, const struct p4r_blocks *target,
 
 /* -- Slots (receive.c, rounds.c) --------------------------------------------------------------- */
 
-#define P4R_SHAPES 3       /* rows of a slot in the frames to send: empty, with lanes, padded */
+#define P4R_SHAPES 3       /* rows of a slot in the frames to send: */
+#define P4R_EMPTY 0        /* without lanes, */
+#define P4R_FILLED 1       /* with, */
+#define P4R_PADDED 2       /* with room for those of the result */
 #define P4R_IDLE (-1)      /* in `expected` */
 #define P4R_OPENING (-1)   /* in `block` */
 #define P4R_LAST INT64_MAX /* in `order`: nothing to send */
@@ -150,15 +153,16 @@ struct p4r_timeout {
 /* What was counted since Python has looked last; statistics.Counts. */
 struct p4r_counts {
     int64_t frames_sent, bytes_sent, frames_received, bytes_received, spurious, stale, statuses,
-        blocks_announced, blocks_sent, empty_sent, blocks_received;
+        padded, blocks_announced, blocks_sent, empty_sent, blocks_received;
 };
 
 /* slots.SlotMachine with its timers, gate and window. Arrays have an entry for each slot unless
  * something else is said. */
 struct p4r_slots {
     /* What never changes. */
-    uint32_t slots, job;
-    uint32_t contribution, result;                     /* first words of headers, without flags */
+    uint32_t slots, job, levels, unused; /* `levels`: of switches, more than one in a tree */
+    uint32_t contribution, result;       /* first words of headers, without flags */
+    uint64_t everybody;                  /* on the own switch, as bits */
     uint64_t wanted[P4R_COMPARED], mask[P4R_COMPARED]; /* answers.own_answers */
 
     /* What runs, and the round under way. */
@@ -169,8 +173,9 @@ struct p4r_slots {
     uint8_t *exponent, *parts;
     int64_t *owner, *count; /* of the stream: its sequence number and its blocks */
     uint32_t *tag, *format;
-    uint8_t *behind; /* whether another stream waits for the slot */
-    uint64_t *heard;
+    uint8_t *behind;   /* whether another stream waits for the slot */
+    uint64_t *heard;   /* from the last STATUS; 0: there was none */
+    uint8_t *level;    /* which switch that is from, 0: the own one */
     uint8_t *outgoing; /* first row of the frames to send, P4R_SHAPES each */
 
     /* Timers, gate, window. */
@@ -182,7 +187,7 @@ struct p4r_slots {
     double latest, silence, heard_switch_at;
     int64_t window, growth, settling, results, troubled, floor; /* `window` is its size */
     int64_t round_trip_count;
-    uint64_t left; /* ranks that have left, as bits */
+    uint64_t left; /* ranks that have left, as bits of the own switch */
     uint32_t backed_off, some_open, holds_back, some_halves;
 
     /* What comes out of a call. */
@@ -193,7 +198,7 @@ struct p4r_slots {
     uint32_t odd_count,  /* frames for Python */
         queued_count, ended_count, most, /* frames in a batch */
         finished,                        /* streams that are over */
-        unused;
+        left_elsewhere;                  /* whether ranks of other switches have left */
 
     /* Scratch. */
     uint8_t *verdicts;  /* `most` */
@@ -213,6 +218,10 @@ void p4r_receive(struct p4r_slots *slots, uint8_t *rows, int64_t *lengths, uint3
 
 /* Make the frame of a slot's next round, about `block` with the exponent agreed. */
 void p4r_contribute(struct p4r_slots *slots, uint32_t slot, int64_t block, uint8_t exponent);
+
+/* Make room for the lanes of a result in a slot's contribution, and send it once more:
+ * slots.SlotMachine._repeat_with_room. Returns whether it had none. */
+int p4r_repeat_with_room(struct p4r_slots *slots, uint32_t slot);
 
 /* Start the stripes of a stream in some slots, which are free, and make the frames that open them:
  * the first row of each. It is for Python to count them. */
