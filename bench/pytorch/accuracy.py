@@ -8,8 +8,8 @@ parameters on scikit-learn's digits, and a bag of words with an embedding of 1.3
 on synthetic texts. Only summing the gradients differs. All of the gradient is one bucket, as
 PowerSGD over Gloo does not end with several.
 
-    python -m bench.pytorch.accuracy [--rates 100 25] [--ranks 8] [--seeds 3] [--steps 150]
-        [--models mlp embedding] [--json FILE] [--from FILE] [--docs]
+    python -m bench.pytorch.accuracy [--rates 100 25] [--ranks 8] [--seeds 3] [--steps 300]
+        [--models mlp embedding] [--methods NAME ...] [--json FILE] [--from FILE] [--docs]
 """
 
 from __future__ import annotations
@@ -106,8 +106,12 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             methods = [
                 name
                 for name, method in METHODS.items()
-                if method.backend == backend and method.model in options.models
+                if method.backend == backend
+                and method.model in options.models
+                and name in (options.methods or METHODS)
             ]
+            if not methods:
+                continue
             runs = train(backend, methods, rate, options)
             report["runs"] += runs
             for run in runs:
@@ -203,12 +207,15 @@ def headline(rows: Sequence[dict[str, Any]]) -> str:
     parts = []
     for row in rows:
         base = next(
-            one
-            for one in rows
-            if (one["rate_mbit"], one["name"]) == (row["rate_mbit"], BASE[row["model"]])
+            one(
+                one
+                for one in rows
+                if (one["rate_mbit"], one["name"]) == (row["rate_mbit"], BASE[row["model"]])
+            ),
+            None,
         )
         ours = row["name"].startswith("p4reduce") and row["reached"] == row["seeds"]
-        if ours and base["reached"] == base["seeds"]:
+        if ours and base is not None and base["reached"] == base["seeds"]:
             parts.append(
                 f"{row['model']} at {row['rate_mbit']:g} Mbit/s by {row['name']} "
                 f"**{row['speedup']:.2g} times** ({base['seconds']:.0f} to {row['seconds']:.0f} s)"
@@ -226,8 +233,9 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=[100.0, 25.0], help="Mbit/s")
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=150, help="at most")
+    parser.add_argument("--steps", type=int, default=300, help="at most")
     parser.add_argument("--models", nargs="+", choices=list(BASE), default=list(BASE))
+    parser.add_argument("--methods", nargs="+", help="names, as in the table; default: all")
     parser.add_argument("--congestion", help="TCP's congestion control; default: the machine's")
     parser.add_argument("--json", type=Path, default=OUTPUT)
     parser.add_argument("--from", dest="earlier", type=Path, help="measure nothing, show this file")
