@@ -207,7 +207,7 @@ def headline(rows: Sequence[dict[str, Any]]) -> str:
     parts = []
     for row in rows:
         base = next(
-            one(
+            (
                 one
                 for one in rows
                 if (one["rate_mbit"], one["name"]) == (row["rate_mbit"], BASE[row["model"]])
