@@ -106,10 +106,12 @@ class Simulation:
         ]
         self.links = Links(shape.ends(), faults, seed)
         buffer = Rank.buffer()
-        self.ranks = [
-            Rank(rank, ranks, JOB, slots, address_of(shape, shape.parent(rank).node), buffer)
-            for rank in range(ranks)
-        ]
+        self.ranks: list[Rank] = []
+        for leaf in shape.levels[1]:
+            here, levels = address_of(shape, leaf), shape.levels_above(leaf)
+            self.ranks += [
+                Rank(rank, ranks, JOB, slots, here, levels, buffer) for rank in shape.children(leaf)
+            ]
         self._due = np.full(ranks, np.inf)
         self._now = 0.0
         self._cpu = {"setup": time.process_time() - start, "switch": 0.0, "rank": 0.0, "links": 0.0}
