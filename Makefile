@@ -12,11 +12,23 @@ LINT_READY  := $(VENV)/.ready-for-lint
 PACKAGES := common/p4reduce_common native/p4reduce_native worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab model/p4reduce_model bench
 SCRIPTS := experiments tools examples
 
-# What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, BW=Mbit/s; `make run` also
-# NET=mininet|local|udp (the lab is a Mininet network), COMPRESSION=cat (or another name; a wrong one
-# lists all), FAULT=kill-worker|restart-switch|restart-controller, or FRAMEWORK=torch. All but the
-# first go through the environment.
+# What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, BW=Mbit/s, PCAP=1; `make run`
+# also NET=mininet|local|udp (the lab is a Mininet network), SWITCHES=2 (side by side), TREE=2x4 (leaves
+# and the ranks of each), COMPRESSION=cat (or another name; a wrong one lists all),
+# FAULT=kill-worker|restart-switch|restart-controller, or FRAMEWORK=torch. All but the first go
+# through the environment.
 WORKERS ?= 4
+LAB_TAKES := WORKERS SWITCH BW PCAP
+RUN_TAKES := $(LAB_TAKES) NET SWITCHES TREE COMPRESSION FAULT FRAMEWORK
+
+# A name that nobody reads is a mistake, which would otherwise pass in silence.
+GIVEN := $(foreach word,$(MAKEOVERRIDES),$(if $(findstring =,$(word)),$(firstword $(subst =, ,$(word)))))
+check_given = $(if $(filter $(1),$(MAKECMDGOALS)),$(foreach name,$(filter-out VENV PYTHON $(2),$(GIVEN)),\
+    $(error make $(1) does not know $(name). It takes $(2))))
+ifeq ($(words $(MAKECMDGOALS)),1)
+$(call check_given,run,$(RUN_TAKES))
+$(call check_given,lab,$(LAB_TAKES))
+endif
 
 .PHONY: help
 help:
@@ -39,7 +51,7 @@ setup: $(READY)  ## the virtual environment: what the demo needs; tests and lint
 
 .PHONY: run
 run: $(READY)  ## train a classifier on WORKERS=4 workers, gradients summed by the switch
-	@$(PYTHON) -m p4reduce_lab run --workers $(WORKERS)
+	@$(PYTHON) -m p4reduce_lab run $(if $(filter file,$(origin WORKERS)),,--workers $(WORKERS))
 
 .PHONY: lab
 lab: $(READY)  ## leave a Mininet network up, with its prompt (root); `make stop` takes it down
@@ -142,6 +154,11 @@ numbers: $(READY)  ## measure all that docs/performance.md shows, and write its 
 compare: $(READY)  ## p4reduce beside Gloo and Open MPI on the same shaped links (root, torch; ten minutes)
 	$(PYTHON) -c 'import torch' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH)
 	$(PYTHON) -m p4reduce_lab compare --page docs/performance.md $(ARGUMENTS)
+
+.PHONY: accuracy
+accuracy: $(READY)  ## time to accuracy over slow links, by Gloo and by the switch (root, torch; half an hour)
+	$(PYTHON) -c 'import torch' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH)
+	$(PYTHON) -m bench.pytorch.accuracy --docs $(ARGUMENTS)
 
 .PHONY: scale
 scale: $(READY)  ## simulate 4,096 ranks, measure shaped links, draw time against ranks (minutes)

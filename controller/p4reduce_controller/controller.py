@@ -39,6 +39,7 @@ from p4reduce_controller.jobs.job import (
     Job,
     JobState,
     Member,
+    MemberState,
     RefusedError,
     port_text,
 )
@@ -119,6 +120,9 @@ class Controller:
         )
         self._keeper = Keeper(self._table, start.file.write)
         self._installing: weakref.WeakKeyDictionary[Job, asyncio.Task[None]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._gone: weakref.WeakKeyDictionary[Job, tuple[list[int], list[int]]] = (
             weakref.WeakKeyDictionary()
         )
         self._encoded: weakref.WeakKeyDictionary[Job, str] = weakref.WeakKeyDictionary()
@@ -308,6 +312,7 @@ class Controller:
         """Keep it, and look at what waits for a change, once the present one is complete."""
         for job in jobs:
             self._encoded.pop(job, None)
+            self._gone.pop(job, None)
         self._keeper.changed()
         if not self._advancing:
             self._advancing = True
@@ -341,6 +346,12 @@ class Controller:
         self.jobs.release(job)
 
     # -- What the service asks for -----------------------------------------------------
+
+    def gone(self, job: Job) -> tuple[list[int], list[int]]:
+        """Return the ranks that left, and those that were lost."""
+        if job not in self._gone:  # asked for with each heartbeat of each rank
+            self._gone[job] = job.ranks(MemberState.LEFT), job.ranks(MemberState.LOST)
+        return self._gone[job]
 
     async def ready(self, job: Job, member: Member, timeout: float) -> None:
         """Wait until the job runs, for at most `timeout` seconds.

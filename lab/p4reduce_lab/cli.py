@@ -11,6 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 from p4reduce_common.output import command
 
 from p4reduce_lab.errors import ArgumentsError, Interrupted, LabError
@@ -19,6 +20,7 @@ from p4reduce_lab.planning.command_line import plan
 
 if TYPE_CHECKING:
     from p4reduce_lab.choice import Choice
+    from p4reduce_lab.tree import Shape
 
 # What a command needs is imported in it: `worker` starts many times a run and needs little.
 
@@ -121,6 +123,20 @@ def _run_torch(
         raise LabError("; ".join(found))
 
 
+def _read_tree(context: click.Context, option: click.Parameter, text: str | None) -> Shape | None:
+    from p4reduce_lab.tree import Shape
+
+    return None if text is None else Shape.parse(text)
+
+
+tree_option = click.option(
+    "--tree",
+    envvar="TREE",
+    callback=_read_tree,
+    metavar="LEAVESxRANKS",
+    help="Leaf switches below a root, and how many ranks each has: 2x4. 2x2x4 has spines between. "
+    "[environment: TREE]",
+)
 switches_option = click.option(
     "--switches",
     type=click.IntRange(1, MAX_SWITCHES),
@@ -175,8 +191,11 @@ switches_option = click.option(
 @network_option
 @bandwidth_option
 @switches_option
+@tree_option
 @pcap_option
+@click.pass_context
 def run(
+    context: click.Context,
     workers: int,
     framework: str,
     steps: int | None,
@@ -188,6 +207,7 @@ def run(
     net: str,
     bandwidth: float | None,
     switches: int,
+    tree: Shape | None,
     pcap: bool,
 ) -> None:
     """Train a classifier on real data, its gradients summed by the switch.
@@ -201,10 +221,17 @@ def run(
     from p4reduce_lab.demo.run import PICTURE_FILE, SUMMARY_FILE, run_demo
     from p4reduce_lab.text import wrapped
 
-    if framework == "torch":
+    if tree is not None:
+        given_by = context.get_parameter_source("workers")
+        if given_by is not ParameterSource.DEFAULT and workers != tree.ranks:
+            raise ArgumentsError(f"{workers} workers do not fit the tree, which has {tree.ranks}")
+        workers = tree.ranks
         if switches > 1:
+            raise ArgumentsError("SWITCHES and TREE exclude each other")
+    if framework == "torch":
+        if switches > 1 or tree is not None:
             raise ArgumentsError(
-                "SWITCHES is for FRAMEWORK=numpy; a script of your own can take "
+                "SWITCHES and TREE are for FRAMEWORK=numpy; a script of your own can take "
                 "several with torch as well (docs/scale.md)"
             )
         choice = choose(switch, net, bandwidth=bandwidth)
@@ -221,8 +248,10 @@ def run(
     choice = replace(choice, pcap=pcap)
     console = Console(highlight=False)
     number = f", {switches} of them side by side" if switches > 1 else ""
+    if tree is not None:
+        number = f", {tree.text}"
     console.print(wrapped(f"Switch: {choice.text}{number}"), soft_wrap=True)
-    summary = run_demo(config, choice, output, console, switches)
+    summary = run_demo(config, choice, output, console, tree or switches)
     console.print()
     for line in summary.lines():
         console.print(wrapped(f"  {line}", 19), soft_wrap=True)
@@ -267,6 +296,7 @@ def reference(directory: Path) -> None:
 @switch_option
 @network_option
 @bandwidth_option
+@switches_option
 @pcap_option
 def execute(
     workers: int,
@@ -274,6 +304,7 @@ def execute(
     switch: str,
     net: str,
     bandwidth: float | None,
+    switches: int,
     pcap: bool,
 ) -> None:
     """Start COMMAND once for each rank, like mpirun or torchrun.
@@ -294,7 +325,7 @@ def execute(
     running = running_system()
     if running is None:
         choice = replace(choose(switch, net, bandwidth=bandwidth), pcap=pcap)
-        sys.exit(run_processes(list(command), workers, choice))
+        sys.exit(run_processes(list(command), workers, choice, switches))
     if pcap:
         raise ArgumentsError("--pcap belongs to `p4reduce-lab up`, whose switch this uses")
     sys.exit(run_processes(list(command), workers, running))

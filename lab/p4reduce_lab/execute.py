@@ -22,6 +22,7 @@ from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import ArgumentsError, LabError
 from p4reduce_lab.processes.children import POLL, Child, Processes, ending
 from p4reduce_lab.processes.rundir import results_directory, run_directory
+from p4reduce_lab.side_by_side import system_of
 from p4reduce_lab.system import (
     CONTROLLER_VARIABLE,
     INTERFACE_VARIABLE,
@@ -54,7 +55,9 @@ def running_system() -> Mapping[str, str] | None:
     return {CONTROLLER_VARIABLE: controller, INTERFACE_VARIABLE: interface}
 
 
-def execute(command: list[str], workers: int, system: Choice | Mapping[str, str]) -> int:
+def execute(
+    command: list[str], workers: int, system: Choice | Mapping[str, str], switches: int = 1
+) -> int:
     """Runs ``command`` for ranks 0 to ``workers`` - 1 and returns the exit code for the shell:
     0, or that of the first process that failed.
 
@@ -62,6 +65,7 @@ def execute(command: list[str], workers: int, system: Choice | Mapping[str, str]
         command: The program with its arguments.
         workers: The world size.
         system: A switch to start, or the variables of one that runs.
+        switches: How many to start, side by side.
     """
     with ExitStack() as stack:
         services: Processes | None = None
@@ -71,7 +75,7 @@ def execute(command: list[str], workers: int, system: Choice | Mapping[str, str]
             if system.pcap:
                 kept = results_directory(CAPTURES, replace=("*.log", "*.pcap"))
                 logs = stack.enter_context(kept)
-            started = stack.enter_context(System(system, directory, logs, workers))
+            started = stack.enter_context(system_of(system, directory, logs, workers, switches))
             services = started.processes
             started.start()
             started.wait_ready()
@@ -114,8 +118,8 @@ def execute(command: list[str], workers: int, system: Choice | Mapping[str, str]
 def _check_ports(system: Mapping[str, str], workers: int) -> None:
     """Refuse more ranks than a system has ports where each has one of its own."""
     address, interface = system[CONTROLLER_VARIABLE], system[INTERFACE_VARIABLE]
-    if "{port}" not in interface:
-        return  # several may share a port
+    if "{port}" not in interface or "," in address:
+        return  # several may share a port; of several switches the ranks will tell
     with ControlClient(address) as control, suppress(ControlError):  # which the ranks will tell
         switch = control.call(control.stub.GetSwitch, pb.GetSwitchRequest())
         if workers > len(switch.ports):

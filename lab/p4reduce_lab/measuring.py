@@ -165,6 +165,7 @@ def compare(
     about ten minutes; with --ranks, --rates or --sizes, all of these with each other.
     """
     from p4reduce_lab.choice import choose
+    from p4reduce_lab.compare.cells import STANDARD_SECONDS
     from p4reduce_lab.compare.results import AIMS_HEAD, aims_table
     from p4reduce_lab.compare.run import RESULTS_FILE, Report, foot, write_page
     from p4reduce_lab.compare.run import compare as run_comparison
@@ -190,7 +191,8 @@ def compare(
             click.echo("BMv2 has no ports without links: these cells are left out")
             cells = [cell for cell in cells if cell.rate]
         choice = choose(switch, "local")
-        report = run_comparison(cells, choice, congestion, output, click.echo)
+        limit = STANDARD_SECONDS if ranks is rates is sizes is None else None
+        report = run_comparison(cells, choice, congestion, output, click.echo, limit)
     if page is not None:
         write_page(report, page, page.parent / "images")
     click.echo("")

@@ -33,10 +33,11 @@ class SideBySide(System):
             own.mkdir()
             self._beside.append(System(choice, own, logs, ports, beside=self, number=number))
 
-    @property
-    def each(self) -> Sequence[System]:
-        """One system a switch."""
-        return [self, *self._beside]
+    topology = "side-by-side"
+
+    def counters(self) -> list[dict[str, int]]:
+        """See `System`."""
+        return super().counters() + [one for each in self._beside for one in each.counters()]
 
     def start(self) -> None:
         """See `System`."""
@@ -74,14 +75,3 @@ def system_of(choice: Choice, directory: Path, logs: Path, ports: int, switches:
     if switches == 1:
         return System(choice, directory, logs, ports)
     return SideBySide(choice, directory, logs, ports, switches)
-
-
-def counters(systems: Sequence[System]) -> list[dict[str, int]]:
-    """Return what became of the frames at each switch, by label, where not 0."""
-    return [
-        {count.name: int(count.frames) for count in answer.counts if count.frames}
-        for answer in (
-            system.control.call(system.control.stub.GetCounters, pb.GetCountersRequest())
-            for system in systems
-        )
-    ]

@@ -85,10 +85,23 @@ class System:
         self.state_directory = directory / "state"
         self.control = ControlClient(self.controller_address)
 
-    @property
-    def each(self) -> Sequence[System]:
-        """One system a switch."""
-        return [self]
+    topology = "star"
+    """What `Summary` calls it."""
+
+    interface_variable = INTERFACE_VARIABLE
+
+    def counters(self) -> list[dict[str, int]]:
+        """Return what became of the frames at each switch, by label, where not 0."""
+        control = self.control
+        switches = control.call(control.stub.ListSwitches, pb.ListSwitchesRequest()).switches
+        answers = (
+            control.call(control.stub.GetCounters, pb.GetCountersRequest(switch=switch.name))
+            for switch in switches
+        )
+        return [
+            {count.name: int(count.frames) for count in answer.counts if count.frames}
+            for answer in answers
+        ]
 
     def start(self) -> None:
         """Makes the network, starts both processes and does not wait for them.
@@ -131,25 +144,30 @@ class System:
         self._start_controller("controller-2.log")
 
     def _start_controller(self, log: str) -> None:
-        switch = self._running_switch
-        command = [sys.executable, "-m", "p4reduce_controller", "serve"]
-        command += ["--switch", switch.address, "--listen", self.controller_address]
-        command += ["--default-slots", str(switch.slots)]
+        command = [sys.executable, "-m", "p4reduce_controller", "serve", *self._serve_options()]
+        command += ["--listen", self.controller_address]
+        command += ["--default-slots", str(self._running_switch.slots)]
         if self.network is not None:
             command += ["--switch-ip", switch_ip(self._number)]
+        command += ["--state-dir", str(self.state_directory)]
+        command += ["--connect-timeout", f"{READY_TIMEOUT:g}"]
+        self._controller = self.processes.start("controller", command, log=self._logs / log)
+
+    def _serve_options(self) -> list[str]:
+        """What `serve` is told about its switches."""
+        options = ["--switch", self._running_switch.address, "--ports", f"1-{self._ports}"]
+        if self.network is not None:
             stations = self.network.stations
             if isinstance(self.network, MininetNetwork):
                 stations = self.network.stations_of(self._number)
             for port, mac in stations.items():
-                command += ["--station", f"{mac}@{port}"]
-        command += ["--ports", f"1-{self._ports}", "--state-dir", str(self.state_directory)]
-        command += ["--connect-timeout", f"{READY_TIMEOUT:g}"]
-        self._controller = self.processes.start("controller", command, log=self._logs / log)
+                options += ["--station", f"{mac}@{port}"]
+        return options
 
     def wait_ready(
         self, timeout: float = READY_TIMEOUT, *, may_finish: Sequence[Child] = ()
     ) -> pb.Switch:
-        """Waits until the controller serves, and returns what it says of its switch.
+        """Waits until the controller serves, and returns what it says of its (first) switch.
 
         Args:
             timeout: Seconds.
@@ -163,9 +181,10 @@ class System:
         while True:
             self.processes.check(may_finish=may_finish)
             try:
-                return self.control.call(
-                    self.control.stub.GetSwitch, pb.GetSwitchRequest(), timeout=PROBE, wait=True
-                )
+                list_switches = self.control.stub.ListSwitches
+                request = pb.ListSwitchesRequest()
+                reply = self.control.call(list_switches, request, timeout=PROBE, wait=True)
+                return reply.switches[0]
             except ControllerUnreachableError as error:
                 if time.monotonic() > deadline:
                     raise LabError(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+import heapq
 from dataclasses import dataclass, field
 
 from p4reduce_controller.topology.switches import ONLY
@@ -188,6 +189,10 @@ class Job:
     released: bool = field(default=False, metadata=TRANSIENT)
     elastic: bool = False  # re-formed of those who were there: it fails rather than wait for others
     successor: Succession | None = None
+    # Who was heard last, so that a heartbeat need not look at all members.
+    latest: Member | None = field(default=None, metadata=TRANSIENT)
+    # A heap of (completed, rank) with what members have said, also of what is out of date.
+    progress: list[tuple[int, int]] = field(default_factory=list, metadata=TRANSIENT)
 
     @property
     def alive(self) -> bool:
@@ -217,7 +222,23 @@ class Job:
     @property
     def completed_by_all(self) -> int:
         """All collectives before this one have their result on all ranks that take part."""
-        return min((member.completed for member in self.active), default=0)
+        if not self.progress:
+            self.progress = [(member.completed, member.rank) for member in self.active]
+            heapq.heapify(self.progress)
+        while self.progress:
+            completed, rank = self.progress[0]
+            member = self.members.get(rank)
+            if member is not None and member.active and member.completed == completed:
+                return completed
+            heapq.heappop(self.progress)
+        return 0
+
+    def completes(self, member: Member, completed: int) -> None:
+        """A member has the result of all collectives before that one."""
+        if completed > member.completed:
+            member.completed = completed
+            if self.progress:
+                heapq.heappush(self.progress, (completed, member.rank))
 
     @property
     def vacant(self) -> list[int]:
@@ -228,8 +249,10 @@ class Job:
     @property
     def complete(self) -> bool:
         """Whether every rank is attached."""
-        attached = [m for m in self.members.values() if m.state is MemberState.ATTACHED]
-        return len(attached) == self.world_size
+        # The latest ones are those who may lack it.
+        return len(self.members) == self.world_size and all(
+            member.state is MemberState.ATTACHED for member in reversed(self.members.values())
+        )
 
     def ranks(self, state: MemberState) -> list[int]:
         """The ranks in a state, in order."""

@@ -25,10 +25,13 @@ DESERTED = 6  # without anybody for so long, all are lost
 
 def heard(job: Job, member: Member, now: float, lease: float) -> None:
     """A rank is there; and the others may follow, if nobody was heard before it."""
-    quiet = _quiet(job, now)
-    if quiet > QUIET * lease:
-        # Connections that were cut are tried again after up to as long as they were cut.
-        extend(job, now + max(lease, quiet))
+    latest = job.latest
+    if latest is None or not latest.active or now - latest.heard > QUIET * lease:
+        quiet = _quiet(job, now)
+        if quiet > QUIET * lease:
+            # Connections that were cut are tried again after up to as long as they were cut.
+            extend(job, now + max(lease, quiet))
+    job.latest = member
     member.heard = now
     member.lease_ends = now + LOST_AFTER * lease
 

@@ -347,7 +347,7 @@ class Jobs(Roster):
         now = self._clock()
         leases.heard(job, member, now, self.lease)
         member.cut = None
-        member.completed = max(member.completed, completed)
+        job.completes(member, completed)
         member.report = silence.report(now, unanswered, heard)
         if job.state is JobState.RUNNING:
             reason = silence.cut_off(job, member, now, self.lease)
@@ -404,6 +404,7 @@ class Jobs(Roster):
             if member.state is MemberState.LOST:
                 member.state = MemberState.ATTACHED
                 leases.begin(member, self._clock(), self.lease)
+        job.progress.clear()
         self._listener.event("ranks-back", job, f"{ranks_text(job.ranks(MemberState.ATTACHED))}")
         self._listener.changed(job)
 

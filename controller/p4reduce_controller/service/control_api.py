@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from p4reduce_controller.fabric.fabric import RankCounts
 from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchError, SwitchUnreachableError
 from p4reduce_controller.fabric.schema import Row, SchemaError
 from p4reduce_controller.jobs import presence, tokens
-from p4reduce_controller.jobs.job import SLOTS, Cause, Job, Member, MemberState, RefusedError
+from p4reduce_controller.jobs.job import SLOTS, Cause, Job, Member, RefusedError
 from p4reduce_controller.jobs.plan import plan
 from p4reduce_controller.service import limits
 from p4reduce_controller.values.mac_ip import format_ip, format_mac
@@ -98,6 +99,9 @@ class Service(ControlServicer):
         self._controller = controller
         self._jobs = controller.jobs
         self._peers = limits.PeerLimits()
+        self._told: weakref.WeakKeyDictionary[Job, dict[str, pb.Level]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     # -- For workers -------------------------------------------------------------------
 
@@ -174,16 +178,16 @@ class Service(ControlServicer):
 
     def _levels(self, job: Job, switch: str) -> list[pb.Level]:
         """Say who is behind the children of a switch, and of those above it."""
-        topology = self._jobs.topology
-        planned = plan(job, topology)
-        return [
-            pb.Level(
-                switch=name,
-                children=[pb.Child(switch=each.switch, ranks=each.ranks) for each in planned[name]],
-            )
-            for name in topology.way_up(switch)
-            if name in planned
-        ]
+        if job not in self._told:  # the same for all ranks of a switch, which may be many
+            self._told[job] = {
+                name: pb.Level(
+                    switch=name,
+                    children=[pb.Child(switch=each.switch, ranks=each.ranks) for each in children],
+                )
+                for name, children in plan(job, self._jobs.topology).items()
+            }
+        told = self._told[job]
+        return [told[name] for name in self._jobs.topology.way_up(switch) if name in told]
 
     @_answers
     async def Heartbeat(  # noqa: N802
@@ -199,10 +203,11 @@ class Service(ControlServicer):
         )
         self._keep_statistics(job, request)
         await self._controller.keep_if_possible()
+        left, lost = self._controller.gone(job)
         return pb.HeartbeatReply(
             state=_state(job),
-            left=job.ranks(MemberState.LEFT),
-            lost=job.ranks(MemberState.LOST),
+            left=left,
+            lost=lost,
             reason=job.reason,
             cause=_CAUSES[job.cause] if job.cause else pb.CAUSE_UNSPECIFIED,
             completed_by_all=job.completed_by_all,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the control API takes from its clients at most.
 
-None of these is met by workers and operators of one switch; they keep a client that is broken or
+None of these is met by workers and operators; they keep a client that is broken or
 hostile from taking the controller's memory or all of its attention.
 """
 
@@ -13,12 +13,12 @@ from collections import defaultdict
 from p4reduce_controller.jobs.job import Cause, Job, JobState, Member, RefusedError
 
 MAX_REQUEST_BYTES = 64 << 10  # the largest real request has some hundred bytes
-MAX_CALLS = 8192  # at once; 64 jobs of 64 ranks may all wait, and tell that they are there
+MAX_CALLS = 16384  # at once; 4,096 ranks may all wait, tell that they are there, and more
 MAX_CALLS_A_CONNECTION = 2048
 MAX_WAITS_A_RANK = 8  # AwaitReady and Reform; a repeated one may overlap with its forerunner
 MAX_ATTENDING_A_RANK = 8  # one is enough; a broken one may not have been noticed yet
 MAX_FORMING_JOBS_A_PEER = 64
-MAX_FORMING_RANKS_A_PEER = 2048
+MAX_FORMING_RANKS_A_PEER = 4096
 
 SERVER_OPTIONS = (
     # Two servers on one TCP port would share the calls between them; off, the second is refused.

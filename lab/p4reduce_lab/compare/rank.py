@@ -64,19 +64,21 @@ class Rank:
     def run(self, at: float) -> dict[str, Any]:
         """Reduce, beginning at `at`. Returns seconds from then on, and what it took."""
         way = self._way
-        threads, repeated = thread_seconds(), way.repeated()
-        cpu, moved = time.process_time(), interface_bytes(way.interface)
+        repeated, moved = way.repeated(), interface_bytes(way.interface)
+        threads = thread_seconds()
+        cpu = time.process_time()
         time.sleep(max(at - time.monotonic(), 0.0))
         late = time.monotonic() - at
         way.reduce()
         seconds = time.monotonic() - at
         cpu = time.process_time() - cpu
+        most = busiest(threads, thread_seconds())
         up, down = interface_bytes(way.interface)
         return {
             "seconds": seconds,
             "late": late,
             "cpu": cpu,
-            "busiest": busiest(threads, thread_seconds()),
+            "busiest": most,
             "up": up - moved[0],
             "down": down - moved[1],
             "repeated": way.repeated() - repeated,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
@@ -79,6 +79,7 @@ def compare(
     congestion: str | None,
     output: Path,
     say: Callable[[str], None],
+    within: float | None = None,
 ) -> Report:
     """Measure all cells, and write compare.json and the pictures.
 
@@ -88,6 +89,7 @@ def compare(
         congestion: TCP's congestion control in the namespaces; None: as the machine has it.
         output: a directory for the results.
         say: takes a line at a time.
+        within: seconds; cells that would end later are left out. None: all are measured.
 
     Raises:
         LabError: something did not start or ended, a sum was wrong, or a tool failed.
@@ -105,13 +107,11 @@ def compare(
         minutes = expected_seconds(cells) / 60
         say(f"{described(begun)}\n{len(cells)} cells; about {max(1, round(minutes))} minutes\n")
         # Processes stay while the number of ranks does: links can be given another rate.
-        for (ranks, linked), some in groupby(
-            sorted(cells, key=lambda cell: (cell.ranks, cell.rate is None)),
-            key=lambda cell: (cell.ranks, cell.rate is not None),
-        ):
-            found, name = _measure(ranks, linked, list(some), choice, congestion, say)
+        deadline = None if within is None else began + within
+        for (ranks, linked), some in groupby(_in_order(cells), key=_place):
+            found, name = _measure(ranks, linked, some, choice, congestion, say, deadline)
             rows += found
-            if linked:
+            if name:
                 settings["congestion_control"] = name
             # What has been measured is kept, whatever comes after it.
             report = Report(begun, settings, tuple(rows), time.monotonic() - began)
@@ -121,6 +121,17 @@ def compare(
             kept.write_text((place / RESULTS_FILE).read_text())
         draw(report.rows, place, foot(report))
     return report
+
+
+def _place(cell: Cell) -> tuple[int, bool]:
+    """What cells have to share to be measured by the same processes."""
+    return cell.ranks, cell.rate is not None
+
+
+def _in_order(cells: Sequence[Cell]) -> list[Cell]:
+    """Those of one place after each other, the places as they come."""
+    places = list(dict.fromkeys(map(_place, cells)))
+    return sorted(cells, key=lambda cell: places.index(_place(cell)))
 
 
 def foot(report: Report) -> str:
@@ -135,19 +146,33 @@ def foot(report: Report) -> str:
 def _measure(
     ranks: int,
     linked: bool,
-    cells: list[Cell],
+    some: Iterable[Cell],
     choice: Choice,
     congestion: str | None,
     say: Callable[[str], None],
+    deadline: float | None,
 ) -> tuple[list[Row], str]:
     """Measure the cells of a number of ranks in one network. Returns TCP's congestion control."""
+
+    def in_time(cell: Cell, *, started: bool) -> bool:
+        seconds = expected_seconds([cell], started=started)
+        if deadline is None or time.monotonic() + seconds < deadline:
+            return True
+        links = f"{cell.rate:g} Mbit/s" if cell.rate else "no links"
+        say(f"{ranks} ranks, {links}, {bytes_text(cell.size)}: left out, the time is up")
+        return False
+
+    cells = [cell for cell in some if in_time(cell, started=False)]
+    if not cells:
+        return [], ""
     contenders = list(dict.fromkeys(case.contender for cell in cells for case in cell.cases))
     rows: list[Row] = []
     with run_directory() as directory:
         if not linked:
             with started(contenders, choice, ranks, None, directory) as groups:
                 for cell in cells:
-                    rows += _show(rows_of(cell, _take_turns(cell, groups)), say)
+                    if in_time(cell, started=True):
+                        rows += _show(rows_of(cell, _take_turns(cell, groups)), say)
             return rows, ""
         with (
             ShapedNetwork(ranks, _FAST, congestion) as network,
@@ -155,6 +180,8 @@ def _measure(
         ):
             for cell in cells:
                 assert cell.rate is not None
+                if not in_time(cell, started=True):
+                    continue
                 network.set_rate(cell.rate)
                 rows += _show(rows_of(cell, _take_turns(cell, groups)), say)
                 network.set_rate(_FAST)  # what is left in queues goes before the next cell

@@ -28,8 +28,9 @@ from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL, Child, Processes
 from p4reduce_lab.processes.rundir import results_directory, run_directory
 from p4reduce_lab.processes.threads import single_thread_variables
-from p4reduce_lab.side_by_side import counters, system_of
+from p4reduce_lab.side_by_side import system_of
 from p4reduce_lab.system import System, rank_variables
+from p4reduce_lab.tree import Shape, Tree
 
 SUMMARY_FILE = "summary.json"
 PICTURE_FILE = "training.png"
@@ -39,13 +40,17 @@ SMOOTHING = 1.0  # seconds over which the rate of contributions is shown
 
 
 def run_demo(
-    config: TrainingConfig, choice: Choice, output: Path, console: Console, switches: int = 1
+    config: TrainingConfig,
+    choice: Choice,
+    output: Path,
+    console: Console,
+    switches: int | Shape = 1,
 ) -> Summary:
     """Runs the demo and returns its summary, which is also in ``output``.
 
     Args:
         config, choice, output, console: The training, by which switch, where to and for whom.
-        switches: How many the work is spread over.
+        switches: How many the work is spread over, side by side; or the tree that they are.
 
     Raises:
         LabError: something failed; the message says what, with the end of the log.
@@ -54,7 +59,7 @@ def run_demo(
     with (
         results_directory(output, replace=REPLACED) as results,
         run_directory() as directory,
-        system_of(choice, directory, results, config.workers, switches) as system,
+        _system(choice, directory, results, config.workers, switches) as system,
     ):
         system.start()
         # While switch and controller start, what needs neither.
@@ -68,15 +73,23 @@ def run_demo(
         faults = Faults(config, system, children)
         _watch(config, children, faults, system.processes, directory, console)
         system.wait_ready(may_finish=children)
-        counts = counters(system.each)
+        counts = system.counters()
         system.processes.end()
         inputs = digits.train_images.shape[1]
         found = Results.load(config, directory, inputs, faults.incident)
-        summary = found.summary(choice.switch, choice.network, counts)
+        summary = found.summary(choice.switch, choice.network, counts, system.topology)
         _plot(results / PICTURE_FILE, choice, summary, found)
         summary = replace(summary, seconds=time.monotonic() - started)
         summary.write(results / SUMMARY_FILE)
     return summary
+
+
+def _system(
+    choice: Choice, directory: Path, logs: Path, ports: int, switches: int | Shape
+) -> System:
+    if isinstance(switches, Shape):
+        return Tree(choice, directory, logs, switches)
+    return system_of(choice, directory, logs, ports, switches)
 
 
 def _start_children(

@@ -45,7 +45,7 @@ HEADER = Header(
     [SwitchState("a", "unix:/run/switch.sock", 1, 0x0A4DFFFE, 0x027034726564, 0xFEDCBA9876543210)]
 )
 TRANSIENT = {"heard", "lease_ends", "waiting", "refusal", "completed", "report", "released"}
-TRANSIENT |= {"attending", "cut", "process"}
+TRANSIENT |= {"attending", "cut", "process", "latest", "progress"}
 
 
 def a_job() -> Job:

@@ -46,7 +46,7 @@ def test_everything_with_everything() -> None:
         Wish([4, 2], [10, 0], [4096, MIB], ["int32", "int8"], [1.0, 0.1], ["p4reduce", "gloo"], 3)
     )
     assert [(cell.ranks, cell.rate, cell.size) for cell in cells] == [
-        (ranks, rate, size) for ranks in (2, 4) for rate in (10, None) for size in (4096, MIB)
+        (ranks, rate, size) for ranks in (4, 2) for rate in (10, None) for size in (4096, MIB)
     ]
     assert [case.name for case in cells[0].cases] == [
         *("p4reduce", "gloo", "p4reduce int8", "gloo float16"),

@@ -169,6 +169,42 @@ def test_groups_and_urgent_calls_move_as_well(switches: SeveralSwitches) -> None
     assert found == [(1, 1)] * WORLD
 
 
+def test_after_a_move_groups_and_jobs_formed_anew_know_all_switches(
+    switches: SeveralSwitches,
+) -> None:
+    """What begins where another switch is done without goes there when the one it is on is lost."""
+    step = threading.Barrier(WORLD + 1, timeout=DEADLINE)
+    systems = switches.systems
+
+    def work(comm: p4reduce.Communicator) -> Any:
+        step.wait()
+        step.wait()
+        assert (comm.allreduce(ONES) == WORLD).all()  # by the second switch alone
+        if comm.rank == 2:
+            comm.close()
+            step.wait()
+            return None
+        assert isinstance(outcome(lambda: comm.allreduce(ONES)), p4reduce.WorkerLostError)
+        with comm.reform() as new, new.dup() as twin:
+            assert (twin.allreduce(ONES) == 2).all()
+            step.wait()
+            assert (new.allreduce(ONES) == 2).all()
+            assert (twin.allreduce(ONES) == 2).all()
+            return new.stats.recoveries, twin.stats.recoveries
+
+    def disturb() -> None:
+        step.wait()
+        systems[0].kill_switch()
+        step.wait()
+        step.wait()
+        systems[1].kill_switch()
+        systems[0].start_switch()
+
+    options: dict[str, Any] = {"switches": [0, 1], "fallback_after": 0.3}
+    found = beside(lambda: switches.run(WORLD, work, **options), disturb)
+    assert found == [(2, 2), (2, 2), None]  # both parts of each
+
+
 def test_a_rank_killed_with_the_switch_is_named(switches: SeveralSwitches) -> None:
     """It does not come to the next switch: the others hear of it there, and do not wait."""
     done = threading.Barrier(WORLD, timeout=DEADLINE)

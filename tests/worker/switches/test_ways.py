@@ -35,10 +35,23 @@ def test_offload_belongs_to_its_interface() -> None:
     assert [way.port for way in found] == ["veth0,offload", "veth1,offload"]
 
 
+def test_one_controller_has_switches_with_names() -> None:
+    """A path with an equals sign is no name."""
+    assert ways("c:1", "a=veth{rank},b=udp:h:7", PLACE, "job") == [
+        Way("veth2", "c:1", "a"),
+        Way("udp:h:7", "c:1", "b"),
+    ]
+    assert ways("c:1", "unix:/x=y.sock", PLACE, "job") == [Way("unix:/x=y.sock", "c:1")]
+    assert ways("c:1", "leaf-1=eth0", PLACE, "job") == [Way("eth0", "c:1", "leaf-1")]
+    assert [way.switch for way in ways("c:1,d:1", "a=x,a=y", PLACE, "job")] == ["a", "a"]
+
+
 @pytest.mark.parametrize(
     ("controller", "interface", "job", "message"),
     [
         ("a:1", "x,y", "job", "2 interfaces (x, y) and 1 controller (a:1)"),
+        ("a:1", "a=x,y", "job", "each switch's name before its interface, as in a=eth1,b=eth2"),
+        ("a:1", "a=x,a=y", "job", "controller a:1 (switch a) is given twice"),
         ("a:1,b:1", "x", "job", "1 interface (x) and 2 controllers (a:1, b:1)"),
         ("a:1,b:1", "x,x", "job", "interface x is given twice"),
         ("a:1,a:1", "x,y", "job", "controller a:1 is given twice"),

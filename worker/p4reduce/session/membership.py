@@ -111,16 +111,16 @@ class Attached:
         return Endpoint(ready.switch_mac, ready.switch_ip, AGGREGATION_PORT)
 
     @property
-    def levels(self) -> tuple[Level, ...] | None:
-        """The switches that sum for the rank in a tree, its own first; None: there is one."""
-        if len(self.ready.levels) < 2:
-            return None
+    def levels(self) -> tuple[Level, ...]:
+        """Who the bits of the switches above this rank are; empty where the controller is older."""
+        levels = self.ready.levels
+        alone = len(levels) == 1
         return tuple(
             Level(
-                level.switch,
+                "" if alone else level.switch,
                 tuple(Child(tuple(child.ranks), child.switch) for child in level.children),
             )
-            for level in self.ready.levels
+            for level in levels
         )
 
 
@@ -148,15 +148,22 @@ class Membership:
         place: who this is, at first; a job formed anew may give another rank.
         job: its name.
         ring_address: where other ranks reach this one by TCP, or "".
+        switch: the name of the switch that the rank is at, where the controller has several.
     """
 
     def __init__(
-        self, client: ControlClient, place: Placement, job: str, ring_address: str = ""
+        self,
+        client: ControlClient,
+        place: Placement,
+        job: str,
+        ring_address: str = "",
+        switch: str = "",
     ) -> None:
         self.job = job
         self.client = client
         self.place = place
         self.ring_address = ring_address
+        self.switch = switch
 
     @property
     def who(self) -> str:
@@ -182,6 +189,7 @@ class Membership:
             pid=os.getpid(),
             ring_address=self.ring_address,
             own_address=own_address,
+            switch=self.switch,
             token=os.environ.get(TOKEN_ENVIRONMENT, ""),
         )
         # A place that is taken may be that of a process that has just ended; or this rank's own,
@@ -303,7 +311,7 @@ class Membership:
     def moved(self, seat: Seat) -> Membership:
         """Return the same for another seat; the client is then that one's."""
         place = Placement(seat.rank, seat.world_size, self.place.local_rank)
-        return Membership(self.client, place, self.job, self.ring_address)
+        return Membership(self.client, place, self.job, self.ring_address, self.switch)
 
     def leave(self, seat: Seat, statistics: pb.WorkerStatistics | None = None) -> None:
         """Say that nothing more is needed, for a moment also to a controller that is restarted.

@@ -55,10 +55,12 @@ class Place:
     Attributes:
         client: of its controller.
         connect: opens the way there.
+        switch: its name at the controller; "": the only one there.
     """
 
     client: ControlClient
     connect: Connect
+    switch: str = ""
 
 
 class Refuge:
@@ -152,7 +154,9 @@ class Move:
         with contextlib.ExitStack() as undo:
             transport = place.connect(0)
             undo.callback(transport.close)
-            membership = Membership(place.client.share(), self._place, self._refuge.name(at))
+            membership = Membership(
+                place.client.share(), self._place, self._refuge.name(at), switch=place.switch
+            )
             undo.callback(membership.close)
             within = time.monotonic() + _JOIN_WITHIN
             waiting = Waiting(membership.who, within, cancelled, self._check)

@@ -51,7 +51,8 @@ def join_all(
     with contextlib.ExitStack() as undo:
         sessions = []
         for number, way in enumerate(ways):
-            membership = Membership(_client(way.controller), place, job_on(job, number))
+            client, name = _client(way.controller), job_on(job, number)
+            membership = Membership(client, place, name, switch=way.switch)
             session = join(
                 membership,
                 replace(settings, connect=way.connect(place.rank)),
@@ -63,7 +64,7 @@ def join_all(
             undo.callback(session.abandon)
             sessions.append(session)
         undo.pop_all()
-    return _together(job, sessions)
+    return _together(job, sessions, None)
 
 
 class Newcomers:
@@ -72,11 +73,13 @@ class Newcomers:
     Args:
         job: the name of the whole.
         each: one a switch.
+        like: what they go by.
     """
 
-    def __init__(self, job: str, each: Sequence[Newcomer]) -> None:
+    def __init__(self, job: str, each: Sequence[Newcomer], like: SideBySide | None) -> None:
         self._job = job
         self._each = each
+        self._like = like
 
     @classmethod
     def of_group(
@@ -102,6 +105,7 @@ class Newcomers:
             ClosedError: the parent is closed.
         """
         each: list[Newcomer] = []
+        like = parent if isinstance(parent, SideBySide) else None
         sessions = parent.sessions if isinstance(parent, SideBySide) else (parent,)
         for number, session in enumerate(sessions):
             before = session.membership
@@ -112,11 +116,12 @@ class Newcomers:
                     newcomer.give_up()
                 raise ClosedError("the communicator is closed") from None
             there = replace(place, local_rank=before.place.local_rank)
-            membership = Membership(client, there, job_on(job, number))
+            name = job_on(job, number, None if like is None else like.home(number))
+            membership = Membership(client, there, name, switch=before.switch)
             settings = replace(session.settings, timeout=timeout)
             own_ring = None if ring is None else ring.for_another()
             each.append(Newcomer(membership, settings, own_ring, waiting(membership.who)))
-        return cls(job, each)
+        return cls(job, each, like)
 
     def take_seat(self, slots: int, urgent_slots: int) -> None:
         """See `session.joining.Newcomer`."""
@@ -131,7 +136,7 @@ class Newcomers:
                 sessions.append(newcomer.begin())
                 undo.callback(sessions[-1].abandon)
             undo.pop_all()
-        return _together(self._job, sessions)
+        return _together(self._job, sessions, self._like)
 
     def give_up(self) -> None:
         """See `session.joining.Newcomer`."""
@@ -161,12 +166,15 @@ def form_all_anew(
             + ", ".join(f"rank {rank} of {size}" for rank, size in sorted(places))
             + ". Close this communicator, and call init again"
         )
+    together = _together(session.job, new, session)
     session.end_watch()
-    return _together(session.job, new)
+    return together
 
 
-def _together(job: str, sessions: Sequence[Session]) -> Session | SideBySide:
-    return sessions[0] if len(sessions) == 1 else SideBySide(job, sessions)
+def _together(
+    job: str, sessions: Sequence[Session], like: SideBySide | None
+) -> Session | SideBySide:
+    return sessions[0] if len(sessions) == 1 else SideBySide(job, sessions, like)
 
 
 def _ring_of(ring: RingSettings | None, number: int) -> RingSettings | None:

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from p4reduce.errors import InterruptedCallError, P4ReduceError
 from p4reduce.latch import Latch
@@ -59,12 +59,16 @@ class SideBySide:
     Args:
         job: the name of the whole.
         sessions: one a switch, in the same order on all ranks.
+        like: another one, by whose places these sessions go: one may be at another switch than
+            it was at first. None: each is at its own.
 
     Attributes:
         formed: sessions that go on instead of some of these, by number, while all are formed anew.
     """
 
-    def __init__(self, job: str, sessions: Sequence[Session]) -> None:
+    def __init__(
+        self, job: str, sessions: Sequence[Session], like: SideBySide | None = None
+    ) -> None:
         self.job = job
         self.sessions = tuple(sessions)
         self.formed: dict[int, Session] = {}
@@ -78,16 +82,26 @@ class SideBySide:
             session.told = self.stir
         after = self.sessions[0].settings.elsewhere_after
         if after is not None:
-            self._prepare_refuge(after)
+            self._prepare_refuge(after, like)
         self._watch.start()
 
-    def _prepare_refuge(self, after: float) -> None:
+    def home(self, number: int) -> int:
+        """Return which switch a session is at, by number."""
+        session = self.sessions[number]
+        return number if session.refuge is None else session.home
+
+    def _prepare_refuge(self, after: float, like: SideBySide | None) -> None:
         """Let each session know where it can go, should its switch be lost."""
-        self._places = [
-            Place(session.membership.client.share(), session.connect) for session in self.sessions
-        ]
+        if like is None:
+            there = [
+                Place(session.membership.client, session.connect, session.membership.switch)
+                for session in self.sessions
+            ]
+        else:
+            there = like._places
+        self._places = [replace(place, client=place.client.share()) for place in there]
         for number, session in enumerate(self.sessions):
-            session.home = number
+            session.home = number if like is None else like.home(number)
             others = [other for other in self.sessions if other is not session]
             session.refuge = Refuge(
                 self._places,
@@ -182,6 +196,8 @@ class SideBySide:
 
     def end_watch(self) -> None:
         """Spread no more errors, and let go of what a loss would have needed."""
+        for session in self.sessions:
+            session.refuge = None  # they know each other by it
         places, self._places = self._places, []
         for place in places:
             place.client.close()

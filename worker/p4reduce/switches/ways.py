@@ -20,6 +20,7 @@ from p4reduce.transport.select import INTERFACE_ENVIRONMENT
 
 MAX_SWITCHES = 16
 _COMMA = re.compile(r",(?!offload(?:,|$))")  # "veth0,offload" is one interface
+_NAMED = re.compile(r"(?P<switch>[A-Za-z0-9][\w.-]*)=(?P<port>.+)")  # "a=veth0"
 Texts = str | Sequence[str] | None
 
 
@@ -30,10 +31,12 @@ class Way:
     Attributes:
         port: of the switch, or interface.
         controller: the address.
+        switch: its name there; "": the only one that the controller has.
     """
 
     port: str
     controller: str
+    switch: str = ""
 
     def connect(self, rank: int) -> Connect:
         """Return what opens a transport."""
@@ -56,6 +59,11 @@ def ways(controller: Texts, interface: Texts, place: Placement, job: str) -> lis
         ConfigurationError: something is missing, named twice, or does not read as it has to.
     """
     given = _listed(interface, INTERFACE_ENVIRONMENT)
+    named = [_NAMED.fullmatch(one) for one in given]
+    switches = ["" if match is None else match["switch"] for match in named] or [""]
+    given = [
+        one if match is None else match["port"] for one, match in zip(given, named, strict=True)
+    ]
     names = [port_name(one, place.rank, place.local_rank) for one in given or (None,)]
     controllers = _listed(controller, ENVIRONMENT) or [default_address()]
     what = "controller" if controller else ENVIRONMENT
@@ -65,13 +73,21 @@ def ways(controller: Texts, interface: Texts, place: Placement, job: str) -> lis
         raise ConfigurationError(
             f"{len(names)} interfaces, so as many switches: {MAX_SWITCHES} are possible at most"
         )
+    if len(controllers) == 1 and all(switches):
+        controllers *= len(names)
     if len(controllers) != len(names):
         raise ConfigurationError(
             f"{len(names)} interface{'s'[: len(names) != 1]} ({', '.join(names)}) and "
             f"{len(controllers)} controller{'s'[: len(controllers) != 1]} "
-            f"({', '.join(controllers)}): each switch takes one of both, in the same order"
+            f"({', '.join(controllers)}): each switch takes one of both, in the same order; or "
+            "one controller for all, and each switch's name before its interface, as in "
+            "a=eth1,b=eth2"
         )
-    for kind, some in (("interface", names), ("controller", controllers)):
+    owners = [
+        f"{controller} (switch {switch})" if switch else controller
+        for controller, switch in zip(controllers, switches, strict=True)
+    ]
+    for kind, some in (("interface", names), ("controller", owners)):
         twice = next((one for one in some if some.count(one) > 1), None)
         if twice is not None:
             raise ConfigurationError(f"{kind} {twice} is given twice, for two switches")
@@ -80,7 +96,7 @@ def ways(controller: Texts, interface: Texts, place: Placement, job: str) -> lis
             f"job {job!r} has a name of {len(job)} characters; with several switches "
             f"{MAX_NAME - ROOM} are possible"
         )
-    return [Way(name, address) for name, address in zip(names, controllers, strict=True)]
+    return [Way(*way) for way in zip(names, controllers, switches, strict=True)]
 
 
 def _check_address(what: str, address: str) -> None:

@@ -30,6 +30,9 @@ ADDED = (
     Outcome.ROUND_JOINED,
     Outcome.ROUND_COMPLETED,
     Outcome.ROUND_COMPLETED_HALVES,
+    # The last one below a switch that sends its sums up; it may have had no room for them.
+    Outcome.SUMS_SENT_UP,
+    Outcome.ROOM_ASKED,
 )
 COMPLETED = (Outcome.ROUND_COMPLETED, Outcome.ROUND_COMPLETED_HALVES)
 
@@ -96,18 +99,27 @@ class Results:
             incident,
         )
 
-    def summary(self, switch: str, network: str, by_switch: Sequence[Mapping[str, int]]) -> Summary:
+    def summary(
+        self,
+        switch: str,
+        network: str,
+        by_switch: Sequence[Mapping[str, int]],
+        topology: str = "star",
+    ) -> Summary:
         """The figures.
 
         Args:
-            switch, network: As `Summary` has them.
+            switch, network, topology: As `Summary` has them.
             by_switch: The counters of each switch, by label, where not 0.
         """
         first, *_ = reports = self.reports
         labels = sorted({label for counts in by_switch for label in counts})
         outcomes = {label: sum(counts.get(label, 0) for counts in by_switch) for label in labels}
         added = [sum(counts.get(outcome.label, 0) for outcome in ADDED) for counts in by_switch]
-        contributions = sum(added)
+        results = sum(outcomes.get(outcome.label, 0) for outcome in COMPLETED)
+        # In a tree, all but the root send their sums up, which are heard once more there.
+        links = len(by_switch) - 1 if topology == "tree" else 0
+        contributions = sum(added) - links * results
         return Summary(
             switch=switch,
             network=network,
@@ -125,7 +137,7 @@ class Results:
             error_of_bound=self.accuracy.of_bound,
             compared_elements=self.accuracy.elements,
             contributions=contributions,
-            results=sum(outcomes.get(outcome.label, 0) for outcome in COMPLETED),
+            results=results,
             retransmissions=sum(report.retransmissions for report in reports),
             round_trip_us=sum(report.round_trip_us for report in reports) / len(reports),
             contributions_per_second=contributions
@@ -134,7 +146,7 @@ class Results:
             seconds=0.0,  # known when all is done
             outcomes=outcomes,
             switches=sum(count > 0 for count in added),
-            topology="side-by-side" if len(by_switch) > 1 else "star",
+            topology=topology,
             contributions_by_switch=added,
             compression=self._compression(),
             fault=self._fault(),

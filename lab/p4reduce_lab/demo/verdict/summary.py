@@ -171,8 +171,10 @@ class Summary:
         outcomes: The switch's counters of what became of every frame, where not 0; of several
             switches, all of theirs together.
         switches: How many summed.
-        topology: "star": one switch; "side-by-side": several, each with a part of the blocks.
-        contributions_by_switch: The same as `contributions`, of each switch alone.
+        topology: "star": one switch; "side-by-side": several, each with a part of the blocks;
+            "tree": several, each with a part of the ranks, and those above them.
+        contributions_by_switch: What each switch added up; in a tree that is ranks' contributions,
+            and the sums of the switches below.
         compression: None where gradients were sent whole. Otherwise test_accuracy, final_loss,
             weights_sha256 and training_seconds are of the compressed training, the switch's
             figures of both.

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time to accuracy: how long a training takes over slow links, by Gloo and by the switch.
+
+Each rank is in a namespace with two links of the same rate, as for `p4reduce-lab compare`: Gloo's
+to a bridge, p4reduce's to the switch. The same network, data, batches, seeds and optimiser are
+trained by DistributedDataParallel until the test accuracy is reached: a perceptron of a million
+parameters on scikit-learn's digits, and a bag of words with an embedding of 1.3 million parameters
+on synthetic texts. Only summing the gradients differs. All of the gradient is one bucket, as
+PowerSGD over Gloo does not end with several.
+
+    python -m bench.pytorch.accuracy [--rates 100 25] [--ranks 8] [--seeds 3] [--steps 150]
+        [--models mlp embedding] [--json FILE] [--from FILE] [--docs]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from p4reduce_lab.choice import choose
+from p4reduce_lab.errors import LabError, UnavailableError
+from p4reduce_lab.measured.machine import described, provenance
+from p4reduce_lab.measured.pages import put_text, table
+from p4reduce_lab.networks import shaped
+from p4reduce_lab.networks.shaped import BRIDGE_INTERFACE, ShapedNetwork
+from p4reduce_lab.processes.children import POLL, Processes
+from p4reduce_lab.processes.rundir import run_directory
+from p4reduce_lab.system import System, rank_variables
+
+from bench.in_docs import IMAGES, PAGE
+from bench.pytorch.accuracy_plot import plot
+
+CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
+TIMEOUT = 3600.0  # seconds; for all methods of a backend over links of one rate
+BASE = {"mlp": "Gloo float32", "embedding": "Gloo, dense"}
+"""What the others are compared with."""
+PICTURE = "time-to-accuracy.png"
+OUTPUT = Path("build/bench/accuracy.json")
+
+
+def train(
+    backend: str, methods: Sequence[str], rate: float, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Run the methods of a backend one after the other, for each seed, over links of a rate."""
+    with ExitStack() as stack:
+        directory = stack.enter_context(run_directory())
+        network = stack.enter_context(ShapedNetwork(options.ranks, 1000.0, options.congestion))
+        system = None
+        if backend == "p4reduce":
+            choice = choose("embedded", "local")
+            system = stack.enter_context(
+                System(choice, directory, directory, options.ranks, network)
+            )
+            system.start()
+            system.wait_ready()
+        processes = stack.enter_context(Processes())
+        report = directory / "report.json"
+        children = []
+        for rank in range(options.ranks):
+            command = [sys.executable, "-m", "bench.pytorch.accuracy_rank", backend]
+            command += ["--methods", *methods, "--seeds", str(options.seeds)]
+            command += ["--steps", str(options.steps), "--rank", str(rank)]
+            command += ["--ranks", str(options.ranks), "--store", str(directory / "store")]
+            command += ["--report", str(report)]
+            variables = rank_variables(rank, options.ranks)
+            variables |= {"GLOO_SOCKET_IFNAME": BRIDGE_INTERFACE}
+            variables |= system.variables() if system is not None else {}
+            children.append(
+                processes.start(
+                    f"rank {rank}",
+                    [*network.prefix(rank), *command],
+                    log=directory / f"rank{rank}.log",
+                    environment=variables,
+                )
+            )
+        network.set_rate(rate)
+        deadline = time.monotonic() + TIMEOUT
+        while any(child.returncode is None for child in children):
+            processes.check(may_finish=children)
+            if system is not None:
+                system.processes.check()
+            if time.monotonic() > deadline:
+                raise LabError(f"the ranks were not through after {TIMEOUT:g} s")
+            time.sleep(POLL)
+        processes.check(may_finish=children)
+        runs: list[dict[str, Any]] = json.loads(report.read_text())
+        return [{"rate_mbit": rate, "ranks": options.ranks, **run} for run in runs]
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Run everything; the report is written after each backend, as far as it has come."""
+    from bench.pytorch.accuracy_rank import METHODS  # needs torch
+
+    report: dict[str, Any] = {**provenance("torch"), "runs": [], "results": []}
+    for rate in options.rates:
+        for backend in ("gloo", "p4reduce"):
+            methods = [
+                name
+                for name, method in METHODS.items()
+                if method.backend == backend and method.model in options.models
+            ]
+            runs = train(backend, methods, rate, options)
+            report["runs"] += runs
+            for run in runs:
+                reached = "not reached" if run["seconds"] is None else f"{run['seconds']:8.1f} s"
+                print(
+                    f"{rate:g} Mbit/s  {run['method']:26} seed {run['seed']}: {reached}, "
+                    f"{run['steps']} steps of {run['step_ms']:.0f} ms, accuracy "
+                    f"{run['accuracy']:.2%}, {run['megabytes_up']:.1f} MB up",
+                    flush=True,
+                )
+            report["results"] = results(report["runs"])
+            options.json.parent.mkdir(parents=True, exist_ok=True)
+            options.json.write_text(json.dumps(report, indent=1) + "\n")
+    return report
+
+
+def results(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each rate and method: medians over the seeds, and their spread."""
+    rows = []
+    for key in dict.fromkeys((run["rate_mbit"], run["model"], run["method"]) for run in runs):
+        some = [run for run in runs if (run["rate_mbit"], run["model"], run["method"]) == key]
+        reached = [run["seconds"] for run in some if run["seconds"] is not None]
+        rate, model, method = key
+        base = {
+            run["seed"]: run["seconds"]
+            for run in runs
+            if (run["rate_mbit"], run["model"], run["method"]) == (rate, model, BASE[model])
+        }
+        faster = [
+            base[run["seed"]] / run["seconds"]
+            for run in some
+            if run["seconds"] is not None and base.get(run["seed"]) is not None
+        ]
+        row = {
+            "rate_mbit": rate,
+            "ranks": some[0]["ranks"],
+            "model": model,
+            "name": method,
+            "seeds": len(some),
+            "reached": len(reached),
+            "target": some[0]["target"],
+            "steps": statistics.median(run["steps"] for run in some),
+            "step_ms": statistics.median(run["step_ms"] for run in some),
+            "megabytes_up": statistics.median(run["megabytes_up"] for run in some),
+            "accuracy": statistics.median(run["accuracy"] for run in some),
+        }
+        if reached:
+            row |= {"seconds": statistics.median(reached)}
+            row |= {"fastest_seconds": min(reached), "slowest_seconds": max(reached)}
+        if faster:
+            row |= {"speedup": statistics.median(faster)}
+            row |= {"least_speedup": min(faster), "most_speedup": max(faster)}
+        rows.append(row)
+    return rows
+
+
+HEAD = ("links", "model", "gradients by", "time to target", "of Gloo's speed", "steps", "a step",
+        "MB sent by a rank", "accuracy")  # fmt: skip
+
+
+def lines(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Return rows for `HEAD`."""
+    shown = []
+    for row in rows:
+        taken, faster = "not reached", "-"
+        if "seconds" in row:
+            taken = f"{row['seconds']:.1f} s"
+            if row["reached"] > 1:
+                taken += f" ({row['fastest_seconds']:.1f} to {row['slowest_seconds']:.1f})"
+            if row["reached"] < row["seeds"]:
+                taken += f", {row['reached']} of {row['seeds']} seeds"
+        if "speedup" in row and row["name"] != BASE[row["model"]]:
+            faster = f"{row['speedup']:.2f} ({row['least_speedup']:.2f} to "
+            faster += f"{row['most_speedup']:.2f})"
+        shown.append(
+            [
+                f"{row['rate_mbit']:g} Mbit/s",
+                f"{row['model']}, to {row['target']:.0%}",
+                row["name"],
+                taken,
+                faster,
+                f"{row['steps']:g}",
+                f"{row['step_ms']:.0f} ms",
+                f"{row['megabytes_up']:.1f}",
+                f"{row['accuracy']:.1%}",
+            ]
+        )
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--rates", type=float, nargs="+", default=[100.0, 25.0], help="Mbit/s")
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=150, help="at most")
+    parser.add_argument("--models", nargs="+", choices=list(BASE), default=list(BASE))
+    parser.add_argument("--congestion", help="TCP's congestion control; default: the machine's")
+    parser.add_argument("--json", type=Path, default=OUTPUT)
+    parser.add_argument("--from", dest="earlier", type=Path, help="measure nothing, show this file")
+    parser.add_argument("--docs", action="store_true", help="update docs/performance.md")
+    options = parser.parse_args()
+    try:
+        if options.earlier is None:
+            if (reason := shaped.unavailable()) is not None:
+                raise UnavailableError(f"time to accuracy: {reason}")
+            report = measure(options)
+        else:
+            report = json.loads(options.earlier.read_text())
+    except ModuleNotFoundError as error:
+        print(f"time to accuracy needs {error.name}: pip install 'p4reduce[torch]'",
+              file=sys.stderr)  # fmt: skip
+        sys.exit(CANNOT_RUN)
+    except UnavailableError as error:
+        print(error, file=sys.stderr)
+        sys.exit(CANNOT_RUN)
+    except LabError as error:
+        sys.exit(str(error))
+    rows = results(report["runs"])
+    print(table(HEAD, lines(rows)))
+    plot(report["runs"], options.json.with_name(PICTURE))
+    if options.docs:
+        ranks = report["runs"][0]["ranks"]
+        text = f"{described(report)} {ranks} ranks.\n\n{table(HEAD, lines(rows))}"
+        put_text(PAGE, "time-to-accuracy", text)
+        plot(report["runs"], IMAGES / PICTURE)
+
+
+if __name__ == "__main__":
+    main()

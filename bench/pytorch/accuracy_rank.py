@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of `bench.pytorch.accuracy`: trains with one method after the other, and reports.
+
+An ordinary training with DistributedDataParallel. What a method is made of is in `METHODS`; the
+rest is the same for all. All ranks have the same weights, so all stop after the same step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from p4reduce_lab.compare.rank import interface_bytes
+from p4reduce_lab.demo.training.data import load_digits
+from p4reduce_lab.networks.mininet_net import HOST_INTERFACE
+from p4reduce_lab.networks.shaped import BRIDGE_INTERFACE
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+EVERY = 5  # steps between two looks at the test data
+WHOLE = 1 << 30  # bytes of a bucket: all of the gradient is one
+
+WORDS, WIDTH, TOKENS, CLASSES = 20_000, 64, 12, 4
+POPULARITY = 1.2  # Zipf's exponent of the words
+
+
+def _plain(model: Any, seed: int) -> None:
+    """No hook: the backend's all_reduce."""
+
+
+def _half(model: Any, seed: int) -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+
+
+def _power_sgd(model: Any, seed: int) -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+    state = powerSGD_hook.PowerSGDState(
+        None, matrix_approximation_rank=2, start_powerSGD_iter=2, random_seed=seed
+    )
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+
+
+def _int8(model: Any, seed: int) -> None:
+    from p4reduce.torch import hooks
+
+    model.register_comm_hook(hooks.HookState(error_feedback=True, seed=seed), hooks.int8_hook)
+
+
+def _cat(model: Any, seed: int) -> None:
+    from p4reduce.torch import hooks
+
+    model.register_comm_hook(hooks.HookState(seed=seed), hooks.cat_hook)
+
+
+@dataclass(frozen=True)
+class Method:
+    """How gradients are summed.
+
+    Attributes:
+        backend: of torch.distributed.
+        model: which one it is for.
+        register: gives DDP its hook.
+        sparse: whether the embedding's gradients are.
+    """
+
+    backend: str
+    model: str
+    register: Callable[[Any, int], None]
+    sparse: bool = False
+
+
+METHODS = {
+    "Gloo float32": Method("gloo", "mlp", _plain),
+    "Gloo, fp16 hook": Method("gloo", "mlp", _half),
+    "Gloo, PowerSGD": Method("gloo", "mlp", _power_sgd),
+    "p4reduce float32": Method("p4reduce", "mlp", _plain),
+    "p4reduce int8, feedback": Method("p4reduce", "mlp", _int8),
+    "p4reduce CAT": Method("p4reduce", "mlp", _cat),
+    "Gloo, dense": Method("gloo", "embedding", _plain),
+    "Gloo, sparse": Method("gloo", "embedding", _plain, sparse=True),
+    "p4reduce, dense": Method("p4reduce", "embedding", _plain),
+    "p4reduce, sparse": Method("p4reduce", "embedding", _plain, sparse=True),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model with its data.
+
+    Attributes:
+        network: makes it, with sparse gradients or not.
+        batch: draws a rank's batch: inputs and labels.
+        test: inputs and labels that are not trained on.
+        optimiser: of the parameters.
+        target: accuracy to be reached.
+    """
+
+    network: Callable[[bool], nn.Module]
+    batch: Callable[[torch.Generator], tuple[torch.Tensor, torch.Tensor]]
+    test: tuple[torch.Tensor, torch.Tensor]
+    optimiser: Callable[[Any], torch.optim.Optimizer]
+    target: float
+
+
+def mlp_task(seed: int) -> Task:
+    """About a million parameters on scikit-learn's digits."""
+    digits = load_digits(seed)
+    images, labels = (torch.from_numpy(one) for one in (digits.train_images, digits.train_labels))
+    images = images.reshape(len(images), -1).float()
+
+    def batch(draw: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        chosen = torch.randint(len(images), (16,), generator=draw)
+        return images[chosen], labels[chosen]
+
+    def network(sparse: bool) -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 896), nn.ReLU(), nn.Linear(896, 10)
+        )
+
+    test = torch.from_numpy(digits.test_images)
+    return Task(
+        network,
+        batch,
+        (test.reshape(len(test), -1).float(), torch.from_numpy(digits.test_labels)),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
+        target=0.93,
+    )
+
+
+def embedding_task(seed: int) -> Task:
+    """A bag of words, of which few are in a batch: synthetic, with words as popular as in texts."""
+    rng = np.random.default_rng(seed)
+    popularity = 1 / np.arange(1, WORDS + 1) ** POPULARITY
+    popularity /= popularity.sum()
+    meaning = rng.standard_normal((WORDS, CLASSES)).astype(np.float32)
+
+    def draw_texts(number: int, with_: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        words = with_.choice(WORDS, (number, TOKENS), p=popularity)
+        return torch.from_numpy(words), torch.from_numpy(meaning[words].sum(axis=1).argmax(axis=1))
+
+    def batch(draw: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        number = int(torch.randint(1 << 31, (1,), generator=draw))
+        return draw_texts(16, np.random.default_rng(number))
+
+    def network(sparse: bool) -> nn.Module:
+        bag = nn.EmbeddingBag(WORDS, WIDTH, mode="mean", sparse=sparse)
+        nn.init.normal_(bag.weight, std=0.1)
+        return nn.Sequential(bag, nn.Linear(WIDTH, CLASSES))
+
+    # Words differ so much in how often they come that each needs a rate of its own.
+    return Task(
+        network,
+        batch,
+        draw_texts(2000, rng),
+        lambda parameters: torch.optim.Adagrad(parameters, lr=0.1),
+        target=0.7,
+    )
+
+
+TASKS = {"mlp": mlp_task, "embedding": embedding_task}
+
+
+def train(name: str, seed: int, most_steps: int) -> dict[str, Any]:
+    """Train until the target, or for `most_steps`. The clock stands while the test data is used."""
+    method = METHODS[name]
+    task = TASKS[method.model](seed)
+    torch.manual_seed(seed)
+    model = DistributedDataParallel(
+        task.network(method.sparse), bucket_cap_mb=WHOLE >> 20, gradient_as_bucket_view=False
+    )
+    method.register(model, seed)
+    optimiser = task.optimiser(model.parameters())
+    draw = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
+    dist.barrier()
+    before = _bytes()
+    curve = [(0, 0.0, *_look(model, task))]
+    seconds, reached = 0.0, None
+    for step in range(1, most_steps + 1):
+        inputs, labels = task.batch(draw)
+        began = time.perf_counter()
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimiser.step()
+        seconds += time.perf_counter() - began
+        if step % EVERY == 0:
+            curve.append((step, seconds, *_look(model, task)))
+            if curve[-1][3] >= task.target:
+                reached = seconds
+                break
+    dist.barrier()
+    moved = [after - first for after, first in zip(_bytes(), before, strict=True)]
+    steps = curve[-1][0]
+    return {
+        "method": name,
+        "model": method.model,
+        "seed": seed,
+        "seconds": reached,
+        "steps": steps,
+        "step_ms": 1e3 * seconds / steps,
+        "accuracy": curve[-1][3],
+        "target": task.target,
+        "megabytes_up": moved[0] / 1e6,
+        "megabytes_down": moved[1] / 1e6,
+        "parameters": sum(one.numel() for one in model.parameters()),
+        "curve": curve,
+    }
+
+
+def _look(model: Any, task: Task) -> tuple[float, float]:
+    """Loss and accuracy on the test data."""
+    inputs, labels = task.test
+    with torch.no_grad():
+        answers = model.module(inputs)
+        loss = float(nn.functional.cross_entropy(answers, labels))
+        return loss, float((answers.argmax(1) == labels).float().mean())
+
+
+def _bytes() -> tuple[int, int]:
+    """What this rank's two links have moved, up and down."""
+    links = [interface_bytes(name) for name in (HOST_INTERFACE, BRIDGE_INTERFACE)]
+    return links[0][0] + links[1][0], links[0][1] + links[1][1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("backend", choices=["gloo", "p4reduce"])
+    parser.add_argument("--methods", nargs="+", required=True)
+    parser.add_argument("--seeds", type=int, required=True)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--report", type=Path, required=True)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    dist._DEFAULT_FIRST_BUCKET_BYTES = WHOLE  # else DDP makes a first one of 1 MB
+    dist.init_process_group(
+        options.backend, f"file://{options.store}", rank=options.rank, world_size=options.ranks
+    )
+    runs = [
+        train(name, seed, options.steps)
+        for seed in range(options.seeds)
+        for name in options.methods
+    ]
+    dist.destroy_process_group()
+    if options.rank == 0:
+        options.report.write_text(json.dumps(runs))
+
+
+if __name__ == "__main__":
+    main()

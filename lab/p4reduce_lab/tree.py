@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Switches that are linked to a tree, one controller that owns them, and ranks below the leaves."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from p4reduce_lab.choice import Choice
+from p4reduce_lab.errors import ArgumentsError, LabError
+from p4reduce_lab.networks.mininet_net import MininetNetwork
+from p4reduce_lab.networks.veth import VethError, VethPorts
+from p4reduce_lab.switches.launch import SwitchLauncher
+from p4reduce_lab.system import System
+
+NET_FILE = "net.toml"
+MAX_CHILDREN = 64  # of a switch: ranks, or switches below it
+MAX_RANKS = 64  # as many workers as one machine is asked to start
+_LEVELS = ("leaf", "spine")
+_UPLINK = 500  # a port above those of all children
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How many children the switches of each level have, from the root down; the last are ranks."""
+
+    children: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Shape:
+        """Read "2x4": two leaves of four ranks; "2x2x4" has a level of switches between.
+
+        Raises ArgumentsError.
+        """
+        if not re.fullmatch(r"[0-9]{1,4}(x[0-9]{1,4}){1,2}", text):
+            raise ArgumentsError(
+                f"TREE={text} is no tree like 2x4, two leaves of four ranks each, or 2x2x4"
+            )
+        children = tuple(int(number) for number in text.split("x"))
+        for number in children:
+            if not 1 <= number <= MAX_CHILDREN:
+                raise ArgumentsError(
+                    f"TREE={text}: a switch has 1 to {MAX_CHILDREN} children, not {number}"
+                )
+        if math.prod(children) > MAX_RANKS:
+            raise ArgumentsError(
+                f"TREE={text} has {math.prod(children)} ranks; here it is {MAX_RANKS} at most"
+            )
+        return cls(children)
+
+    @property
+    def ranks(self) -> int:
+        """How many workers there are."""
+        return math.prod(self.children)
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        leaves, ranks = math.prod(self.children[:-1]), self.children[-1]
+        below = "leaf" if leaves == 1 else "leaves"
+        between = f", {self.children[0]} spines" if len(self.children) == 3 else ""
+        return f"a tree: a root{between}, {leaves} {below} with {ranks} ranks each"
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A switch of the tree, with the ranks that are its own (their port is the rank's + 1)."""
+
+    name: str
+    parent: str | None
+    parent_port: int
+    ranks: range
+
+
+def _nodes(shape: Shape) -> list[_Node]:
+    """Return the switches, each after its parent."""
+    nodes = [_Node("root", None, 0, range(0))]
+    above = ["root"]
+    for level, fanout in enumerate(shape.children[:-1]):
+        kind = _LEVELS[len(shape.children) - 2 - level]
+        is_leaf = kind == _LEVELS[0]
+        names: list[str] = []
+        for parent in above:
+            for port in range(1, fanout + 1):
+                name, first = f"{kind}-{len(names) + 1}", len(names) * shape.children[-1]
+                own = range(first, first + shape.children[-1]) if is_leaf else range(0)
+                nodes.append(_Node(name, parent, port, own))
+                names.append(name)
+        above = names
+    return nodes
+
+
+class Tree(System):
+    """A system as any, whose workers are spread over the leaves of a tree.
+
+    Args:
+        choice, directory, logs: see `System`.
+        shape: of the tree.
+    """
+
+    topology = "tree"
+
+    def __init__(self, choice: Choice, directory: Path, logs: Path, shape: Shape) -> None:
+        super().__init__(choice, directory, logs, shape.ranks)
+        if choice.network == "udp":
+            raise LabError("TREE takes NET=local or NET=mininet: switches have no UDP links so far")
+        self._nodes = _nodes(shape)
+        self._below: dict[str, SwitchLauncher] = {}
+        self._undo = ExitStack()
+        self._interface = ""
+
+    def start(self) -> None:
+        """See `System`."""
+        ports, links = self._make_ports(), self._make_links()
+        for node in reversed(self._nodes):
+            own = {rank % len(node.ranks) + 1: ports[rank] for rank in node.ranks}
+            own |= {child.parent_port: links[child.name][0] for child in self._children(node)}
+            if node.parent is not None:
+                own[_UPLINK] = links[node.name][1]
+            directory = self._directory / node.name
+            directory.mkdir()
+            launcher = self._choice.launcher(directory, own)
+            if node.parent is None:
+                self._switch = launcher
+            else:
+                self._below[node.name] = launcher
+            launcher.start(self.processes, self._logs / f"switch-{node.name}.log")
+        (self._directory / NET_FILE).write_text(self._net_file())
+        self._start_controller("controller.log")
+
+    def _make_ports(self) -> Mapping[int, str]:
+        """Make the ports that the ranks are at; returns the switch's end of each rank's."""
+        ranks = range(self._ports)
+        if self._choice.network == "mininet":
+            self.network = self._own_network = MininetNetwork(self._ports, self._choice.bandwidth)
+            self._own_network.start()
+            return {rank: self._own_network.ports[rank + 1] for rank in ranks}
+        if self._choice.switch == "embedded":
+            self._interface = f"unix:{self._directory}/port{{port}}.sock"
+            return {rank: self._interface.format(port=rank + 1) for rank in ranks}
+        veths = self._veths(self._ports)
+        self._interface = veths.interface
+        return {rank: veths.switch_side[rank + 1] for rank in ranks}
+
+    def _make_links(self) -> dict[str, tuple[str, str]]:
+        """Make the links, by the lower switch's name: the upper and the lower end of each."""
+        names = [node.name for node in self._nodes if node.parent is not None]
+        if self._choice.network != "mininet" and self._choice.switch == "embedded":
+            at = f"{self._directory}/link-"
+            return {name: (f"unix:{at}{name}", f"unix-to:{at}{name}") for name in names}
+        veths = self._veths(len(names))
+        return {
+            name: (veths.switch_side[number], veths.worker_side[number])
+            for number, name in enumerate(names, start=1)
+        }
+
+    def _veths(self, count: int) -> VethPorts:
+        try:
+            return self._undo.enter_context(VethPorts(count))
+        except VethError as error:
+            raise LabError(f"cannot make the switches' ports: {error}") from error
+
+    def _children(self, node: _Node) -> list[_Node]:
+        return [child for child in self._nodes if child.parent == node.name]
+
+    def _net_file(self) -> str:
+        """What `serve --topology` reads."""
+        lines = []
+        for node in self._nodes:
+            launcher = self._launcher(node)
+            lines += [f"[switches.{node.name}]", f'p4runtime = "{launcher.address}"']
+            if node.ranks:
+                lines.append(f'ports = "1-{len(node.ranks)}"')
+            if node.ranks and self.network is not None:
+                macs = {rank: self.network.stations[rank + 1] for rank in node.ranks}
+                at = (f'"{macs[rank]}" = {rank % len(node.ranks) + 1}' for rank in node.ranks)
+                lines.append(f"stations = {{ {', '.join(at)} }}")
+            lines.append("")
+        for node in self._nodes:
+            if node.parent is not None:
+                lines += ["[[links]]", f'parent = "{node.parent}:{node.parent_port}"']
+                lines += [f'child = "{node.name}:{_UPLINK}"', ""]
+        return "\n".join(lines)
+
+    def _launcher(self, node: _Node) -> SwitchLauncher:
+        return self._running_switch if node.parent is None else self._below[node.name]
+
+    def _serve_options(self) -> list[str]:
+        return ["--topology", str(self._directory / NET_FILE)]
+
+    def variables(self) -> dict[str, str]:
+        """See `System`."""
+        return super().variables() | (
+            {} if self.network is not None else {self.interface_variable: self._interface}
+        )
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.processes.end()
+        for name, launcher in self._below.items():
+            launcher.stop()
+            for capture in launcher.directory.glob("*.pcap"):
+                shutil.move(capture, self._logs / f"{capture.stem}-{name}{capture.suffix}")
+        super().__exit__(kind, error, trace)
+        self._undo.close()

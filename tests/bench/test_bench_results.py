@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What benchmarks make of several runs, and of several seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bench.run as runner
+from bench.pytorch.accuracy import HEAD, lines, results
+from bench.pytorch.accuracy_plot import plot
+from bench.run import BENCHES, Bench, merged, write_docs
+
+
+def test_several_runs_give_medians_and_their_spread() -> None:
+    runs = [
+        [{"name": "a", "bytes": 8, "median_ms": ms, "retransmissions": ms}]
+        for ms in (3.0, 1.0, 2.0)
+    ]
+    assert merged(runs) == [
+        {"name": "a", "bytes": 8, "median_ms": 2.0, "retransmissions": 3.0,
+         "least_median_ms": 1.0, "most_median_ms": 3.0}
+    ]  # fmt: skip
+
+
+def test_a_run_that_lacks_a_row_is_left_out() -> None:
+    rows = [{"name": "a", "ms": 1.0}, {"name": "b", "ms": 1.0}]
+    assert merged([rows, rows[:1]]) == rows
+
+
+def test_tables_go_where_they_have_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- bench-a-b-slow -->\nold\n<!-- /bench-a-b-slow -->\n")
+    monkeypatch.setattr(runner, "PAGE", page)
+    benches = [Bench("A", "a.b", ("--slow",)), Bench("C", "c")]
+    row = {"name": "x", "send_ns": 1500.0, "least_send_ns": 10.0, "most_send_ns": 2e3}
+    report = {"benches": [{"results": [row]}, {"failed": "it did"}]}
+    write_docs(benches, report)
+    assert "| x | 1,500 (10 to 2,000) |" in page.read_text()
+    assert "old" not in page.read_text()
+
+
+def test_every_bench_has_a_place_in_the_page() -> None:
+    text = runner.PAGE.read_text()
+    missing = [bench.place for bench in BENCHES if f"<!-- {bench.place} -->" not in text]
+    assert missing == [bench.place for bench in BENCHES if bench.own_docs]
+
+
+def run(method: str, seed: int, seconds: float | None) -> dict[str, Any]:
+    return {
+        "rate_mbit": 25.0, "ranks": 8, "model": "mlp", "method": method, "seed": seed,
+        "seconds": seconds, "target": 0.9, "steps": 10, "step_ms": 20.0, "accuracy": 0.95,
+        "megabytes_up": 1.0, "curve": [[0, 0.0, 2.0, 0.1], [5, 1.0, 0.5, 0.9]],
+    }  # fmt: skip
+
+
+def test_time_to_accuracy_is_compared_seed_by_seed(tmp_path: Path) -> None:
+    runs = [
+        *(run("Gloo float32", seed, 10.0 + seed) for seed in range(3)),
+        *(run("p4reduce CAT", seed, seconds) for seed, seconds in enumerate((5.0, 5.5, None))),
+    ]
+    gloo, cat = results(runs)
+    assert (gloo["seconds"], gloo["speedup"]) == (11.0, 1.0)
+    assert (cat["speedup"], cat["reached"], cat["seeds"]) == (2.0, 2, 3)
+    assert cat["slowest_seconds"] == 5.5
+    table = lines([gloo, cat])
+    assert all(len(row) == len(HEAD) for row in table)
+    assert table[0][4] == "-"
+    assert table[1][3:5] == ["5.2 s (5.0 to 5.5), 2 of 3 seeds", "2.00 (2.00 to 2.00)"]
+    plot(runs, tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
