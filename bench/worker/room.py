@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
@@ -35,6 +36,7 @@ WORLD = LEAVES * RANKS
 EVERY_LEAF = (1 << LEAVES) - 1
 EVERY_RANK = (1 << RANKS) - 1
 
+Array = npt.NDArray[np.int32]
 Frame = tuple[Pipeline | SlotMachine, int, bytes]  # to whom, by which port
 
 
@@ -85,7 +87,6 @@ class Tree:
         self._set_up_root()
         self._draw, self._lost = draw, lost
         self.flying: list[Frame] = []
-        self.uplink_bytes = 0
         self.now = 0.0
 
     def _set_up_leaf(self, pipeline: Pipeline, leaf: int) -> None:
@@ -108,7 +109,8 @@ class Tree:
 
     def _set_up_root(self) -> None:
         _is_own(self.root, switch_at(LEAVES))
-        full, halves = [], []
+        full: list[Replica] = []
+        halves: list[Replica] = []
         for leaf in range(LEAVES):
             at = switch_at(leaf)
             key = (leaf + 1, parse_ip(at.ip), JOB, leaf)
@@ -121,7 +123,7 @@ class Tree:
         self.root.multicast.insert(FULL, full)
         self.root.multicast.insert(HALVES, halves)
 
-    def submit(self, arrays: list[np.ndarray]) -> list[np.ndarray]:  # type: ignore[type-arg]
+    def submit(self, arrays: list[Array]) -> list[Array]:
         """Call an all-reduce on all ranks; returns where the results will be."""
         outs = []
         for rank, (machine, array) in enumerate(zip(self.ranks, arrays, strict=True)):
@@ -173,12 +175,11 @@ class Tree:
             if whom is self.root:
                 self._put(self.leaves[out - 1], UPLINK, copy)
                 continue
-            leaf = self.leaves.index(whom)
+            number = self.leaves.index(whom)
             if out == UPLINK:
-                self.uplink_bytes += len(copy)
-                self._put(self.root, leaf + 1, copy)
+                self._put(self.root, number + 1, copy)
             else:
-                self._put(self.ranks[leaf * RANKS + out - 1], 0, copy)
+                self._put(self.ranks[number * RANKS + out - 1], 0, copy)
 
     def _put(self, whom: Pipeline | SlotMachine, port: int, frame: bytes) -> None:
         if not self._lost():
@@ -200,7 +201,7 @@ def _deliver(pipeline: Pipeline, replica: int, action: str, at: Endpoint, number
     pipeline.tables["delivery"].insert(Entry((replica,), 0, action, address))
 
 
-def sparse(density: float, blocks: int, generator: np.random.Generator) -> np.ndarray:  # type: ignore[type-arg]
+def sparse(density: float, blocks: int, generator: np.random.Generator) -> Array:
     """Blocks of int32 of which that share is not zero."""
     rows = generator.integers(1, 1000, (blocks, 256), np.int32)
     rows[generator.random(blocks) >= density] = 0
