@@ -68,16 +68,18 @@ class Daemon:
         header, jobs = table
         topology = self._settings.topology
         layouts: dict[str, dict[int, Layout]] = {name: {} for name in self._fabrics}
+        unfit: set[str] = set()  # what is on these is for links that are no longer the same
         for job in jobs:
-            if _is_on_switch(job) and _fits(job, topology):
+            if _is_on_switch(job) and not _fits(job, topology):
+                unfit.update(job.shares)
+            elif _is_on_switch(job):
                 for name, layout in lay_out(job, topology, plan(job, topology)).items():
                     layouts[name][job.incarnation] = layout
         for state in header.switches:
             fabric = self._fabrics.get(state.name)
-            if fabric is not None and (state.ip, state.mac) == (
-                fabric.ground.ip,
-                fabric.ground.mac,
-            ):
+            if fabric is None or state.name in unfit:
+                continue
+            if (state.ip, state.mac) == (fabric.ground.ip, fabric.ground.mac):
                 fabric.remember(state.cookie, layouts[state.name])
         return jobs
 

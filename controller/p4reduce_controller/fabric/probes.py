@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +23,8 @@ from p4reduce_controller.values.mac_ip import format_ip, format_mac
 
 PROBE_JOB = 0  # no job's incarnation id
 INTERVALS = (0.05, 1.0)  # seconds between two probes: the first, doubled, the longest
-MISSED = 5  # so many in a row without an answer mean a dead link
+MISSED = 5  # so many in a row without an answer mean a dead link,
+SILENT = 4.0  # if they took that many seconds: a busy switch may drop those that come fast
 REMEMBERED = 16  # probes of a link that may still be under way
 
 
@@ -47,6 +49,7 @@ class _Link:
     told: bool = False  # the user knows that it is lost
     sent: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     missed: int = 0
+    since: float = field(default_factory=time.monotonic)  # when one came through, or could have
     interval: float = INTERVALS[0]
     task: asyncio.Task[None] | None = None
 
@@ -101,6 +104,7 @@ class Probes:
         for link in links:
             link.reason, link.told = f"switch {switch} was lost", False
             link.missed, link.interval = 0, INTERVALS[0]
+            link.since = time.monotonic()
             link.sent.clear()
         return [link.text for link in links]
 
@@ -116,7 +120,7 @@ class Probes:
         return False
 
     def _answered(self, link: _Link, switch: str, port: int) -> None:
-        link.missed = 0
+        link.missed, link.since = 0, time.monotonic()
         if (switch, port) == (link.uplink.parent, link.uplink.parent_port):
             if link.reason:
                 link.reason, link.told = "", False
@@ -133,7 +137,7 @@ class Probes:
     async def _keep_probing(self, link: _Link) -> None:
         while True:
             if all(map(self._is_there, _ends(link))):
-                if link.missed >= MISSED:
+                if link.missed >= MISSED and time.monotonic() - link.since >= SILENT:
                     self._lose(link, "no probe comes through it")
                 nonce = secrets.randbits(64)
                 link.sent.append(nonce)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All switches of a controller: puts jobs on those that they need, in an order that is safe.
+"""Writing to several switches: puts a job on those that it needs, in an order that is safe.
 
 What a switch sends up must be admitted there already, so a job is installed from its root down,
 and removed from its leaves up. Switches of the same height are written to at once.

@@ -53,6 +53,7 @@ class Holdings:
 
     def __init__(self, topology: Topology) -> None:
         self._of = {name: _Holding(name) for name in topology.switches}
+        self._trees = frozenset(topology.trees)
         self._suggested_ip = topology.meeting[0]
         # The low 16 bits of suggested IP addresses: no network, broadcast or switch address.
         own = {topology.meeting[0], *(switch.ip for switch in topology.switches.values())}
@@ -128,6 +129,8 @@ class Holdings:
     def claim(self, job: Job) -> None:
         """Take what a job of a former life has. Raises ValueError if another one has it, or if
         there is no such switch."""
+        if job.tree not in self._trees:
+            raise ValueError(f"job {job.name!r} is on the tree {job.tree}, which there is not")
         for switch, share in job.shares.items():
             holding = self._of.get(switch)
             if holding is None:

@@ -595,7 +595,7 @@ class Jobs(Roster):
         """Raise RefusedError where a job could not begin: its switch is lost, or all of a tree."""
         if self._closed is not None:
             raise self._closed
-        needed = [switch] if switch else self.topology.trees[tree]
+        needed = [switch] if switch not in ("", tree) else self.topology.trees[tree]
         lost = [self._lost[name] for name in needed if name in self._lost]
         if len(lost) == len(needed):
             raise RefusedError(Cause.SWITCH_LOST, "; ".join(lost))

@@ -140,9 +140,10 @@ class Service(ControlServicer):
     def _joined(self, job: Job, member: Member) -> pb.JoinReply:
         topology = self._jobs.topology
         members = topology.trees[job.tree]
-        name = member.switch or (members[0] if len(members) == 1 else "")
-        at = topology.switches.get(name)
-        switch_ip, switch_mac = (at.ip, at.mac) if at is not None else topology.meeting
+        name, (switch_ip, switch_mac) = member.switch, topology.meeting
+        if len(members) == 1:
+            [name] = members
+            switch_ip, switch_mac = topology.switches[name].ip, topology.switches[name].mac
         return pb.JoinReply(
             incarnation=job.incarnation,
             nonce=member.nonce,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which switches there are, and how they are linked to trees.
+"""What is known of the switches before any of them answers: names, addresses, links, trees.
 
 A switch that no link joins to another is a tree of one. What holds for trees holds for it.
 """
@@ -71,7 +71,7 @@ class Topology:
             before = used.setdefault((switch, port), what)
             if before is not what:
                 raise TopologyError(
-                    f"port {port} of {switch} is used twice: by {before} and {what}"
+                    f"port {port} of {switch} is used twice: by {before} and by {what}"
                 )
 
         for switch in self.switches.values():

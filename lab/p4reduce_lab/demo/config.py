@@ -20,7 +20,8 @@ COMPARED_STAGE = "compared"  # a directory: the training that the run's own is c
 
 UNCOMPRESSED = "none"
 KILL_WORKER = "kill-worker"
-FAULTS = (KILL_WORKER, "restart-switch", "restart-controller")
+RESTART_SWITCH = "restart-switch"
+FAULTS = (KILL_WORKER, RESTART_SWITCH, "restart-controller")
 NO_FAULT = "none"
 
 

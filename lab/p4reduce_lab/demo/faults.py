@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from p4reduce_lab.demo.config import KILL_WORKER, TrainingConfig
+from p4reduce_lab.demo.config import KILL_WORKER, RESTART_SWITCH, TrainingConfig
 from p4reduce_lab.processes.children import Child
 from p4reduce_lab.system import System
 
@@ -65,7 +65,7 @@ class Faults:
             self._system.processes.kill(self._workers[victim])
             self.incident = Incident(f"the worker of rank {victim}", step, killed, None, victim)
             return self.incident
-        if self._config.fault == "restart-switch":
+        if self._config.fault == RESTART_SWITCH:
             what = "the switch"
             self._system.restart_switch()
         else:

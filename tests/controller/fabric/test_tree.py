@@ -7,6 +7,8 @@ Everything goes through ports, and one controller owns all of them.
 from __future__ import annotations
 
 import contextlib
+import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,12 +35,61 @@ UPLINK = 9  # the leaves' port to the root
 MEETING = (parse_ip("10.77.255.254"), parse_mac("02:70:34:72:65:64"))
 
 
+class Cable:
+    """Joins whoever calls at `path` to a port, until it is cut."""
+
+    def __init__(self, path: Path, port: Path) -> None:
+        self.path, self._port = path, port
+        self._ends: list[socket.socket] = []
+        self._listener: socket.socket | None = None
+        self.mend()
+
+    def mend(self) -> None:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(str(self.path))
+        self._listener.listen(1)
+        threading.Thread(target=self._serve, args=(self._listener,), daemon=True).start()
+
+    def cut(self) -> None:
+        self.path.unlink()
+        for end in (self._listener, *self._ends):
+            if end is not None:
+                # A thread that waits for it wakes up.
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
+        self._ends = []
+
+    def _serve(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                below, _ = listener.accept()
+                above = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                try:
+                    above.connect(str(self._port))
+                except OSError:
+                    below.close()
+                    continue
+                self._ends = [below, above]
+                for here, there in ((below, above), (above, below)):
+                    threading.Thread(target=_pump, args=(here, there), daemon=True).start()
+
+
+def _pump(here: socket.socket, there: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while frame := here.recv(4096):
+            there.send(frame)
+    with contextlib.suppress(OSError):
+        there.shutdown(socket.SHUT_RDWR)
+
+
 @dataclass
 class Net:
-    """The switches by name."""
+    """The switches by name; b's link to the root goes by a cable that can be cut."""
 
     switches: dict[str, SwitchProcess]
     topology: Topology
+    cable: Cable
 
     def settings(self) -> dict[str, object]:
         servers = {name: Server(switch.address, 1) for name, switch in self.switches.items()}
@@ -66,14 +117,17 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Net]:
             return switch
 
         root = start("root", {})
+        cable = Cable(tmp_path_factory.mktemp("cable") / "b", root.port_path(2))
+        undo.callback(cable.cut)
         yield Net(
             {
                 "root": root,
                 "a": start("a", {UPLINK: root.port_path(1)}),
-                "b": start("b", {UPLINK: root.port_path(2)}),
+                "b": start("b", {UPLINK: cable.path}),
                 "alone": start("alone", {}),
             },
             topology(a=Uplink(UPLINK, "root", 1), b=Uplink(UPLINK, "root", 2)),
+            cable,
         )
 
 
@@ -220,6 +274,30 @@ def test_a_root_that_is_restarted(controller: RunningController, net: Net) -> No
     check_sum(leaf)
     net.switches["root"].revive()
     again = reform(ranks)
+    for rank in again:
+        rank.await_ready()
+    check_sum(again)
+
+
+def test_a_link_that_is_cut(controller: RunningController, net: Net) -> None:
+    ranks = join(controller, net, ACROSS)
+    below = join(controller, net, [("b", 3), ("b", 4)], job="below")
+    net.cable.cut()
+    told = failed(ranks)
+    link = "the link from b port 9 to root port 2"
+    assert told.cause == pb.CAUSE_SWITCH_LOST
+    assert told.reason == f"{link} was lost: no probe comes through it"
+    asked = [rank.begin_reform() for rank in ranks[1:]]
+    impatient = ranks[0].begin_reform(timeout=0.5)
+    assert impatient.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert link in impatient.details()
+    check_sum(below)
+    assert not controller.call("GetSwitch", switch="b").uplink.works
+    net.cable.mend()
+    asked = [ranks[0].begin_reform(), *asked]
+    again = [rank.reformed(each.result()) for rank, each in zip(ranks, asked, strict=True)]
+    for rank in again:
+        rank.hello()
     for rank in again:
         rank.await_ready()
     check_sum(again)

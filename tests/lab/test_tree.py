@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo over a tree: how it is asked for, and a whole run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from p4reduce_lab.cli import commands
+from p4reduce_lab.errors import ArgumentsError
+from p4reduce_lab.tree import Shape
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_shapes() -> None:
+    assert Shape.parse("2x4").ranks == 8
+    assert Shape.parse("2x3x4").children == (2, 3, 4)
+    assert Shape.parse("2x3x4").text == "a tree: a root, 2 spines, 6 leaves with 4 ranks each"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("2", "no tree like 2x4"),
+        ("2x", "no tree like 2x4"),
+        ("2x2x2x2", "no tree like 2x4"),
+        ("axb", "no tree like 2x4"),
+        ("0x4", "1 to 64 children, not 0"),
+        ("65x1", "1 to 64 children, not 65"),
+        ("9x9", "has 81 ranks"),
+    ],
+)
+def test_what_is_no_tree(text: str, complaint: str) -> None:
+    with pytest.raises(ArgumentsError) as caught:
+        Shape.parse(text)
+    assert text in str(caught.value)
+    assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--tree", "2x2", "--workers", "3"], "3 workers do not fit the tree, which has 4"),
+        (["--tree", "2x2", "--switches", "2"], "SWITCHES and TREE exclude each other"),
+        (["--tree", "2x2", "--framework", "torch"], "are for FRAMEWORK=numpy"),
+    ],
+)
+def test_what_does_not_go_together(arguments: list[str], complaint: str) -> None:
+    done = CliRunner().invoke(commands, ["run", *arguments])
+    assert done.exit_code != 0
+    assert complaint in str(done.exception) + done.output
+
+
+def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["make", "--dry-run", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_make_refuses_what_it_does_not_know() -> None:
+    wrong = make("run", "Workers=2")
+    assert wrong.returncode != 0
+    assert "make run does not know Workers. It takes WORKERS SWITCH BW PCAP NET" in wrong.stderr
+    assert "make lab does not know TREE" in make("lab", "TREE=2x2").stderr
+    for given in ("WORKERS=2", "TREE=2x2", "SWITCHES=2", "NET=udp"):
+        assert make("run", given).returncode == 0, given
+
+
+@pytest.mark.long
+def test_a_tree_of_three_levels_trains_as_one_switch_does(tmp_path: Path) -> None:
+    """The same weights, bit for bit, by a root, two spines with a leaf each, two ranks a leaf."""
+    summaries = []
+    for where in (["--tree", "2x1x2"], ["--workers", "4"]):
+        output = tmp_path / where[0][2:]
+        options = ["--switch", "embedded", "--net", "local", "--steps", "6", "-o", str(output)]
+        done = CliRunner().invoke(commands, ["run", *where, *options])
+        assert done.exit_code == 0, f"{done.output}\n{done.exception}"
+        summaries.append(json.loads((output / "summary.json").read_text()))
+    tree, star = summaries
+    assert tree["weights_sha256"] == star["weights_sha256"]
+    assert (tree["switches"], tree["topology"]) == (5, "tree")
+    assert (star["switches"], star["topology"]) == (1, "star")
+    # Root and spines hear two and one child, the leaves two ranks each.
+    rounds = tree["results"]
+    assert tree["contributions_by_switch"] == [2 * rounds, rounds, rounds, 2 * rounds, 2 * rounds]
