@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from p4reduce.switches.shares import (
     LEAST_BLOCKS,
-    LEAST_CHANGE,
     LEAST_SHARE,
     PERIOD,
     WHOLE,
