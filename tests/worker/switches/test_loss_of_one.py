@@ -132,6 +132,24 @@ def test_both_lost_and_only_the_other_one_back(
         assert statistics.recoveries == 2
 
 
+@pytest.mark.long
+def test_with_a_ring_it_takes_the_part_of_the_lost_switch(
+    switches: SeveralSwitches, rng: np.random.Generator
+) -> None:
+    seed, steps = int(rng.integers(1 << 30)), 8
+    expected = undisturbed(switches, seed, steps)
+    training = Training(seed, steps, pause=0.02)
+
+    def disturb() -> None:
+        switches.systems[1].kill_switch()
+
+    options: dict[str, Any] = {"switches": [0, 1], "fallback": "ring", "fallback_after": 0.3}
+    for results, statistics in train(switches, training, disturb, **options):
+        assert results == expected
+        assert statistics.by_ring
+        assert not statistics.recoveries
+
+
 def test_nobody_comes_back_and_the_deadline_says_so(switches: SeveralSwitches) -> None:
     together = threading.Barrier(WORLD, timeout=DEADLINE)
 

@@ -15,6 +15,7 @@ n_i in proportion to n_i / (w + n_i / c_i) means that all take equally long.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -68,6 +69,12 @@ class Shares:
         self._most = np.iinfo(np.int32).max // world_size  # so that the sum is in range
         self._single = [0] * switches  # blocks of collectives that were not cut
         self._until_agreed = PERIOD
+
+    def copy(self) -> Shares:
+        """Return another one that begins as this one is."""
+        other = copy.copy(self)
+        other.weights, other._single = list(self.weights), list(self._single)
+        return other
 
     def cuts(self, blocks: int) -> bool:
         """Whether a collective of so many blocks goes through all switches."""
