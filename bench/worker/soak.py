@@ -203,6 +203,9 @@ def main() -> None:
                     **rank_variables(rank, arguments.workers),
                     **system.variables(),
                     **faults,
+                    # Else how much is kept of freed memory depends on which threads met: on a
+                    # busy machine that rises for hours, with as many objects as ever.
+                    "MALLOC_ARENA_MAX": "1",
                 },
             )
             for rank in range(arguments.workers)
