@@ -153,7 +153,7 @@ numbers: $(READY)  ## measure all that docs/performance.md shows, and write its 
 .PHONY: compare
 compare: $(READY)  ## p4reduce beside Gloo and Open MPI on the same shaped links (root, torch; ten minutes)
 	$(PYTHON) -c 'import torch' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH)
-	$(PYTHON) -m p4reduce_lab compare --page docs/performance.md $(ARGUMENTS)
+	$(PYTHON) -m p4reduce_lab compare --page docs/performance.md --readme README.md $(ARGUMENTS)
 
 .PHONY: accuracy
 accuracy: $(READY)  ## time to accuracy over slow links, by Gloo and by the switch (root, torch; half an hour)

@@ -8,8 +8,8 @@ parameters on scikit-learn's digits, and a bag of words with an embedding of 1.3
 on synthetic texts. Only summing the gradients differs. All of the gradient is one bucket, as
 PowerSGD over Gloo does not end with several.
 
-    python -m bench.pytorch.accuracy [--rates 100 25] [--ranks 8] [--seeds 3] [--steps 150]
-        [--models mlp embedding] [--json FILE] [--from FILE] [--docs]
+    python -m bench.pytorch.accuracy [--rates 100 25] [--ranks 8] [--seeds 3] [--steps 300]
+        [--models mlp embedding] [--methods NAME ...] [--json FILE] [--from FILE] [--docs]
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ from p4reduce_lab.processes.children import POLL, Processes
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import System, rank_variables
 
-from bench.in_docs import IMAGES, PAGE
+from bench.in_docs import DOCS, IMAGES, PAGE
 from bench.pytorch.accuracy_plot import plot
 
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 TIMEOUT = 3600.0  # seconds; for all methods of a backend over links of one rate
 BASE = {"mlp": "Gloo float32", "embedding": "Gloo, dense"}
 """What the others are compared with."""
+_GLOO = "PyTorch's Gloo in float32"
+README = DOCS.parent / "README.md"
 PICTURE = "time-to-accuracy.png"
 OUTPUT = Path("build/bench/accuracy.json")
 
@@ -104,8 +106,12 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             methods = [
                 name
                 for name, method in METHODS.items()
-                if method.backend == backend and method.model in options.models
+                if method.backend == backend
+                and method.model in options.models
+                and name in (options.methods or METHODS)
             ]
+            if not methods:
+                continue
             runs = train(backend, methods, rate, options)
             report["runs"] += runs
             for run in runs:
@@ -196,13 +202,40 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     return shown
 
 
+def headline(rows: Sequence[dict[str, Any]]) -> str:
+    """Return what the README may say: each of ours that reached the target with all seeds."""
+    parts = []
+    for row in rows:
+        base = next(
+            (
+                one
+                for one in rows
+                if (one["rate_mbit"], one["name"]) == (row["rate_mbit"], BASE[row["model"]])
+            ),
+            None,
+        )
+        ours = row["name"].startswith("p4reduce") and row["reached"] == row["seeds"]
+        if ours and base is not None and base["reached"] == base["seeds"]:
+            parts.append(
+                f"{row['model']} at {row['rate_mbit']:g} Mbit/s by {row['name']} "
+                f"**{row['speedup']:.2g} times** ({base['seconds']:.0f} to {row['seconds']:.0f} s)"
+            )
+    if not parts:
+        return ""
+    return (
+        f"Trained to the same accuracy with {rows[0]['ranks']} ranks, as fast as over {_GLOO}: "
+        f"{'; '.join(parts)}. [All figures](docs/performance.md#time-to-accuracy).\n"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--rates", type=float, nargs="+", default=[100.0, 25.0], help="Mbit/s")
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=150, help="at most")
+    parser.add_argument("--steps", type=int, default=300, help="at most")
     parser.add_argument("--models", nargs="+", choices=list(BASE), default=list(BASE))
+    parser.add_argument("--methods", nargs="+", help="names, as in the table; default: all")
     parser.add_argument("--congestion", help="TCP's congestion control; default: the machine's")
     parser.add_argument("--json", type=Path, default=OUTPUT)
     parser.add_argument("--from", dest="earlier", type=Path, help="measure nothing, show this file")
@@ -229,8 +262,10 @@ def main() -> None:
     plot(report["runs"], options.json.with_name(PICTURE))
     if options.docs:
         ranks = report["runs"][0]["ranks"]
-        text = f"{described(report)} {ranks} ranks.\n\n{table(HEAD, lines(rows))}"
+        picture = f"![Test loss against the time of training](images/{PICTURE})"
+        text = f"{described(report)} {ranks} ranks.\n\n{picture}\n\n{table(HEAD, lines(rows))}"
         put_text(PAGE, "time-to-accuracy", text)
+        put_text(README, "headline-training", headline(rows))
         plot(report["runs"], IMAGES / PICTURE)
 
 

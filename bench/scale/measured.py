@@ -176,7 +176,9 @@ def main() -> None:
     pairs = [(workers, 1) for workers in options.workers]
     pairs += [(workers, 2) for workers in options.side_by_side]
     for workers, switches in pairs:
-        for one in measure(choice, workers, switches, options.bandwidth):
+        # With two links each, ranks would have this machine's cores do twice as much.
+        own = options.bandwidth / switches
+        for one in measure(replace(choice, bandwidth=own), workers, switches, own):
             found.append(one)
             print(
                 f"{workers} ranks, {switches} switches, {what(one):54} {1e3 * one.median:9.1f} ms "

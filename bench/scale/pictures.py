@@ -146,18 +146,18 @@ def draw_simulated(path: Path, outcomes: Sequence[Outcome]) -> None:
     ranks = [one.ranks for one in outcomes]
     frames.plot(ranks, [one.frames_each for one in outcomes], "o-", color=COLOURS["switch"])
     frames.set_ylim(bottom=0)
-    _ranks_axis(frames, "Frames on all links for each contribution", ranks)
+    _ranks_axis(frames, "Frames on all links for each contribution needed", ranks)
     parts = {
-        "switches": [1e6 * one.switch_cpu / one.contributions for one in outcomes],
-        "ranks": [1e6 * one.rank_cpu / one.contributions for one in outcomes],
-        "links": [1e6 * one.links_cpu / one.contributions for one in outcomes],
+        "switches": [1e6 * one.switch_cpu / one.sent for one in outcomes],
+        "ranks": [1e6 * one.rank_cpu / one.sent for one in outcomes],
+        "links": [1e6 * one.links_cpu / one.sent for one in outcomes],
     }
     colours = (COLOURS["switch"], COLOURS["side"], FAINT)
     for (name, values), colour in zip(parts.items(), colours, strict=True):
         cpu.plot(ranks, values, "o-", color=colour, label=name)
     cpu.plot(ranks, [one.microseconds for one in outcomes], "o-", color=INK, label="all")
     cpu.set_ylim(bottom=0)
-    _ranks_axis(cpu, "Processor time for each contribution (µs)", ranks)
+    _ranks_axis(cpu, "Processor time for each that was sent (µs)", ranks)
     cpu.legend(frameon=False, fontsize=8, labelcolor=INK)
     _save(figure, path, "Simulated with the real programs and slot machines; every sum is exact")
 

@@ -17,6 +17,7 @@ from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.format import AGGREGATION_PORT, PAYLOAD_BYTES, Endpoint
 from p4reduce.wire.frames import FrameBuffer
+from p4reduce.wire.rank_sets import Level
 from p4reduce_controller.values.mac_ip import format_ip, format_mac
 
 Array = npt.NDArray[Any]
@@ -77,6 +78,7 @@ class Rank:
         job: its incarnation id.
         slots: of the job.
         switch: the one that it is at.
+        levels: that switch and those above it.
         buffer: where frames that arrive are put, used by all ranks in turn.
     """
 
@@ -87,6 +89,7 @@ class Rank:
         job: int,
         slots: int,
         switch: Endpoint,
+        levels: Sequence[Level],
         buffer: FrameBuffer,
     ) -> None:
         self.machine = SlotMachine(
@@ -96,6 +99,7 @@ class Rank:
             world_size=world_size,
             here=endpoint_of(rank),
             switch=switch,
+            levels=levels,
         )
         self.results: list[Array] = []
         self._collectives: list[Collective] = []

@@ -25,7 +25,7 @@ from bench.scale.links import Faults
 from bench.scale.measured import Measured, what
 from bench.scale.pictures import draw_measured, draw_scale, draw_simulated
 from bench.scale.shape import Shape
-from bench.scale.simulation import TENSORS, Outcome, Simulation
+from bench.scale.simulation import TENSORS, Outcome, Simulation, said
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = DOCS / "scale.md"
@@ -50,17 +50,6 @@ def simulate(shapes: Sequence[tuple[int, ...]], seed: int) -> list[Outcome]:
     return outcomes
 
 
-def said(outcome: Outcome) -> str:
-    """An outcome in a line."""
-    return (
-        f"{outcome.ranks:,} ranks, {outcome.switches} switches, seed {outcome.seed}: all sums "
-        f"exact; {outcome.contributions:,} contributions, {outcome.repeated:.1%} repeated, "
-        f"{outcome.statuses / outcome.contributions:.2f} STATUS and {outcome.frames_each:.2f} "
-        f"frames each, {outcome.lost:,} frames lost, {outcome.microseconds:.0f} us of processor "
-        f"time each"
-    )
-
-
 def measure(output: Path) -> list[Measured]:
     """Run `measured` in a process of its own; nothing where it cannot run."""
     report = output / "measured.json"
@@ -82,14 +71,15 @@ def tables(outcomes: Sequence[Outcome], found: Sequence[Measured]) -> None:
         "simulated",
         [
             *("ranks", "switches", "contributions", "repeated", "STATUS each"),
-            *("frames each", "frames lost", "processor time each", "of 64 ranks'"),
+            *("frames each", "frames lost", "µs each", "by 64 ranks'", "µs without repetitions"),
         ],
         [
             [
                 *(f"{one.ranks:,}", f"{one.switches}", f"{one.contributions:,}"),
                 *(f"{one.repeated:.1%}", f"{one.statuses / one.contributions:.2f}"),
-                *(f"{one.frames_each:.2f}", f"{one.lost:,}", f"{one.microseconds:.0f} µs"),
+                *(f"{one.frames_each:.2f}", f"{one.lost:,}", f"{one.microseconds:.0f}"),
                 f"{one.microseconds / outcomes[0].microseconds:.2f}",
+                f"{one.microseconds_needed:.0f}",
             ]
             for one in outcomes
         ],

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from p4reduce.wire.rank_sets import Child, Level
+
 from bench.scale.links import Place
 
 
@@ -74,3 +76,28 @@ class Shape:
             below, above = Place(node, self.uplink(node)), self.parent(node)
             ends[below], ends[above] = above, below
         return ends
+
+    def ranks_below(self, node: int) -> range:
+        """The ranks whose sums a node sends up: itself, if it is one."""
+        first = last = node
+        while first >= self.ranks:
+            first, last = self.children(first)[0], self.children(last)[-1]
+        return range(first, last + 1)
+
+    def levels_above(self, leaf: int) -> tuple[Level, ...]:
+        """A leaf and the switches above it, and who their children are, as workers know them."""
+        found, node = [], leaf
+        while True:
+            children = tuple(
+                Child(tuple(self.ranks_below(child)), name_of(child) if child >= self.ranks else "")
+                for child in self.children(node)
+            )
+            found.append(Level(name_of(node), children))
+            if node == self.root:
+                return tuple(found)
+            node = self.parent(node).node
+
+
+def name_of(node: int) -> str:
+    """A switch's name; names are in the order of nodes."""
+    return f"s{node:06}"

@@ -73,13 +73,23 @@ class Outcome:
     links_cpu: float
 
     @property
+    def sent(self) -> float:
+        """Contributions, repetitions included: frames that ranks have sent."""
+        return self.contributions * (1 + self.repeated)
+
+    @property
     def microseconds(self) -> float:
-        """Of processor time for each contribution, all that a frame goes through included."""
-        return 1e6 * (self.switch_cpu + self.rank_cpu + self.links_cpu) / self.contributions
+        """Of processor time for each of these, all that it goes through and leads to included."""
+        return 1e6 * (self.switch_cpu + self.rank_cpu + self.links_cpu) / self.sent
+
+    @property
+    def microseconds_needed(self) -> float:
+        """The same by the contributions that there would be if nothing were repeated."""
+        return self.microseconds * (1 + self.repeated)
 
     @property
     def frames_each(self) -> float:
-        """Frames on all links for each contribution; 2 is the least."""
+        """Frames on all links for each contribution that is not a repetition; 2 is the least."""
         return self.frames / self.contributions
 
 
@@ -106,10 +116,12 @@ class Simulation:
         ]
         self.links = Links(shape.ends(), faults, seed)
         buffer = Rank.buffer()
-        self.ranks = [
-            Rank(rank, ranks, JOB, slots, address_of(shape, shape.parent(rank).node), buffer)
-            for rank in range(ranks)
-        ]
+        self.ranks: list[Rank] = []
+        for leaf in shape.levels[1]:
+            here, levels = address_of(shape, leaf), shape.levels_above(leaf)
+            self.ranks += [
+                Rank(rank, ranks, JOB, slots, here, levels, buffer) for rank in shape.children(leaf)
+            ]
         self._due = np.full(ranks, np.inf)
         self._now = 0.0
         self._cpu = {"setup": time.process_time() - start, "switch": 0.0, "rank": 0.0, "links": 0.0}
@@ -201,6 +213,17 @@ class Simulation:
         )
 
 
+def said(outcome: Outcome) -> str:
+    """An outcome in a line."""
+    return (
+        f"{outcome.ranks:,} ranks, {outcome.switches} switches, seed {outcome.seed}: all sums "
+        f"exact; {outcome.contributions:,} contributions, {outcome.repeated:.1%} repeated, "
+        f"{outcome.statuses / outcome.contributions:.2f} STATUS and {outcome.frames_each:.2f} "
+        f"frames each, {outcome.lost:,} frames lost, {outcome.microseconds:.0f} us of processor "
+        f"time for each that was sent, {outcome.microseconds_needed:.0f} us without repetitions"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--ranks", type=int, default=64, help="at each switch")
@@ -220,7 +243,7 @@ def main() -> None:
     faults = Faults(options.loss, options.duplication, options.reordering)
     simulation = Simulation(shape, options.slots, faults, options.seed)
     outcome = simulation.run(TENSORS)
-    print(outcome, outcome.microseconds, outcome.frames_each)
+    print(said(outcome))
     if options.json is not None:
         report = {"machine": host, "faults": asdict(faults), "results": [asdict(outcome)]}
         options.json.write_text(json.dumps(report, indent=2) + "\n")

@@ -26,7 +26,7 @@ from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.tables import Entry
 
 from bench.scale.ranks import endpoint_of, switch_endpoint
-from bench.scale.shape import Shape
+from bench.scale.shape import Shape, name_of
 
 MEETING = switch_endpoint(200)  # where ranks greet a tree; nobody does here
 
@@ -55,7 +55,7 @@ def _insert(pipeline: Pipeline, entity: Entity) -> None:
 
 def lay_out_job(shape: Shape, job: int, slots: int) -> dict[int, list[Entity]]:
     """Return what the controller writes for a job with a rank at each place, by switch's node."""
-    nodes = {_name(node): node for level in shape.levels[1:] for node in level}
+    nodes = {name_of(node): node for level in shape.levels[1:] for node in level}
     topology = Topology(
         {name: _switch(shape, node) for name, node in nodes.items()},
         (parse_ip(MEETING.ip), parse_mac(MEETING.mac)),
@@ -79,7 +79,7 @@ def lay_out_job(shape: Shape, job: int, slots: int) -> dict[int, list[Entity]]:
             rank,
             state=MemberState.ATTACHED,
             attachment=Attachment(
-                place.port, parse_mac(at.mac), parse_ip(at.ip), at.udp_port, _name(place.node)
+                place.port, parse_mac(at.mac), parse_ip(at.ip), at.udp_port, name_of(place.node)
             ),
         )
     planned = plan(described, topology)
@@ -101,17 +101,13 @@ def address_of(shape: Shape, node: int) -> Endpoint:
     return endpoint_of(node) if node < shape.ranks else switch_endpoint(node - shape.ranks)
 
 
-def _name(node: int) -> str:
-    return f"s{node:06}"  # so that names are in the order of nodes
-
-
 def _switch(shape: Shape, node: int) -> Switch:
     """A switch as the controller knows it."""
     at = address_of(shape, node)
     uplink = None
     if node != shape.root:
         parent = shape.parent(node)
-        uplink = Uplink(shape.uplink(node), _name(parent.node), parent.port)
+        uplink = Uplink(shape.uplink(node), name_of(parent.node), parent.port)
     leaf = node in shape.levels[1]
     ports = tuple(range(1, len(shape.children(node)) + 1)) if leaf else ()
-    return Switch(_name(node), parse_ip(at.ip), parse_mac(at.mac), ports, uplink=uplink)
+    return Switch(name_of(node), parse_ip(at.ip), parse_mac(at.mac), ports, uplink=uplink)

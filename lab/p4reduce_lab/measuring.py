@@ -138,6 +138,11 @@ def _names(context: click.Context, option: click.Parameter, text: str | None) ->
     "beside it: docs/performance.md.",
 )
 @click.option(
+    "--readme",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Write the headline into this page, between its markers: README.md.",
+)
+@click.option(
     "--from",
     "earlier",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -155,6 +160,7 @@ def compare(
     congestion: str | None,
     output: Path,
     page: Path | None,
+    readme: Path | None,
     earlier: Path | None,
 ) -> None:
     """Measure p4reduce beside PyTorch's Gloo and Open MPI, on the same links.
@@ -166,10 +172,11 @@ def compare(
     """
     from p4reduce_lab.choice import choose
     from p4reduce_lab.compare.cells import STANDARD_SECONDS
-    from p4reduce_lab.compare.results import AIMS_HEAD, aims_table
+    from p4reduce_lab.compare.results import AIMS_HEAD, aims_table, headline
     from p4reduce_lab.compare.run import RESULTS_FILE, Report, foot, write_page
     from p4reduce_lab.compare.run import compare as run_comparison
     from p4reduce_lab.compare.starting import check_possible, missing
+    from p4reduce_lab.measured.pages import put_text
 
     if earlier is not None:
         from p4reduce_lab.compare.pictures import draw
@@ -195,6 +202,8 @@ def compare(
         report = run_comparison(cells, choice, congestion, output, click.echo, limit)
     if page is not None:
         write_page(report, page, page.parent / "images")
+    if readme is not None and (text := headline(report.rows)):
+        put_text(readme, "headline", text)
     click.echo("")
     for line in (AIMS_HEAD, *aims_table(report.rows)):
         click.echo("".join(f"{cell:<46}" if not at else f"{cell:<14}" for at, cell in

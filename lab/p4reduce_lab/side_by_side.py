@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several switches, each with a controller of its own: what a job spreads its work over."""
+"""Several systems as one: switches with a controller each, which one job spreads its work over."""
 
 from __future__ import annotations
 

@@ -155,13 +155,13 @@ class _ForgetsItsBlock(SlotMachine):
 
 
 class _TakesAnyRound(SlotMachine):
-    def _results_under_way(self, answers: Answers) -> Answers:
+    def _under_way(self, answers: Answers) -> tuple[Answers, Answers | None]:
         slots = answers.slots
         waiting = self._expected[slots] >= 0
         answers.header[ROUND, waiting] = self._expected[slots][waiting]
         answers.header[BLOCK, waiting] = self._block[slots][waiting]
         answers.header[TAG, waiting] = self._tag[slots][waiting]
-        return super()._results_under_way(answers)
+        return super()._under_way(answers)
 
 
 class _TakesAnyJob(SlotMachine):
@@ -171,10 +171,10 @@ class _TakesAnyJob(SlotMachine):
 
 
 class _IgnoresMismatch(SlotMachine):
-    def _results_under_way(self, answers: Answers) -> Answers:
+    def _under_way(self, answers: Answers) -> tuple[Answers, Answers | None]:
         answers.flags &= ~np.uint32(Flag.MISMATCH)
         answers.header[TAG] = self._tag[answers.slots]
-        return super()._results_under_way(answers)
+        return super()._under_way(answers)
 
 
 class _OneHalfIsEnough(SlotMachine):

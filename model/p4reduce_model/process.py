@@ -43,6 +43,7 @@ NOT_STATE = {
     **{("Window", name): "for the window's size" for name in _PERIOD},
     ("SlotMachine", "heard_switch_at"): "for texts of errors",
     ("SlotMachine", "_heard"): "for texts of errors",
+    ("SlotMachine", "_level"): "for texts of errors",
     ("SlotMachine", "_codecs"): "constants, and scratch: written before it is read",
     ("SlotMachine", "_native"): "scratch, and addresses of what is part of the state",
     ("SlotMachine", "_library"): "which of two ways of doing the same is taken",

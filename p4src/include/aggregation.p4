@@ -32,10 +32,7 @@ control Aggregation(inout headers_t hdr,
     bool stale;
     bool heard;         // and it has this rank in it
     bool complete;      // with this contribution, all ranks are in it
-    bool final;         // and all that are below other switches
     bool answerable;    // by a result; else by a status
-    bool goes_up;       // to the parent, for those other ones
-    bool lacks_room;    // but would have to
 
     // The round with this contribution in it.
     ranks_t contributors;
@@ -116,16 +113,27 @@ control Aggregation(inout headers_t hdr,
     // first one of them, and again when one comes that has asked since: once for all of them.
     action take_turns() {
         if (!heard) {
-            goes_up = !lacks_room;
+            meta.goes_up = !meta.lacks_room;
             askers.write(index, 0);
-        } else if (!lacks_room) {
+        } else if (!meta.lacks_room) {
             ranks_t asked;
             askers.read(asked, index);
-            goes_up = asked == 0 || asked & meta.grant.worker_bit != 0;
-            if (goes_up) {
+            meta.goes_up = asked == 0 || asked & meta.grant.worker_bit != 0;
+            if (meta.goes_up) {
                 asked = 0;
             }
             askers.write(index, asked | meta.grant.worker_bit);
+        }
+    }
+
+    // What is complete here is part of something, until the parent has answered.
+    action see_whether_final() {
+        bool final = flags & FLAG_FINAL != 0;
+        flags = flags & FLAGS_STICKY;
+        if (complete && !final) {
+            meta.lacks_room = !has_words && flags & FLAG_PAYLOAD != 0;
+            take_turns();
+            answerable = meta.goes_up;
         }
     }
 
@@ -135,23 +143,15 @@ control Aggregation(inout headers_t hdr,
             flags = flags & ~FLAG_PAYLOAD;    // no sum for ranks that disagree about of what
         }
         complete = contributors == meta.grant.all_workers;
-        final = complete;
-        goes_up = false;
-        lacks_room = false;
-        if (meta.group_up != 0) {
-            final = flags & FLAG_FINAL != 0;
-            flags = flags & FLAGS_STICKY;
-            if (complete && !final) {
-                lacks_room = !has_words && flags & FLAG_PAYLOAD != 0;
-                take_turns();
-            }
-        }
         // Retransmissions are padded, so that their answer has room for words. A mere
         // duplicate of a frame without any gets a status: its sender was answered before.
-        answerable = final && (!heard || has_words || flags & FLAG_PAYLOAD == 0);
+        answerable = complete && (!heard || has_words || flags & FLAG_PAYLOAD == 0);
+        if (meta.group_up != 0) {
+            see_whether_final();
+        }
         if (heard || hdr.agg.flags & flags & FLAG_PAYLOAD == 0) {
             op = LaneOp.NOTHING;
-            if ((answerable || goes_up) && flags & FLAG_PAYLOAD != 0) {
+            if (answerable && flags & FLAG_PAYLOAD != 0) {
                 op = LaneOp.LOAD;
             }
         }
@@ -192,7 +192,7 @@ control Aggregation(inout headers_t hdr,
         if (!answerable) {
             flags = flags & ~FLAG_PAYLOAD;
             next_exponent = 0;    // in a status: how many switches above this one it is about
-            if (lacks_room) {
+            if (meta.lacks_room) {
                 flags = flags | FLAG_PADDED;
             }
             hdr.agg.kind = KIND_STATUS;
@@ -242,7 +242,7 @@ control Aggregation(inout headers_t hdr,
         meta.outcome = Outcome.STATUS_SENT;
         if (answerable) {
             meta.outcome = Outcome.RESULT_REPEATED;
-        } else if (lacks_room) {
+        } else if (meta.lacks_room) {
             meta.outcome = Outcome.ROOM_ASKED;
         }
     }
@@ -266,9 +266,9 @@ control Aggregation(inout headers_t hdr,
             heard_ranks.write(index, contributors);
             all_flags.write(index, flags);
         }
-        if (goes_up) {
+        if (meta.goes_up) {
             to_parent();
-        } else if (heard || lacks_room) {
+        } else if (heard || meta.lacks_room) {
             to_sender();
         } else if (complete) {
             to_ranks();

@@ -144,6 +144,8 @@ struct metadata_t {
     bool     ipv4_rewritten;
     grant_t  grant;
     group_t  group_up;     // where sums go that are part of a parent's; 0: they are whole
+    bool     goes_up;      // to the parent, which has not answered
+    bool     lacks_room;   // to go there, would need it
 }
 
 #endif  // P4REDUCE_TYPES

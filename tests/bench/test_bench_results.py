@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import bench.run as runner
-from bench.pytorch.accuracy import HEAD, lines, results
+from bench.pytorch.accuracy import HEAD, headline, lines, results
 from bench.pytorch.accuracy_plot import plot
 from bench.run import BENCHES, Bench, merged, write_docs
 
@@ -69,5 +69,8 @@ def test_time_to_accuracy_is_compared_seed_by_seed(tmp_path: Path) -> None:
     assert all(len(row) == len(HEAD) for row in table)
     assert table[0][4] == "-"
     assert table[1][3:5] == ["5.2 s (5.0 to 5.5), 2 of 3 seeds", "2.00 (2.00 to 2.00)"]
+    assert headline([gloo, cat]) == ""  # not with all seeds
+    text = headline(results([*runs[:3], *(run("p4reduce CAT", seed, 5.0) for seed in range(3))]))
+    assert "mlp at 25 Mbit/s by p4reduce CAT **2.2 times** (11 to 5 s)" in text
     plot(runs, tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

@@ -289,7 +289,9 @@ class PartialJob(Job):
 
     # -- Down --------------------------------------------------------------------------------------
 
-    def from_parent(self, lanes: Lanes | bytes | None = None, **header: Any) -> tuple[int, bytes]:
+    def from_parent(
+        self, /, lanes: Lanes | bytes | None = None, **header: Any
+    ) -> tuple[int, bytes]:
         """A RESULT of the parent, unless `header` says else; the round's as `Job.frame` has it."""
         return from_parent(self, lanes, **header)
 
@@ -312,7 +314,9 @@ class PartialJob(Job):
         ]
 
 
-def from_parent(job: Job, lanes: Lanes | bytes | None = None, **header: Any) -> tuple[int, bytes]:
+def from_parent(
+    job: Job, /, lanes: Lanes | bytes | None = None, **header: Any
+) -> tuple[int, bytes]:
     """What `PartialJob.from_parent` is, of any job."""
     fields: dict[str, Any] = {
         "kind": Kind.RESULT,

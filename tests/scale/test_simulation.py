@@ -103,6 +103,10 @@ def test_the_shape_of_a_tree() -> None:
     assert shape.parent(7) == Place(8, 2)
     assert (shape.uplink(4), shape.uplink(7)) == (0, 4)
     assert shape.ends()[Place(8, 1)] == Place(6, 4)
+    leaf, root = shape.levels_above(7)
+    assert leaf.ranks(0b101) == (3, 5)
+    assert root.ranks(0b10) == (3, 4, 5)
+    assert [child.switch for child in root.children] == ["s000006", "s000007"]
     with pytest.raises(ValueError, match="1 to 64"):
         Shape((65,))
     with pytest.raises(ValueError, match="no parent"):

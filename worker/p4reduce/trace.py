@@ -29,11 +29,18 @@ _TIMERS = 1  # the row of what timers send again
 
 @dataclass(frozen=True)
 class _Traced:
-    """A collective, its number in the trace, and its job's name on the switch that it goes by."""
+    """What is kept of a collective: not itself, which holds its tensors.
+
+    Attributes:
+        number: in the trace.
+        name: with what was reduced, for people.
+        about: more of it.
+        course: when what happened to it.
+    """
 
     number: int
-    job: str
-    collective: Collective
+    name: str
+    about: dict[str, Any]
     course: Course
 
 
@@ -82,7 +89,16 @@ class Trace:
                 return
             collective.course = Course(called, collective.started)
             number = len(self._collectives)
-            self._collectives.append(_Traced(number, job, collective, collective.course))
+            about = {
+                "bytes": int(collective.call.size * collective.dtype.itemsize),
+                "blocks": collective.count,
+                "stripes": collective.stripes,
+                "job": job,
+                "lanes": collective.format.name.lower(),
+            }
+            self._collectives.append(
+                _Traced(number, collective.description, about, collective.course)
+            )
 
     def close(self) -> None:
         """Write the file. To close twice is no error. Raises OSError."""
@@ -130,19 +146,12 @@ class Trace:
         ]  # fmt: skip
 
     def _events(self, traced: _Traced) -> list[dict[str, Any]]:
-        number, collective, course = traced.number, traced.collective, traced.course
+        number, name, course = traced.number, traced.name, traced.course
         now = time.monotonic()
         end = course.ended or now
         opened = course.opened or end
         there = course.all_there or end
-        name = collective.description
-        arguments: dict[str, Any] = {
-            "bytes": int(collective.call.size * collective.dtype.itemsize),
-            "blocks": collective.count,
-            "stripes": collective.stripes,
-            "job": traced.job,
-            "lanes": collective.format.name.lower(),
-        }
+        arguments = dict(traced.about)
         if course.error:
             arguments["error"] = course.error
         if not course.ended:

@@ -13,6 +13,15 @@ from p4reduce_lab.compare.results import PROCESSOR, Row, bytes_text
 INK, GRID = "#1f2933", "#e4e7eb"
 COLOURS = {"p4reduce": "#d1495b", "gloo": "#2e6f9e", "mpi": "#7a9e3b"}
 NAMES = {"p4reduce": "p4reduce", "gloo": "Gloo", "mpi": "Open MPI"}
+QUESTIONS = {
+    "sizes": "How long does a tensor take, by its size?",
+    "ranks": "How much faster than Gloo, by the number of ranks?",
+    "rates": "What of its link does each use, by the link's rate?",
+    "lanes": "What do fewer bits a number bring?",
+    "densities": "What do blocks of zeros bring?",
+}
+"""By the name of the picture."""
+
 _RANK_COLOURS = {2: "#e0a458", 4: "#d1495b", 8: "#6d3b73"}
 _LARGE = 0.1  # seconds that a tensor takes on the link, for what is not about latency
 _HOLLOW = "hollow: the processor was the limit"

@@ -242,3 +242,44 @@ def aims_table(rows: Sequence[Row]) -> list[list[str]]:
                 ]
             )
     return lines
+
+
+_TOLD = (
+    ("p4reduce", "float32 gradients"),
+    ("p4reduce int8", "rounded to lanes of 8 bits"),
+    ("p4reduce 0.01 aligned", "with 1 % of the blocks not zero, the same on all ranks"),
+    ("p4reduce 0.01 independent", "with 1 %, others on each rank"),
+)
+
+
+def headline(rows: Sequence[Row]) -> str:
+    """Return what a README may say: only where the processor is no limit, or an empty text.
+
+    It is of the cell with most ranks, and among these of the one with the most that can be told.
+    """
+    told = dict(_TOLD)
+    claims = [
+        row
+        for row in rows
+        if row.rate_mbit
+        and row.bytes * 8 / row.rate_mbit / 1e6 >= _LARGE
+        and row.name in told
+        and row.times_gloo
+        and row.limit != PROCESSOR
+    ]
+    if not claims:
+        return ""
+    cells = [(row.ranks, row.rate_mbit, row.bytes) for row in claims]
+    best = max(cells, key=lambda cell: (cell[0], cells.count(cell)))
+    of_best = {row.name: row for row, cell in zip(claims, cells, strict=True) if cell == best}
+    parts = [
+        f"{what} **{row.times_gloo:.2g} times as fast**"
+        for name, what in _TOLD
+        if (row := of_best.get(name)) is not None
+    ]
+    ranks, rate, size = best
+    return (
+        f"Measured beside PyTorch's Gloo on the same links ({ranks} ranks, {rate:g} Mbit/s, "
+        f"{bytes_text(size)}): {'; '.join(parts)}. "
+        "[All figures](docs/performance.md#beside-gloo-and-open-mpi).\n"
+    )

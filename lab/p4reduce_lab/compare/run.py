@@ -13,7 +13,7 @@ from typing import Any
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.compare.cells import Case, Cell, expected_seconds
-from p4reduce_lab.compare.pictures import draw
+from p4reduce_lab.compare.pictures import QUESTIONS, draw
 from p4reduce_lab.compare.results import (
     AIMS_HEAD,
     HEAD,
@@ -92,7 +92,8 @@ def compare(
         within: seconds; cells that would end later are left out. None: all are measured.
 
     Raises:
-        LabError: something did not start or ended, a sum was wrong, or a tool failed.
+        LabError: something did not start or ended, a sum was wrong, or a tool failed. What had
+            been measured by then is in compare.json.
     """
     begun = provenance("torch", "mpi4py")
     began = time.monotonic()
@@ -106,21 +107,36 @@ def compare(
     with results_directory(output, replace=(RESULTS_FILE, "compare-*.png")) as place:
         minutes = expected_seconds(cells) / 60
         say(f"{described(begun)}\n{len(cells)} cells; about {max(1, round(minutes))} minutes\n")
-        # Processes stay while the number of ranks does: links can be given another rate.
+
+        def so_far() -> Report:
+            return Report(begun, settings, tuple(rows), time.monotonic() - began)
+
+        def keep(found: list[Row]) -> None:
+            """What has been measured is kept, whatever comes after it."""
+            rows.extend(_show(found, say))
+            (place / RESULTS_FILE).write_text(json.dumps(so_far().json(), indent=2) + "\n")
+
         deadline = None if within is None else began + within
+        # Processes stay while the number of ranks does: links can be given another rate.
         for (ranks, linked), some in groupby(_in_order(cells), key=_place):
-            found, name = _measure(ranks, linked, some, choice, congestion, say, deadline)
-            rows += found
+            name = _measure(ranks, linked, some, choice, congestion, _Hearer(say, keep), deadline)
             if name:
                 settings["congestion_control"] = name
-            # What has been measured is kept, whatever comes after it.
-            report = Report(begun, settings, tuple(rows), time.monotonic() - began)
-            (place / RESULTS_FILE).write_text(json.dumps(report.json(), indent=2) + "\n")
+        keep([])
         if name := begun["commit"]:
             kept = place / f"compare-{name.rstrip('+')}.json"
             kept.write_text((place / RESULTS_FILE).read_text())
+        report = so_far()
         draw(report.rows, place, foot(report))
     return report
+
+
+@dataclass(frozen=True)
+class _Hearer:
+    """Who is told what is going on, and who takes each cell's rows."""
+
+    say: Callable[[str], None]
+    keep: Callable[[list[Row]], None]
 
 
 def _place(cell: Cell) -> tuple[int, bool]:
@@ -149,9 +165,9 @@ def _measure(
     some: Iterable[Cell],
     choice: Choice,
     congestion: str | None,
-    say: Callable[[str], None],
+    hearer: _Hearer,
     deadline: float | None,
-) -> tuple[list[Row], str]:
+) -> str:
     """Measure the cells of a number of ranks in one network. Returns TCP's congestion control."""
 
     def in_time(cell: Cell, *, started: bool) -> bool:
@@ -159,21 +175,20 @@ def _measure(
         if deadline is None or time.monotonic() + seconds < deadline:
             return True
         links = f"{cell.rate:g} Mbit/s" if cell.rate else "no links"
-        say(f"{ranks} ranks, {links}, {bytes_text(cell.size)}: left out, the time is up")
+        hearer.say(f"{ranks} ranks, {links}, {bytes_text(cell.size)}: left out, the time is up")
         return False
 
     cells = [cell for cell in some if in_time(cell, started=False)]
     if not cells:
-        return [], ""
+        return ""
     contenders = list(dict.fromkeys(case.contender for cell in cells for case in cell.cases))
-    rows: list[Row] = []
     with run_directory() as directory:
         if not linked:
             with started(contenders, choice, ranks, None, directory) as groups:
                 for cell in cells:
                     if in_time(cell, started=True):
-                        rows += _show(rows_of(cell, _take_turns(cell, groups)), say)
-            return rows, ""
+                        hearer.keep(rows_of(cell, _take_turns(cell, groups)))
+            return ""
         with (
             ShapedNetwork(ranks, _FAST, congestion) as network,
             started(contenders, choice, ranks, network, directory) as groups,
@@ -183,9 +198,9 @@ def _measure(
                 if not in_time(cell, started=True):
                     continue
                 network.set_rate(cell.rate)
-                rows += _show(rows_of(cell, _take_turns(cell, groups)), say)
+                hearer.keep(rows_of(cell, _take_turns(cell, groups)))
                 network.set_rate(_FAST)  # what is left in queues goes before the next cell
-            return rows, network.congestion
+            return network.congestion
 
 
 _FAST = 1000.0  # Mbit/s, while nothing is measured
@@ -235,8 +250,11 @@ def write_page(report: Report, page: Path, images: Path) -> None:
         f"{report.settings['switch']} switch; TCP by {used.get('congestion_control')}; queues "
         f"of {used['queue_bytes'] >> 10} KiB at both ends of each link.\n\n"
     )
+    put_text(page, "compare", "")  # whether it has the place, before pictures are drawn
+    images.mkdir(parents=True, exist_ok=True)
+    for picture in draw(report.rows, images, foot(report)):
+        question = QUESTIONS[picture.stem.removeprefix("compare-")]
+        text += f"![{question}]({images.name}/{picture.name})\n\n"
     put_text(page, "compare", text + table(HEAD, cells_of_table(report.rows)))
     if has_place(page, "compare-aims"):
         put_text(page, "compare-aims", table(AIMS_HEAD, aims_table(report.rows)))
-    images.mkdir(parents=True, exist_ok=True)
-    draw(report.rows, images, foot(report))

@@ -130,6 +130,7 @@ def _start_mpi(
     command = ["mpirun", "--allow-run-as-root", "-n", str(ranks)]
     # A rank that has nothing to do must not take a core from the others.
     command += ["--mca", "mpi_yield_when_idle", "1", "--bind-to", "none"]
+    command += ["--mca", "orte_tmpdir_base", str(directory)]
     if network is None:
         command += ["--oversubscribe"]
     else:

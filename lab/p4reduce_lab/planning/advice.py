@@ -11,7 +11,7 @@ from p4reduce.tensors.precision import PRECISIONS
 from p4reduce.tensors.stochastic import largest_world_size
 from p4reduce.wire.format import PAYLOAD_FRAME_BYTES
 
-from p4reduce_lab.planning.network import LARGEST_FANOUT, Network
+from p4reduce_lab.planning.network import LARGEST_FANOUT, MOST_SIDE_BY_SIDE, Network
 from p4reduce_lab.planning.schemes import Cluster, Estimate, Tensor, by_ring, by_switches
 from p4reduce_lab.planning.sizing import (
     Pool,
@@ -126,7 +126,7 @@ def _ways(
         sparse = Tensor(0, "int32", question.density, question.overlap)
         yield f"{name}, {question.density:.3g} of the blocks", sparse, network
     if cluster.ranks <= LARGEST_FANOUT:
-        for count in sorted({2, needed} - {1}):
+        for count in sorted({2, min(needed, MOST_SIDE_BY_SIDE)} - {1}):
             yield f"{count} switches side by side", Tensor(0), cluster.star(count)
     fanout = fanout_for_line_rate(cluster)
     if cluster.trunk is None and fanout < max(network.fanouts):
@@ -180,6 +180,7 @@ def _reasons(
         yield (
             f"{needed} switches side by side are enough for them to limit nothing: each takes "
             f"1/{needed} of the blocks. (The same rule as for the number of parameter servers.)"
+            + (f" A job can have {MOST_SIDE_BY_SIDE}." if needed > MOST_SIDE_BY_SIDE else "")
         )
     share = ring.time.share
     yield (

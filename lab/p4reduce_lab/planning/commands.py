@@ -17,6 +17,7 @@ def commands(advice: Advice) -> list[str]:
             "p4reduce-controller serve --topology net.toml",
             f"# in the script: p4reduce.init(slots={slots})",
         ]
+    several = advice.best.switches if "side by side" in advice.best.name else 1
     if cluster.trunk is not None:
         switch = f"p4reduce-switch --port 1-{ranks}=udp:0.0.0.0:7001"
         interface = "udp:SWITCH:7001+{rank}"
@@ -24,6 +25,17 @@ def commands(advice: Advice) -> list[str]:
         ports = " ".join(f"--port {port}=eth{port}" for port in range(1, min(ranks, 3) + 1))
         switch = f"p4reduce-switch {ports}" + (" …" if ranks > 3 else "")
         interface = "eth0"
+    if several > 1:
+        named = " ".join(f"--switch s{number}=HOST{number}:9559" for number in range(several))
+        if several > 4:
+            named = f"--switch s0=HOST0:9559 … --switch s{several - 1}=HOST{several - 1}:9559"
+        interfaces = interface if cluster.trunk is not None else "eth0,eth1" + ",…" * (several > 2)
+        return [
+            f"{switch} --grpc-addr 0.0.0.0:9559  # on {several} machines; TLS: docs/security.md",
+            f"p4reduce-controller serve {named} --ports 1-{ranks}",
+            f"P4REDUCE_INTERFACE='{interfaces}' P4REDUCE_CONTROLLER=… python train.py  # each rank",
+            f"# in the script: p4reduce.init(slots={slots})",
+        ]
     return [
         f"{switch} --grpc-addr unix:/tmp/p4r/switch.sock",
         f"p4reduce-controller serve --switch unix:/tmp/p4r/switch.sock --ports 1-{ranks}",

@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 LARGEST_FANOUT = 64
 """Children of a switch at most: the bits of the protocol's `contributors`."""
 
+MOST_SIDE_BY_SIDE = 16
+"""Switches that a communicator may be spread over."""
+
 ETHERNET_OVERHEAD = 24
 """Bytes that Ethernet adds to a frame on a real wire: preamble 8, FCS 4, gap 12."""
 

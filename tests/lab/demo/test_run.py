@@ -68,14 +68,50 @@ def test_both_switches_in_mininet_and_out_of_it_train_the_same_weights(tmp_path:
     assert len(set(weights.values())) == 1, weights
 
 
-def _check_run(tmp_path: Path, switch: str, workers: int, network: str = "local") -> dict[str, Any]:
+@pytest.mark.usefixtures("nothing_left")
+def test_a_short_run_on_two_switches_gives_what_numpy_gives(tmp_path: Path) -> None:
+    summary = _check_run(tmp_path, "embedded", 2, switches=2)
+    assert (summary["switches"], summary["topology"]) == (2, "side-by-side")
+    shares = summary["contributions_by_switch"]
+    assert sum(shares) == summary["contributions"]
+    assert all(share > summary["contributions"] / 4 for share in shares)
+
+
+@pytest.mark.long
+@pytest.mark.bmv2
+@pytest.mark.mininet
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.skipif(bmv2.unavailable() is not None, reason=str(bmv2.unavailable()))
+@pytest.mark.skipif(mininet_net.unavailable() is not None, reason=str(mininet_net.unavailable()))
+def test_any_number_of_switches_trains_the_same_weights(tmp_path: Path) -> None:
+    weights = {
+        (switch, network, switches): _check_run(tmp_path, switch, 2, network, switches)[
+            "weights_sha256"
+        ]
+        for switch, network, switches in (
+            ("embedded", "local", 1),
+            ("embedded", "local", 2),
+            ("embedded", "local", 3),
+            ("embedded", "udp", 2),
+            ("embedded", "mininet", 2),
+            ("bmv2", "mininet", 2),
+        )
+    }
+    assert len(set(weights.values())) == 1, weights
+
+
+def _check_run(
+    tmp_path: Path, switch: str, workers: int, network: str = "local", switches: int = 1
+) -> dict[str, Any]:
     arguments = ["--workers", str(workers), "--steps", "15", "--output", "out", "--pcap"]
+    arguments += ["--switches", str(switches)]
     run = Launched(tmp_path, "run", *arguments, "--switch", switch, "--net", network)
     assert run.wait() == 0, run.output
     summary: dict[str, Any] = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["switch"] == switch
     assert summary["network"] == network
-    assert len(list((tmp_path / "out").glob("*.pcap"))) >= workers
+    assert summary["switches"] == switches
+    assert len(list((tmp_path / "out").glob("*.pcap"))) >= workers * switches
     assert summary["workers"] == workers
     assert summary["steps"] == 15
     assert abs(summary["test_accuracy"] - summary["reference_accuracy"]) <= 0.005

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from p4reduce.switches.ways import MAX_SWITCHES
 from p4reduce_lab.cli import commands
 from p4reduce_lab.errors import ArgumentsError, LabError
 from p4reduce_lab.planning.advice import RING, Advice, Question, advise
 from p4reduce_lab.planning.commands import commands as lines_to_run
-from p4reduce_lab.planning.network import SWITCHES, Link
+from p4reduce_lab.planning.network import MOST_SIDE_BY_SIDE, SWITCHES, Link
 from p4reduce_lab.planning.profile import Profile
 from p4reduce_lab.planning.report import as_json, text
 from p4reduce_lab.planning.schemes import Cluster
@@ -46,7 +47,9 @@ def test_where_the_switch_is_the_limit_it_is_named() -> None:
     assert advice.limit[1] == "the switches' cores"
     assert advice.side_by_side == 41  # 8 · 46 µs for what a link does in 9 µs
     assert any("41 switches side by side" in reason for reason in advice.reasons)
-    assert any(option.name == "41 switches side by side" for option in advice.options)
+    assert any("A job can have 16." in reason for reason in advice.reasons)
+    assert any(option.name == "16 switches side by side" for option in advice.options)
+    assert MOST_SIDE_BY_SIDE == MAX_SWITCHES
 
 
 def test_where_nothing_helps_it_says_so() -> None:

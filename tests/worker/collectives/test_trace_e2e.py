@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +131,20 @@ def test_paths_that_will_not_do(alone: p4reduce.Communicator, tmp_path: Path) ->
         alone.barrier()
     assert len(spans(tmp_path / "one.json")) == 0
     assert len(spans(tmp_path / "two.json")) == 1
+
+
+@EMBEDDED
+def test_a_trace_holds_no_tensors(system: System, tmp_path: Path) -> None:
+    """All that has been reduced would stay in memory for as long as it is open."""
+    with system.init(0, 1, system.new_job(), recover=False) as comm:
+        alive = []
+        with comm.trace(tmp_path / "trace.json"):
+            for _ in range(6):
+                tensor = np.ones(1000)
+                alive.append(weakref.ref(tensor))
+                comm.allreduce(tensor)
+            del tensor
+            comm.barrier()
+            gc.collect()
+            assert [one() for one in alive] == [None] * 6
+    assert len(spans(tmp_path / "trace.json")) == 7

@@ -54,7 +54,7 @@ def test_arguments_win() -> None:
         ({"SLURM_NTASKS": "4"}, ["SLURM_PROCID"]),
         ({"RANK": "one", "WORLD_SIZE": "4"}, ["RANK='one'"]),
         ({"RANK": "4", "WORLD_SIZE": "4"}, ["rank 4", "world size 4", "0 to 3"]),
-        ({"RANK": "0", "WORLD_SIZE": "65"}, ["65", "1 to 64"]),
+        ({"RANK": "0", "WORLD_SIZE": "4097"}, ["4097", "1 to 4096"]),
         (TORCHRUN | OWN, ["RANK=3", "P4REDUCE_RANK=7", "torchrun"]),
         (SLURM | {"P4REDUCE_WORLD_SIZE": "3"}, ["SLURM_NTASKS=11", "P4REDUCE_WORLD_SIZE=3"]),
     ],

@@ -12,11 +12,11 @@ from fault_system import PATIENT_LEASE
 from several_switches import SeveralSwitches
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared_switches() -> Iterator[SeveralSwitches]:
     # pytest's own directories have paths too long for Unix sockets.
     with tempfile.TemporaryDirectory(prefix="p4r-") as name:
-        running = SeveralSwitches("embedded", Path(name), 3, PATIENT_LEASE)
+        running = SeveralSwitches("embedded", Path(name), 2, PATIENT_LEASE)
         try:
             yield running
         finally:
@@ -25,6 +25,13 @@ def shared_switches() -> Iterator[SeveralSwitches]:
 
 @pytest.fixture
 def switches(shared_switches: SeveralSwitches) -> SeveralSwitches:
-    """Three, all of them there."""
+    """Two or more, all of them there."""
     shared_switches.repair()
     return shared_switches
+
+
+@pytest.fixture
+def three(switches: SeveralSwitches) -> SeveralSwitches:
+    """Three, all of them there."""
+    switches.grow(3)
+    return switches

@@ -28,7 +28,13 @@ class SeveralSwitches:
     def __init__(self, target: str, directory: Path, number: int, lease: float) -> None:
         self.systems: list[FaultSystem] = []
         self._jobs = itertools.count()
-        for switch in range(number):
+        self._what = target, directory, lease
+        self.grow(number)
+
+    def grow(self, number: int) -> None:
+        """Have at least so many."""
+        target, directory, lease = self._what
+        for switch in range(len(self.systems), number):
             (directory / str(switch)).mkdir()
             self.systems.append(FaultSystem(target, directory / str(switch), lease))
 

@@ -106,16 +106,25 @@ class Dealer:
         Raises:
             P4ReduceError: the ranks could not agree on shares; the communicator is broken.
         """
+        if len(self._sessions) == 1:
+            return self._deal_to_one(calls)
         draft = copy.copy(self)
         draft._sequences = list(self._sequences)
-        draft._shares = copy.deepcopy(self._shares)
+        draft._shares = self._shares.copy()
         parts = [part for plan in calls for part in draft._parts(plan)]
         return Deal(parts, lambda: self.__dict__.update(draft.__dict__))
 
+    def _deal_to_one(self, calls: Sequence[Plan[Any]]) -> Deal:
+        first, (session,) = self._number, self._sessions
+
+        def keep() -> None:
+            self._number = first + len(calls)
+
+        parts = [Part(plan, session, number, number) for number, plan in enumerate(calls, first)]
+        return Deal(parts, keep)
+
     def _parts(self, plan: Plan[Any]) -> list[Part]:
         number, self._number = self._number, self._number + 1
-        if len(self._sessions) == 1:
-            return [self._to(0, plan, number, None)]
         blocks = len(plan.source)
         if not self._shares.cuts(blocks):
             return [self._to(self._shares.single(blocks), plan, number, self._whole_over)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the sessions of several switches come about together; of one switch, its own."""
+"""Joining on several switches at once: `session.joining` for each of them, and all or none."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ n_i in proportion to n_i / (w + n_i / c_i) means that all take equally long.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy.typing as npt
 
 WHOLE = 1024  # what all shares add up to, about
 LEAST_SHARE = WHOLE // 64  # of a switch; with none its rate would never be known again
-LEAST_CHANGE = WHOLE // 32  # what is less is noise
+LEAST_CHANGE = 32  # what is less than the 32nd part of a share is noise
 LEAST_BLOCKS = 16  # a switch; a collective with fewer goes through one of the switches
 PERIOD = 16  # collectives that are cut between two agreements
 
@@ -69,6 +70,12 @@ class Shares:
         self._single = [0] * switches  # blocks of collectives that were not cut
         self._until_agreed = PERIOD
 
+    def copy(self) -> Shares:
+        """Return another one that begins as this one is."""
+        other = copy.copy(self)
+        other.weights, other._single = list(self.weights), list(self._single)
+        return other
+
     def cuts(self, blocks: int) -> bool:
         """Whether a collective of so many blocks goes through all switches."""
         return blocks >= LEAST_BLOCKS * len(self.weights)
@@ -103,13 +110,16 @@ class Shares:
         return np.array([min(max(int(rate), 1), self._most) for rate in rates], np.int32)
 
     def agree(self, rates: npt.NDArray[np.int32]) -> bool:
-        """Take over what the ranks' rows add up to; return whether anything changed by it."""
+        """Go halfway to what the ranks' rows add up to; return whether anything changed by it.
+
+        Halfway, as what was measured has something of chance in it.
+        """
         total = sum(rates.tolist())
         if not all(rates.tolist()):
             return False
         weights = [max(WHOLE * rate // total, LEAST_SHARE) for rate in rates.tolist()]
         pairs = zip(weights, self.weights, strict=True)
-        if max(abs(new - old) for new, old in pairs) < LEAST_CHANGE:
+        if all(abs(new - old) * LEAST_CHANGE < old for new, old in pairs):
             return False
-        self.weights = weights
+        self.weights = [(new + old) // 2 for new, old in zip(weights, self.weights, strict=True)]
         return True

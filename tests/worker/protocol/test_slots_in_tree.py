@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slot machines over a tree of compiled programs, frame by frame: docs/protocol.md, "Trees"."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import pytest
+from p4reduce.errors import P4ReduceTimeoutError, WorkerLostError
+
+from bench.worker.room import LEAVES, RANKS, WORLD, Tree, sparse
+
+pytestmark = pytest.mark.usefixtures("arithmetic")
+
+
+@pytest.fixture
+def seed() -> int:
+    number = int(os.environ.get("SEED") or np.random.default_rng().integers(1 << 32))
+    print(f"seed {number}")
+    return number
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.05], ids=["lossless", "lossy"])
+@pytest.mark.parametrize("density", [1.0, 0.3])
+def test_sums_are_exact(seed: int, lost: float, density: float) -> None:
+    draw = random.Random(seed)
+    tree = Tree(draw, lambda: draw.random() < lost)
+    generator = np.random.default_rng(seed)
+    for _ in range(2):
+        arrays = [sparse(density, 20, generator) for _ in range(WORLD)]
+        outs = tree.submit(arrays)
+        while not tree.over:
+            tree.step()
+        for out in outs:
+            np.testing.assert_array_equal(out, sum(arrays))
+    counts = [machine.counts for machine in tree.ranks]
+    assert sum(one.padded for one in counts) > 0 or density == 1
+    if not lost:
+        # Nothing was lost, and to ask for room is no repetition by a timer.
+        assert sum(one.retransmissions for one in counts) == 0
+        assert all(machine.timers.round_trips.count > 0 for machine in tree.ranks)
+
+
+def run_without(tree: Tree, missing: tuple[int, ...], blocks: int = 4) -> None:
+    """All ranks but some call an all-reduce, and wait until their timers have run out twice."""
+    submitted = [rank for rank in range(WORLD) if rank not in missing]
+    machines = list(tree.ranks)
+    arrays = [np.ones(256 * blocks, np.int32)] * len(submitted)
+    tree.ranks = [machines[rank] for rank in submitted]
+    tree.submit(arrays)
+    tree.ranks = machines
+    while min(machines[rank].timers.tries.max() for rank in submitted) < 3:
+        tree.step()
+
+
+def time_out(tree: Tree, rank: int) -> P4ReduceTimeoutError:
+    machine = tree.ranks[rank]
+    for collective in machine._collectives.values():
+        collective.deadline = 0.0
+    machine._earliest_deadline = 0.0
+    machine.expire(tree.now)
+    assert isinstance(machine.broken, P4ReduceTimeoutError)
+    return machine.broken
+
+
+def test_missing_ranks_are_named_wherever_they_are(seed: int) -> None:
+    """Exactly on the own switch; elsewhere those behind the switch that is missing."""
+    tree = Tree(random.Random(seed))
+    run_without(tree, (6,))
+    here, elsewhere = time_out(tree, 5), time_out(tree, 1)
+    assert here.missing == (6,)
+    assert "waits for rank 6, which the switch leaf-1 has not heard" in str(here)
+    assert elsewhere.missing == (4, 5, 6, 7)
+    assert "waits for ranks 4 to 7 (switch leaf-1), which the switch root has not heard" in str(
+        elsewhere
+    )
+
+
+def test_a_rank_that_left_is_named_on_all_switches(seed: int) -> None:
+    tree = Tree(random.Random(seed))
+    run_without(tree, (6,))
+    for rank in (0, 5):
+        tree.ranks[rank].ranks_left((6,), tree.now)
+    while tree.ranks[0].broken is None or tree.ranks[5].broken is None:
+        tree.step()
+    for rank in (0, 5):
+        error = tree.ranks[rank].broken
+        assert isinstance(error, WorkerLostError)
+        assert error.ranks == (6,)
+
+
+def test_questions_do_not_grow_with_the_square_of_the_ranks(seed: int) -> None:
+    """While another switch's rank is late, each leaf asks once for all of its ranks."""
+    tree = Tree(random.Random(seed))
+    run_without(tree, (6,), blocks=1)
+    repeated = sum(tree.ranks[rank].counts.retransmissions for rank in range(RANKS))
+    told = sum(tree.ranks[rank].counts.statuses for rank in range(RANKS))
+    # Each repetition has an answer of its own; one in so many goes on, and comes back to all.
+    assert told <= repeated + repeated // RANKS * RANKS + RANKS
+    assert LEAVES * RANKS == WORLD
