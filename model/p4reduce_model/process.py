@@ -47,6 +47,7 @@ NOT_STATE = {
     ("SlotMachine", "_codecs"): "constants, and scratch: written before it is read",
     ("SlotMachine", "_native"): "scratch, and addresses of what is part of the state",
     ("SlotMachine", "_library"): "which of two ways of doing the same is taken",
+    ("Collective", "over_at"): "for whoever measures: only written",
     ("Collective", "stream"): "follows from the rest of the collective",
     ("SlotMachine", "_mark"): "scratch",
     ("SlotMachine", "_numbers"): "constant",
