@@ -188,6 +188,10 @@ class _TimesIdleSlots(SlotMachine):
         super().sent(rows, now)
         self.timers.sent(rows // 3, now)
 
+    def _by_owner(self, slots: Indices) -> list[tuple[Collective, Indices | None]]:
+        # The last collective may be over, and an idle slot is nobody's.
+        return super()._by_owner(slots) if self._collectives else []
+
 
 class _OwnOrder(Gate):
     """Odd ranks let out the last slots first."""

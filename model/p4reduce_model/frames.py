@@ -38,21 +38,23 @@ class Header:
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame on the link between a host and the switch.
+    """A frame on a link of a switch, to a host or to another switch.
 
     Frames that differ in RETRANSMISSION alone are one frame here. The flag is for statistics: that
     nothing else follows from it is checked at each step, by doing it with either.
 
     Attributes:
         number: also its bit in a set of frames.
-        up: towards the switch.
-        port: of the switch, that the link is at.
+        inward: to a switch; else to a host.
+        switch, port: the end of the link at the switch that it goes to, or if it goes to a host,
+            that it comes from.
         data: the bytes, from Ethernet on, without that flag.
         header: dissected.
     """
 
     number: int
-    up: bool
+    inward: bool
+    switch: int
     port: int
     data: bytes
     header: Header
@@ -89,7 +91,7 @@ class Frames:
 
     def __init__(self) -> None:
         self._frames: list[Frame] = []
-        self._numbers: dict[tuple[bool, int, bytes], int] = {}
+        self._numbers: dict[tuple[bool, int, int, bytes], int] = {}
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -100,14 +102,24 @@ class Frames:
     def __iter__(self) -> Iterator[Frame]:
         return iter(self._frames)
 
-    def number(self, *, up: bool, port: int, data: bytes, check: Callable[[Frame], None]) -> int:
-        """Return a frame's number: a new one if it was never seen, and `check` lets it pass."""
+    def number(
+        self,
+        *,
+        inward: bool,
+        at: tuple[int, int],
+        data: bytes,
+        check: Callable[[Frame], None],
+    ) -> int:
+        """Return a frame's number: a new one if it was never seen, and `check` lets it pass.
+
+        `at` is the switch and its port.
+        """
         data = _with_flag(data, False)
-        key = (up, port, data)
+        key = (inward, *at, data)
         number = self._numbers.get(key)
         if number is None:
             number = len(self._frames)
-            frame = Frame(number, up, port, data, _header(data))
+            frame = Frame(number, inward, *at, data, _header(data))
             check(frame)
             self._numbers[key] = number
             self._frames.append(frame)

@@ -12,6 +12,9 @@ from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
 from p4reduce_model.frames import Frame
 from p4reduce_model.scenario import FIRST_JOB, Scenario
 from p4reduce_model.violation import Violation
+from p4reduce_model.wiring import Wiring
+
+_FINAL = 0x80  # FLAG_FINAL in p4src/include/constants.p4
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,11 @@ class Cell:
     flags: int
     words: tuple[int, ...]
 
+    @property
+    def final(self) -> bool:
+        """Whether a leaf has the result of all here, and not the sums of its own ranks."""
+        return self.flags & _FINAL != 0
+
 
 class Invariants:
     """The invariants of one scenario.
@@ -40,22 +48,34 @@ class Invariants:
         self._unchecked = unchecked
         self.calls: dict[int, set[tuple[int, int]]] = {}
         self._rounds: dict[tuple[int, int, int], tuple[int, int]] = {}
-        self._all = (1 << scenario.ranks) - 1
+        wiring = Wiring(scenario)
+        self._names = wiring.names
+        self._children = [wiring.children(number) for number in range(len(wiring.names))]
 
     # -- The switch ----------------------------------------------------------------------------
 
-    def check_cells(self, cells: tuple[Cell, ...]) -> None:
-        """Each cell holds one contribution of every rank heard, to that very round, and no more."""
+    def check_cells(self, switch: int, cells: tuple[Cell, ...]) -> None:
+        """Each cell holds one contribution of every rank heard, to that very round, and no more.
+
+        On a leaf, if the round is final, of all ranks; on the root, of all ranks below who was heard.
+        """
         for cell in cells:
             if cell.job and not cell.flags & Flag.MISMATCH:
-                self._check_cell(cell)
+                self._check_cell(switch, cell)
 
-    def _check_cell(self, cell: Cell) -> None:
+    def _check_cell(self, switch: int, cell: Cell) -> None:
         where = f"the cell of job {cell.job}, round {cell.round}"
+        if len(self._names) > 1:
+            where += f" of the {self._names[switch]}"
         life, call = self._call(cell.job, cell.tag, where)
-        if cell.heard & ~self._all:
+        everybody = self._everybody(switch)
+        if cell.heard & ~everybody:
             self._fail("counted once", f"{where} has heard {cell.heard:#b}")
-        heard = [rank for rank in range(self._scenario.ranks) if cell.heard >> rank & 1]
+        heard = self._ranks(switch, cell.heard)
+        if cell.final:
+            if cell.heard != everybody:
+                self._fail("complete results", f"{where} is final, but has heard {heard} only")
+            heard = list(range(self._scenario.ranks))
         wanted = self._sum(life, call, cell.block, heard)
         if not cell.flags & Flag.PAYLOAD:
             if wanted.any():
@@ -72,16 +92,19 @@ class Invariants:
 
     # -- Frames --------------------------------------------------------------------------------
 
-    def check_answer(self, frame: Frame) -> None:
-        """A result has one contribution of each rank."""
+    def check_sent_by(self, switch: int, frame: Frame) -> None:
+        """A result has one contribution of each rank, and what a leaf sends up one of each of its own."""
         head = frame.header
-        if head.kind is not Kind.RESULT or head.flags & Flag.MISMATCH:
+        if head.kind is Kind.STATUS or head.flags & Flag.MISMATCH:
             return
-        where = f"the result {frame}"
+        result = head.kind is Kind.RESULT
+        where = f"the {'result' if result else 'sum'} {frame}"
         life, call = self._call(head.job, head.tag, where)
-        if head.contributors != self._all:
+        everybody = self._everybody(switch)
+        if head.contributors != everybody:
             self._fail("complete results", f"{where} lacks ranks")
-        wanted = self._sum(life, call, head.block, list(range(self._scenario.ranks)))
+        ranks = list(range(self._scenario.ranks)) if result else self._ranks(switch, everybody)
+        wanted = self._sum(life, call, head.block, ranks)
         half = self._scenario.half(life, call)
         if head.flags & Flag.FIRST_HALF:
             wanted = wanted[:half]
@@ -119,6 +142,15 @@ class Invariants:
     def _fail(self, invariant: str, text: str) -> None:
         if invariant not in self._unchecked:
             raise Violation(invariant, text)
+
+    def _everybody(self, switch: int) -> int:
+        """The bits of all whom a switch hears."""
+        return (1 << len(self._children[switch])) - 1
+
+    def _ranks(self, switch: int, bits: int) -> list[int]:
+        """The ranks that some bits of a switch stand for."""
+        children = enumerate(self._children[switch])
+        return [rank for number, ranks in children if bits >> number & 1 for rank in ranks]
 
     def _call(self, job: int, tag: int, where: str) -> tuple[int, int]:
         life = job - FIRST_JOB

@@ -21,8 +21,8 @@ from p4reduce.wire.calls import Operation
 from p4reduce.wire.format import AGG_OFFSET, Flag
 from p4reduce.wire.frames import FrameBuffer
 
-from p4reduce_model.jobs import SWITCH, endpoint_of
 from p4reduce_model.scenario import Scenario
+from p4reduce_model.wiring import Wiring, endpoint_of
 
 IDLE = -1  # in place of the round that a slot waits for
 _NOW = 0.0  # time stands still: when a timer runs out is a choice of the explorer's
@@ -147,13 +147,15 @@ class Process:
         return self._place[1]
 
     def _make_machine(self, life: int) -> SlotMachine:
+        wiring = Wiring(self._scenario)
         machine = self._code.machine(
             slots=self._scenario.slots,
             job=self._scenario.job(life),
             rank=self._rank,
             world_size=self._scenario.ranks,
             here=endpoint_of(self._rank),
-            switch=SWITCH,
+            switch=wiring.endpoint(wiring.switch_of(self._rank)),
+            levels=wiring.levels(self._rank),
         )
         machine._next_round[:] = self._scenario.first_round
         parts = {

@@ -88,8 +88,8 @@ class Progress:
             if not sent:
                 break
             frame = system.frames[sent.popleft()]
-            if frame.up:
-                state = self._do(state, Event("switch", 0, frame.number), sent)
+            if frame.inward:
+                state = self._do(state, Event("switch", frame.switch, frame.number), sent)
             else:
                 for whom in system.receivers(frame):
                     state = self._do(state, Event("receive", whom, frame.number), sent)

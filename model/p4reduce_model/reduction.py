@@ -6,7 +6,8 @@ each that may or may not have been sent would double the number of states. A fra
 its delivery has no effect *now* and it belongs to a round that is over for the rank concerned.
 That it has none *later* either is not argued but checked, by `verify`: each frame that was left out
 is given to the real program, or the real machine, in every state found that is not earlier than
-those in which it was left out.
+those in which it was left out; and what a switch answers to it, or sends on, to its receivers
+likewise.
 
 Why that suffices: take the first point at which a run of the whole system does what the reduced one
 cannot. Up to there both have gone through the same states of switch and machines, all of which were
@@ -18,19 +19,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
+
+from p4reduce.wire.format import Flag
 
 from p4reduce_model.frames import Frame, numbers
 from p4reduce_model.switch import CellProgress
 from p4reduce_model.system import State, System
 from p4reduce_model.violation import Violation
-from p4reduce_model.worker import Progress
+from p4reduce_model.wiring import Wiring
 
 OVER = "what is over stays over"
 
 
 class Place(NamedTuple):
-    """How far the switch and one slot in it are.
+    """How far a switch and one slot in it are.
 
     Attributes:
         restarts: of the switch, after which its registers begin anew.
@@ -70,108 +73,149 @@ class Earliest(Generic[_T]):
         """Whether `moment` may follow one of them."""
         return any(moment.may_follow(earlier) for earlier in self._moments)
 
-    def add(self, moment: _T) -> None:
-        if not self.are_before(moment):
-            self._moments = [one for one in self._moments if not one.may_follow(moment)]
-            self._moments.append(moment)
+    def add(self, moment: _T) -> bool:
+        """Return whether it is a new one."""
+        if self.are_before(moment):
+            return False
+        self._moments = [one for one in self._moments if not one.may_follow(moment)]
+        self._moments.append(moment)
+        return True
+
+
+_HALF = Flag.FIRST_HALF | Flag.SECOND_HALF
 
 
 class Reduction:
-    """Leaves out frames, and remembers when it did."""
+    """Leaves out frames, and remembers when it did.
+
+    What takes frames has a number: switches first, machines after them.
+    """
 
     def __init__(self, system: System) -> None:
         self._system = system
+        self._wiring = Wiring(system.scenario)
+        self._first_machine = len(system.switches)
         self._over: dict[tuple[int, ...], bool] = {}  # by all that it depends on
-        self._places: dict[tuple[int, int], Place] = {}  # by the steps done and the slot's state
-        # For each frame to the switch, the earliest places.
-        self._over_since: dict[int, Earliest[Place]] = defaultdict(Earliest)
-        # For each machine and frame that it got, or would have got, how far the slot was there.
-        # The second is of frames to the switch and of all answers to them.
-        self._no_effect_since: dict[tuple[int, int], Earliest[Progress]] = defaultdict(Earliest)
-        self._answers_since: dict[tuple[int, int], Earliest[Progress]] = defaultdict(Earliest)
+        # By switch, the steps done and the slot's state.
+        self._places: list[dict[tuple[int, int], Place]] = [{} for _ in system.switches]
+        # For each frame that was left out: how far its slot was then, at the earliest, wherever it
+        # and what follows from it may go.
+        self._since: dict[int, dict[int, Earliest[Any]]] = {}
+        self._noted: set[tuple[int, ...]] = set()
 
     @property
     def left_out(self) -> int:
         """How many frames were left out at some time."""
-        return len({*self._over_since, *(number for _, number in self._no_effect_since)})
+        return len(self._since)
 
     def reduced(self, state: State) -> State:
         """The same state without the frames that can have no effect any more."""
-        system, flying = self._system, state[-1]
-        for slot in range(system.scenario.slots):
-            if (state[0], system.cells(state, slot)) not in self._places:
-                self._note_place(state, slot)
-        left = flying
+        flying = left = state[-1]
+        self._note_places(state)
         for number in numbers(flying):
-            frame = system.frames[number]
-            machines = tuple(system.machine(state, whom) for whom in system.receivers(frame))
-            key = (number, *machines)
-            if frame.up:
-                key = (*key, state[0], system.cells(state, frame.header.slot))
+            frame = self._system.frames[number]
+            key = self._dependencies(state, frame)
             over = self._over.get(key)
             if over is None:
-                find = self._is_over_up if frame.up else self._is_over_down
-                over = self._over[key] = find(state, frame)
+                over = self._over[key] = self._has_no_effect(state, frame)
+                if over:
+                    self._note(state, frame)
             if over:
                 left ^= 1 << number
         return (*state[:-1], left)
 
-    def _is_over_up(self, state: State, frame: Frame) -> bool:
-        """Whether a frame to the switch can have no effect any more; notes when."""
-        system, slot = self._system, frame.header.slot
-        if self._is_awaited(state, frame):
-            return False
-        cells = system.cells(state, slot)
-        try:
-            taken = system.switch.take(state[0], cells, frame.number)
-        except Violation:
-            return False  # the search will come to it
-        if taken.cells != cells or not all(
-            self._has_no_effect(state, answer) for answer in system.frames.of(taken.out)
-        ):
-            return False
-        self._over_since[frame.number].add(self._places[state[0], cells])
-        for whom in system.receivers(frame):
-            self._answers_since[whom, frame.number].add(self._machine_place(state, whom, slot))
-        return True
-
-    def _is_over_down(self, state: State, frame: Frame) -> bool:
-        """Whether a frame to a machine can have no effect any more; notes when."""
-        if not self._has_no_effect(state, frame):
-            return False
-        for whom in self._system.receivers(frame):
-            place = self._machine_place(state, whom, frame.header.slot)
-            self._no_effect_since[whom, frame.number].add(place)
-        return True
-
-    def _is_awaited(self, state: State, frame: Frame) -> bool:
-        """Whether who sent a frame still waits for the result of its round."""
-        system, head = self._system, frame.header
-        for whom, worker in enumerate(system.workers):
-            view = worker.view(system.machine(state, whom))
-            if worker.rank == head.rank and system.scenario.job(view.life) == head.job:
-                return view.slots[head.slot].awaited == head.round
-        return False
+    def _dependencies(self, state: State, frame: Frame) -> tuple[int, ...]:
+        """All that the effect of a frame depends on, and the frame."""
+        system = self._system
+        if frame.inward and self._wiring.is_tree:
+            slots = range(system.scenario.slots)
+            others = {
+                system.place_of(switch, slot)
+                for switch in range(len(system.switches))
+                for slot in slots
+                if slot != frame.header.slot
+            }
+            return (frame.number, *(part for n, part in enumerate(state[:-1]) if n not in others))
+        key = (frame.number, *(system.machine(state, whom) for whom in system.receivers(frame)))
+        if frame.inward:
+            # What changes no slot is answered to its sender alone.
+            key = (*key, state[0], system.cells(state, frame.switch, frame.header.slot))
+        return key
 
     def _has_no_effect(self, state: State, frame: Frame) -> bool:
+        """Whether it changes nothing now, nor does what follows from it, and who sent it does not
+        wait for an answer, which would be another one later."""
         system = self._system
         try:
-            for whom in system.receivers(frame):
-                machine = system.machine(state, whom)
-                if system.workers[whom].receive(machine, frame.number) != (machine, 0):
-                    return False
+            if not frame.inward:
+                for whom in system.receivers(frame):
+                    machine = system.machine(state, whom)
+                    if system.workers[whom].receive(machine, frame.number) != (machine, 0):
+                        return False
+                return True
+            if self._is_awaited(state, frame):
+                return False
+            cells = system.cells(state, frame.switch, frame.header.slot)
+            taken = system.switches[frame.switch].take(state[0], cells, frame.number)
+            return taken.cells == cells and all(
+                self._has_no_effect(state, answer) for answer in system.frames.of(taken.out)
+            )
         except Violation:
             return False  # the search will come to it
-        return True
 
-    def _machine_place(self, state: State, whom: int, slot: int) -> Progress:
-        system = self._system
-        return system.workers[whom].view(system.machine(state, whom)).slots[slot]
+    def _is_awaited(self, state: State, frame: Frame) -> bool:
+        """Whether a frame to a switch is about a round whose result is still awaited: by the rank
+        or leaf that sent it, or if it is half of one, by the leaf that it goes to."""
+        system, head = self._system, frame.header
+        sender = self._wiring.beyond(frame.switch, frame.port)
+        if sender is None:
+            for whom, worker in enumerate(system.workers):
+                view = worker.view(system.machine(state, whom))
+                if worker.rank == head.rank and system.scenario.job(view.life) == head.job:
+                    return view.slots[head.slot].awaited == head.round
+            return False
+        waits, goes_up = sender[0], frame.switch == len(system.switches) - 1
+        if not goes_up:
+            if not head.flags & _HALF:
+                return False
+            waits = frame.switch
+        cells = system.cells(state, waits, head.slot)
+        return system.switches[waits].awaits_parent(cells, head.job, head.round)
 
-    def _note_place(self, state: State, slot: int) -> None:
-        switch, done, cells = self._system.switch, state[0], self._system.cells(state, slot)
-        restarts = sum(step.wipes for step in switch.steps[:done])
-        self._places[done, cells] = Place(restarts, done, switch.progress(cells))
+    def _note_places(self, state: State) -> None:
+        system, done = self._system, state[0]
+        for number, (switch, places) in enumerate(
+            zip(system.switches, self._places, strict=True)
+        ):
+            for slot in range(system.scenario.slots):
+                cells = system.cells(state, number, slot)
+                if (done, cells) not in places:
+                    place = Place(switch.restarts(done), done, switch.progress(cells))
+                    places[done, cells] = place
+
+    def _note(self, state: State, frame: Frame) -> None:
+        """Note how far everybody is who may get a frame, or what follows from it."""
+        system, slot = self._system, frame.header.slot
+        switches = range(self._first_machine) if frame.inward else ()
+        for number in switches:
+            cells = system.cells(state, number, slot)
+            key = (frame.number, number, state[0], cells)
+            if key not in self._noted:
+                self._noted.add(key)
+                self._add(frame.number, number, self._places[number][state[0], cells])
+        # What `_dependencies` names.
+        everybody = range(len(system.workers)) if frame.inward and self._wiring.is_tree else None
+        for whom in everybody or system.receivers(frame):
+            machine = system.machine(state, whom)
+            key = (frame.number, self._first_machine + whom, machine)
+            if key not in self._noted:
+                self._noted.add(key)
+                progress = system.workers[whom].view(machine).slots[slot]
+                self._add(frame.number, self._first_machine + whom, progress)
+
+    def _add(self, number: int, receiver: int, moment: Any) -> bool:
+        since = self._since.setdefault(number, defaultdict(Earliest))
+        return since[receiver].add(moment)
 
     # -- Afterwards ----------------------------------------------------------------------------
 
@@ -184,39 +228,53 @@ class Reduction:
         Raises:
             Violation: one has an effect, so that leaving it out has hidden something.
         """
-        return self._verify_up() + self._verify_down()
+        tried: set[tuple[int, ...]] = set()
+        open_ = list(self._since)
+        while open_:
+            number = open_.pop()
+            frame = self._system.frames[number]
+            if not frame.inward:
+                for whom in self._system.receivers(frame):
+                    self._try_machine(frame, whom, tried)
+                continue
+            for answer in numbers(self._try_switch(frame, tried)):
+                moments = [
+                    (receiver, moment)
+                    for receiver, since in self._since[number].items()
+                    for moment in since
+                ]
+                if any([self._add(answer, *one) for one in moments]) and answer not in open_:
+                    open_.append(answer)
+        return len(tried)
 
-    def _verify_up(self) -> int:
-        """Frames to the switch change nothing; what they are answered is for `_verify_down`."""
-        system = self._system
-        tried = 0
-        for number, since in self._over_since.items():
-            answers = 0
-            for (done, cells), place in self._places.items():
-                if since.are_before(place):
-                    tried += 1
-                    taken = system.switch.take(done, cells, number)
-                    answers |= taken.out
-                    if taken.cells != cells:
-                        self._fail(system.frames[number])
-            for answer in system.frames.of(answers):
-                for whom in system.receivers(answer):
-                    if (whom, number) not in self._answers_since:
-                        self._fail(system.frames[number])  # somebody else is answered
-                    for moment in self._answers_since[whom, number]:
-                        self._no_effect_since[whom, answer.number].add(moment)
-        return tried
+    def _try_switch(self, frame: Frame, tried: set[tuple[int, ...]]) -> int:
+        """It changes nothing there. Returns what follows from it."""
+        switch = frame.switch
+        since = self._since_of(frame, switch)
+        out = 0
+        for (done, cells), place in self._places[switch].items():
+            if since.are_before(place):
+                tried.add((frame.number, switch, done, cells))
+                taken = self._system.switches[switch].take(done, cells, frame.number)
+                out |= taken.out
+                if taken.cells != cells:
+                    self._fail(frame)
+        return out
 
-    def _verify_down(self) -> int:
-        tried = 0
-        for (whom, number), since in self._no_effect_since.items():
-            worker, frame = self._system.workers[whom], self._system.frames[number]
-            for machine in range(worker.states):
-                if since.are_before(worker.view(machine).slots[frame.header.slot]):
-                    tried += 1
-                    if worker.receive(machine, number) != (machine, 0):
-                        self._fail(frame)
-        return tried
+    def _try_machine(self, frame: Frame, whom: int, tried: set[tuple[int, ...]]) -> None:
+        since = self._since_of(frame, self._first_machine + whom)
+        worker = self._system.workers[whom]
+        for machine in range(worker.states):
+            if since.are_before(worker.view(machine).slots[frame.header.slot]):
+                tried.add((frame.number, self._first_machine + whom, machine))
+                if worker.receive(machine, frame.number) != (machine, 0):
+                    self._fail(frame)
 
-    def _fail(self, frame: Frame) -> None:
+    def _since_of(self, frame: Frame, receiver: int) -> Earliest[Any]:
+        since = self._since[frame.number]
+        if receiver not in since:
+            self._fail(frame)  # it goes to somebody else
+        return since[receiver]
+
+    def _fail(self, frame: Frame) -> NoReturn:
         raise Violation(OVER, f"a late copy has an effect again: {frame}")

@@ -72,11 +72,16 @@ class Scenario:
     Attributes:
         name: of the case.
         ranks: how many each job has.
+        leaves: how many switches they are at, each with as many of them; if there are several,
+            another one is above them, which sums what they have summed.
         slots: how many each job has. All jobs have the same ones, one after the other.
         lives: the calls of each incarnation of the job, the first one's first.
         first_round: the number of the first round in each slot, to see it overflow.
         hesitant: frames wait in the worker for the transport to take them, one by one.
-        wiped: the switch restarts, with all registers zero, between two incarnations.
+        wiped: the switch, in a tree the first leaf, restarts, with all registers zero, between two
+            incarnations.
+        ends_wiped: the first leaf restarts during the last life, at any time, and nobody puts the
+            job on it again: then only sums that are wrong are looked for.
         recoveries: how often the switch is lost while the first one runs. The ranks themselves go
             on in the next incarnation then, and repeat what one of them lacks.
         timers: False: only frames are lost or late, and no timer ever runs out. The progress
@@ -89,9 +94,11 @@ class Scenario:
     ranks: int
     slots: int
     lives: tuple[tuple[Call, ...], ...]
+    leaves: int = 1
     first_round: int = 0
     hesitant: bool = False
     wiped: bool = False
+    ends_wiped: bool = False
     recoveries: int = 0
     timers: bool = True
     windows: bool = False

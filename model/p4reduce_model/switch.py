@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switch: the compiled P4 program in the embedded switch's pipeline, one frame at a time.
+"""A switch: the compiled P4 program in the embedded switch's pipeline, one frame at a time.
 
 Its state is what the registers hold for each slot of the job. A frame is about one slot, so what
 it does is worked out once for each pair of frame and slot state, by running the program, and then
@@ -8,6 +8,9 @@ remembered. That the other slots neither matter nor change is checked at each su
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
+from itertools import accumulate
 from typing import NamedTuple
 
 from p4reduce_controller.fabric.layout import own_addresses
@@ -21,9 +24,9 @@ from p4reduce_switch.state.tables import Entry, Table
 
 from p4reduce_model.frames import Frames
 from p4reduce_model.invariants import Cell, Invariants
-from p4reduce_model.jobs import SWITCH, Control, ControlStep, stages
-from p4reduce_model.scenario import FIRST_SLOT, Scenario
+from p4reduce_model.jobs import Control, ControlStep, stages
 from p4reduce_model.violation import Violation
+from p4reduce_model.wiring import Wiring
 
 VERSIONS = 2
 _SLOTS_BEYOND = 2  # the job's, that are watched like those before it
@@ -38,51 +41,61 @@ class Taken(NamedTuple):
 
 
 class CellProgress(NamedTuple):
-    """How far a cell is: first the job counts, then the rounds since the first, then the ranks."""
+    """How far a cell is: first the job counts, then the rounds since the first, then the rest."""
 
     job: int
     rounds: int
     heard: int
+    final: bool  # the parent has answered
 
     def may_follow(self, other: CellProgress) -> bool:
         """Whether this may be the same moment as `other`, or a later one."""
         if self[:2] != other[:2]:
             return self[:2] > other[:2]
-        return self.heard & other.heard == other.heard
+        return self.heard & other.heard == other.heard and self.final >= other.final
 
 
 class Switch:
     """The program, the controller's entries, and all states that slots were found in.
 
     Args:
-        scenario: what is explored.
+        wiring: of what is explored.
+        number: which switch it is.
         frames: where frames get their numbers.
         program: p4c's JSON.
         invariants: what has to hold of each new state and of each frame sent.
         control: what the controller does.
 
     Attributes:
-        steps: of the controller. How many of them have been done is part of the
-            system's state.
+        name: of the switch.
         blank: the number of the state in which all registers are zero.
     """
 
     def __init__(
         self,
-        scenario: Scenario,
+        wiring: Wiring,
+        number: int,
         frames: Frames,
         program: bytes,
         invariants: Invariants,
         control: Control,
     ) -> None:
-        self._scenario = scenario
+        self._scenario = scenario = wiring.scenario
+        self._wiring = wiring
+        self._switch = number
+        self.name = wiring.names[number]
         self._frames = frames
         self._invariants = invariants
-        self.steps = control.steps
+        self._steps = [step for step in control.steps if step.switch == number]
+        # Of those, how many have been done, and how often it has restarted, by how many of all have
+        # been done.
+        self._own_steps = _counts(step.switch == number for step in control.steps)
+        self._restarts = _counts(step.switch == number and step.wipes for step in control.steps)
         self._pipeline = Pipeline(program, cpu_port=CPU_PORT)
-        for row in own_addresses(parse_ip(SWITCH.ip), parse_mac(SWITCH.mac)):
+        own = wiring.endpoint(number)
+        for row in own_addresses(parse_ip(own.ip), parse_mac(own.mac)):
             self._insert(row)
-        for stage in stages(scenario, 0):
+        for stage in stages(scenario, 0)[number]:
             for entity in stage:
                 self._insert(entity)
         self._steps_done = 0
@@ -91,6 +104,8 @@ class Switch:
             register.name.rpartition(".")[2]: column
             for column, register in enumerate(self._registers)
         }
+        self._everybody = (1 << len(wiring.children(number))) - 1
+        self._progress: dict[int, tuple[CellProgress, ...]] = {}
         self._contents: list[tuple[int, ...]] = []
         self._numbers: dict[tuple[int, ...], int] = {}
         self._taken: dict[tuple[int, int, int], Taken] = {}
@@ -106,16 +121,21 @@ class Switch:
         """How many states slots were found in."""
         return len(self._contents)
 
+    def restarts(self, done: int) -> int:
+        """How often it has restarted when so many of the controller's steps have been done."""
+        return self._restarts[done]
+
     # -- What happens --------------------------------------------------------------------------
 
     def take(self, done: int, cells: int, number: int) -> Taken:
         """Run the program on a frame.
 
         Args:
-            done: how many of the controller's steps have been done.
+            done: how many of the controller's steps have been done, on all switches.
             cells: the state of the slot that the frame is about.
             number: of the frame.
         """
+        done = self._own_steps[done]
         key = (done, cells, number)
         taken = self._taken.get(key)
         if taken is None:
@@ -128,11 +148,24 @@ class Switch:
 
     def progress(self, state: int) -> tuple[CellProgress, ...]:
         """How far each version of a slot is. Must never go back."""
+        known = self._progress.get(state)
+        if known is None:
+            known = self._progress[state] = self._find_progress(state)
+        return known
+
+    def awaits_parent(self, state: int, job: int, round_: int) -> bool:
+        """Whether all below were heard in that round, and the parent has not answered."""
+        awaited = CellProgress(
+            job, (round_ - self._scenario.first_round) & 0xFFFFFFFF, self._everybody, False
+        )
+        return awaited in self.progress(state)
+
+    def _find_progress(self, state: int) -> tuple[CellProgress, ...]:
         first = self._scenario.first_round
         return tuple(
-            CellProgress(cell.job, (cell.round - first) & 0xFFFFFFFF, cell.heard)
+            CellProgress(cell.job, (cell.round - first) & 0xFFFFFFFF, cell.heard, cell.final)
             if cell.job
-            else CellProgress(0, 0, 0)
+            else CellProgress(0, 0, 0, False)
             for cell in self.cells(state)
         )
 
@@ -167,8 +200,9 @@ class Switch:
         self, other: int, cells: int, slot: int, port: int, data: bytes
     ) -> tuple[tuple[int, ...], int, Outcome]:
         """Run it while the registers of all other slots hold `other`, cut to their widths."""
-        last = FIRST_SLOT + self._scenario.slots + _SLOTS_BEYOND
-        own = range((FIRST_SLOT + slot) * VERSIONS, (FIRST_SLOT + slot + 1) * VERSIONS)
+        first = self._wiring.first_slot(self._switch)
+        last = first + self._scenario.slots + _SLOTS_BEYOND
+        own = range((first + slot) * VERSIONS, (first + slot + 1) * VERSIONS)
         around = [index for index in range(last * VERSIONS) if index not in own]
         content = iter(self._contents[cells])
         fillings = []
@@ -196,16 +230,18 @@ class Switch:
     def _send(self, copies: list[tuple[int, bytes]]) -> int:
         """Put what the switch sends on the links."""
         out = 0
+        check = partial(self._invariants.check_sent_by, self._switch)
         for port, data in copies:
+            end = self._wiring.beyond(self._switch, port)
             out |= 1 << self._frames.number(
-                up=False, port=port, data=data, check=self._invariants.check_answer
+                inward=end is not None, at=end or (self._switch, port), data=data, check=check
             )
         return out
 
     def _number(self, content: tuple[int, ...]) -> int:
         number = self._numbers.get(content)
         if number is None:
-            self._invariants.check_cells(self._as_cells(content))
+            self._invariants.check_cells(self._switch, self._as_cells(content))
             number = self._numbers[content] = len(self._contents)
             self._contents.append(content)
         return number
@@ -235,11 +271,11 @@ class Switch:
     def _go_to(self, done: int) -> None:
         """Bring the tables to what they are after so many steps."""
         while self._steps_done < done:
-            self._do(self.steps[self._steps_done])
+            self._do(self._steps[self._steps_done])
             self._steps_done += 1
         while self._steps_done > done:
             self._steps_done -= 1
-            step = self.steps[self._steps_done]
+            step = self._steps[self._steps_done]
             self._do(ControlStep("", insert=step.delete, delete=step.insert))
 
     def _do(self, step: ControlStep) -> None:
@@ -270,3 +306,8 @@ class Switch:
 
 def _match(table: Table, row: Row) -> tuple[int, ...]:
     return tuple(row.match[key.name] for key in table.key)
+
+
+def _counts(which: Iterable[bool]) -> list[int]:
+    """How many of the first n are true, for each n."""
+    return list(accumulate(which, initial=0))

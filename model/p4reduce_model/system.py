@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole: switch, machines and network, as a graph of states.
+"""The whole: switches, machines and network, as a graph of states.
 
 A state is a tuple of numbers: how many of the controller's steps have been done, the state of each
-slot in the switch, the state of each machine, and the set of frames on the network.
+slot in each switch, the state of each machine, and the set of frames on the network.
 
 **The network forgets nothing.** A frame once sent stays in the set and can be delivered at any
 later time, as often as you like, or never. So every order, delay, duplication and loss is there,
@@ -22,6 +22,7 @@ from p4reduce_model.jobs import Control, control_steps
 from p4reduce_model.process import REAL, Code
 from p4reduce_model.scenario import Scenario
 from p4reduce_model.switch import Switch
+from p4reduce_model.wiring import Wiring
 from p4reduce_model.worker import Worker
 
 State = tuple[int, ...]
@@ -33,7 +34,7 @@ class Event(NamedTuple):
     Attributes:
         what: "submit", "timer", "send", "receive", "window", "halt" or "resume" (a rank does),
             "switch" (takes a frame), or "control" (the controller does its next step).
-        whom: a rank's number among the workers, or 0.
+        whom: a rank's number among the workers, a switch's, or 0.
         which: the number of a slot or a frame, a window, or the call from which on a rank
             resumes; or 0.
         second: the number of another frame, or the same one again, that is received in the same
@@ -84,53 +85,62 @@ class System:
                     invariants.calls.setdefault(tag, set()).add((life, call))
         self._resume_from = code.resume_from
         self._control = control(scenario)
-        self.switch = Switch(
-            scenario,
-            self.frames,
-            compiled_files()[0].read_bytes() if program is None else program,
-            invariants,
-            self._control,
-        )
+        self.steps = self._control.steps
+        wiring = Wiring(scenario)
+        json = compiled_files()[0].read_bytes() if program is None else program
+        self.switches = [
+            Switch(wiring, number, self.frames, json, invariants, self._control)
+            for number in range(len(wiring.names))
+        ]
         self._at_port = {
-            worker.port: [n for n, other in enumerate(self.workers) if other.port == worker.port]
+            worker.at: [n for n, other in enumerate(self.workers) if other.at == worker.at]
             for worker in self.workers
         }
         self.first: State = (
             0,
-            *[self.switch.blank] * scenario.slots,
+            *(switch.blank for switch in self.switches for _ in range(scenario.slots)),
             *(worker.first for worker in self.workers),
             0,
         )
-        self._machines_from = 1 + scenario.slots
+        self._machines_from = 1 + scenario.slots * len(self.switches)
         self._ready = [self._control.ready[worker.life] for worker in self.workers]
         self._by_machine: dict[tuple[int, int], list[Event]] = {}
         self._by_frame: list[list[Event]] = []
 
     # -- Parts of a state ----------------------------------------------------------------------
 
-    def cells(self, state: State, slot: int) -> int:
-        """The state of a slot in the switch."""
-        return state[1 + slot]
+    def cells(self, state: State, switch: int, slot: int) -> int:
+        """The state of a slot in a switch."""
+        return state[self.place_of(switch, slot)]
+
+    def place_of(self, switch: int, slot: int) -> int:
+        """Where the state of a slot in a switch is in a state of the whole."""
+        return 1 + switch * self.scenario.slots + slot
 
     def machine(self, state: State, whom: int) -> int:
         """The state of a machine."""
         return state[self._machines_from + whom]
 
     def receivers(self, frame: Frame) -> list[int]:
-        """The machines at the host's end of a frame's link."""
-        return self._at_port[frame.port]
+        """The machines at the host's end of a frame's link; none if another switch is there."""
+        return self._at_port.get((frame.switch, frame.port), [])
 
     def may_begin(self, state: State, whom: int) -> bool:
         """Whether the controller has told a machine that its job runs."""
         return state[0] >= self._ready[whom]
 
     def finished(self, state: State) -> bool:
-        """Whether the ranks of the last job have all results, and everything is quiet."""
+        """Whether the ranks of the last job have all results, and everything is quiet.
+
+        Or whether they need not, as nobody lets one of their switches in again.
+        """
+        if self.scenario.ends_wiped and state[0] == len(self.steps):
+            return True
         views = [worker.view(self.machine(state, n)) for n, worker in enumerate(self.workers)]
         last = self.scenario.jobs - 1
         if self.scenario.recoveries and any(view.life != last for view in views):
             return False
-        return state[0] == len(self.switch.steps) and all(
+        return state[0] == len(self.steps) and all(
             view.over for view in views if view.life == last
         )
 
@@ -140,7 +150,7 @@ class System:
         """All that can happen in a state."""
         done, flying = state[0], state[-1]
         events: list[Event] = []
-        if done < len(self.switch.steps) and self._may_go_on(state):
+        if done < len(self.steps) and self._may_go_on(state):
             events.append(_CONTROL)
         for whom, ready in enumerate(self._ready):
             if done >= ready:
@@ -171,7 +181,7 @@ class System:
 
     def _may_go_on(self, state: State) -> bool:
         """Whether the ranks that the controller waits for are there."""
-        if not self.switch.steps[state[0]].waits:
+        if not self.steps[state[0]].waits:
             return True
         life = sum(after <= state[0] for after in self._control.ready)  # the one to be installed
         views = (worker.view(self.machine(state, n)) for n, worker in enumerate(self.workers))
@@ -213,8 +223,8 @@ class System:
         return events
 
     def _deliveries(self, frame: Frame) -> list[Event]:
-        if frame.up:
-            return [Event("switch", 0, frame.number)]
+        if frame.inward:
+            return [Event("switch", frame.switch, frame.number)]
         return [Event("receive", whom, frame.number) for whom in self.receivers(frame)]
 
     def after(self, state: State, event: Event) -> State:
@@ -225,15 +235,17 @@ class System:
         """
         after = list(state)
         if event.what == "control":
-            step = self.switch.steps[state[0]]
+            step, slots = self.steps[state[0]], self.scenario.slots
             after[0] += 1
             if step.wipes:
-                after[1 : self._machines_from] = [self.switch.blank] * self.scenario.slots
+                first = 1 + step.switch * slots
+                after[first : first + slots] = [self.switches[step.switch].blank] * slots
             return tuple(after)
         if event.what == "switch":
             slot = self.frames[event.which].header.slot
-            taken = self.switch.take(state[0], state[1 + slot], event.which)
-            after[1 + slot] = taken.cells
+            place = self.place_of(event.whom, slot)
+            taken = self.switches[event.whom].take(state[0], state[place], event.which)
+            after[place] = taken.cells
             after[-1] |= taken.out
             return tuple(after)
         worker = self.workers[event.whom]

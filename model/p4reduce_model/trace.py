@@ -53,9 +53,9 @@ def _step(
     delivered: set[tuple[int, int]],
     labels: Callable[[int], int],
 ) -> Iterator[str]:
-    worker = system.workers[event.whom]
+    switches, worker = system.switches, system.workers[event.whom]
     if event.what == "control":
-        yield f"{'controller':{_WIDTH}}  {system.switch.steps[state[0]].text}"
+        yield f"{'controller':{_WIDTH}}  {system.steps[state[0]].text}"
         return
     if event.what == "submit":
         call = worker.view(system.machine(state, event.whom)).submitted
@@ -72,7 +72,7 @@ def _step(
         yield f"{worker.name:{_WIDTH}}  its transport takes a frame"
     else:
         frame = system.frames[event.which]
-        name = "switch" if frame.up else worker.name
+        name = switches[frame.switch].name if frame.inward else worker.name
         again = " again" if (event.whom, frame.number) in delivered else ""
         delivered.add((event.whom, frame.number))
         yield f"{name:{_WIDTH}}  gets #{labels(frame.number)}{again}  {frame}"
@@ -82,12 +82,12 @@ def _step(
     if after is None:
         return
     if event.what == "switch":
-        cells = system.cells(state, frame.header.slot)
-        outcome = system.switch.take(state[0], cells, frame.number).outcome
+        cells = system.cells(state, event.whom, frame.header.slot)
+        outcome = switches[event.whom].take(state[0], cells, frame.number).outcome
         yield f"{'':{_WIDTH}}    {outcome.name}"
     for number in numbers(system.sent(state, event)):
         frame = system.frames[number]
-        whom = "the switch" if frame.up else f"port {frame.port}"
+        whom = f"the {switches[frame.switch].name}" if frame.inward else f"port {frame.port}"
         yield f"{'':{_WIDTH}}    sends #{labels(number)} to {whom}  {frame}"
     if event.what not in ("switch", "send"):
         text = worker.view(system.machine(after, event.whom)).text

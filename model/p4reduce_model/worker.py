@@ -17,10 +17,10 @@ from p4reduce.tensors.blocks import Array
 
 from p4reduce_model.frames import Frame, Frames
 from p4reduce_model.heap import Heap, Image
-from p4reduce_model.jobs import port_of
 from p4reduce_model.process import IDLE, NOT_STATE, Code, Process
 from p4reduce_model.scenario import Scenario
 from p4reduce_model.violation import Violation
+from p4reduce_model.wiring import Wiring, port_of
 
 _HALTED = 1 << 32  # in place of the rounds that were begun: more than there can be
 
@@ -106,7 +106,8 @@ class Worker:
         check_sent: Callable[[Frame], None],
         code: Code,
     ) -> None:
-        self.life, self.rank, self.port = life, rank, port_of(rank)
+        self.life, self.rank = life, rank
+        self.at = (Wiring(scenario).switch_of(rank), port_of(rank))  # the switch, and its port
         self.name = f"rank {rank}" + (f" of job {scenario.job(life)}" if life else "")
         self._scenario = scenario
         self._frames = frames
@@ -214,7 +215,7 @@ class Worker:
         out = 0
         for data in self._process.send(number):
             out |= 1 << self._frames.number(
-                up=True, port=self.port, data=data, check=self._check_sent
+                inward=True, at=self.at, data=data, check=self._check_sent
             )
         return out
 
