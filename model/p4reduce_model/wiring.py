@@ -62,9 +62,7 @@ class Wiring:
         root = self.names[-1]
         return Topology(
             {
-                name: Switch(
-                    name, *addresses[number], (), uplink=self._uplink(number, name, root)
-                )
+                name: Switch(name, *addresses[number], (), uplink=self._uplink(number, name, root))
                 for number, name in enumerate(self.names)
             },
             _MEETING,

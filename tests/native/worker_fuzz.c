@@ -132,6 +132,9 @@ static void make_slots(struct setting *setting, uint32_t count)
 
     *slots = (struct p4r_slots){.slots = count,
                                 .job = 5,
+                                .levels = 1 + draw(3),
+                                .everybody = draw(256),
+                                .left_elsewhere = draw(8) == 0,
                                 .most = MOST,
                                 .window = 1 + draw(count),
                                 .growth = 1,
@@ -146,8 +149,9 @@ static void make_slots(struct setting *setting, uint32_t count)
                          &slots->completed, &slots->sorted, &slots->owner,     &slots->count};
     for (size_t i = 0; i < sizeof longs / sizeof *longs; i++)
         *longs[i] = array(count, sizeof(int64_t));
-    uint8_t **bytes[] = {&slots->exponent, &slots->parts, &slots->opening,    &slots->waiting,
-                         &slots->seen,     &slots->how,   &slots->ended_late, &slots->behind};
+    uint8_t **bytes[] = {&slots->exponent, &slots->parts,      &slots->opening,
+                         &slots->waiting,  &slots->seen,       &slots->how,
+                         &slots->level,    &slots->ended_late, &slots->behind};
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
         *bytes[i] = array(count, 1);
     slots->next_round = array(count, sizeof *slots->next_round);
@@ -188,9 +192,9 @@ static void put(uint8_t *frame, int word, uint32_t value)
 static int64_t make_frame(const struct setting *setting, uint8_t *frame)
 {
     static const int64_t lengths[] = {78, 590, 1102};
-    static const uint32_t flags[] = {0, 0x41, 0x01, 0x81, 0x11, 0x10, 0x05};
+    static const uint32_t flags[] = {0, 0x41, 0x01, 0x81, 0x11, 0x10, 0x05, 0x20};
     const struct p4r_slots *slots = &setting->slots;
-    uint32_t slot = draw(slots->slots), kind = 1 + (draw(8) == 0), flag = flags[draw(7)];
+    uint32_t slot = draw(slots->slots), kind = 1 + (draw(8) == 0), flag = flags[draw(8)];
     int64_t length = flag & 0xc0 ? lengths[1] : flag & 1 ? lengths[2] : lengths[0];
 
     randomise(frame, P4R_BUFFER_STRIDE - P4R_BUFFER_PAD);
@@ -209,17 +213,44 @@ static int64_t make_frame(const struct setting *setting, uint8_t *frame)
 static void release(struct setting *setting)
 {
     struct p4r_slots *slots = &setting->slots;
-    void *all[] = {
-        slots->streams,    slots->expected,       slots->block,          slots->announced,
-        slots->row,        slots->tries,          slots->order,          slots->queued,
-        slots->ended,      slots->completed,      slots->sorted,         slots->exponent,
-        slots->parts,      slots->opening,        slots->waiting,        slots->seen,
-        slots->how,        slots->ended_late,     slots->owner,          slots->count,
-        slots->tag,        slots->format,         slots->behind,         slots->next_round,
-        slots->awaited,    slots->heard,          slots->outgoing,       slots->sent_at,
-        slots->due,        slots->round_trips,    slots->samples,        slots->verdicts,
-        slots->next,       setting->source.bytes, setting->target.bytes, setting->next_nonzero,
-        setting->exponents};
+    void *all[] = {slots->streams,
+                   slots->expected,
+                   slots->block,
+                   slots->announced,
+                   slots->row,
+                   slots->tries,
+                   slots->order,
+                   slots->queued,
+                   slots->ended,
+                   slots->completed,
+                   slots->sorted,
+                   slots->exponent,
+                   slots->parts,
+                   slots->opening,
+                   slots->waiting,
+                   slots->seen,
+                   slots->how,
+                   slots->ended_late,
+                   slots->owner,
+                   slots->count,
+                   slots->tag,
+                   slots->format,
+                   slots->behind,
+                   slots->next_round,
+                   slots->awaited,
+                   slots->heard,
+                   slots->outgoing,
+                   slots->sent_at,
+                   slots->due,
+                   slots->round_trips,
+                   slots->samples,
+                   slots->verdicts,
+                   slots->level,
+                   slots->next,
+                   setting->source.bytes,
+                   setting->target.bytes,
+                   setting->next_nonzero,
+                   setting->exponents};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }

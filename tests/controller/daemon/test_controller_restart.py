@@ -12,6 +12,8 @@ import grpc
 import pytest
 from controller_harness import (
     DEADLINE,
+    PORTS,
+    SWITCH_MAC,
     Calls,
     Rank,
     RunningController,
@@ -27,6 +29,8 @@ from controller_harness import (
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
 from p4reduce_controller.storage.job_table import TableError, TableFile, TableInUseError
+from p4reduce_controller.topology.switches import only_switch
+from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 
 Start = Callable[..., RunningController]
 
@@ -201,7 +205,8 @@ def test_another_address_of_the_switch(start: Start, switch: SwitchProcess) -> N
     first = start(switch)
     ranks = first.running(switch, 1)
     first.crash()
-    second = start(switch, switch_ip="10.77.255.253")
+    elsewhere = only_switch(parse_ip("10.77.255.253"), parse_mac(SWITCH_MAC), PORTS)
+    second = start(switch, topology=elsewhere)
     moved(ranks, second)
     # What the ranks were told to send to is no more.
     assert failed(ranks).cause == pb.CAUSE_SWITCH_LOST

@@ -105,7 +105,7 @@ def test_packets_both_ways(client: SwitchClient, switch: SwitchProcess) -> None:
 
 def test_counters(client: SwitchClient) -> None:
     cells = client.read_counter("outcomes")
-    assert cells == [Counts(0, 0)] * 32
+    assert cells == [Counts(0, 0)] * 64
     assert client.read_table("admission") == []
 
 

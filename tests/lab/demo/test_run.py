@@ -15,7 +15,7 @@ from p4reduce_lab.switches import bmv2
 
 
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_a_short_run_gives_what_numpy_gives(tmp_path: Path, workers: int) -> None:
     _check_run(tmp_path, "embedded", workers)
 
@@ -42,6 +42,7 @@ def test_a_compressed_run_tells_what_it_saved_beside_the_uncompressed_one(tmp_pa
     assert re.search(r"bytes saved +\d+\.\d%: \d+\.\d MB a worker instead of", run.output)
 
 
+@pytest.mark.long
 @pytest.mark.bmv2
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.skipif(bmv2.unavailable() is not None, reason=str(bmv2.unavailable()))

@@ -121,6 +121,7 @@ def is_shallow(shape: tuple[str, ...]) -> bool:
     return shape.count("left") + shape.count("right") <= 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAM_NAMES)
 def test_a_string_in_every_place(name: str) -> None:
     """Strings for strings, numbers and flags: all of one kind at once."""
@@ -178,6 +179,7 @@ def renamed(value: Any, names: set[str], rename: Callable[[str], str]) -> Any:
     return rename(value) if isinstance(value, str) and value in names else value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAM_NAMES)
 def test_every_name_at_once(name: str) -> None:
     """The program is still the same one, so all of its names get to where names get."""

@@ -244,7 +244,7 @@ def test_names_of_the_aggregation_program() -> None:
     pipeline = Pipeline(AGGREGATION.read_bytes(), cpu_port=255)
     assert pipeline.cpu_port == 255
     assert {"own_address", "admission", "bridge", "delivery"} <= set(pipeline.tables)
-    assert pipeline.counters["outcomes"].size == 32
+    assert pipeline.counters["outcomes"].size == 64
     assert pipeline.counters["contributed"].is_direct
     with pytest.raises(IndexError, match="direct"):
         pipeline.counters["contributed"].read(0)

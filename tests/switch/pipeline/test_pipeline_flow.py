@@ -6,10 +6,9 @@ from __future__ import annotations
 import struct
 
 import pytest
-from p4reduce_switch.codegen_c import controls as codegen_c_controls
-from p4reduce_switch.codegen_python import controls as codegen_controls
 from p4reduce_switch.codegen_python import parser as codegen_parser
 from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.program import control_walk
 from pipeline_programs import load
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -25,9 +24,8 @@ def pipeline(
         "python": ("if _", "_next =="),
     }[engine]
     if request.param == "sequence":
-        monkeypatch.setattr(codegen_controls, "_DEEPEST", 0)
+        monkeypatch.setattr(control_walk, "_DEEPEST", -1)
         monkeypatch.setattr(codegen_parser, "_DEEPEST", 0)
-        monkeypatch.setattr(codegen_c_controls, "_DEEPEST", -1)
         pipeline = load("flow")
         assert sequence in pipeline.source
         return pipeline

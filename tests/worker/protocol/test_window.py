@@ -180,6 +180,7 @@ class Caller:
             self.collectives.append(one)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("arithmetic")
 @pytest.mark.parametrize("urgent", [0, 2])
 @pytest.mark.parametrize("loss", [0.0, 0.1])

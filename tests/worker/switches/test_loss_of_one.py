@@ -63,6 +63,7 @@ def test_the_ranks_go_on_with_the_switch_that_is_left(
         assert statistics.recoveries == 1
 
 
+@pytest.mark.long
 def test_a_switch_that_comes_back_in_time_is_gone_on_with(
     switches: SeveralSwitches, rng: np.random.Generator
 ) -> None:
@@ -150,6 +151,7 @@ def test_with_a_ring_it_takes_the_part_of_the_lost_switch(
         assert not statistics.recoveries
 
 
+@pytest.mark.long
 def test_nobody_comes_back_and_the_deadline_says_so(switches: SeveralSwitches) -> None:
     together = threading.Barrier(WORLD, timeout=DEADLINE)
 
@@ -233,6 +235,7 @@ def test_after_a_move_groups_and_jobs_formed_anew_know_all_switches(
     assert found == [(2, 2), (2, 2), None]  # both parts of each
 
 
+@pytest.mark.long
 def test_a_rank_killed_with_the_switch_is_named(switches: SeveralSwitches) -> None:
     """It does not come to the next switch: the others hear of it there, and do not wait."""
     done = threading.Barrier(WORLD, timeout=DEADLINE)
@@ -252,6 +255,7 @@ def test_a_rank_killed_with_the_switch_is_named(switches: SeveralSwitches) -> No
         assert error.ranks == (2,)
 
 
+@pytest.mark.long
 def test_without_recovery_it_is_an_error_at_once(switches: SeveralSwitches) -> None:
     together = threading.Barrier(WORLD, timeout=DEADLINE)
 

@@ -31,7 +31,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "reform": {},
 }
 # close takes nothing; wrong arguments of the others are told to all ranks (test_groups_e2e.py).
-NOT_ARGUED = {"close", "dup", "split"}
+NOT_ARGUED = {"close", "dup", "split", "trace"}
 
 # Wrong values of each parameter, with what the text has; None: parameter=value.
 Wrong = tuple[Any, type[Exception], str | None]
@@ -93,12 +93,16 @@ WRONG: dict[str, list[Wrong]] = {
     ],
     "fusion_threshold": [*NO_COUNT, (-1, ValueError, None)],
     "dense": [("no", TypeError, None), (1, TypeError, None)],
-    "world_size": [*NO_COUNT, (0, ValueError, None), (65, ValueError, None)],
+    "world_size": [*NO_COUNT, (0, ValueError, None), (4097, ValueError, None)],
 }
 # And of init; what launchers can say as well is told as a setting.
 WRONG_INIT: dict[str, list[Wrong]] = {
     "rank": [*NO_COUNT, (5, ValueError, "rank 5"), (-1, ValueError, "rank -1")],
-    "world_size": [*NO_COUNT, (0, ValueError, "world size 0"), (65, ValueError, "world size 65")],
+    "world_size": [
+        *NO_COUNT,
+        (0, ValueError, "world size 0"),
+        (4097, ValueError, "world size 4097"),
+    ],
     "controller": [
         (5, TypeError, None),
         ("foo", ValueError, "controller=foo"),

@@ -19,6 +19,9 @@ JOBS = 16
 # All ranks are threads of this process, and a heartbeat has to wait for its turn.
 LEASE = 60.0  # seconds
 
+# Hundreds of processes.
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def large() -> Iterator[System]:
