@@ -19,7 +19,7 @@ JOBS = 16
 # All ranks are threads of this process, and a heartbeat has to wait for its turn.
 LEASE = 60.0  # seconds
 
-# Hundreds of processes.
+# A rank of 64 or 16 jobs at once take all of both cores for a while.
 pytestmark = pytest.mark.long
 
 
