@@ -86,7 +86,9 @@ class _Search:
         outcome.rounds = max(worker.most_rounds for worker in self._system.workers)
         outcome.states = len(self._states)
         outcome.cores = self._progress.cores
-        outcome.runs = sum(one.runs for one in self._system.switches) + sum(one.runs for one in self._system.workers)
+        outcome.runs = sum(one.runs for one in self._system.switches) + sum(
+            one.runs for one in self._system.workers
+        )
         outcome.seconds = time.perf_counter() - began
         return outcome
 

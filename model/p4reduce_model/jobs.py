@@ -95,7 +95,9 @@ def installation(
         *others, admissions = by_switch[switch]
         said = Wiring(scenario).names[switch]
         for stage in (*filter(None, others), *((entity,) for entity in admissions)):
-            steps.append(ControlStep(f"{said}: inserts {_said(stage)}", insert=stage, switch=switch))
+            steps.append(
+                ControlStep(f"{said}: inserts {_said(stage)}", insert=stage, switch=switch)
+            )
     return steps
 
 
@@ -109,7 +111,9 @@ def removal(
         *others, admissions = by_switch[switch]
         said = Wiring(scenario).names[switch]
         for stage in (*((entity,) for entity in admissions), *filter(None, reversed(others))):
-            steps.append(ControlStep(f"{said}: removes {_said(stage)}", delete=stage, switch=switch))
+            steps.append(
+                ControlStep(f"{said}: removes {_said(stage)}", delete=stage, switch=switch)
+            )
     return steps
 
 

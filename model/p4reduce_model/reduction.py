@@ -184,9 +184,7 @@ class Reduction:
 
     def _note_places(self, state: State) -> None:
         system, done = self._system, state[0]
-        for number, (switch, places) in enumerate(
-            zip(system.switches, self._places, strict=True)
-        ):
+        for number, (switch, places) in enumerate(zip(system.switches, self._places, strict=True)):
             for slot in range(system.scenario.slots):
                 cells = system.cells(state, number, slot)
                 if (done, cells) not in places:

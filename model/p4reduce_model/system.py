@@ -140,9 +140,7 @@ class System:
         last = self.scenario.jobs - 1
         if self.scenario.recoveries and any(view.life != last for view in views):
             return False
-        return state[0] == len(self.steps) and all(
-            view.over for view in views if view.life == last
-        )
+        return state[0] == len(self.steps) and all(view.over for view in views if view.life == last)
 
     # -- What can happen -----------------------------------------------------------------------
 

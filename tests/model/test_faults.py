@@ -10,9 +10,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from p4reduce_model.faults import FAULTS, Fault
+from p4reduce_model.faults import FAULTS as ON_ONE_SWITCH
+from p4reduce_model.faults import Fault
 from p4reduce_model.progress import PROGRESS
 from p4reduce_model.trace import describe
+from p4reduce_model.tree_faults import TREE_FAULTS
+
+FAULTS = [*ON_ONE_SWITCH, *TREE_FAULTS]
 
 P4C = [
     pytest.mark.p4c,
