@@ -41,7 +41,7 @@ SMALL = [
     Scenario("windows", ranks=2, slots=2, lives=((Call(2),),), windows=True),
     Scenario("recovery", ranks=2, slots=1, lives=(_RECOVERED,), recoveries=1),
     TREE_PAIR,
-    TREE_PAIR.but(name="tree, 1 rank a leaf, a leaf restarts", lives=((Call(1),),) * 2, wiped=True),
+    TREE_PAIR.but(name="tree, 1 rank a leaf, a leaf restarts", lives=((Call(0),),) * 2, wiped=True),
     TREE_MEETING,
     TREE_MEETING.but(name="tree, meeting, a leaf is lost", ends_wiped=True),
 ]
@@ -74,5 +74,6 @@ LARGE = [
     TREE.but(name="tree, a leaf is lost", ends_wiped=True),
     TREE_ZEROS,
     TREE.but(name="tree, mismatch", lives=((_TREE_MISMATCH,),)),
-    TREE_MEETING.but(name="tree, a leaf restarts", lives=((Call(0),),) * 2, wiped=True),
+    TREE_PAIR.but(name="tree, 1 rank a leaf, a leaf restarts", lives=((Call(1),),) * 2, wiped=True),
+    TREE_MEETING.but(name="tree, meeting, a leaf restarts", lives=((Call(0),),) * 2, wiped=True),
 ]

@@ -84,9 +84,9 @@ TREE_FAULTS = [
     ),
     Fault(
         "asks for no room",
-        "a leaf sends up a frame without lanes, though its sums are not zero",
+        "a leaf puts its sums into a frame that has no lanes, which BMv2 cannot do",
         TREE_ZEROS,
-        "counted once",
+        "room",
         (
             (
                 _AGGREGATION,
