@@ -21,7 +21,6 @@ TREE_PAIR = Scenario("tree, 1 rank a leaf", ranks=2, leaves=2, slots=1, lives=((
 TREE_PAIR_BARE = TREE_PAIR.but(name="tree, 1 rank a leaf, zeros", lives=((_ONE_WITHOUT,),))
 TREE = Scenario("tree", ranks=4, leaves=2, slots=1, lives=((Call(1),),))
 TREE_MEETING = TREE.but(name="tree, meeting", lives=((Call(0),),))
-TREE_ZEROS = TREE.but(name="tree, zeros", lives=((_ONE_WITHOUT,),))
 _TREE_MISMATCH = Call(1, differs=frozenset({3}))
 
 SMALL = [
@@ -72,7 +71,7 @@ LARGE = [
     Scenario("recovery, twice", ranks=2, slots=1, lives=(_RECOVERED,), recoveries=2),
     TREE,
     TREE.but(name="tree, a leaf is lost", ends_wiped=True),
-    TREE_ZEROS,
+    TREE.but(name="tree, zeros", lives=((_ONE_WITHOUT,),)),
     TREE.but(name="tree, mismatch", lives=((_TREE_MISMATCH,),)),
     TREE_PAIR.but(name="tree, 1 rank a leaf, a leaf restarts", lives=((Call(1),),) * 2, wiped=True),
     TREE_MEETING.but(name="tree, meeting, a leaf restarts", lives=((Call(0),),) * 2, wiped=True),

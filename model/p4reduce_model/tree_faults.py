@@ -3,12 +3,7 @@
 
 from __future__ import annotations
 
-from p4reduce_model.cases import (
-    TREE_MEETING,
-    TREE_PAIR,
-    TREE_PAIR_BARE,
-    TREE_ZEROS,
-)
+from p4reduce_model.cases import TREE_MEETING, TREE_PAIR, TREE_PAIR_BARE
 from p4reduce_model.faults import Fault
 from p4reduce_model.jobs import Control, installation, restart
 from p4reduce_model.scenario import Scenario
@@ -79,19 +74,6 @@ TREE_FAULTS = [
                 _AGGREGATION,
                 "asked == 0 || asked & meta.grant.worker_bit != 0;",
                 "asked == 0;",
-            ),
-        ),
-    ),
-    Fault(
-        "asks for no room",
-        "a leaf puts its sums into a frame that has no lanes, which BMv2 cannot do",
-        TREE_ZEROS,
-        "room",
-        (
-            (
-                _AGGREGATION,
-                "meta.lacks_room = !has_words && flags & FLAG_PAYLOAD != 0;",
-                "meta.lacks_room = false;",
             ),
         ),
     ),
