@@ -9,10 +9,13 @@ import sys
 
 from p4reduce_model.cases import LARGE, SMALL
 from p4reduce_model.explorer import Outcome, explore
-from p4reduce_model.faults import FAULTS
+from p4reduce_model.faults import FAULTS as ON_ONE_SWITCH
 from p4reduce_model.scenario import Scenario
 from p4reduce_model.system import System
 from p4reduce_model.trace import describe
+from p4reduce_model.tree_faults import TREE_FAULTS
+
+FAULTS = [*ON_ONE_SWITCH, *TREE_FAULTS]
 
 _CASE_TITLES = (
     "| case | ranks | slots | jobs | calls | rounds | states | transitions | depth | runs | s | |"

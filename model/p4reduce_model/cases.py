@@ -14,7 +14,14 @@ def zeros(*pairs: tuple[int, int]) -> frozenset[tuple[int, int]]:
 _SPARSE = Call(3, zeros=zeros((0, 0), (1, 1), (0, 2)))
 _SPARSE_3 = Call(3, zeros=zeros((0, 0), (1, 1), (2, 2), (2, 1)))
 _TWICE = (Call(2), Call(1, in_place=True, dtype="int8"))
+_ONE_WITHOUT = Call(1, zeros=zeros((0, 0)))
 _RECOVERED = (Call(1, in_place=True), Call(0))
+
+TREE_PAIR = Scenario("tree, 1 rank a leaf", ranks=2, leaves=2, slots=1, lives=((Call(2),),))
+TREE_PAIR_BARE = TREE_PAIR.but(name="tree, 1 rank a leaf, zeros", lives=((_ONE_WITHOUT,),))
+TREE = Scenario("tree", ranks=4, leaves=2, slots=1, lives=((Call(1),),))
+TREE_MEETING = TREE.but(name="tree, meeting", lives=((Call(0),),))
+_TREE_MISMATCH = Call(1, differs=frozenset({3}))
 
 SMALL = [
     Scenario("dense", ranks=2, slots=1, lives=((Call(4),),)),
@@ -32,6 +39,10 @@ SMALL = [
     Scenario("switch restarts", ranks=2, slots=1, lives=((Call(1),), (Call(1),)), wiped=True),
     Scenario("windows", ranks=2, slots=2, lives=((Call(2),),), windows=True),
     Scenario("recovery", ranks=2, slots=1, lives=(_RECOVERED,), recoveries=1),
+    TREE_PAIR,
+    TREE_PAIR.but(name="tree, 1 rank a leaf, a leaf restarts", lives=((Call(0),),) * 2, wiped=True),
+    TREE_MEETING,
+    TREE_MEETING.but(name="tree, meeting, a leaf is lost", ends_wiped=True),
 ]
 
 LARGE = [
@@ -58,4 +69,10 @@ LARGE = [
     Scenario("recovery, 2 slots", ranks=2, slots=2, lives=((Call(1), Call(2)),), recoveries=1),
     Scenario("recovery, 3 ranks", ranks=3, slots=1, lives=(_RECOVERED,), recoveries=1),
     Scenario("recovery, twice", ranks=2, slots=1, lives=(_RECOVERED,), recoveries=2),
+    TREE,
+    TREE.but(name="tree, a leaf is lost", ends_wiped=True),
+    TREE.but(name="tree, zeros", lives=((_ONE_WITHOUT,),)),
+    TREE.but(name="tree, mismatch", lives=((_TREE_MISMATCH,),)),
+    TREE_PAIR.but(name="tree, 1 rank a leaf, a leaf restarts", lives=((Call(1),),) * 2, wiped=True),
+    TREE_MEETING.but(name="tree, meeting, a leaf restarts", lives=((Call(0),),) * 2, wiped=True),
 ]

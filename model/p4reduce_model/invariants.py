@@ -57,7 +57,7 @@ class Invariants:
     def check_cells(self, switch: int, cells: tuple[Cell, ...]) -> None:
         """Each cell holds one contribution of every rank heard, to that very round, and no more.
 
-        On a leaf, if the round is final, of all ranks; on the root, of all ranks below who was heard.
+        On a leaf, if the round is final, of all ranks; on the root, of all below who was heard.
         """
         for cell in cells:
             if cell.job and not cell.flags & Flag.MISMATCH:
@@ -93,7 +93,7 @@ class Invariants:
     # -- Frames --------------------------------------------------------------------------------
 
     def check_sent_by(self, switch: int, frame: Frame) -> None:
-        """A result has one contribution of each rank, and what a leaf sends up one of each of its own."""
+        """A result has one contribution of each rank, a leaf's sum one of each of its own."""
         head = frame.header
         if head.kind is Kind.STATUS or head.flags & Flag.MISMATCH:
             return

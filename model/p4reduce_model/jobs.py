@@ -54,7 +54,7 @@ class Control:
 
 
 def stages(scenario: Scenario, life: int) -> list[Stages]:
-    """What the controller writes for one life of the job, switch by switch, by its own `lay_out`."""
+    """What the controller writes for one life of the job, by switch and by its own `lay_out`."""
     wiring = Wiring(scenario)
     layouts = lay_out(wiring.job(life), wiring.topology, wiring.plan)
     return [layouts[name].stages for name in wiring.names]
@@ -94,10 +94,10 @@ def installation(
     for switch in reversed(range(len(by_switch)) if switches is None else switches):
         *others, admissions = by_switch[switch]
         said = Wiring(scenario).names[switch]
-        for stage in (*filter(None, others), *((entity,) for entity in admissions)):
-            steps.append(
-                ControlStep(f"{said}: inserts {_said(stage)}", insert=stage, switch=switch)
-            )
+        steps += [
+            ControlStep(f"{said}: inserts {_said(stage)}", insert=stage, switch=switch)
+            for stage in (*filter(None, others), *((entity,) for entity in admissions))
+        ]
     return steps
 
 
@@ -110,10 +110,10 @@ def removal(
     for switch in range(len(by_switch)) if switches is None else switches:
         *others, admissions = by_switch[switch]
         said = Wiring(scenario).names[switch]
-        for stage in (*((entity,) for entity in admissions), *filter(None, reversed(others))):
-            steps.append(
-                ControlStep(f"{said}: removes {_said(stage)}", delete=stage, switch=switch)
-            )
+        steps += [
+            ControlStep(f"{said}: removes {_said(stage)}", delete=stage, switch=switch)
+            for stage in (*((entity,) for entity in admissions), *filter(None, reversed(others)))
+        ]
     return steps
 
 

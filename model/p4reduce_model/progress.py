@@ -58,8 +58,10 @@ class Progress:
         except Violation as violation:
             if violation.invariant == PROGRESS:
                 raise
-            # Another invariant. The search comes to it on a shorter way.
+            # Another invariant. The search comes to it on a shorter way, and ends with it in any
+            # case: nobody need run to it again.
             self.elsewhere = violation
+            self._good.update(path)
             return
         self._good.update(path)
         self._good.add(core)

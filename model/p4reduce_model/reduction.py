@@ -205,9 +205,9 @@ class Reduction:
         everybody = range(len(system.workers)) if frame.inward and self._wiring.is_tree else None
         for whom in everybody or system.receivers(frame):
             machine = system.machine(state, whom)
-            key = (frame.number, self._first_machine + whom, machine)
-            if key not in self._noted:
-                self._noted.add(key)
+            noted = (frame.number, self._first_machine + whom, machine)
+            if noted not in self._noted:
+                self._noted.add(noted)
                 progress = system.workers[whom].view(machine).slots[slot]
                 self._add(frame.number, self._first_machine + whom, progress)
 
@@ -241,7 +241,8 @@ class Reduction:
                     for receiver, since in self._since[number].items()
                     for moment in since
                 ]
-                if any([self._add(answer, *one) for one in moments]) and answer not in open_:
+                news = [self._add(answer, *one) for one in moments]
+                if any(news) and answer not in open_:
                     open_.append(answer)
         return len(tried)
 

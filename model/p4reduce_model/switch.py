@@ -108,7 +108,7 @@ class Switch:
         self._progress: dict[int, tuple[CellProgress, ...]] = {}
         self._contents: list[tuple[int, ...]] = []
         self._numbers: dict[tuple[int, ...], int] = {}
-        self._taken: dict[tuple[int, int, int], Taken] = {}
+        self._taken: dict[tuple[int, int, int], Taken | Violation] = {}
         self.blank = self._number((0,) * (VERSIONS * len(self._registers)))
 
     @property
@@ -139,7 +139,13 @@ class Switch:
         key = (done, cells, number)
         taken = self._taken.get(key)
         if taken is None:
-            taken = self._taken[key] = self._run(done, cells, number)
+            try:
+                taken = self._run(done, cells, number)
+            except Violation as violation:
+                taken = violation
+            self._taken[key] = taken
+        if isinstance(taken, Violation):
+            raise taken
         return taken
 
     def cells(self, state: int) -> tuple[Cell, ...]:

@@ -53,10 +53,12 @@ def _step(
     delivered: set[tuple[int, int]],
     labels: Callable[[int], int],
 ) -> Iterator[str]:
-    switches, worker = system.switches, system.workers[event.whom]
+    switches = system.switches
     if event.what == "control":
         yield f"{'controller':{_WIDTH}}  {system.steps[state[0]].text}"
         return
+    # There may be more switches than ranks.
+    worker = system.workers[0 if event.what == "switch" else event.whom]
     if event.what == "submit":
         call = worker.view(system.machine(state, event.whom)).submitted
         yield f"{worker.name:{_WIDTH}}  makes call {call}"

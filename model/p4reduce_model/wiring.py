@@ -87,7 +87,7 @@ class Wiring:
     def beyond(self, switch: int, port: int) -> tuple[int, int] | None:
         """The switch at the other end of a port's link, and its port; None: a host is there."""
         root = len(self.names) - 1
-        if not self.is_tree or switch != root and port != _UPLINK_PORT:
+        if not self.is_tree or (switch != root and port != _UPLINK_PORT):
             return None
         return (port - 1, _UPLINK_PORT) if switch == root else (root, switch + 1)
 

@@ -40,12 +40,14 @@ class Progress(NamedTuple):
         rounds: begun so far.
         parts: of the result of the last one that are there, as bits.
         awaited: the number of the last one if its result is awaited, or None.
+        bare: whether its contribution is without lanes, also without padding.
     """
 
     life: int
     rounds: int
     parts: int
     awaited: int | None
+    bare: bool
 
     def may_follow(self, other: Progress) -> bool:
         """Whether this may be the same moment as `other`, or a later one."""
@@ -53,7 +55,7 @@ class Progress(NamedTuple):
             return self[:2] > other[:2]
         if other.awaited is None or self.awaited is None:
             return self.awaited is None
-        return self.parts & other.parts == other.parts
+        return self.parts & other.parts == other.parts and self.bare <= other.bare
 
 
 @dataclass(frozen=True)
@@ -242,15 +244,18 @@ class Worker:
         done = [collective.done() for collective in process.submitted]
         text = f"{sum(done)} of {len(process.collectives)} calls are over"
         if machine is None:
-            slots = [Progress(process.life, _HALTED, 0, None)] * self._scenario.slots
+            slots = [Progress(process.life, _HALTED, 0, None, False)] * self._scenario.slots
             timers = [False] * self._scenario.slots
             text += f", halted: it lacks call {process.completed} and those after it"
         else:
             awaited = [None if one == IDLE else one for one in machine._expected.tolist()]
             rounds = (machine._next_round.astype(np.int64) - self._scenario.first_round) % (1 << 32)
+            bare = machine._bare(np.arange(self._scenario.slots))
             slots = [
                 Progress(process.life, *each)
-                for each in zip(rounds.tolist(), machine._parts.tolist(), awaited, strict=True)
+                for each in zip(
+                    *(rounds.tolist(), machine._parts.tolist(), awaited, bare.tolist()), strict=True
+                )
             ]
             timers = np.isfinite(machine.timers._due).tolist()
             waits = [

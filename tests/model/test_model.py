@@ -24,9 +24,13 @@ def test_the_protocol_holds_in_every_state(scenario: Scenario) -> None:
     assert explored(scenario).complete
 
 
-@pytest.mark.parametrize("lives", [((Call(2),),), ((Call(1),), (Call(0),))])
-def test_leaving_out_frames_hides_no_state(lives: tuple[tuple[Call, ...], ...]) -> None:
-    scenario = Scenario("small", ranks=2, slots=1, lives=lives)
+@pytest.mark.parametrize(
+    ("leaves", "lives"), [(1, ((Call(2),),)), (1, ((Call(1),), (Call(0),))), (2, ((Call(1),),))]
+)
+def test_leaving_out_frames_hides_no_state(
+    leaves: int, lives: tuple[tuple[Call, ...], ...]
+) -> None:
+    scenario = Scenario("small", ranks=2, leaves=leaves, slots=1, lives=lives)
     some, all_ = explored(scenario), explored(scenario, reduce=False)
     assert some.cores == all_.cores
     assert some.states < all_.states

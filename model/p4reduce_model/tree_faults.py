@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults of a tree of switches, each planted in the real program or in what the controller does."""
+
+from __future__ import annotations
+
+from p4reduce_model.cases import TREE_MEETING, TREE_PAIR, TREE_PAIR_BARE
+from p4reduce_model.faults import Fault
+from p4reduce_model.jobs import Control, installation, restart
+from p4reduce_model.scenario import Scenario
+
+_AGGREGATION, _UPLINK = "include/aggregation.p4", "include/uplink.p4"
+_LEAF = 0
+
+
+def _same_job_on_a_restarted_leaf(scenario: Scenario) -> Control:
+    return Control([*restart(scenario, 0), *installation(scenario, 0, [_LEAF])], [0])
+
+
+TREE_FAULTS = [
+    Fault(
+        "answers with its own sum",
+        "a leaf answers a repetition with what it has, though its parent has not answered",
+        TREE_PAIR,
+        "counted once",
+        ((_AGGREGATION, "if (complete && !final) {", "if (complete && !final && !heard) {"),),
+    ),
+    Fault(
+        "forgets what is final",
+        "a leaf keeps its parent's result, but takes it for the sums of its own ranks",
+        TREE_PAIR,
+        "counted once",
+        ((_UPLINK, "(hdr.agg.flags & FLAGS_STICKY) | FLAG_FINAL", "hdr.agg.flags & FLAGS_STICKY"),),
+    ),
+    Fault(
+        "adds a leaf twice",
+        "the root adds what a leaf sends again, as if it had not been heard",
+        TREE_PAIR,
+        "counted once",
+        (
+            (
+                _AGGREGATION,
+                "heard = contributors == before;",
+                "heard = contributors == before && meta.group_up != 0;",
+            ),
+        ),
+    ),
+    Fault(
+        "keeps half a result",
+        "a leaf stores one half of its parent's result in place of its sums",
+        TREE_PAIR_BARE,
+        "counted once",
+        (
+            (
+                _UPLINK,
+                "askers.write(index, 0);    // whoever lacks the other half as well",
+                "keep();",
+            ),
+        ),
+    ),
+    Fault(
+        "takes an old answer",
+        "a leaf does not ask which round its parent's result is of",
+        TREE_PAIR,
+        "counted once",
+        ((_UPLINK, "if (!current || !complete) {", "if (false) {"),),
+    ),
+    Fault(
+        "nobody's turn again",
+        "one rank of a leaf has asked for the result, and no other may ever since",
+        TREE_MEETING,
+        "progress",
+        (
+            (
+                _AGGREGATION,
+                "asked == 0 || asked & meta.grant.worker_bit != 0;",
+                "asked == 0;",
+            ),
+        ),
+    ),
+    Fault(
+        "same job on a restarted leaf",
+        "the job goes on as it was when a leaf has lost its registers",
+        TREE_MEETING,
+        "progress",
+        control=_same_job_on_a_restarted_leaf,
+    ),
+]
