@@ -22,6 +22,7 @@ comm.barrier()
 """
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_up_serves_workers_that_exec_starts(tmp_path: Path) -> None:
     up = Launched(tmp_path, "up", "--ports", "3", "--pcap")

@@ -97,6 +97,7 @@ def test_exec_with_a_switch_of_its_own() -> None:
     check(broken_pipe(command), 141, "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments",
     [["run", "--steps", "2", "--workers", "2"], ["up", "--ports", "1"], ["--help"]],
@@ -107,11 +108,13 @@ def test_lab_commands(arguments: list[str], tmp_path: Path) -> None:
     check(full_disk([*LAB, *arguments], cwd=tmp_path), 1, NO_SPACE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("way", "code", "said"), WAYS)
 def test_the_list_of_jobs(way: Way, code: int, said: str, elsewhere: dict[str, str]) -> None:
     check(way([*CONTROLLER, "job", "list"], env=elsewhere), code, said)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -45,6 +45,7 @@ def faults() -> list[object]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", faults())
 def test_a_planted_fault_is_found(
     fault: Fault, programs: Mapping[str, Future[bytes | None]]

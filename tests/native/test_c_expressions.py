@@ -142,6 +142,7 @@ def random_program(generator: random.Random) -> ir.Program:
 KNOWN = (3043603779,)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("known", [*KNOWN, *[None] * PROGRAMS])
 def test_random_expressions(known: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     seed = known or int(os.environ.get("SEED") or random.randrange(1 << 32))

@@ -62,6 +62,7 @@ def conversation(generator: random.Random) -> list[tuple[int, bytes]]:
     return sent
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_random_frames_and_entries(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seed = random.randrange(1 << 32)

@@ -27,6 +27,7 @@ TESTS = (
 TOOLS = ("simple_switch_grpc", "unshare", "ip", "ethtool", "sysctl")
 
 
+@pytest.mark.long
 @pytest.mark.bmv2
 @pytest.mark.root
 @pytest.mark.timeout(420)

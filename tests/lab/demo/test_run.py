@@ -69,6 +69,7 @@ def test_both_switches_in_mininet_and_out_of_it_train_the_same_weights(tmp_path:
     assert len(set(weights.values())) == 1, weights
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_a_short_run_on_two_switches_gives_what_numpy_gives(tmp_path: Path) -> None:
     summary = _check_run(tmp_path, "embedded", 2, switches=2)

@@ -54,6 +54,7 @@ def test_a_run_that_is_interrupted_leaves_nothing(tmp_path: Path, number: int) -
     assert not (tmp_path / "build" / "run" / "summary.json").exists()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize(
     ("what", "rank", "name"),

@@ -283,6 +283,7 @@ def without_paths(text: bytes | str) -> Any:
     return root
 
 
+@pytest.mark.long
 @pytest.mark.p4c
 @pytest.mark.parametrize("name", [*NAMES, *(f"refused/{name}" for name in REFUSED)])
 def test_json_is_what_p4c_makes_of_the_source(name: str, tmp_path: Path) -> None:

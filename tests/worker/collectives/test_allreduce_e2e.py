@@ -115,6 +115,7 @@ def test_floats_are_within_the_bound(
         check_sum(case, results, op)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("world", "faults", "dtype"),
     [(4, 0, np.float32), (2, 1, np.int32), (2, 10, np.int32), (8, 0, np.float32)],

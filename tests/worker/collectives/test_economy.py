@@ -118,6 +118,7 @@ def random_masks(rng: np.random.Generator, world: int) -> Masks:
     return common | (rng.random((world, blocks)) < density * (1 - shared))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("world", [2, 5])
 def test_each_rank_pays_for_its_own_blocks(
     system: System, rng: np.random.Generator, world: int

@@ -27,6 +27,7 @@ def model(rng: np.random.Generator) -> list[Array]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("faults", [0, 5], indirect=True)
 def test_fusion_changes_no_bit(system: System, rng: np.random.Generator, faults: int) -> None:
     ranks = [model(rng) for _ in range(3)]

@@ -22,6 +22,7 @@ def sums_of(comm: p4reduce.Communicator, number: int, elements: int) -> float:
     return float(sum(range(comm.size)) + comm.size * number)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("arithmetic")
 @pytest.mark.parametrize("faults", [0, 2], indirect=True)
 def test_an_urgent_collective_overtakes(system: System, faults: int) -> None:

@@ -70,6 +70,7 @@ def undisturbed_by(
         assert statistics.recoveries == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("world", [WORLD, 1])
 def test_collectives_do_not_notice_a_controller_that_hangs(broken: FaultSystem, world: int) -> None:
     undisturbed_by(broken, broken.hanging_controller(), world)

@@ -285,6 +285,7 @@ def test_running_collectives_do_not_notice_that_the_controller_is_restarted(
         assert statistics.recoveries == 0
 
 
+@pytest.mark.long
 def test_switch_and_controller_are_lost_together(
     broken: FaultSystem, rng: np.random.Generator
 ) -> None:
@@ -306,6 +307,7 @@ def test_switch_and_controller_are_lost_together(
 # -- The ring ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_ring_takes_over_until_the_switch_is_back(
     broken: FaultSystem, rng: np.random.Generator
 ) -> None:
