@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 MAX_NAME = 100
+ROOM_FOR_PARTS = 16
+"""Characters that the names of a job's parts on several switches take beyond its own."""
 JOB_NAME = f"1 to {MAX_NAME} printable characters, no space at either end"
 
 

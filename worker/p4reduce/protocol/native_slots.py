@@ -131,13 +131,13 @@ class NativeSlots:
 
     # -- Figures -------------------------------------------------------------------------------
 
-    def hand_over(
-        self, heard_switch_at: float, left: npt.NDArray[np.uint64], some_halves: bool
-    ) -> None:
-        """Give C the figures that are attributes of Python objects.
+    def ranks_left(self, bits: npt.NDArray[np.uint64]) -> None:
+        """Tell C who has left, as bits of each switch above this rank."""
+        self._shared.left = int(bits[0])
+        self._shared.left_elsewhere = bool(bits[1:].any())
 
-        `left`: those that have left, as bits of each switch above this rank.
-        """
+    def hand_over(self, heard_switch_at: float, some_halves: bool) -> None:
+        """Give C the figures that are attributes of Python objects."""
         shared, timers, gate = self._shared, self._timers, self._gate
         shared.timeout[:] = timers.timeout.figures
         shared.opening_timeout[:] = timers.opening_timeout.figures
@@ -146,8 +146,6 @@ class NativeSlots:
         shared.window_numbers[:], shared.window_times[:] = gate.window.figures
         shared.holds_back = gate.holds_back
         shared.heard_switch_at = heard_switch_at
-        shared.left = int(left[0])
-        shared.left_elsewhere = bool(left[1:].any())
         shared.some_halves = some_halves
 
     def take_back(self, counts: Counts) -> tuple[float, bool]:

@@ -236,6 +236,7 @@ class SlotMachine:
         )
         for slot in np.flatnonzero(self._expected != _IDLE):
             self._native.streams[slot] = self._stream(self._collectives[int(self._owner[slot])])
+        self._native.ranks_left(self._left_bits)
 
     def _stream(self, collective: Collective) -> int:
         """Return the address of what C knows a collective by; 0 if it cannot do it."""
@@ -338,6 +339,8 @@ class SlotMachine:
         if ranks != self._left:
             self._left = ranks
             self._left_bits[:] = [level.bits(ranks) for level in self._levels]
+            if self._native is not None:
+                self._native.ranks_left(self._left_bits)
             self.timers.hurry(now)
 
     def resume(self, now: float) -> None:
@@ -439,7 +442,7 @@ class SlotMachine:
         return why
 
     def _hand_over(self, native: NativeSlots) -> None:
-        native.hand_over(self.heard_switch_at, self._left_bits, self._some_halves)
+        native.hand_over(self.heard_switch_at, self._some_halves)
 
     def _take_back(self, native: NativeSlots) -> None:
         """Go on after C: stripes that are over, and rows to send."""

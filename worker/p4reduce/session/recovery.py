@@ -240,19 +240,14 @@ class Recovery:
         refuge = self._host.refuge
         if refuge is None:
             return _LONGEST_WAIT
-        if seeker.failed is not None:
-            # What the job at the lost switch ended with does not count, if others are there.
-            return (
-                0.0
-                if refuge.candidates(self._host.home, homeless=self._homeless)
-                else _LONGEST_WAIT
-            )
-        left = self._home_until - time.monotonic()
+        # What the job at the lost switch ended with does not count, if others are there.
+        failed = seeker.failed is not None
+        left = 0.0 if failed else self._home_until - time.monotonic()
         if left > 0:
             return left
-        return (
-            0.0 if refuge.candidates(self._host.home, homeless=self._homeless) else _ELSEWHERE_PAUSE
-        )
+        if refuge.candidates(self._host.home, homeless=self._homeless):
+            return 0.0
+        return _LONGEST_WAIT if failed else _ELSEWHERE_PAUSE
 
     def _elsewhere(self, machine: SlotMachine) -> bool:
         """Try the other switches. Returns False if it was in vain for now."""
@@ -264,9 +259,9 @@ class Recovery:
             move = Move(refuge, self._seat, host.membership.place, self._check)
             try:
                 taken = move.take_seat(at, host.slots, host.urgent_slots)
+            except WorkerLostError:
+                raise
             except (P4ReduceError, ControlError) as error:
-                if isinstance(error, WorkerLostError):
-                    raise
                 self._awaited = str(error)
                 log.info("%s: switch %d: %s", host.membership.who, at, error)
                 continue

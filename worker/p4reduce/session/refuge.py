@@ -128,7 +128,6 @@ class Move:
         refuge: see there.
         seat: in the job that was lost; says which rank this is.
         place: says where the process is.
-        ring_address: of this rank.
         check: called again and again; raises what makes it vain.
     """
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.checks import number_within, whole_number
-from p4reduce.control.names import MAX_NAME
+from p4reduce.control.names import MAX_NAME, ROOM_FOR_PARTS
 from p4reduce.errors import ConfigurationError
 from p4reduce.wire.rank_sets import describe_ranks
 
@@ -25,7 +25,6 @@ _WRONG, _IN_GROUP, _IN_NONE = 0, 1, 2  # what a rank asks for; 0 is also what is
 _LAST = int(np.iinfo(np.int64).max)
 _FIRST = int(np.iinfo(np.int64).min)
 _MARK = "/split-"
-_ROOM = 16  # characters left for the names of its parts on several switches
 _TOKEN_BYTES = 6
 _TROUBLE_BYTES = 512
 
@@ -125,7 +124,7 @@ def agree(job: str, table: npt.NDArray[np.int64]) -> list[Group]:
 def group_name(job: str, token: str, leader: int) -> str:
     """Return a job's name that no other has: the token is of one call, the leader of one group."""
     mine = f"{_MARK}{token}-{leader}"
-    return f"{job.partition(_MARK)[0][: MAX_NAME - _ROOM - len(mine)]}{mine}"
+    return f"{job.partition(_MARK)[0][: MAX_NAME - ROOM_FOR_PARTS - len(mine)]}{mine}"
 
 
 def trouble_row(text: str) -> npt.NDArray[np.uint8]:

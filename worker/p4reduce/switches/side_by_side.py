@@ -23,8 +23,6 @@ from p4reduce.statistics import Statistics
 _LOOK = 60.0  # seconds; only bounds what is woken anyway
 _END_TIMEOUT = 5.0
 _SIDE = "/side-"
-ROOM = 16
-"""Characters of a job's name that its parts on several switches need beyond their own."""
 _LARGEST = ("round_trip_p50", "round_trip_p90", "round_trip_p99", "retransmission_timeout")
 
 

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from p4reduce.control.controller_address import ENVIRONMENT, default_address, parse_address
-from p4reduce.control.names import MAX_NAME
+from p4reduce.control.names import MAX_NAME, ROOM_FOR_PARTS
 from p4reduce.environment import Placement
 from p4reduce.errors import ConfigurationError
 from p4reduce.session import port as ports
 from p4reduce.session.seeker import Connect
-from p4reduce.switches.side_by_side import ROOM
 from p4reduce.transport import Transport, open_port, port_name
 from p4reduce.transport.select import INTERFACE_ENVIRONMENT
 
@@ -91,10 +90,10 @@ def ways(controller: Texts, interface: Texts, place: Placement, job: str) -> lis
         twice = next((one for one in some if some.count(one) > 1), None)
         if twice is not None:
             raise ConfigurationError(f"{kind} {twice} is given twice, for two switches")
-    if len(names) > 1 and len(job) > MAX_NAME - ROOM:
+    if len(names) > 1 and len(job) > MAX_NAME - ROOM_FOR_PARTS:
         raise ConfigurationError(
             f"job {job!r} has a name of {len(job)} characters; with several switches "
-            f"{MAX_NAME - ROOM} are possible"
+            f"{MAX_NAME - ROOM_FOR_PARTS} are possible"
         )
     return [Way(*way) for way in zip(names, controllers, switches, strict=True)]
 
