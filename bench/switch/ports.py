@@ -27,7 +27,6 @@ import functools
 import itertools
 import json
 import os
-import platform
 import select
 import signal
 import socket
@@ -55,6 +54,8 @@ from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import CSRC
 from p4reduce_native.link import Kind, Link, offers
 from p4reduce_switch.ports.batch import BATCH
+
+from bench.machine import describe, machine
 
 COMPILED = Path(__file__).resolve().parents[2] / "p4src" / "compiled"
 DEADLINE_S = 60.0
@@ -178,7 +179,7 @@ Wires = UnixWires | VethWires
 
 
 class Embedded:
-    """The process of an embedded switch; anything that has `pid`, `address` and `stop` will do."""
+    """The process of an embedded switch."""
 
     def __init__(self, wires: Wires, engine: str) -> None:
         ready_read, ready_write = os.pipe()
@@ -207,28 +208,14 @@ class Embedded:
         self._process.wait(DEADLINE_S)
 
 
-class Bmv2:
-    """BMv2's process, as the lab starts it."""
-
-    def __init__(self, wires: Wires, directory: Path) -> None:
-        self._switch = Bmv2Switch(directory, dict(enumerate(wires.ports, start=1)))
-        self._switch.__enter__()
-        assert self._switch.pid is not None
-        self.pid = self._switch.pid
-        self.address = self._switch.grpc_address
-
-    def stop(self) -> None:
-        self._switch.__exit__(None, None, None)
-
-
 class Switch:
     """A switch, and the controller of it."""
 
-    def __init__(self, wires: Wires, process: Embedded | Bmv2) -> None:
+    def __init__(self, wires: Wires, pid: int, address: str) -> None:
         self._wires = wires
-        self._process = process
+        self._pid = pid
         self._closed = threading.Event()
-        self._channel = grpc.insecure_channel(process.address)
+        self._channel = grpc.insecure_channel(address)
         self._stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
         self._stream: Any = None
         self._ids: dict[str, Any] = {}
@@ -282,14 +269,13 @@ class Switch:
         return peers
 
     def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
         self._closed.set()
         self._stream.cancel()
         self._channel.close()
-        self._process.stop()
 
 
 def _bytes(value: int) -> bytes:
@@ -301,9 +287,15 @@ def running(case: Case, ports: int) -> Iterator[Switch]:
     with tempfile.TemporaryDirectory() as directory, ExitStack() as cleanup:
         wires = case.wires(Path(directory), ports)
         cleanup.callback(wires.close)
-        bmv2 = case.engine == BMV2
-        process = Bmv2(wires, Path(directory)) if bmv2 else Embedded(wires, case.engine)
-        switch = Switch(wires, process)
+        if case.engine == BMV2:
+            ports_by_number = dict(enumerate(wires.ports, start=1))
+            bmv2 = cleanup.enter_context(Bmv2Switch(Path(directory), ports_by_number))
+            assert bmv2.pid is not None
+            switch = Switch(wires, bmv2.pid, bmv2.grpc_address)
+        else:
+            embedded = Embedded(wires, case.engine)
+            cleanup.callback(embedded.stop)
+            switch = Switch(wires, embedded.pid, embedded.address)
         cleanup.callback(switch.close)
         yield switch
 
@@ -443,20 +435,6 @@ def _mac(text: str) -> int:
     return int(text.replace(":", ""), 16)
 
 
-def machine() -> dict[str, Any]:
-    model = platform.processor() or platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-    }
-
-
 def _runs(seconds: float) -> Iterator[Callable[[], Result]]:
     empty, full = wire.EMPTY_FRAME_BYTES, wire.PAYLOAD_FRAME_BYTES
     wires: list[type[Wires]] = [UnixWires, BatchWires, SharedWires]
@@ -489,7 +467,7 @@ def main() -> None:
         print(f"the load is machine code: {error}", file=sys.stderr)
         raise SystemExit(CANNOT_RUN) from None
     host = machine()
-    print(f"{host['cpu']}, {host['cores']} cores, Linux {host['kernel']}, Python {host['python']}")
+    print(describe(host))
     print(f"{'':44} {'bytes':>6} {'frames/s':>10} {'us/frame':>9} {'core':>6}")
     results = []
     for run in _runs(options.seconds):

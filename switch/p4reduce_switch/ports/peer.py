@@ -13,7 +13,7 @@ import os
 import select
 import socket
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from p4reduce_native.datagrams import DatagramLink
 from p4reduce_native.link import Kind, Link, is_hello
@@ -101,23 +101,42 @@ class SocketPeer:
         return self._gone
 
 
-class LinkPeer:
-    """A link in C, which is its own from now on."""
+AnyLink = TypeVar("AnyLink", Link, DatagramLink)
 
-    def __init__(self, link: Link, stats: PortStats) -> None:
-        self._link = link
+
+class _OverLink(Generic[AnyLink]):
+    """A link, which is its own from now on."""
+
+    def __init__(self, link: AnyLink, stats: PortStats) -> None:
+        self._link: AnyLink = link
         self._stats = stats
-        self._bad = (0, 0)  # too short, too long: what of the link's counts is in `stats`
-
-    @property
-    def kind(self) -> Kind:
-        return self._link.kind
 
     def fileno(self) -> int:
         return self._link.fileno()
 
     def hung_up(self) -> None:
-        """The link finds it out by itself, behind all frames."""
+        """The link finds it out by itself, behind all frames; UDP has no such thing."""
+
+    def send(self, frames: Sequence[bytes]) -> int:
+        return self._link.send(frames)
+
+    def events(self, *, frames_wait: bool) -> int:
+        return self._link.events(frames_wait=frames_wait)
+
+    def close(self) -> None:
+        self._link.close()
+
+
+class LinkPeer(_OverLink[Link]):
+    """A link in C."""
+
+    def __init__(self, link: Link, stats: PortStats) -> None:
+        super().__init__(link, stats)
+        self._bad = (0, 0)  # too short, too long: what of the link's counts is in `stats`
+
+    @property
+    def kind(self) -> Kind:
+        return self._link.kind
 
     def receive(self) -> Sequence[bytes]:
         frames = self._link.receive()
@@ -131,28 +150,9 @@ class LinkPeer:
         stats.rx_bytes += sum(map(len, frames))
         return frames
 
-    def send(self, frames: Sequence[bytes]) -> int:
-        return self._link.send(frames)
 
-    def events(self, *, frames_wait: bool) -> int:
-        return self._link.events(frames_wait=frames_wait)
-
-    def close(self) -> None:
-        self._link.close()
-
-
-class DatagramPeer:
-    """A link over UDP in Python, which is its own from now on."""
-
-    def __init__(self, link: DatagramLink, stats: PortStats) -> None:
-        self._link = link
-        self._stats = stats
-
-    def fileno(self) -> int:
-        return self._link.fileno()
-
-    def hung_up(self) -> None:
-        """UDP has no such thing."""
+class DatagramPeer(_OverLink[DatagramLink]):
+    """A link over UDP in Python."""
 
     def receive(self) -> Sequence[bytes]:
         frames, stats = self._link.receive(), self._stats
@@ -163,15 +163,6 @@ class DatagramPeer:
         stats.rx_frames += len(good)
         stats.rx_bytes += sum(map(len, good))
         return good
-
-    def send(self, frames: Sequence[bytes]) -> int:
-        return self._link.send(frames)
-
-    def events(self, *, frames_wait: bool) -> int:
-        return self._link.events(frames_wait=frames_wait)
-
-    def close(self) -> None:
-        self._link.close()
 
 
 def why_gone(error: OSError) -> str:

@@ -85,8 +85,7 @@ class Course:
         if len(self.repeats) < _MOST_REPEATS:
             self.repeats.append((time.monotonic(), frames))
 
-    def end(self, error: BaseException | None) -> None:
-        """It is over; only the first call counts."""
-        if not self.ended:
-            self.ended = time.monotonic()
-            self.error = "" if error is None else f"{type(error).__name__}: {error}"
+    def end(self, now: float, error: BaseException | None) -> None:
+        """It is over."""
+        self.ended = now
+        self.error = "" if error is None else f"{type(error).__name__}: {error}"

@@ -193,7 +193,7 @@ class Collective:
             self.error = error
             self.over_at = time.monotonic()
             if self.course is not None:
-                self.course.end(error)
+                self.course.end(self.over_at, error)
             self._over.set()
             if self.told is not None:
                 self.told(self)
