@@ -20,7 +20,7 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce.wire.format import Hello, parse_hello
 
 from p4reduce_controller.events import Event, EventLog, RateLimit
-from p4reduce_controller.fabric.fabric import RankCounts
+from p4reduce_controller.fabric.fabric import Fabric, RankCounts
 from p4reduce_controller.fabric.layout import lay_out
 from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.fabric.p4client import (
@@ -428,15 +428,15 @@ class Controller:
 
     async def outcomes(self, switch: str) -> dict[Outcome, Counts]:
         """Return what became of every frame at a switch."""
-        return await self._switches.links[switch].call(self._switches.fabrics[switch].outcomes)
+        return await self._switches.call(switch, Fabric.outcomes)
 
     async def tables(self, switch: str) -> list[str]:
         """Return the names of a switch's tables."""
-        return await self._switches.links[switch].call(self._switches.fabrics[switch].tables)
+        return await self._switches.call(switch, Fabric.tables)
 
     async def table(self, switch: str, name: str) -> list[Row]:
         """Return a table's entries."""
-        return await self._switches.links[switch].call(self._switches.fabrics[switch].table, name)
+        return await self._switches.call(switch, Fabric.table, name)
 
     def link(self, switch: str) -> LinkStatus:
         """How it is about the session with a switch."""

@@ -20,7 +20,7 @@ from p4reduce_controller.fabric.layout import Layout, ground, lay_out
 from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchClient
 from p4reduce_controller.fabric.switches import Taken
 from p4reduce_controller.jobs.job import Job, JobState
-from p4reduce_controller.jobs.plan import plan
+from p4reduce_controller.jobs.plan import Plan, plan
 from p4reduce_controller.service import listen
 from p4reduce_controller.service.control_api import Service
 from p4reduce_controller.service.decoding import Decoding
@@ -69,12 +69,13 @@ class Daemon:
         topology = self._settings.topology
         layouts: dict[str, dict[int, Layout]] = {name: {} for name in self._fabrics}
         unfit: set[str] = set()  # what is on these is for links that are no longer the same
-        for job in jobs:
-            if _is_on_switch(job) and not _fits(job, topology):
+        for job in filter(_is_on_switch, jobs):
+            planned = _plan_as_it_was(job, topology)
+            if planned is None:
                 unfit.update(job.shares)
-            elif _is_on_switch(job):
-                for name, layout in lay_out(job, topology, plan(job, topology)).items():
-                    layouts[name][job.incarnation] = layout
+                continue
+            for name, layout in lay_out(job, topology, planned).items():
+                layouts[name][job.incarnation] = layout
         for state in header.switches:
             fabric = self._fabrics.get(state.name)
             if fabric is None or state.name in unfit:
@@ -158,9 +159,10 @@ def _is_on_switch(job: Job) -> bool:
     return job.state in (JobState.RUNNING, JobState.FAILED) and not job.over
 
 
-def _fits(job: Job, topology: Topology) -> bool:
-    """Whether the switches and links are those that the job was laid out for."""
+def _plan_as_it_was(job: Job, topology: Topology) -> Plan | None:
+    """Return the plan that a job was laid out by; None where switches or links are others."""
     attached = [member.attachment for member in job.members.values()]
     if not all(at is not None and at.switch in topology.switches for at in attached):
-        return False
-    return list(plan(job, topology)) == list(job.shares)
+        return None
+    planned = plan(job, topology)
+    return planned if list(planned) == list(job.shares) else None

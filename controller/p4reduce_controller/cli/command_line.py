@@ -111,9 +111,10 @@ def _switches(client: ControlClient, which: str) -> list[pb.Switch]:
 def switch_counters(options: Options, everything: bool, which: str) -> None:
     """Show what became of every frame."""
     with options.connect() as client:
+        names = [which] if which else [each.name for each in _switches(client, which)]
         counters = {
-            each.name: client.call(client.stub.GetCounters, pb.GetCountersRequest(switch=each.name))
-            for each in _switches(client, which)
+            name: client.call(client.stub.GetCounters, pb.GetCountersRequest(switch=name))
+            for name in names
         }
     tables = {
         name: render.counters_table(each.counts, zeros=everything)

@@ -19,9 +19,17 @@ NAME = "p4reduce"
 class Program:
     """A pipeline configuration (P4Runtime specification 1.4, section 7)."""
 
-    p4info: Any  # p4.config.v1.P4Info; the p4 packages have no types
+    description: bytes  # a p4.config.v1.P4Info
     device_config: bytes  # p4c's JSON, as BMv2 takes it
     digest: str  # hexadecimal SHA-256 of the two files
+
+    @property
+    def p4info(self) -> Any:  # the p4 packages have no types
+        """The description, as a message of the caller's own.
+
+        Protobuf in Python fills a message when it is read, so threads cannot share one.
+        """
+        return p4info_pb2.P4Info.FromString(self.description)
 
     def cookie(self) -> int:
         """Return 64 bits to know this program by, and this very act of setting it.
@@ -55,4 +63,4 @@ def load_program(json: Path | None = None, p4info: Path | None = None) -> Progra
     config, text = json.read_bytes(), p4info.read_bytes()
     message = p4info_pb2.P4Info()
     text_format.Parse(text, message)
-    return Program(message, config, hashlib.sha256(config + text).hexdigest())
+    return Program(message.SerializeToString(), config, hashlib.sha256(config + text).hexdigest())

@@ -26,10 +26,6 @@ from p4reduce_controller.fabric.schema import Counts, Group, MeterRate, Op, Row,
 
 _T = TypeVar("_T")
 
-# The threads of several switches read one program, and protobuf in Python makes parts of a message
-# when they are first read.
-_reading_program = threading.Lock()
-
 CALL_TIMEOUT = 5.0  # seconds; below that of the CLI, so that its users see why
 READ_TIMEOUT = 30.0  # a full table has thousands of entries; a dead switch is noticed elsewhere
 PIPELINE_TIMEOUT = 120.0  # a compiler may have to run, for the first time on a slow machine
@@ -247,8 +243,7 @@ class SwitchClient:
             action=p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
         )
         self._sign(request)
-        with _reading_program:
-            request.config.p4info.CopyFrom(program.p4info)
+        request.config.p4info.CopyFrom(program.p4info)
         request.config.p4_device_config = program.device_config
         request.config.cookie.cookie = cookie
         try:
@@ -258,8 +253,7 @@ class SwitchClient:
                 f"the switch at {self.address} refuses the program: "
                 f"{error.code().name} {error.details()}"
             ) from None
-        with _reading_program:
-            self._schema = Schema(program.p4info)
+        self._schema = Schema(program.p4info)
         return cookie
 
     def has_pipeline(self, program: Program, cookie: int) -> bool:
@@ -271,11 +265,10 @@ class SwitchClient:
         config = self._pipeline(kind.P4INFO_AND_COOKIE)
         if config is None or config.cookie.cookie != cookie:
             return False
-        with _reading_program:
-            if config.p4info != program.p4info:
-                return False
-        with _reading_program:
-            self._schema = Schema(program.p4info)
+        own = program.p4info
+        if config.p4info != own:
+            return False
+        self._schema = Schema(own)
         return True
 
     def pipeline_cookie(self) -> int | None:

@@ -12,7 +12,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from p4reduce_controller.fabric.fabric import Fabric, RankCounts
 from p4reduce_controller.fabric.layout import Layout
@@ -24,6 +24,8 @@ from p4reduce_controller.fabric.p4client import (
 )
 from p4reduce_controller.fabric.switch_link import Link
 from p4reduce_controller.topology.switches import Topology
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -102,10 +104,16 @@ class Switches:
 
     def packet_out(self, switch: str, port: int, frame: bytes) -> None:
         """Send a frame out of a switch's port, if the switch is there."""
-        sending = self.links[switch].submit(
-            functools.partial(self.fabrics[switch].packet_out, port, frame)
-        )
+        sending = self._submit(switch, Fabric.packet_out, port, frame)
         sending.add_done_callback(_ignore_loss)
+
+    async def call(self, switch: str, function: Callable[..., _T], *args: Any) -> _T:
+        """Call a method of a switch's fabric. Raises SwitchUnreachableError."""
+        return await self.links[switch].call(function, self.fabrics[switch], *args)
+
+    def _submit(self, switch: str, function: Callable[..., _T], *args: Any) -> asyncio.Future[_T]:
+        """The same, whenever the switch is there."""
+        return self.links[switch].submit(functools.partial(function, self.fabrics[switch], *args))
 
     # -- Jobs --------------------------------------------------------------------------
 
@@ -113,12 +121,7 @@ class Switches:
         """Put a job on its switches. Raises SwitchError, and WriteRefusedError."""
         for names in self._by_height(layouts):
             done = await asyncio.gather(
-                *(
-                    self.links[name].submit(
-                        functools.partial(self.fabrics[name].install, incarnation, layouts[name])
-                    )
-                    for name in names
-                ),
+                *(self._submit(name, Fabric.install, incarnation, layouts[name]) for name in names),
                 return_exceptions=True,
             )
             for error in done:
@@ -128,29 +131,29 @@ class Switches:
     def withdraw(self, incarnation: int, switches: Iterable[str]) -> None:
         """Take a job off those switches, before anything that is asked for later."""
         for name in switches:
-            self.links[name].submit(functools.partial(self.fabrics[name].remove, incarnation))
+            self._submit(name, Fabric.remove, incarnation)
 
     async def remove(self, incarnation: int, switches: Iterable[str]) -> dict[int, RankCounts]:
         """Take a job off its switches; returns what was counted for its ranks."""
         counts: dict[int, RankCounts] = {}
         for names in reversed(self._by_height(switches)):
             for each in await asyncio.gather(
-                *(
-                    self.links[name].submit(
-                        functools.partial(_take_off, self.fabrics[name], incarnation)
-                    )
-                    for name in names
-                )
+                *(self._submit(name, _take_off, incarnation) for name in names)
             ):
                 counts |= each
         return counts
 
     async def statistics(self, incarnation: int, switches: Iterable[str]) -> dict[int, RankCounts]:
         """Return what was counted for each rank of a job, as far as its switches are there."""
-        counts: dict[int, RankCounts] = {}
-        for name in switches:
+
+        async def of(name: str) -> dict[int, RankCounts]:
             with contextlib.suppress(SwitchUnreachableError):
-                counts |= await self.links[name].call(self.fabrics[name].statistics, incarnation)
+                return await self.call(name, Fabric.statistics, incarnation)
+            return {}
+
+        counts: dict[int, RankCounts] = {}
+        for each in await asyncio.gather(*map(of, switches)):
+            counts |= each
         return counts
 
     def _by_height(self, names: Iterable[str]) -> list[list[str]]:

@@ -83,8 +83,8 @@ class Entrance:
         if not is_host(at.ip) or at.ip in (own_ip, *(each.ip for each in switches)):
             return f"{format_ip(at.ip)} is no address that a worker can have"
         for switch in switches:
-            port = dict(switch.stations).get(at.mac, at.port)
-            if (port, switch.name) != (at.port, at.switch) and at.mac in dict(switch.stations):
+            port = dict(switch.stations).get(at.mac)
+            if port is not None and (port, switch.name) != (at.port, at.switch):
                 return (
                     f"{format_mac(at.mac)} belongs to {port_text(switch.name, port)} (--station), "
                     f"but comes from {at.place}"

@@ -233,6 +233,12 @@ class Job:
             heapq.heappop(self.progress)
         return 0
 
+    def admit(self, member: Member) -> None:
+        """One more takes part, or another one with that rank."""
+        self.members[member.rank] = member
+        if self.progress:
+            heapq.heappush(self.progress, (member.completed, member.rank))
+
     def completes(self, member: Member, completed: int) -> None:
         """A member has the result of all collectives before that one."""
         if completed > member.completed:

@@ -160,13 +160,16 @@ class Reforming:
                 f"{job.departed.get(place.rank) or job.reason or 'another has it now'}",
             )
         [host_number] = self._jobs.holdings.host_numbers(1)
-        address = member.ring_address
-        new = self._jobs.admit(job, place.rank, member.host, member.pid, host_number, address)
-        new.own_address, new.local = member.own_address, member.local
-        new.switch = member.switch
+        new = self._move(member, job, place.rank, host_number, member.ring_address)
         succession.places[member.rank] = NewPlace(place.rank, new.nonce)
         self._listener.changed(old, job)
         return job, new
+
+    def _move(self, member: Member, job: Job, rank: int, host_number: int, address: str) -> Member:
+        """Put a rank of the old job into the new one."""
+        new = self._jobs.admit(job, rank, member.host, member.pid, host_number, address)
+        new.own_address, new.local, new.switch = member.own_address, member.local, member.switch
+        return new
 
     def waits_for(self, reformation: Reformation) -> str:
         """Say what is missing."""
@@ -240,9 +243,7 @@ class Reforming:
         for member, host_number in zip(old.active, host_numbers, strict=True):
             address = printable(reformation.asked[member.rank].ring_address, MAX_ADDRESS)
             rank = places[member.rank]
-            new = self._jobs.admit(job, rank, member.host, member.pid, host_number, address)
-            new.own_address, new.local = member.own_address, member.local
-            new.switch = member.switch
+            new = self._move(member, job, rank, host_number, address)
             new_places[member.rank] = NewPlace(rank, new.nonce)
             member.state = MemberState.LEFT
         resume_from = min(each.completed for each in asked)

@@ -25,7 +25,7 @@ class Listener(Protocol):
     def configure(self, job: Job) -> None:
         """Put the job on its switches, then call `Jobs.configured` or `Jobs.fail`.
 
-        Where the switch is lost over it, `Jobs.switch_lost` or `Jobs.switch_back` is all.
+        Where a switch is lost over it, `Jobs.lost` or `Jobs.back` is all.
         """
 
     def settled(self, job: Job) -> None:
@@ -164,7 +164,7 @@ class Roster:
             mac=suggested_mac(),
         )
         leases.begin(member, self._clocks.monotonic(), self._lease)
-        job.members[rank] = member
+        job.admit(member)
         job.departed.pop(rank, None)
         self._listener.event("rank-joined", job, f"{member}")
         return member

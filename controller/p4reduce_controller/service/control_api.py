@@ -324,16 +324,16 @@ class Service(ControlServicer):
 
     def _named(self, switch: str) -> str:
         """Return the name of the switch that is meant; empty where there is one only."""
-        names = list(self._jobs.topology.switches)
-        if not switch and len(names) == 1:
-            return names[0]
+        topology = self._jobs.topology
+        if not switch and len(topology.switches) == 1:
+            return next(iter(topology.switches))
         if not switch:
             raise RefusedError(
-                Cause.INVALID, f"there are several switches, name one: {', '.join(names)}"
+                Cause.INVALID, f"there are several switches, name one: {topology.names_text}"
             )
-        if switch not in names:
+        if switch not in topology.switches:
             raise RefusedError(
-                Cause.UNKNOWN, f"there is no switch {switch!r}, but: {', '.join(names)}"
+                Cause.UNKNOWN, f"there is no switch {switch!r}, but: {topology.names_text}"
             )
         return switch
 

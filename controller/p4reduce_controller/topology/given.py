@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from p4reduce_controller.topology.switches import ONLY, Switch, Topology, TopologyError
+from p4reduce_controller.topology.switches import Switch, Topology, TopologyError
 from p4reduce_controller.values.mac_ip import format_ip, format_mac, is_host, is_station
 
 LAST_PORT = 510  # 511 means drop
@@ -70,7 +70,6 @@ def side_by_side(
     `ports` are lists for all, or for one (`a=1-4`); `ip` and `mac` the first switch's. Each further
     one has the IP address below and the MAC address above that of the one before it.
     """
-    _check_names(names)
     of_all, of_one = _read_port_lists(names, ports)
     if stations and len(names) > 1:
         raise TopologyError("--station is for one switch; several are described by --topology")
@@ -81,14 +80,6 @@ def side_by_side(
             raise TopologyError(f"switch {name} has no ports: --ports {name}=1-4")
         switches[name] = Switch(name, *addresses(ip, mac, place), own, stations)
     return Topology(switches, (ip, mac))
-
-
-def _check_names(names: Sequence[str]) -> None:
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        if twice == ONLY:
-            raise TopologyError("several switches need names: --switch a=ADDR --switch b=ADDR")
-        raise TopologyError(f"two switches are called {twice}")
 
 
 def _read_port_lists(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from jobs_world import LEASE, World, join, leave, make_jobs, running
+from jobs_world import LEASE, World, attach, join, leave, make_jobs, running
 from p4reduce_controller.jobs.job import Cause, Job, JobState, MemberState
 from p4reduce_controller.jobs.lifecycle import Jobs
 
@@ -90,6 +90,17 @@ def test_how_far_all_are(jobs: Jobs) -> None:
     assert job.completed_by_all == 5
     leave(jobs, job, 1)
     assert job.completed_by_all == 7
+
+
+def test_who_comes_later_counts_as_well(jobs: Jobs) -> None:
+    job, first = join(jobs, "train", 0, 2)
+    attach(jobs, job, first)
+    beat(jobs, job, 0)
+    assert job.completed_by_all == 0
+    attach(jobs, job, join(jobs, "train", 1, 2)[1])
+    jobs.configured(job)
+    beat(jobs, job, 0, completed=5)
+    assert job.completed_by_all == 0
 
 
 def test_each_incarnation_has_a_secret_of_its_own(jobs: Jobs) -> None:
