@@ -114,7 +114,10 @@ def test_kind(bed: Testbed, job: Job, kind: int) -> None:
 @pytest.mark.parametrize("kind", [1, 2], ids=["result", "status"])
 def test_only_a_parent_may_answer(bed: Testbed, job: Job, kind: int) -> None:
     """RESULT and STATUS come from a switch, and no rank may send them into one."""
-    refuse(bed, job, job.send(1, kind=kind), Outcome.NOT_FROM_PARENT)
+    bed.expect([job.send(1, kind=kind)], {}, Outcome.NOT_FROM_PARENT)
+    # With lanes, which a STATUS never has.
+    outcome = Outcome.NOT_FROM_PARENT if kind == 1 else Outcome.MALFORMED
+    refuse(bed, job, job.send(1, constant(9), kind=kind), outcome)
 
 
 @pytest.mark.parametrize("lane_format", [3, 4, 128, 255])
