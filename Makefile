@@ -81,6 +81,7 @@ test-install: $(TESTS_READY)  ## the wheel beside the newest jupyterlab, ray, ml
 
 # The CPU build, 200 MB, where this is run first.
 TORCH := torch==2.13.0
+NEED_TORCH = $(PYTHON) -c 'import torch' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH)
 .PHONY: test-torch
 test-torch: $(TESTS_READY)  ## install PyTorch where it is missing, and test what needs it (minutes)
 	$(PYTHON) -c 'import torch, expecttest' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH) expecttest
@@ -152,12 +153,12 @@ numbers: $(READY)  ## measure all that docs/performance.md shows, and write its 
 # ARGUMENTS="--rates 10 --ranks 8": of `p4reduce-lab compare`; without, all of its standard set.
 .PHONY: compare
 compare: $(READY)  ## p4reduce beside Gloo and Open MPI on the same shaped links (root, torch; ten minutes)
-	$(PYTHON) -c 'import torch' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH)
+	$(NEED_TORCH)
 	$(PYTHON) -m p4reduce_lab compare --page docs/performance.md --readme README.md $(ARGUMENTS)
 
 .PHONY: accuracy
 accuracy: $(READY)  ## time to accuracy over slow links, by Gloo and by the switch (root, torch; half an hour)
-	$(PYTHON) -c 'import torch' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH)
+	$(NEED_TORCH)
 	$(PYTHON) -m bench.pytorch.accuracy --docs $(ARGUMENTS)
 
 .PHONY: scale

@@ -11,9 +11,9 @@ from typing import Any
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.processes.children import POLL
+from p4reduce_lab.processes.children import POLL, Child, Processes
 from p4reduce_lab.processes.rundir import run_directory
-from p4reduce_lab.side_by_side import system_of
+from p4reduce_lab.several import system_of
 from p4reduce_lab.system import rank_variables
 
 SWITCH_PID = "P4REDUCE_BENCH_SWITCH"
@@ -44,10 +44,7 @@ def run_ranks(
         system.start()
         system.wait_ready()
         reports = [directory / f"rank{rank}.json" for rank in range(workers)]
-        switch = next(
-            child for child in system.processes.children if child.name.startswith("switch")
-        )
-        variables = {**system.variables(), SWITCH_PID: str(switch.process.pid)}
+        variables = {**system.variables(), SWITCH_PID: str(system.switch_pid)}
         children = [
             system.processes.start(
                 f"rank {rank}",
@@ -56,11 +53,16 @@ def run_ranks(
             )
             for rank, report in enumerate(reports)
         ]
-        deadline = time.monotonic() + timeout
-        while any(child.returncode is None for child in children):
-            system.processes.check(may_finish=children)
-            if time.monotonic() > deadline:
-                raise LabError(f"the ranks were not through after {timeout:g} s")
-            time.sleep(POLL)
-        system.processes.check(may_finish=children)
+        wait_for(system.processes, children, timeout)
         return [json.loads(report.read_text()) for report in reports]
+
+
+def wait_for(processes: Processes, children: Sequence[Child], timeout: float) -> None:
+    """Wait until all children are through. Raises LabError: one failed, or the time is up."""
+    deadline = time.monotonic() + timeout
+    while any(child.returncode is None for child in children):
+        processes.check(may_finish=children)
+        if time.monotonic() > deadline:
+            raise LabError(f"the ranks were not through after {timeout:g} s")
+        time.sleep(POLL)
+    processes.check(may_finish=children)

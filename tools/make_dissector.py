@@ -11,6 +11,7 @@ import argparse
 from pathlib import Path
 
 from p4reduce.wire import format as wire
+from p4reduce.wire.layer import Aggregation
 from scapy.fields import FlagsField, XIntField, XLongField
 
 TARGET = Path(__file__).resolve().parent.parent / "wireshark" / "p4reduce.lua"
@@ -113,7 +114,8 @@ function p4reduce.dissector(buffer, packet, root)
     if has(FLAG.MISMATCH) then tree:add_proto_expert_info(experts.mismatch) end
 
     local expected = 0
-    if has(FLAG.FIRST_HALF) or has(FLAG.SECOND_HALF) then
+    local down = kind == KIND.RESULT  -- in a contribution the same bit is TELL_ALL
+    if down and (has(FLAG.FIRST_HALF) or has(FLAG.SECOND_HALF)) then
         expected = HALF_BYTES
     elseif has(FLAG.PAYLOAD) or has(FLAG.PADDED) then
         expected = PAYLOAD_BYTES
@@ -147,7 +149,7 @@ def dissector() -> str:
     adds: list[str] = []
     offsets: list[str] = []
     position = 0
-    for field in wire.Aggregation.fields_desc:
+    for field in Aggregation.fields_desc:
         bits = round(8 * field.sz)
         offset, size = position // 8, max(1, bits // 8)
         label, filter_name = LABELS[field.name], f"p4reduce.{field.name}"

@@ -202,7 +202,8 @@ function p4reduce.dissector(buffer, packet, root)
     if has(FLAG.MISMATCH) then tree:add_proto_expert_info(experts.mismatch) end
 
     local expected = 0
-    if has(FLAG.FIRST_HALF) or has(FLAG.SECOND_HALF) then
+    local down = kind == KIND.RESULT  -- in a contribution the same bit is TELL_ALL
+    if down and (has(FLAG.FIRST_HALF) or has(FLAG.SECOND_HALF)) then
         expected = HALF_BYTES
     elseif has(FLAG.PAYLOAD) or has(FLAG.PADDED) then
         expected = PAYLOAD_BYTES

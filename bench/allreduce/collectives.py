@@ -23,12 +23,12 @@ import numpy.typing as npt
 import p4reduce
 from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
 from p4reduce_lab.choice import choose
-from p4reduce_lab.errors import LabError, UnavailableError
-from p4reduce_lab.processes.children import POLL
+from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import System, rank_variables
 
 from bench.machine import describe, machine
+from bench.ranks import wait_for
 
 ELEMENTS = 1 << 18  # 1 MiB of float32
 THRESHOLDS = (16, 64, 256, 1024, 4096, 16384)  # KiB
@@ -167,13 +167,7 @@ def measure(switch: str, workers: int) -> list[dict[str, Figures]]:
             )
             for rank in range(workers)
         ]
-        deadline = time.monotonic() + TIMEOUT
-        while any(child.returncode is None for child in children):
-            system.processes.check(may_finish=children)
-            if time.monotonic() > deadline:
-                raise LabError(f"the ranks were not through after {TIMEOUT:g} s")
-            time.sleep(POLL)
-        system.processes.check(may_finish=children)
+        wait_for(system.processes, children, TIMEOUT)
         return [json.loads((directory / f"rank{rank}.json").read_text()) for rank in range(workers)]
 
 

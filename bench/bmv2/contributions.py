@@ -82,7 +82,7 @@ class Rank:
         self._incoming = ReceiveBatch(self._received)
         self._outgoing = SendBatch(RECEIVE)
         for slot in range(slots):
-            header = wire.Aggregation(
+            header = wire.header_bytes(
                 flags=int(wire.Flag.PAYLOAD) if lanes else 0,
                 rank=number,
                 job=JOB,

@@ -18,7 +18,6 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,12 +29,13 @@ from p4reduce_lab.measured.machine import described, provenance
 from p4reduce_lab.measured.pages import put_text, table
 from p4reduce_lab.networks import shaped
 from p4reduce_lab.networks.shaped import BRIDGE_INTERFACE, ShapedNetwork
-from p4reduce_lab.processes.children import POLL, Processes
+from p4reduce_lab.processes.children import Processes
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import System, rank_variables
 
 from bench.in_docs import DOCS, IMAGES, PAGE
 from bench.pytorch.accuracy_plot import plot
+from bench.ranks import wait_for
 
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 TIMEOUT = 3600.0  # seconds; for all methods of a backend over links of one rate
@@ -62,7 +62,7 @@ def train(
             )
             system.start()
             system.wait_ready()
-        processes = stack.enter_context(Processes())
+        processes = stack.enter_context(Processes()) if system is None else system.processes
         report = directory / "report.json"
         children = []
         for rank in range(options.ranks):
@@ -83,15 +83,7 @@ def train(
                 )
             )
         network.set_rate(rate)
-        deadline = time.monotonic() + TIMEOUT
-        while any(child.returncode is None for child in children):
-            processes.check(may_finish=children)
-            if system is not None:
-                system.processes.check()
-            if time.monotonic() > deadline:
-                raise LabError(f"the ranks were not through after {TIMEOUT:g} s")
-            time.sleep(POLL)
-        processes.check(may_finish=children)
+        wait_for(processes, children, TIMEOUT)
         runs: list[dict[str, Any]] = json.loads(report.read_text())
         return [{"rate_mbit": rate, "ranks": options.ranks, **run} for run in runs]
 

@@ -7,11 +7,15 @@ A network of a million parameters in four buckets or so, trained by DistributedD
 - the CPU time of a bucket in Python's threads: in the hook, which starts the all-reduce, and in the
   thread that completes its future;
 - with `--bandwidth`, on Mininet links of so many Mbit/s: a step's computing alone, its buckets
-  alone, and the whole step. If all went in parallel, that would be the greater of the two and the
-  last bucket, which has nothing left to hide behind. (The forward pass has nothing to hide.)
+  alone, and the whole step, measured in turns, as others may use the machine as well. The bound is
+  1.15 times the greater of computing and communicating, and one bucket. Two more figures say what
+  DDP can reach at all: it has nothing to send until the first bucket is full, and nothing to
+  compute while it waits for the last one.
 
-With `--device MS` each layer also waits as for an accelerator: MS milliseconds in the forward pass
-and twice that in the backward pass, so that computing takes no core from ranks and switch.
+Computing is real, on one thread of each rank, as much as `--batch` rows make. With `--device MS`
+each layer also sleeps as if an accelerator computed: MS milliseconds in the forward pass and twice
+that in the backward pass. A sleep takes no core and no lock from ranks and switch, so it shows
+what the links allow, and nothing of what Python costs.
 
     python -m bench.pytorch.step [--workers 2] [--batch 64] [--device 0] [--bandwidth 100]
 """
@@ -63,8 +67,11 @@ def measure(batch: int, device: float, store: Path) -> dict[str, Any]:
     dist.init_process_group("p4reduce", f"file://{store}", rank=rank, world_size=size)
     buckets: list[torch.Tensor] = []
     called: list[float] = []  # CPU seconds of the hook's calls
+    firsts: list[float] = []  # when a step's first bucket was full
 
     def hook(state: Any, bucket: Any) -> Any:
+        if bucket.index() == 0:
+            firsts.append(time.perf_counter())
         began = time.thread_time()
         future = hooks.allreduce_hook(state, bucket)
         called.append(time.thread_time() - began)
@@ -110,24 +117,36 @@ def measure(batch: int, device: float, store: Path) -> dict[str, Any]:
     called.clear()
     buckets.clear()
     before = completing()
-    whole = [timed(step, dist.barrier) for _ in range(STEPS)]
-    completed = completing() - before
-    count, calls = len(buckets) // STEPS, len(called)
-    last = [one.clone() for one in buckets[-count:]]
+    step()
+    count = len(buckets)
+    last = [one.clone() for one in buckets]
 
     def communicate() -> None:
         works = [dist.all_reduce(one, dist.ReduceOp.AVG, async_op=True) for one in last]
         for work in works:
             work.wait()
 
-    with model.no_sync():
-        computing = [timed(step, dist.barrier) for _ in range(STEPS)]
-    communicating = [timed(communicate, dist.barrier) for _ in range(STEPS)]
+    def compute() -> None:
+        with model.no_sync():
+            step()
+
+    whole, computing, communicating, first = [], [], [], []
+    for _ in range(STEPS):
+        dist.barrier()
+        began = time.perf_counter()
+        firsts.clear()
+        step()
+        whole.append(time.perf_counter() - began)
+        first.append(firsts[0] - began)
+        computing.append(timed(compute, dist.barrier))
+        communicating.append(timed(communicate, dist.barrier))
+    completed = completing() - before
     dist.destroy_process_group()
     return {
         "buckets": count,
         "hook": statistics.median(called),
-        "completing": completed / calls,
+        "completing": completed / len(called),
+        "first": statistics.median(first),
         "computing": statistics.median(computing),
         "communicating": statistics.median(communicating),
         "step": statistics.median(whole),
@@ -149,14 +168,18 @@ def lines(figures: dict[str, Any], bandwidth: float | None) -> list[str]:
         f"({figures['hook'] * 1e3:.2f} in the hook, {figures['completing'] * 1e3:.2f} to complete)"
     ]
     if bandwidth is not None:
-        greater = max(figures["computing"], figures["communicating"])
-        bucket = figures["communicating"] / figures["buckets"]
-        text.append(
-            f"at {bandwidth:g} Mbit/s: computing {figures['computing'] * 1e3:.0f} ms, "
-            f"communicating {figures['communicating'] * 1e3:.0f} ms, a step "
-            f"{figures['step'] * 1e3:.0f} ms, which is the greater and one bucket "
-            f"({bucket * 1e3:.0f} ms) times {figures['step'] / (greater + bucket):.2f}"
-        )
+        step, computing, sending = (figures[key] for key in ("step", "computing", "communicating"))
+        bucket = sending / figures["buckets"]
+        bound = 1.15 * max(computing, sending) + bucket
+        least = max(figures["first"] + sending, computing + bucket)
+        text += [
+            f"at {bandwidth:g} Mbit/s: computing {computing * 1e3:.0f} ms, communicating "
+            f"{sending * 1e3:.0f} ms in {figures['buckets']} buckets, a step {step * 1e3:.0f} ms",
+            f"1.15 times the greater and one bucket: {bound * 1e3:.0f} ms; "
+            f"a step takes {step / bound:.2f} times that",
+            f"the first bucket is full after {figures['first'] * 1e3:.0f} ms, so DDP can take no "
+            f"less than {least * 1e3:.0f} ms; a step takes {step / least:.2f} times that",
+        ]
     return text
 
 

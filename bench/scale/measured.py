@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import p4reduce
-from p4reduce.wire.format import PAYLOAD_BYTES
+from p4reduce.tensors.precision import PRECISIONS
 from p4reduce_lab.choice import Choice, choose
 from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.planning.network import SWITCHES, Link
@@ -87,7 +87,7 @@ class Measured:
 
 def gradient(tensor: Tensor, rank: int, repetition: int) -> npt.NDArray[np.float32]:
     """What a rank reduces."""
-    lanes = {"int32": 1, "int16": 2, "int8": 4}[tensor.precision] * PAYLOAD_BYTES // 4
+    lanes = PRECISIONS[tensor.precision].lanes
     blocks = tensor.elements // lanes
     shared = np.random.default_rng([SEED, repetition])
     own = np.random.default_rng([SEED, repetition, 1 + rank])

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 from p4reduce_lab.planning.network import LARGEST_FANOUT, SWITCHES, Link, SwitchCost
-from p4reduce_lab.planning.picture import COLOURS, FAINT, GRID, INK
+from p4reduce_lab.planning.picture import COLOURS, FAINT, GRID, INK, style
 from p4reduce_lab.planning.schemes import Cluster, Estimate, Tensor, by_ring, by_switches
 
 from bench.scale.measured import Measured, what
@@ -131,8 +131,8 @@ def draw_measured(path: Path, found: Sequence[Measured]) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     off.axhspan(-15, 15, color=GRID, alpha=0.6)
     off.axhline(0, color=FAINT, linewidth=1)
-    _style(axes, "Time of an all-reduce (ms): measured, and the model as lines")
-    _style(off, "The model's time beside the measured one (%)")
+    style(axes, "Time of an all-reduce (ms): measured, and the model as lines")
+    style(off, "The model's time beside the measured one (%)")
     _legend(figure, axes, 2)
     rate = found[0].megabits
     _save(
@@ -190,7 +190,7 @@ def _ranks_axis(
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("ranks", fontsize=9, color=INK)
-    _style(axes, title)
+    style(axes, title)
 
 
 def _legend(figure: Figure, axes: Any, columns: int) -> None:
@@ -204,16 +204,6 @@ def _legend(figure: Figure, axes: Any, columns: int) -> None:
         fontsize=8.5,
         labelcolor=INK,
     )
-
-
-def _style(axes: Any, title: str) -> None:
-    axes.set_title(title, loc="left", color=INK, fontsize=9.5)
-    axes.grid(color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=INK, labelsize=8.5, length=0, which="both")
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(FAINT)
 
 
 def _save(figure: Figure, path: Path, title: str, rows: int = 0) -> None:

@@ -47,6 +47,7 @@ from google.protobuf import text_format
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 from p4reduce.wire import format as wire
+from p4reduce.wire.frames import HEADER
 from p4reduce_lab.switches.bmv2 import Bmv2Switch
 from p4reduce_lab.switches.bmv2 import unavailable as bmv2_unavailable
 from p4reduce_native.compile import compile_shared
@@ -61,8 +62,8 @@ COMPILED = Path(__file__).resolve().parents[2] / "p4src" / "compiled"
 DEADLINE_S = 60.0
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
-ROUND_OFFSET = wire.HEADER.fields["round"][1]  # type: ignore[index]
-SLOT_OFFSET = wire.HEADER.fields["slot"][1]  # type: ignore[index]
+ROUND_OFFSET = HEADER.fields["round"][1]  # type: ignore[index]
+SLOT_OFFSET = HEADER.fields["slot"][1]  # type: ignore[index]
 KIND_OFFSET = wire.AGG_OFFSET
 JOB = 1
 GROUP = 2
@@ -392,7 +393,7 @@ def _worker(rank: int) -> wire.Endpoint:
 
 
 def _contribution(rank: int, slot: int) -> bytes:
-    header = wire.Aggregation(
+    header = wire.header_bytes(
         kind=wire.Kind.CONTRIBUTE,
         flags=int(wire.Flag.PAYLOAD),
         rank=rank,

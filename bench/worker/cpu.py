@@ -84,7 +84,7 @@ def answer_all(transport: UnixTransport | SharedMemory, slots: int, blocks: int)
     A rank that announces no block is told that another one has them all.
     """
     answers = FrameBuffer(len(transport.received))
-    header = wire.Aggregation(kind=wire.Kind.RESULT, rank=RANK, job=JOB)
+    header = wire.header_bytes(kind=wire.Kind.RESULT, rank=RANK, job=JOB)
     shapes = [
         np.frombuffer(wire.template(SWITCH, HERE, header, bytes(size)), np.uint8)
         for size in (0, wire.PAYLOAD_BYTES)

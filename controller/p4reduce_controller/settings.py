@@ -9,7 +9,7 @@ from pathlib import Path
 
 from p4reduce.control.tls import TlsFiles
 
-from p4reduce_controller.fabric.layout import HelloLimit
+from p4reduce_controller.fabric.hello_limit import HelloLimit
 from p4reduce_controller.jobs.job import DEFAULT_SLOTS
 from p4reduce_controller.topology.switches import Topology
 

@@ -20,6 +20,7 @@ from p4reduce_lab.planning.command_line import plan
 
 if TYPE_CHECKING:
     from p4reduce_lab.choice import Choice
+    from p4reduce_lab.several import Switches
     from p4reduce_lab.tree import Shape
 
 # What a command needs is imported in it: `worker` starts many times a run and needs little.
@@ -111,13 +112,16 @@ def _run_torch(
     fault: str,
     output: Path,
     choice: Choice,
+    switches: Switches,
 ) -> None:
+    from p4reduce_lab.several import switches_text
+    from p4reduce_lab.text import wrapped
     from p4reduce_lab.torch_demo.run import SUMMARY_FILE, lines, problems, run_torch_demo
 
     if fault != "none":
         raise LabError("FAULT is for FRAMEWORK=numpy; docs/pytorch.md says what happens with torch")
-    print(f"Switch: {choice.text}", flush=True)
-    runs = run_torch_demo(workers, steps, seed, compression, choice, output)
+    print(wrapped(f"Switch: {choice.text}{switches_text(switches)}"), flush=True)
+    runs = run_torch_demo(workers, steps, seed, compression, choice, output, switches)
     print("\n  " + "\n  ".join(lines(runs)) + f"\n\n  {output / SUMMARY_FILE}")
     if found := problems(runs, compression):
         raise LabError("; ".join(found))
@@ -145,6 +149,15 @@ switches_option = click.option(
     show_default=True,
     help="Over how many switches the work is spread, side by side. [environment: SWITCHES]",
 )
+
+
+def _ranks_of(context: click.Context, option: str, given: int, tree: Shape | None) -> int:
+    """How many ranks there are: those of the tree, if it is one."""
+    if tree is None:
+        return given
+    if context.get_parameter_source(option) is not ParameterSource.DEFAULT and given != tree.ranks:
+        raise ArgumentsError(f"{given} {option} do not fit the tree, which has {tree.ranks}")
+    return tree.ranks
 
 
 @commands.command()
@@ -219,27 +232,19 @@ def run(
     from p4reduce_lab.choice import choose
     from p4reduce_lab.demo.config import TrainingConfig
     from p4reduce_lab.demo.run import PICTURE_FILE, SUMMARY_FILE, run_demo
+    from p4reduce_lab.several import switches_of, switches_text
     from p4reduce_lab.text import wrapped
 
-    if tree is not None:
-        given_by = context.get_parameter_source("workers")
-        if given_by is not ParameterSource.DEFAULT and workers != tree.ranks:
-            raise ArgumentsError(f"{workers} workers do not fit the tree, which has {tree.ranks}")
-        workers = tree.ranks
-        if switches > 1:
-            raise ArgumentsError("SWITCHES and TREE exclude each other")
+    ranks = _ranks_of(context, "workers", workers, tree)
+    which = switches_of(switches, tree)
     if framework == "torch":
-        if switches > 1 or tree is not None:
-            raise ArgumentsError(
-                "SWITCHES and TREE are for FRAMEWORK=numpy; a script of your own can take "
-                "several with torch as well (docs/scale.md)"
-            )
         choice = choose(switch, net, bandwidth=bandwidth)
-        _run_torch(workers, steps, seed, compression, fault, output, choice)
+        choice = replace(choice, pcap=pcap)
+        _run_torch(ranks, steps, seed, compression, fault, output, choice, which)
         return
     given = {"steps": steps, "seed": seed}
     config = TrainingConfig(
-        workers=workers,
+        workers=ranks,
         compression=compression,
         fault=fault,
         **{name: value for name, value in given.items() if value is not None},
@@ -247,11 +252,8 @@ def run(
     choice = choose(switch, net, bandwidth=bandwidth, nearest_to_real=True)
     choice = replace(choice, pcap=pcap)
     console = Console(highlight=False)
-    number = f", {switches} of them side by side" if switches > 1 else ""
-    if tree is not None:
-        number = f", {tree.text}"
-    console.print(wrapped(f"Switch: {choice.text}{number}"), soft_wrap=True)
-    summary = run_demo(config, choice, output, console, tree or switches)
+    console.print(wrapped(f"Switch: {choice.text}{switches_text(which)}"), soft_wrap=True)
+    summary = run_demo(config, choice, output, console, which)
     console.print()
     for line in summary.lines():
         console.print(wrapped(f"  {line}", 19), soft_wrap=True)
@@ -297,14 +299,18 @@ def reference(directory: Path) -> None:
 @network_option
 @bandwidth_option
 @switches_option
+@tree_option
 @pcap_option
+@click.pass_context
 def execute(
+    context: click.Context,
     workers: int,
     command: tuple[str, ...],
     switch: str,
     net: str,
     bandwidth: float | None,
     switches: int,
+    tree: Shape | None,
     pcap: bool,
 ) -> None:
     """Start COMMAND once for each rank, like mpirun or torchrun.
@@ -313,22 +319,28 @@ def execute(
     them, and what p4reduce.init() needs in its environment; its output is prefixed by its rank.
     When one fails, all are ended, and its exit code is this command's. Where P4REDUCE_CONTROLLER
     is set (see `p4reduce-lab up`) the processes join that controller; otherwise a switch and a
-    controller run for as long as they do. --pcap leaves captures in build/exec.
+    controller run for as long as they do; with --tree or --switches several switches. --pcap
+    leaves captures in build/exec.
 
     \b
     p4reduce-lab exec -n 4 -- python examples/allreduce.py
+    p4reduce-lab exec --tree 2x2 -- python examples/allreduce.py
     """
     from p4reduce_lab.choice import choose
     from p4reduce_lab.execute import execute as run_processes
     from p4reduce_lab.execute import running_system
+    from p4reduce_lab.several import switches_of
 
+    ranks = _ranks_of(context, "workers", workers, tree)
+    which = switches_of(switches, tree)
     running = running_system()
     if running is None:
         choice = replace(choose(switch, net, bandwidth=bandwidth), pcap=pcap)
-        sys.exit(run_processes(list(command), workers, choice, switches))
-    if pcap:
-        raise ArgumentsError("--pcap belongs to `p4reduce-lab up`, whose switch this uses")
-    sys.exit(run_processes(list(command), workers, running))
+        sys.exit(run_processes(list(command), ranks, choice, which))
+    for option, given in (("--pcap", pcap), ("--tree", tree), ("--switches", switches > 1)):
+        if given:
+            raise ArgumentsError(f"{option} belongs to `p4reduce-lab up`, whose switch this uses")
+    sys.exit(run_processes(list(command), ranks, running))
 
 
 @commands.command()
@@ -337,7 +349,7 @@ def execute(
     type=WORKERS,
     default=8,
     show_default=True,
-    help="Of the switch; one a rank.",
+    help="Of each switch; one a rank.",
 )
 @click.option(
     "--output",
@@ -349,13 +361,28 @@ def execute(
 )
 @switch_option
 @network_option
+@switches_option
+@tree_option
 @pcap_option
-def up(ports: int, output: Path, switch: str, net: str, pcap: bool) -> None:
+@click.pass_context
+def up(
+    context: click.Context,
+    ports: int,
+    output: Path,
+    switch: str,
+    net: str,
+    switches: int,
+    tree: Shape | None,
+    pcap: bool,
+) -> None:
     """Leave a switch and a controller running until Ctrl-C, for workers of your own."""
     from p4reduce_lab.choice import choose
+    from p4reduce_lab.several import switches_of
     from p4reduce_lab.up import stay_up
 
-    stay_up(replace(choose(switch, net), pcap=pcap), ports, output)
+    ranks = _ranks_of(context, "ports", ports, tree)
+    choice = replace(choose(switch, net), pcap=pcap)
+    stay_up(choice, ranks, output, switches_of(switches, tree))
 
 
 @commands.command()

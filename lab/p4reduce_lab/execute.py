@@ -22,7 +22,7 @@ from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import ArgumentsError, LabError
 from p4reduce_lab.processes.children import POLL, Child, Processes, ending
 from p4reduce_lab.processes.rundir import results_directory, run_directory
-from p4reduce_lab.side_by_side import system_of
+from p4reduce_lab.several import Switches, system_of
 from p4reduce_lab.system import (
     CONTROLLER_VARIABLE,
     INTERFACE_VARIABLE,
@@ -56,7 +56,7 @@ def running_system() -> Mapping[str, str] | None:
 
 
 def execute(
-    command: list[str], workers: int, system: Choice | Mapping[str, str], switches: int = 1
+    command: list[str], workers: int, system: Choice | Mapping[str, str], switches: Switches = 1
 ) -> int:
     """Runs ``command`` for ranks 0 to ``workers`` - 1 and returns the exit code for the shell:
     0, or that of the first process that failed.
@@ -65,7 +65,7 @@ def execute(
         command: The program with its arguments.
         workers: The world size.
         system: A switch to start, or the variables of one that runs.
-        switches: How many to start, side by side.
+        switches: How many to start, side by side, or the tree that they are.
     """
     with ExitStack() as stack:
         services: Processes | None = None
@@ -121,11 +121,12 @@ def _check_ports(system: Mapping[str, str], workers: int) -> None:
     if "{port}" not in interface or "," in address:
         return  # several may share a port; of several switches the ranks will tell
     with ControlClient(address) as control, suppress(ControlError):  # which the ranks will tell
-        switch = control.call(control.stub.GetSwitch, pb.GetSwitchRequest())
-        if workers > len(switch.ports):
+        switches = control.call(control.stub.ListSwitches, pb.ListSwitchesRequest()).switches
+        ports = sum(len(switch.ports) for switch in switches)  # of a tree the leaves have them
+        if workers > ports:
             raise ArgumentsError(
                 f"{workers} ranks take as many ports, but the switch of the controller at "
-                f"{address} has {len(switch.ports)}: start `p4reduce-lab up --ports {workers}`"
+                f"{address} has {ports}: start `p4reduce-lab up --ports {workers}`"
             )
 
 

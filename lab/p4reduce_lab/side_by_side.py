@@ -31,9 +31,17 @@ class SideBySide(System):
         for number in range(1, switches):
             own = directory / ascii_lowercase[number]
             own.mkdir()
-            self._beside.append(System(choice, own, logs, ports, beside=self, number=number))
+            self._beside.append(
+                System(choice, own, logs, ports, processes=self.processes, number=number)
+            )
 
     topology = "side-by-side"
+    switch_name, controller_name = "switch a", "the controller of switch a"
+
+    @property
+    def parts(self) -> Sequence[System]:
+        """See `System`."""
+        return [self, *self._beside]
 
     def counters(self) -> list[dict[str, int]]:
         """See `System`."""
@@ -43,6 +51,7 @@ class SideBySide(System):
         """See `System`."""
         super().start()
         for system in self._beside:
+            system.network = self.network
             system.start()
 
     def wait_ready(
@@ -68,10 +77,3 @@ class SideBySide(System):
         for system in self._beside:
             system.__exit__(kind, error, trace)
         super().__exit__(kind, error, trace)
-
-
-def system_of(choice: Choice, directory: Path, logs: Path, ports: int, switches: int) -> System:
-    """Return a system with so many switches."""
-    if switches == 1:
-        return System(choice, directory, logs, ports)
-    return SideBySide(choice, directory, logs, ports, switches)

@@ -24,7 +24,9 @@ from p4reduce_lab.processes.children import Child, Processes
 from p4reduce_lab.processes.threads import single_thread_variables
 from p4reduce_lab.switches.launch import SwitchLauncher
 
-READY_TIMEOUT = 30.0  # seconds
+# Seconds. Who ends meanwhile is told of at once; so this is for what hangs, and long enough for a
+# busy machine.
+READY_TIMEOUT = 120.0
 PROBE = 0.25  # seconds; the children are looked at between two probes
 CONTROLLER_VARIABLE = "P4REDUCE_CONTROLLER"
 INTERFACE_VARIABLE = "P4REDUCE_INTERFACE"
@@ -49,7 +51,8 @@ class System:
         ports: How many; a worker of rank r uses port r + 1.
         network: One that is up already, and stays the caller's. None: as the choice says.
         networks: How many switches the workers of a Mininet network have links to.
-        beside: The system whose processes and network this shares, as its switch number `number`.
+        processes: Where to start; None: processes of its own.
+        number: Of the switch, where the network has several.
 
     Attributes:
         network: The Mininet network, or the one given, while there is one.
@@ -65,12 +68,11 @@ class System:
         network: ShapedNetwork | None = None,
         *,
         networks: int = 1,
-        beside: System | None = None,
+        processes: Processes | None = None,
         number: int = 0,
     ) -> None:
-        self.processes: Processes = Processes() if beside is None else beside.processes
+        self.processes = processes or Processes()
         self._networks = networks
-        self._first = beside
         self._number = number
         self._mark = f"-{ascii_lowercase[number]}" if number else ""
         self._directory = directory
@@ -88,7 +90,13 @@ class System:
     topology = "star"
     """What `Summary` calls it."""
 
-    interface_variable = INTERFACE_VARIABLE
+    switch_name, controller_name = "the switch", "the controller"
+    """For people: what `restart_switch` and `restart_controller` kill."""
+
+    @property
+    def parts(self) -> Sequence[System]:
+        """The systems with a controller of their own that this one is made of."""
+        return [self]
 
     def counters(self) -> list[dict[str, int]]:
         """Return what became of the frames at each switch, by label, where not 0."""
@@ -110,13 +118,10 @@ class System:
             LabError: something that network or switch need cannot be had.
         """
         ports: int | Mapping[int, str] = self._ports
-        if self._choice.network == "mininet":
-            if self._first is None:
-                own = MininetNetwork(self._ports, self._choice.bandwidth, self._networks)
-                self.network = self._own_network = own
-                own.start()
-            else:
-                self.network = self._first.network
+        if self._choice.network == "mininet" and self.network is None:
+            own = MininetNetwork(self._ports, self._choice.bandwidth, self._networks)
+            self.network = self._own_network = own
+            own.start()
         if isinstance(self.network, MininetNetwork):
             ports = self.network.ports_of(self._number)
         elif self.network is not None:
@@ -190,7 +195,7 @@ class System:
                     raise LabError(
                         f"the controller was not ready within {timeout:g} s: {error}\n"
                         f"See {self._logs / f'controller{self._mark}.log'} and "
-                        f"{self._logs / f'switch{self._mark}.log'}."
+                        f"{self._running_switch.log}."
                     ) from None
 
     def variables(self) -> dict[str, str]:
@@ -227,12 +232,16 @@ class System:
         self.control.close()
         self.processes.end()
         if self._switch is not None:
-            self._switch.stop()
-            for capture in self._switch.directory.glob("*.pcap"):
-                shutil.move(capture, self._logs / f"{capture.stem}{self._mark}{capture.suffix}")
+            self._stop_switch(self._switch, self._mark)
         if self._own_network is not None:
             self._own_network.stop()
         self.network = self._own_network = None
+
+    def _stop_switch(self, switch: SwitchLauncher, mark: str) -> None:
+        """End a switch; its captures go to the logs."""
+        switch.stop()
+        for capture in switch.directory.glob("*.pcap"):
+            shutil.move(capture, self._logs / f"{capture.stem}{mark}{capture.suffix}")
 
 
 def rank_variables(rank: int, workers: int) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from p4reduce_lab.errors import ArgumentsError, LabError
 from p4reduce_lab.networks.mininet_net import MininetNetwork
 from p4reduce_lab.networks.veth import VethError, VethPorts
 from p4reduce_lab.switches.launch import SwitchLauncher
-from p4reduce_lab.system import System
+from p4reduce_lab.system import INTERFACE_VARIABLE, System
 
 NET_FILE = "net.toml"
 MAX_CHILDREN = 64  # of a switch: ranks, or switches below it
@@ -105,6 +104,7 @@ class Tree(System):
     """
 
     topology = "tree"
+    switch_name = "the root switch"
 
     def __init__(self, choice: Choice, directory: Path, logs: Path, shape: Shape) -> None:
         super().__init__(choice, directory, logs, shape.ranks)
@@ -197,7 +197,7 @@ class Tree(System):
     def variables(self) -> dict[str, str]:
         """See `System`."""
         return super().variables() | (
-            {} if self.network is not None else {self.interface_variable: self._interface}
+            {} if self.network is not None else {INTERFACE_VARIABLE: self._interface}
         )
 
     def __exit__(
@@ -208,8 +208,6 @@ class Tree(System):
     ) -> None:
         self.processes.end()
         for name, launcher in self._below.items():
-            launcher.stop()
-            for capture in launcher.directory.glob("*.pcap"):
-                shutil.move(capture, self._logs / f"{capture.stem}-{name}{capture.suffix}")
+            self._stop_switch(launcher, f"-{name}")
         super().__exit__(kind, error, trace)
         self._undo.close()

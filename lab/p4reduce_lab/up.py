@@ -13,12 +13,19 @@ from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL
 from p4reduce_lab.processes.rundir import results_directory, run_directory
-from p4reduce_lab.system import STATE_VARIABLE, System
+from p4reduce_lab.several import Switches, switches_text, system_of
+from p4reduce_lab.system import STATE_VARIABLE
 from p4reduce_lab.text import wrapped
 
 
-def stay_up(choice: Choice, ports: int, output: Path) -> None:
+def stay_up(choice: Choice, ports: int, output: Path, switches: Switches = 1) -> None:
     """Starts both, says how to join, and stays until a signal or until one of them ends.
+
+    Args:
+        choice: Which switch.
+        ports: How many a switch has; of a tree, as many as it has ranks.
+        output: Where the logs go.
+        switches: How many side by side, or a tree.
 
     Raises:
         LabError: one of them ended, or did not start.
@@ -31,11 +38,11 @@ def stay_up(choice: Choice, ports: int, output: Path) -> None:
     with (
         results_directory(output, replace=("*.log", "*.pcap")) as logs,
         run_directory() as directory,
-        System(choice, directory, logs, ports) as system,
+        system_of(choice, directory, logs, ports, switches) as system,
     ):
         system.start()
         switch = system.wait_ready()
-        print(wrapped(f"Switch: {choice.text}"))
+        print(wrapped(f"Switch: {choice.text}{switches_text(switches)}"))
         text = f"Ports 1 to {ports}, {switch.slots_free} free slots; logs in {output}"
         print(wrapped(text))
         print("\nIn another shell, workers find it with")
@@ -44,10 +51,14 @@ def stay_up(choice: Choice, ports: int, output: Path) -> None:
             print(f"  export {name}={shlex.quote(value)}")
         example = min(4, ports)
         print(f"\nfor example\n  p4reduce-lab exec -n {example} -- python examples/allreduce.py")
-        print("  p4reduce-controller watch\n  p4reduce-controller job list")
-        token = system.state_directory / OPERATOR_FILE
-        print()
-        print(wrapped(f"job delete takes the operator's token from there too: {token}"))
+        for part in system.parts:
+            # Of several switches each has a controller, and the command line talks to one.
+            which = f" --controller {part.controller_address}" if len(system.parts) > 1 else ""
+            print(f"  p4reduce-controller{which} watch\n  p4reduce-controller{which} job list")
+        for part in system.parts:
+            token = part.state_directory / OPERATOR_FILE
+            print()
+            print(wrapped(f"job delete takes the operator's token from there too: {token}"))
         print("\nCtrl-C ends it.", flush=True)
         while True:
             system.processes.check()

@@ -43,6 +43,8 @@ SMALL = [
     TREE_PAIR.but(name="tree, 1 rank a leaf, a leaf restarts", lives=((Call(0),),) * 2, wiped=True),
     TREE_MEETING,
     TREE_MEETING.but(name="tree, meeting, a leaf is lost", ends_wiped=True),
+    Scenario("one asks for all, 3 ranks", ranks=3, slots=1, lives=((Call(2),),), few=1),
+    TREE_MEETING.but(name="tree, meeting, one asks for all", few=1),
 ]
 
 LARGE = [
@@ -70,6 +72,7 @@ LARGE = [
     Scenario("recovery, 3 ranks", ranks=3, slots=1, lives=(_RECOVERED,), recoveries=1),
     Scenario("recovery, twice", ranks=2, slots=1, lives=(_RECOVERED,), recoveries=2),
     TREE,
+    TREE.but(name="tree, one asks for all", few=1),
     TREE.but(name="tree, a leaf is lost", ends_wiped=True),
     TREE.but(name="tree, zeros", lives=((_ONE_WITHOUT,),)),
     TREE.but(name="tree, mismatch", lives=((_TREE_MISMATCH,),)),

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from p4reduce.wire import format as wire
 from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
+from p4reduce.wire.frames import HEADER
 
 _FLAGS = wire.AGG_OFFSET + 1
 _REPEATED = int(Flag.RETRANSMISSION)
@@ -147,7 +148,7 @@ def _with_flag(data: bytes, repeated: bool) -> bytes:
 def _header(data: bytes) -> Header:
     buffer = np.zeros(wire.FRAME_STRIDE, np.uint8)
     buffer[: len(data)] = np.frombuffer(data, np.uint8)
-    record = buffer.view(wire.HEADER)[0]
+    record = buffer.view(HEADER)[0]
     return Header(
         kind=Kind(int(record["version_kind"]) & 0xF),
         flags=Flag(int(record["flags"])),

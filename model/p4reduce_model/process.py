@@ -156,6 +156,7 @@ class Process:
             here=endpoint_of(self._rank),
             switch=wiring.endpoint(wiring.switch_of(self._rank)),
             levels=wiring.levels(self._rank),
+            few=self._scenario.few,
         )
         machine._next_round[:] = self._scenario.first_round
         parts = {

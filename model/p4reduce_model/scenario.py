@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from p4reduce.protocol.slots import FEW
 from p4reduce.tensors.blocks import Array
 from p4reduce.tensors.precision import lane_format
 from p4reduce.tensors.quantise import Quantiser
@@ -88,6 +89,8 @@ class Scenario:
             check has them in any case.
         windows: each rank's window takes on any size from 1 on at any time.
         batches: a worker may receive two frames at once.
+        few: so many ranks at a switch all ask for themselves; of more the first one's repetitions
+            have their STATUS sent to all.
     """
 
     name: str
@@ -103,6 +106,7 @@ class Scenario:
     timers: bool = True
     windows: bool = False
     batches: bool = True
+    few: int = FEW
 
     def but(self, **changes: object) -> Scenario:
         """A scenario that differs in some points."""

@@ -12,7 +12,14 @@ from functools import cached_property
 
 from p4reduce.wire.format import AGGREGATION_PORT, Endpoint
 from p4reduce.wire.rank_sets import Child, Level, one_switch
-from p4reduce_controller.jobs.job import Attachment, Job, Member, MemberState, Share
+from p4reduce_controller.jobs.job import (
+    REPLICAS_A_CHILD,
+    Attachment,
+    Job,
+    Member,
+    MemberState,
+    Share,
+)
 from p4reduce_controller.jobs.plan import Plan, plan
 from p4reduce_controller.topology.switches import ONLY, Switch, Topology, Uplink, only_switch
 from p4reduce_controller.values.mac_ip import format_ip, format_mac, parse_ip, parse_mac
@@ -22,7 +29,6 @@ from p4reduce_model.scenario import FIRST_SLOT, Scenario
 _SWITCH = Endpoint("02:70:34:72:65:64", "10.77.255.254", AGGREGATION_PORT)
 _MEETING = (0x0A4DFFFF, 0x02_70_34_72_65_FF)  # as a topology of links has to have it
 _UPLINK_PORT = 100  # of a leaf; at the root, leaf n is at port n + 1
-_REPLICAS_A_CHILD = 3
 
 
 def port_of(rank: int) -> int:
@@ -104,7 +110,7 @@ class Wiring:
             secret=b"",
         )
         groups = [2 + 3 * life + n for n in range(3)]
-        replicas = _REPLICAS_A_CHILD * scenario.ranks + 1
+        replicas = REPLICAS_A_CHILD * scenario.ranks + 1
         ids = [1 + replicas * life + n for n in range(replicas)]
         for number, name in enumerate(self.names):
             is_leaf = self.is_tree and number < scenario.leaves

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -55,7 +56,12 @@ _MESSAGE_CHARACTERS = 2000
 
 
 def check_enabled() -> None:
-    """Raises NativeUnavailableError where `P4REDUCE_NATIVE=0` turns machine code off."""
+    """Raises NativeUnavailableError where `P4REDUCE_NATIVE=0` turns machine code off, and where it
+    is not made for."""
+    if sys.platform != "linux":
+        raise NativeUnavailableError(
+            f"machine code is for Linux, and this is {sys.platform}: Python does the same"
+        )
     if os.environ.get(_SWITCH_VARIABLE) == "0":
         raise NativeUnavailableError(f"machine code is turned off by {_SWITCH_VARIABLE}=0")
 

@@ -9,6 +9,7 @@ import os
 import select
 import socket
 import struct
+import sys
 from collections.abc import Iterator, Sequence
 
 from p4reduce_native.udp_handshake import Entered
@@ -20,6 +21,8 @@ _FRAMES, _PING, _PONG, _BYE = range(4)
 _HEAD = struct.Struct("<8sB3x")
 _LENGTH = struct.Struct("<H")
 _AT_ONCE = 64
+_IP_MTU = 14  # <linux/in.h>
+_IP_AND_UDP = 28
 _REFUSALS = 3  # so often must the other host say that nobody listens there
 _NOT_NOW = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM})
 _NO_PATH = frozenset({errno.EMSGSIZE, errno.EHOSTUNREACH, errno.ENETUNREACH})
@@ -75,6 +78,7 @@ class DatagramLink:
         sock.setblocking(False)
         self._socket = sock
         self._entered = entered
+        self._bytes = entered.size  # of a datagram that is sent, at most
         self._most = frames_per_datagram(entered.size)
         self._unheard = self._refused = 0
         self._has_left = False
@@ -113,12 +117,17 @@ class DatagramLink:
         """
         self._check()
         done = 0
-        for datagram, count in pack(self._entered.token, frames, self._entered.size):
+        while done < len(frames):
+            left = frames[done : done + _AT_ONCE]
+            datagram, count = next(pack(self._entered.token, left, self._bytes))
             try:
                 self._socket.send(datagram)
             except OSError as error:
                 if error.errno in _NOT_NOW:
                     break
+                if error.errno == errno.EMSGSIZE and count > 1:
+                    self._narrow()
+                    continue
                 self._failed(error)
             done += count
         if frames and not done:
@@ -179,6 +188,15 @@ class DatagramLink:
                 raise self._break(errno.EPIPE)
         elif error.errno not in _NOT_NOW | _NO_PATH:
             raise self._break(error.errno or errno.EIO)
+
+    def _narrow(self) -> None:
+        """The path has become narrower than it was; the kernel may know how narrow."""
+        narrower = self._bytes // 2
+        if self._socket.family == socket.AF_INET and sys.platform == "linux":
+            known = self._socket.getsockopt(socket.IPPROTO_IP, _IP_MTU) - _IP_AND_UDP
+            if HEAD_BYTES < known < self._bytes:
+                narrower = known
+        self._bytes = narrower
 
     def _break(self, code: int) -> OSError:
         self._broken = code

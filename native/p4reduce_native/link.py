@@ -226,6 +226,25 @@ class Link:
         return cls(pointer)
 
     @classmethod
+    def over_packets(cls, sock: socket.socket) -> Link:
+        """Make one end on an interface of a bound packet socket, which stays the caller's.
+
+        One frame per message, as of kind `SINGLE`.
+
+        Args:
+            sock: AF_PACKET, SOCK_RAW.
+
+        Raises:
+            NativeUnavailableError: there is no machine code.
+            MemoryError: there is no memory.
+        """
+        functions = _functions()
+        pointer = functions.accept(os.dup(sock.fileno()), 0, 0)
+        if not pointer:
+            raise MemoryError("no memory for a link")
+        return cls(pointer)
+
+    @classmethod
     def over_interface(cls, sock: socket.socket, *, peer_understands: bool) -> Link:
         """Make one end of a veth pair of a bound packet socket, which stays the caller's.
 

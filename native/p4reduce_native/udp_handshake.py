@@ -256,8 +256,8 @@ def _answers(sock: socket.socket, nonce: bytes, seconds: float) -> Iterator[tupl
             message = sock.recv(65536)
         except (BlockingIOError, InterruptedError):
             continue
-        except ConnectionRefusedError:
-            return
+        except OSError:
+            return  # somebody says that nobody listens there, or that the datagram was too long
         kind, theirs, rest = _parse(message)
         if kind is not None and theirs == nonce:
             yield kind, rest
@@ -275,7 +275,7 @@ def _pauses(deadline: float) -> Iterator[float]:
 
 
 def _send(sock: socket.socket, message: bytes) -> None:
-    with contextlib.suppress(BlockingIOError, ConnectionRefusedError):  # it is sent again
+    with contextlib.suppress(OSError):  # it is sent again
         sock.send(message)
 
 

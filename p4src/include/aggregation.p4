@@ -16,7 +16,8 @@
 //  same   same        yes        yes   | a retransmission after a lost result: only
 //                                      |   read, and answer with the result.
 //  same   same        yes        no    | a retransmission while others are awaited:
-//                                      |   answer with who has been heard.
+//                                      |   answer with who has been heard; to all ranks if
+//                                      |   it says so.
 //
 // The work is done in actions, with `if`s inside of them: to BMv2 that is a jump, whereas
 // an `if` between actions is two more tables to go through.
@@ -229,21 +230,29 @@ control Aggregation(inout headers_t hdr,
         }
     }
 
+    // A status is of use to more than its sender: whoever is missing in it repeats at once, and
+    // whoever is not need not ask.
     action to_sender() {
+        bool for_all = !answerable && !meta.lacks_room && hdr.agg.flags & FLAG_TELL_ALL != 0;
         answer();
-        standard_metadata.egress_spec = standard_metadata.ingress_port;
-        hdr.ethernet.dst = hdr.ethernet.src;
-        hdr.ethernet.src = meta.own_mac;
-        ipv4_t own_ip = hdr.ipv4.dst;
-        hdr.ipv4.dst = hdr.ipv4.src;
-        hdr.ipv4.src = own_ip;
-        hdr.udp.dst_port = hdr.udp.src_port;
-        hdr.udp.src_port = AGGREGATION_PORT;
         meta.outcome = Outcome.STATUS_SENT;
-        if (answerable) {
-            meta.outcome = Outcome.RESULT_REPEATED;
-        } else if (meta.lacks_room) {
-            meta.outcome = Outcome.ROOM_ASKED;
+        if (for_all) {
+            meta.delivery = Delivery.TO_REPLICAS;
+            standard_metadata.mcast_grp = meta.grant.group_full;
+        } else {
+            standard_metadata.egress_spec = standard_metadata.ingress_port;
+            hdr.ethernet.dst = hdr.ethernet.src;
+            hdr.ethernet.src = meta.own_mac;
+            ipv4_t own_ip = hdr.ipv4.dst;
+            hdr.ipv4.dst = hdr.ipv4.src;
+            hdr.ipv4.src = own_ip;
+            hdr.udp.dst_port = hdr.udp.src_port;
+            hdr.udp.src_port = AGGREGATION_PORT;
+            if (answerable) {
+                meta.outcome = Outcome.RESULT_REPEATED;
+            } else if (meta.lacks_room) {
+                meta.outcome = Outcome.ROOM_ASKED;
+            }
         }
     }
 

@@ -37,6 +37,8 @@ const bit<8> FLAG_RETRANSMISSION = 0x10;
 const bit<8> FLAG_PADDED         = 0x20;
 const bit<8> FLAG_FIRST_HALF     = 0x40;
 const bit<8> FLAG_SECOND_HALF    = 0x80;
+// The same bit as FIRST_HALF's in a contribution, which has no halves: a status is for all ranks.
+const bit<8> FLAG_TELL_ALL       = 0x40;
 // What a contribution can say that the round's result must repeat.
 const bit<8> FLAGS_STICKY = FLAG_PAYLOAD | FLAG_OVERFLOW | FLAG_NONFINITE | FLAG_MISMATCH;
 // Not on the wire, in a slot only: what is kept there is the result of the whole tree.
@@ -86,7 +88,7 @@ enum bit<8> Outcome {
     ROUND_COMPLETED       = 3,    // the last one: RESULT multicast
     ROUND_COMPLETED_HALVES = 4,   // the same, as two halves a rank
     RESULT_REPEATED       = 5,    // heard before, complete: RESULT by unicast
-    STATUS_SENT           = 6,    // heard before, incomplete: STATUS by unicast
+    STATUS_SENT           = 6,    // heard before, incomplete: STATUS to the sender, or to all
     STALE                 = 7,
     MALFORMED             = 8,
     BAD_IPV4_CHECKSUM     = 9,

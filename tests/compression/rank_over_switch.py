@@ -43,7 +43,7 @@ def gradient(rank: int, step: int) -> npt.NDArray[np.float32]:
 def main() -> None:
     directory = Path(sys.argv[1])
     results, blocks, moved, dense, spoilt = [], [], [], [], []
-    with p4reduce.init(timeout=60.0) as communicator:
+    with p4reduce.init(timeout=120.0) as communicator:
         for name in NAMES:
             compressor = compressor_by_name(name, communicator.size)
             reduce = CompressedAllreduce(communicator, compressor)

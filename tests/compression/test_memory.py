@@ -236,3 +236,33 @@ def test_on_real_data_it_is_cheaper_than_the_papers_rule_and_near_the_best_fixed
     memory = price(lambda rank: MemoryCat(world_size=4, unit=1, cost=model))
     assert memory < paper
     assert memory <= 1.1 * fixed
+
+
+def levels_with_a_step_of(seconds: float) -> list[int]:
+    """The levels of twenty steps that cost so many seconds besides their traffic."""
+    now = [0.0]
+    link = SwitchLink(4, 25e6, 2e-3)
+    cat = MemoryCat(world_size=4, cost=link, agreement=Agreement.BLOCKS, clock=lambda: now[0])
+    random = np.random.default_rng(3)
+    lasting = np.repeat(np.linspace(1, 0.1, 400), 256) * random.standard_normal(400 * 256)
+    levels = []
+    for _ in range(20):
+        gradient = (lasting + 0.1 * random.standard_normal(lasting.size)).astype(np.float32)
+        proposed = cat.propose("w", gradient)
+        assert proposed is not None
+        now[0] += seconds
+        sent = cat.compress("w", gradient, 4 * proposed)
+        cat.decompress("w", sent.values)
+        levels.append(sent.level)
+    assert cat.states["w"].weighed.seconds == pytest.approx(seconds, rel=0.05)  # type: ignore[attr-defined]
+    return levels
+
+
+def test_the_dearer_a_step_is_otherwise_the_more_of_a_gradient_is_sent() -> None:
+    cheap, middling, dear = (levels_with_a_step_of(seconds) for seconds in (0.0, 0.1, 10.0))
+    assert cheap[-1] < 20 < 40 < middling[-1] < 200 < dear[-1], (cheap, middling, dear)
+
+
+def test_seconds_and_bits_are_not_added_up() -> None:
+    with pytest.raises(ValueError, match="a clock counts seconds, but cost is a Payload"):
+        MemoryCat(cost=Payload(), clock=lambda: 0.0)

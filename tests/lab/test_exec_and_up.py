@@ -91,3 +91,50 @@ def test_exec_starts_a_switch_of_its_own(tmp_path: Path, example: str, text: str
     run = Launched(tmp_path, "exec", "-n", "2", "--", *command)
     assert run.wait() == 0, run.output
     assert re.search(rf"\[1\] rank 1 of 2: {text}", run.output), run.output
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize(
+    ("options", "switches"),
+    [
+        (["--tree", "2x2"], ["", "-leaf-1", "-leaf-2"]),
+        (["-n", "4", "--switches", "2"], ["", "-b"]),
+    ],
+    ids=["tree", "side by side"],
+)
+def test_exec_gives_a_script_several_switches(
+    tmp_path: Path, options: list[str], switches: list[str]
+) -> None:
+    example = str(ROOT / "examples" / "allreduce.py")
+    command = [*options, "--pcap", "--", sys.executable, example]
+    run = Launched(tmp_path, "exec", *command)
+    assert run.wait() == 0, run.output
+    for rank in range(4):
+        assert f"[{rank}] rank {rank} of 4: sum 10, mean 2.5" in run.output
+    for name in switches:  # each has seen frames: a capture's head has 24 bytes
+        assert (tmp_path / "build" / "exec" / f"port1{name}.pcap").stat().st_size > 24
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize(
+    "options", [["--tree", "2x1"], ["--ports", "2", "--switches", "2"]], ids=["tree", "two"]
+)
+def test_up_leaves_several_switches_running(tmp_path: Path, options: list[str]) -> None:
+    up = Launched(tmp_path, "up", *options)
+    up.wait_for("Ctrl-C ends it")
+    exported = dict(re.findall(r"export (\w+)='?([^'\s]+)'?", up.output))
+    environment = {**ENVIRONMENT, **exported}
+    example = [sys.executable, str(ROOT / "examples" / "allreduce.py")]
+    done = _run([*LAB, "exec", "-n", "2", "--", *example], environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[1] rank 1 of 2: sum 3, mean 1.5" in done.stdout
+    # What it says of the command line is to be typed as it is.
+    lists = re.findall(r"^  p4reduce-controller (.*job list)$", up.output, re.MULTILINE)
+    assert len(lists) == len(exported["P4REDUCE_CONTROLLER"].split(","))
+    for words in lists:
+        done = _run([sys.executable, "-m", "p4reduce_controller", *words.split()], environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+    up.process.send_signal(signal.SIGINT)
+    assert up.wait() == 130

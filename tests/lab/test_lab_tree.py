@@ -46,13 +46,37 @@ def test_what_is_no_tree(text: str, complaint: str) -> None:
     [
         (["--tree", "2x2", "--workers", "3"], "3 workers do not fit the tree, which has 4"),
         (["--tree", "2x2", "--switches", "2"], "SWITCHES and TREE exclude each other"),
-        (["--tree", "2x2", "--framework", "torch"], "are for FRAMEWORK=numpy"),
     ],
 )
 def test_what_does_not_go_together(arguments: list[str], complaint: str) -> None:
-    done = CliRunner().invoke(commands, ["run", *arguments])
-    assert done.exit_code != 0
-    assert complaint in str(done.exception) + done.output
+    for command, more in (("run", []), ("run", ["--framework", "torch"]), ("exec", ["true"])):
+        done = CliRunner().invoke(commands, [command, *arguments, *more])
+        assert isinstance(done.exception, ArgumentsError), done.output
+        assert complaint in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--tree", "2x2", "--ports", "3"], "3 ports do not fit the tree, which has 4"),
+        (["--tree", "2x2", "--switches", "2"], "SWITCHES and TREE exclude each other"),
+    ],
+)
+def test_what_does_not_go_together_for_up(arguments: list[str], complaint: str) -> None:
+    done = CliRunner().invoke(commands, ["up", *arguments])
+    assert isinstance(done.exception, ArgumentsError), done.output
+    assert complaint in str(done.exception)
+
+
+@pytest.mark.parametrize("option", [["--tree", "2x1"], ["--switches", "2"], ["--pcap"]])
+def test_exec_makes_no_switches_where_some_run(
+    option: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("P4REDUCE_CONTROLLER", "unix:/nowhere")
+    monkeypatch.setenv("P4REDUCE_INTERFACE", "unix:/nowhere{port}")
+    done = CliRunner().invoke(commands, ["exec", *option, "true"])
+    assert isinstance(done.exception, ArgumentsError), done.output
+    assert f"{option[0]} belongs to `p4reduce-lab up`" in str(done.exception)
 
 
 def make(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -30,7 +30,7 @@ def printed(script: str, columns: int) -> list[str]:
         pass
     finally:
         os.close(ours)
-        process.wait(60)
+        process.wait(240)
     return text.decode().splitlines()
 
 
@@ -45,6 +45,6 @@ def test_no_word_is_broken_at_the_edge() -> None:
 def test_a_pipe_gets_the_line_as_it_is() -> None:
     script = f"from p4reduce_lab.text import wrapped; print(wrapped({TEXT!r}))"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=240
     )
     assert done.stdout == TEXT + "\n"

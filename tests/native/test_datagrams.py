@@ -106,6 +106,23 @@ def test_frames_arrive_in_order(ends: tuple[AnyLink, socket.socket]) -> None:
     assert heard(link) == frames
 
 
+def test_a_path_that_has_become_narrower(make: Make) -> None:
+    """Loopback takes 65,507 bytes at once; the ends have agreed on more, and go down by halves."""
+    one, other = pair()
+    other.settimeout(SECONDS)
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    link = make(one, Entered(TOKEN, 65535, b"", b""))
+    frames = [bytes([number]) * 1038 for number in range(63)]  # with their heads 65,532 bytes
+    for _ in range(2):
+        assert link.send(frames) == len(frames)
+        arrived: list[bytes] = []
+        while len(arrived) < len(frames):
+            arrived += unpack(other.recv(65536)[12:], 64)
+        assert arrived == frames
+    link.close()
+    other.close()
+
+
 def test_strangers_have_no_effect(ends: tuple[AnyLink, socket.socket]) -> None:
     link, other = ends
     frame = b"\0" * 60

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ CASES = [
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    seed = int(np.random.default_rng().integers(1 << 32))
+    seed = int(os.environ.get("SEED") or np.random.default_rng().integers(1 << 32))
     print(f"seed {seed}")
     return np.random.default_rng(seed)
 

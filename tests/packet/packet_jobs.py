@@ -218,6 +218,16 @@ class Job:
         header = {**fields, **header}
         return {sent[0]: [answer(sent[1], self.ranks[rank], **header)]}
 
+    def status_for_all(
+        self, sent: tuple[int, bytes], contributors: int, **header: Any
+    ) -> dict[int, list[bytes]]:
+        """The STATUS that each rank gets for a retransmission with TELL_ALL, by port."""
+        out: dict[int, list[bytes]] = {}
+        for rank in self.ranks:
+            copies = self.status((rank.port, sent[1]), rank.number, contributors, **header)
+            out.setdefault(rank.port, []).extend(copies[rank.port])
+        return out
+
 
 CHILD = 5  # the switch's number at its parent
 PARENT = Rank(CHILD, PORTS[-1], wire.Endpoint("02:00:00:00:02:01", "10.77.1.1", 0xBEE0))

@@ -216,6 +216,34 @@ def test_status(bed: Testbed, jobs: Jobs, form: str, summed: bool) -> None:
     bed.expect([last], job.results(last, total), Outcome.ROUND_COMPLETED)
 
 
+@every_form
+@summed_or_not
+def test_status_for_all(bed: Testbed, jobs: Jobs, form: str, summed: bool) -> None:
+    """With TELL_ALL each rank hears who was heard; and nothing is added."""
+    job = jobs(4)
+    open_round(bed, job, 10 if summed else None)
+    header = shape(form, 99)
+    header["flags"] = header.get("flags", Flag(0)) | Flag.TELL_ALL | Flag.RETRANSMISSION
+    again = job.send(0, **header)
+    told = job.status_for_all(again, 0b0001, flags=Flag.RETRANSMISSION)
+    bed.expect([again], told, Outcome.STATUS_SENT)
+    bed.expect([job.send(2, constant(1))], {}, Outcome.ROUND_JOINED)
+    told = job.status_for_all(again, 0b0101, flags=Flag.RETRANSMISSION)
+    bed.expect([again], told, Outcome.STATUS_SENT)
+    bed.expect([job.send(1)], {}, Outcome.ROUND_JOINED)
+    last = job.send(3, constant(2), flags=Flag.TELL_ALL)
+    total = constant(13 if summed else 3)
+    bed.expect([last], job.results(last, total), Outcome.ROUND_COMPLETED)
+
+
+def test_a_result_is_for_who_asks_alone(bed: Testbed, jobs: Jobs) -> None:
+    """Whatever it wants others to be told, they have been told it."""
+    job = jobs(2)
+    bed.exchange([job.send(0, constant(1)), job.send(1, constant(2))])
+    again = job.send(0, constant(1), flags=Flag.TELL_ALL)
+    bed.expect([again], job.repeated(again, 0, constant(3)), Outcome.RESULT_REPEATED)
+
+
 # -- The two versions of a slot, and its neighbours ----------------------------------------------
 
 

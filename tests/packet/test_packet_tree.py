@@ -11,6 +11,7 @@ from p4reduce.wire.format import NO_BLOCK, Flag, Kind
 from p4reduce_controller.fabric.outcome import Outcome
 from packet_jobs import CHILD, PARENT, TAG, Jobs, PartialJob, constant, ramp
 from packet_testbed import Testbed
+from test_packet_garbage import with_right_checksum
 
 PADDED = Flag.RETRANSMISSION | Flag.PADDED
 ROOM = Flag.PADDED  # what a contribution is repeated with that a switch has asked to
@@ -142,6 +143,28 @@ def test_incomplete_here_is_no_matter_for_the_parent(bed: Testbed, jobs: Jobs) -
     bed.expect([job.send(0, constant(1))], {}, Outcome.ROUND_OPENED)
     again = job.send(0, constant(1), flags=Flag.RETRANSMISSION)
     bed.expect([again], job.status(again, 0, 0b01), Outcome.STATUS_SENT)
+
+
+def test_a_status_for_all_of_this_switch(bed: Testbed, jobs: Jobs) -> None:
+    """What goes to the parent does not ask it to tell others; what it does not go for is told."""
+    job = jobs.partial(3)
+    bed.exchange([job.send(rank, constant(1)) for rank in range(2)])
+    tell = Flag.TELL_ALL | Flag.RETRANSMISSION
+    again = job.send(0, constant(1), flags=tell)
+    told = job.status_for_all(again, 0b011, flags=Flag.RETRANSMISSION)
+    bed.expect([again], told, Outcome.STATUS_SENT)
+    bed.exchange([job.send(2, constant(1))])
+    up = job.up(again, constant(3), flags=Flag.RETRANSMISSION)
+    bed.expect([again], up, Outcome.SUMS_SENT_UP_AGAIN)
+    other = job.send(1, constant(1), flags=tell)
+    told = job.status_for_all(other, job.everyone, flags=Flag.RETRANSMISSION)
+    bed.expect([other], told, Outcome.STATUS_SENT)
+    # No room for the sums is the sender's matter.
+    job = jobs.partial(2)
+    bed.exchange([job.send(rank, constant(1)) for rank in range(2)])
+    bare = job.send(0, flags=tell)
+    asked = job.status(bare, 0, job.everyone, flags=Flag.RETRANSMISSION | Flag.PADDED)
+    bed.expect([bare], asked, Outcome.ROOM_ASKED)
 
 
 def test_parents_result_in_halves(bed: Testbed, jobs: Jobs) -> None:
@@ -304,22 +327,13 @@ def test_only_the_parent_answers(bed: Testbed, jobs: Jobs, change: str) -> None:
         port = job.ranks[0].port
     elif change == "address":
         other = job.send(0)[1][26:30]  # a rank's
-        frame = frame[:24] + _checksum(frame, other) + other + frame[30:]
+        frame = with_right_checksum(frame[:26] + other + frame[30:])
     elif change == "job":
         frame = job.from_parent(constant(10), job=job.id ^ 1 << 31)[1]
     else:
         frame = job.from_parent(constant(10), rank=CHILD + 1)[1]
     bed.expect([(port, frame)], {}, Outcome.NOT_FROM_PARENT)
     finish(bed, job)
-
-
-def _checksum(frame: bytes, source: bytes) -> bytes:
-    """IPv4's, for another source address."""
-    header = frame[14:24] + b"\0\0" + source + frame[30:34]
-    total = sum(int.from_bytes(header[at : at + 2], "big") for at in range(0, 20, 2))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return (total ^ 0xFFFF).to_bytes(2, "big")
 
 
 def test_slots_of_others(bed: Testbed, jobs: Jobs) -> None:

@@ -103,8 +103,13 @@ def test_the_example_goes_on_after_a_rank_was_killed(system: TorchSystem, tmp_pa
 
 
 @pytest.mark.timeout(300)
-def test_exec(tmp_path: Path) -> None:
-    lab = [sys.executable, "-m", "p4reduce_lab", "exec", "-n", "2", "--switch", "embedded"]
+@pytest.mark.parametrize(
+    "switches",
+    [["-n", "2"], ["--tree", "2x1"], ["-n", "2", "--switches", "2"]],
+    ids=["one switch", "tree", "two"],
+)
+def test_exec(tmp_path: Path, switches: list[str]) -> None:
+    lab = [sys.executable, "-m", "p4reduce_lab", "exec", *switches, "--switch", "embedded"]
     output = run([*lab, "--net", "local", "--", sys.executable, HELLO], None, tmp_path)
     for rank in range(2):
         assert f"rank {rank} of 2, attempt 0: 4.0" in output

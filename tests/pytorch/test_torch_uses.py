@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import without_linux
 from torch_system import EXAMPLES, Ranks, TorchSystem, all_well, clean_environment
 
 pytest.importorskip(
@@ -66,8 +67,13 @@ def test_an_example_trains(name: str, system: TorchSystem, tmp_path: Path) -> No
 
 
 @pytest.mark.timeout(300)
-def test_the_demo_compares_switch_and_gloo(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "p4reduce_lab", "run", "--framework", "torch", "-n", "2"]
+@pytest.mark.parametrize(
+    "switches",
+    [["-n", "2"], ["--tree", "2x1"], ["-n", "2", "--switches", "2"]],
+    ids=["one switch", "tree", "two"],
+)
+def test_the_demo_compares_switch_and_gloo(tmp_path: Path, switches: list[str]) -> None:
+    command = [sys.executable, "-m", "p4reduce_lab", "run", "--framework", "torch", *switches]
     command += ["--steps", "30", "--switch", "embedded", "--net", "local", "-o", str(tmp_path)]
     done = subprocess.run(
         command, env=clean_environment(), capture_output=True, text=True, timeout=280, check=False
@@ -91,3 +97,18 @@ def test_the_profiler_shows_our_calls_by_name(system: TorchSystem, tmp_path: Pat
         *("p4reduce::all_reduce", "p4reduce::wait all_reduce"),
         *("p4reduce::broadcast", "p4reduce::int8_hook"),
     }
+
+
+def test_nothing_needs_linux_at_import() -> None:
+    # torch would load the backend at its own import, before what Linux alone has is gone.
+    variables = {**clean_environment(), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    done = subprocess.run(
+        [sys.executable, without_linux.__file__, "torch"],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{len(without_linux.names(torch=True))} modules\n"

@@ -37,6 +37,13 @@ def test_a_network_without_faults_carries_the_least_there_is() -> None:
     assert outcome.octets == 2 * 6 * (4 * 78 + 10 * 1102)
 
 
+def test_few_ranks_repeat_what_one_of_them_has_lost() -> None:
+    """Where many are at a switch, one of them asks for all; see docs/protocol.md, "Who asks"."""
+    outcome = Simulation(Shape((16, 2)), 4, Faults(loss=0.01), 1).run((Tensor("int32", 12),))
+    assert outcome.lost > 0
+    assert outcome.repeated < 0.3
+
+
 def test_the_same_seed_is_the_same_run() -> None:
     def figures() -> dict[str, object]:
         found = asdict(Simulation(Shape((4,)), 4, FAULTS, 3).run(TENSORS))

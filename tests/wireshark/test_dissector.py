@@ -46,7 +46,7 @@ def dissect(tmp_path: Path, *frames: bytes) -> list[dict[str, Any]]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=240,
     )
     assert "Lua Error" not in answer.stderr + answer.stdout
     layers: list[dict[str, Any]] = [
@@ -160,7 +160,7 @@ def test_the_sample_capture_reads_as_the_docs_say() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=240,
     )
     documented = (ROOT / "docs" / "wireshark.md").read_text()
     shown = answer.stdout.splitlines()

@@ -76,12 +76,24 @@ class Collectives(ABC):
 
     @abstractmethod
     def _start_all(
-        self, plans: Sequence[Plan[Any]], result: Callable[[], T], timeout: float | None
+        self,
+        plans: Sequence[Plan[Any]],
+        result: Callable[[], T],
+        timeout: float | None,
+        *,
+        here: bool = False,
     ) -> Handle[T]:
-        """Run plans as this rank's next collectives; `result` is called when all are over."""
+        """Run plans as this rank's next collectives; `result` is called when all are over.
+
+        Args:
+            here: whether this thread will wait for them at once. It may run them then.
+        """
 
     def _start(self, plan: Plan[T], timeout: float | None) -> Handle[T]:
         return self._start_all([plan], plan.result, timeout)
+
+    def _run(self, plan: Plan[T], timeout: float | None) -> T:
+        return self._start_all([plan], plan.result, timeout, here=True).wait()
 
     @overload
     def allreduce(
@@ -207,10 +219,10 @@ class Collectives(ABC):
             JobEndedError: the job was deleted.
             ClosedError: this communicator is closed.
         """
-        handle = self.allreduce_async(
-            *(array, op, name, out, timeout), precision=precision, seed=seed, priority=priority
-        )
-        return handle.wait()
+        plan = plans.allreduce(array, op, name, out, precision, seed, world_size=self.size)
+        if is_urgent(priority):
+            plan = plan.made_urgent()
+        return self._run(plan, timeout)
 
     @overload
     def allreduce_async(
@@ -662,4 +674,4 @@ class Collectives(ABC):
     @_whole
     def barrier(self, timeout: float | None = None) -> None:
         """Return when all ranks have called this. Raises what `allreduce` raises."""
-        self._start(plans.barrier(), timeout).wait()
+        self._run(plans.barrier(), timeout)

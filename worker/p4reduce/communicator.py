@@ -321,7 +321,12 @@ class Communicator(Collectives):
     # -- What runs -------------------------------------------------------------------------------
 
     def _start_all(
-        self, plans: Sequence[Plan[Any]], result: Callable[[], T], timeout: float | None
+        self,
+        plans: Sequence[Plan[Any]],
+        result: Callable[[], T],
+        timeout: float | None,
+        *,
+        here: bool = False,
     ) -> Handle[T]:
         if timeout is None:
             timeout = self._timeout
@@ -348,7 +353,7 @@ class Communicator(Collectives):
             self._under_way.extend(streams)
             try:
                 for part, stream in zip(deal.parts, streams, strict=True):
-                    part.session.submit(stream)
+                    part.session.submit(stream, here=here and len(streams) == 1)
             except P4ReduceError as error:
                 for stream in streams:
                     stream.finish(error)

@@ -16,7 +16,7 @@ from ctypes import c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
 
-_ABI = 3
+_ABI = 5
 _log = logging.getLogger("p4reduce")
 
 
@@ -103,6 +103,7 @@ class StreamStructure(ctypes.Structure):
 COUNTED = (
     *("frames_sent", "bytes_sent", "frames_received", "bytes_received", "spurious", "stale"),
     *("statuses", "padded", "blocks_announced", "blocks_sent", "empty_sent", "blocks_received"),
+    *("collectives", "blocks"),
 )
 """The fields of `struct p4r_counts`, named as in `statistics.Counts`."""
 
@@ -117,10 +118,11 @@ class SlotsStructure(ctypes.Structure):
     """`struct p4r_slots`."""
 
     _fields_ = (
-        *((name, c_uint32) for name in ("slots", "job", "levels", "unused")),
+        *((name, c_uint32) for name in ("slots", "job", "levels", "turn")),
         ("contribution", c_uint32),
         ("result", c_uint32),
         ("everybody", c_uint64),
+        ("own_bit", c_uint64),
         ("wanted", c_uint64 * 6),
         ("mask", c_uint64 * 6),
         *(
@@ -170,14 +172,24 @@ class TurnStructure(ctypes.Structure):
         ("backlog_room", c_uint32),
         ("wake_fd", c_int32),
         ("error", c_int32),
+        ("tenure", c_void_p),
+        ("lent_sequence", c_int64),
+        *((name, c_uint32) for name in ("lent", "lent_open", "lent_why", "unused")),
     )
+
+
+class TenureStructure(ctypes.Structure):
+    """`struct p4r_tenure`."""
+
+    _fields_ = (("holder", c_uint32), ("taken", c_uint32), ("loans", c_uint32))
 
 
 class Library:
     """The functions, which keep the interpreter's lock: they never wait.
 
     To give the lock away would mean to win it back from whatever else computes in this process.
-    `measure_freely` does so, for large tensors in the caller's own thread, and `run`, which waits.
+    `measure_freely` does so, for large tensors in the caller's own thread, and `run`, `lend` and
+    `rest`, which wait.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -198,6 +210,11 @@ class Library:
         self.run = library.p4r_turn_run
         self.run.argtypes = (array,)
         self.run.restype = c_uint32
+        self.lend = library.p4r_turn_lend
+        self.lend.argtypes = (array, array, array, c_uint64, c_uint32, c_double, c_uint32)
+        self.lend.restype = c_uint32
+        self.rest = library.p4r_tenure_rest
+        self.rest.argtypes = (array, c_int32, c_int32, c_int32)
         self.measure = locked.p4r_measure
         self.measure_freely = library.p4r_measure
         self.look_ahead = locked.p4r_look_ahead

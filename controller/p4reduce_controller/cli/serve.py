@@ -20,7 +20,7 @@ from p4reduce_controller.cli.common import (
     switch_tls_files,
     tls_options,
 )
-from p4reduce_controller.fabric.layout import HelloLimit
+from p4reduce_controller.fabric.hello_limit import HelloLimit
 from p4reduce_controller.jobs.job import DEFAULT_SLOTS, SLOTS
 from p4reduce_controller.topology import net_file
 from p4reduce_controller.topology.given import side_by_side, split_name

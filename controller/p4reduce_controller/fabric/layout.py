@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from p4reduce.wire.format import AGGREGATION_PORT
 
+from p4reduce_controller.fabric.hello_limit import HelloLimit
 from p4reduce_controller.fabric.schema import Entity, Group, Row
 from p4reduce_controller.jobs.job import REPLICAS_A_CHILD, Attachment, Job
 from p4reduce_controller.jobs.plan import Child, Plan
@@ -16,14 +17,6 @@ from p4reduce_controller.topology.switches import Topology, Uplink
 FLOOD_GROUP = 1  # p4src/include/constants.p4
 WHOLE = "whole"
 DELIVERIES = (WHOLE, "first_half", "second_half")
-
-
-@dataclass(frozen=True)
-class HelloLimit:
-    """How many HELLOs the switch lets each of its ports send to the controller."""
-
-    rate: int = 200  # a second
-    burst: int = 64  # as many ranks as a job can have may come by one port at once
 
 
 @dataclass(frozen=True)

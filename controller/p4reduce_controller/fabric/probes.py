@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from p4reduce.wire.format import AGGREGATION_PORT, Aggregation, Endpoint, Hello, Kind, template
+from p4reduce.wire.format import AGGREGATION_PORT, Endpoint, Hello, Kind, header_bytes, template
 
 from p4reduce_controller.topology.switches import Switch, Topology, Uplink
 from p4reduce_controller.values.mac_ip import format_ip, format_mac
@@ -151,7 +151,7 @@ class Probes:
         ip, mac = self._topology.meeting
         source = Endpoint(format_mac(child.mac), format_ip(child.ip), AGGREGATION_PORT)
         target = Endpoint(format_mac(mac), format_ip(ip), AGGREGATION_PORT)
-        header = Aggregation(kind=Kind.HELLO, job=PROBE_JOB, contributors=nonce)
+        header = header_bytes(kind=Kind.HELLO, job=PROBE_JOB, contributors=nonce)
         return bytes(template(source, target, header))
 
 

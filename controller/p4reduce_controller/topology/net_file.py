@@ -32,11 +32,6 @@ from p4reduce_controller.topology.given import (
 from p4reduce_controller.topology.switches import Switch, Topology, TopologyError, Uplink
 from p4reduce_controller.values.mac_ip import is_host, is_station, parse_ip, parse_mac
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
-
 _SWITCH_KEYS = {"p4runtime", "device_id", "ip", "mac", "ports", "stations"}
 _LINK_KEYS = {"parent", "child"}
 
@@ -59,6 +54,12 @@ def read(path: Path, ip: int, mac: int, check_address: Callable[[str], object]) 
     ValueError for what is no P4Runtime address. Raises TopologyError, which names the file and the
     place in it, and OSError.
     """
+    # Here, since most controllers have no file, and it takes a while to import.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
         return _read(data, ip, mac, check_address)

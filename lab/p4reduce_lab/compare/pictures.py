@@ -23,7 +23,6 @@ QUESTIONS = {
 """By the name of the picture."""
 
 _RANK_COLOURS = {2: "#e0a458", 4: "#d1495b", 8: "#6d3b73"}
-_LARGE = 0.1  # seconds that a tensor takes on the link, for what is not about latency
 _HOLLOW = "hollow: the processor was the limit"
 
 
@@ -112,12 +111,7 @@ def _dense(rows: Sequence[Row]) -> list[Row]:
 
 
 def _large(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row.rate_mbit and _on_link(row) >= _LARGE]
-
-
-def _on_link(row: Row) -> float:
-    """Seconds that the tensor takes on the link once."""
-    return row.bytes * 8 / row.rate_mbit / 1e6
+    return [row for row in rows if row.is_large]
 
 
 def _most_common(rows: Sequence[Row], *names: str) -> list[Row]:

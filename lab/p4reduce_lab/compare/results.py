@@ -13,6 +13,7 @@ from p4reduce_lab.compare.turns import Turn
 
 LINK, PROCESSOR, WAITING = "link", "CPU", "waiting"
 _AT_THE_LINK = 0.75  # share of the link's bound from which on the link is the limit
+_LARGE = 0.1  # seconds on the link, from which on round trips do not matter
 _BUSY = 0.85  # share of a core, or of all of them, from which on it is the processor
 
 
@@ -66,6 +67,11 @@ class Row:
     megabytes_up: float
     megabytes_down: float
     repeated: int
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the link takes so long for the tensor that round trips do not matter."""
+        return self.rate_mbit > 0 and self.bytes * 8 / self.rate_mbit / 1e6 >= _LARGE
 
 
 def rows_of(cell: Cell, turns: dict[Case, list[Turn]]) -> list[Row]:
@@ -205,7 +211,6 @@ AIMS = (
 NEARNESS = ((4 << 20, 2.0), (64 << 20, 3.0))
 """Without links: bytes, and at most so many times as long as Gloo."""
 AIMS_HEAD = ("aim", "at least", "measured", "where", "reached")
-_LARGE = 0.1  # seconds of the bound, from which on round trips do not matter to an aim
 
 
 def aims_table(rows: Sequence[Row]) -> list[list[str]]:

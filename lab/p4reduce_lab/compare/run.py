@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
@@ -182,25 +183,19 @@ def _measure(
     if not cells:
         return ""
     contenders = list(dict.fromkeys(case.contender for cell in cells for case in cell.cases))
-    with run_directory() as directory:
-        if not linked:
-            with started(contenders, choice, ranks, None, directory) as groups:
-                for cell in cells:
-                    if in_time(cell, started=True):
-                        hearer.keep(rows_of(cell, _take_turns(cell, groups)))
-            return ""
-        with (
-            ShapedNetwork(ranks, _FAST, congestion) as network,
-            started(contenders, choice, ranks, network, directory) as groups,
-        ):
-            for cell in cells:
-                assert cell.rate is not None
-                if not in_time(cell, started=True):
-                    continue
+    with ExitStack() as stack:
+        directory = stack.enter_context(run_directory())
+        network = stack.enter_context(ShapedNetwork(ranks, _FAST, congestion)) if linked else None
+        groups = stack.enter_context(started(contenders, choice, ranks, network, directory))
+        for cell in cells:
+            if not in_time(cell, started=True):
+                continue
+            if network is not None and cell.rate is not None:
                 network.set_rate(cell.rate)
-                hearer.keep(rows_of(cell, _take_turns(cell, groups)))
+            hearer.keep(rows_of(cell, _take_turns(cell, groups)))
+            if network is not None:
                 network.set_rate(_FAST)  # what is left in queues goes before the next cell
-            return network.congestion
+        return "" if network is None else network.congestion
 
 
 _FAST = 1000.0  # Mbit/s, while nothing is measured

@@ -59,8 +59,9 @@ def is_sum(result: Floats, case: Case, ranks: int, size: int, turn: int) -> bool
 def _lane_bounds(pattern: Floats, factors: Floats, precision: str) -> Floats:
     """Return how far a sum in narrow lanes may be off, for each element."""
     from p4reduce import error_bound
+    from p4reduce.tensors.precision import PRECISIONS
 
-    width = {"int16": 2 * LANES, "int8": 4 * LANES}[precision]
+    width = PRECISIONS[precision].lanes
     largest = (np.abs(pattern).max(axis=1) * factors.max(axis=0)).astype(np.float64)
     blocks = -(-len(largest) * LANES // width)
     padded = np.zeros(blocks * (width // LANES))

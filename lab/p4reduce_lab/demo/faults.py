@@ -19,7 +19,7 @@ class Incident:
     """A fault that has happened. Times are on the monotonic clock, which all processes share.
 
     Attributes:
-        what: "the switch", "the controller", "the worker of rank 1".
+        what: "the switch", "the root switch", "the controller", "the worker of rank 1", …
         step: How many steps rank 0 had done, as far as the launcher knew.
         killed: When.
         back: When it served again; None for what does not come back.
@@ -66,10 +66,10 @@ class Faults:
             self.incident = Incident(f"the worker of rank {victim}", step, killed, None, victim)
             return self.incident
         if self._config.fault == RESTART_SWITCH:
-            what = "the switch"
+            what = self._system.switch_name
             self._system.restart_switch()
         else:
-            what = "the controller"
+            what = self._system.controller_name
             self._system.restart_controller()
             self._system.wait_ready(may_finish=self._workers)
         self.incident = Incident(what, step, killed, time.monotonic())

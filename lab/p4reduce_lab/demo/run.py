@@ -28,9 +28,8 @@ from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL, Child, Processes
 from p4reduce_lab.processes.rundir import results_directory, run_directory
 from p4reduce_lab.processes.threads import single_thread_variables
-from p4reduce_lab.side_by_side import system_of
+from p4reduce_lab.several import Switches, system_of
 from p4reduce_lab.system import System, rank_variables
-from p4reduce_lab.tree import Shape, Tree
 
 SUMMARY_FILE = "summary.json"
 PICTURE_FILE = "training.png"
@@ -44,7 +43,7 @@ def run_demo(
     choice: Choice,
     output: Path,
     console: Console,
-    switches: int | Shape = 1,
+    switches: Switches = 1,
 ) -> Summary:
     """Runs the demo and returns its summary, which is also in ``output``.
 
@@ -59,7 +58,7 @@ def run_demo(
     with (
         results_directory(output, replace=REPLACED) as results,
         run_directory() as directory,
-        _system(choice, directory, results, config.workers, switches) as system,
+        system_of(choice, directory, results, config.workers, switches) as system,
     ):
         system.start()
         # While switch and controller start, what needs neither.
@@ -82,14 +81,6 @@ def run_demo(
         summary = replace(summary, seconds=time.monotonic() - started)
         summary.write(results / SUMMARY_FILE)
     return summary
-
-
-def _system(
-    choice: Choice, directory: Path, logs: Path, ports: int, switches: int | Shape
-) -> System:
-    if isinstance(switches, Shape):
-        return Tree(choice, directory, logs, switches)
-    return system_of(choice, directory, logs, ports, switches)
 
 
 def _start_children(

@@ -6,54 +6,38 @@ network: the links are veth pairs with the same token buckets (tc-tbf) at both e
 offloads (none), and whatever is measured has its own all to itself. The bridge is Linux's, in a
 namespace of its own; frames by it never meet the switch.
 
-Each namespace belongs to a process that does nothing but hold it, and dies with this one; with the
-namespace go its interfaces. So nothing is left behind, however a run ends.
+Nothing is left behind, however a run ends (`namespaces`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import subprocess
-import time
-from collections.abc import Sequence
 from ipaddress import IPv4Interface
 from pathlib import Path
 from types import TracebackType
 
 from p4reduce_lab.errors import LabError, UnavailableError
+from p4reduce_lab.networks import namespaces
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, PREFIX_LENGTH, SUBNET
+from p4reduce_lab.networks.namespaces import Namespace, run
 from p4reduce_lab.networks.veth import VethError, prepare
-from p4reduce_lab.processes.children import POLL, Child, Processes
+from p4reduce_lab.processes.children import Processes
 
 BRIDGE_INTERFACE = "eth1"
 BRIDGE_SUBNET = "10.1.0"
 MAX_RANKS = 64
 RATES = (0.1, 10_000.0)  # Mbit/s; least and greatest
 QUEUE_BYTES = 256 << 10  # what a link's queue holds, in each direction
-_TOOLS = {
-    "ip": "iproute2",
-    "tc": "iproute2",
-    "ethtool": "ethtool",
-    "nsenter": "util-linux",
-    "unshare": "util-linux",
-}
+_TOOLS = {**namespaces.TOOLS, "tc": "iproute2", "ethtool": "ethtool"}
 _BRIDGE = "bridge0"
 _TICK = 1e-3  # seconds; a bucket holds what its link moves in that time, and two frames at least
 _LEAST_BURST = 2 * 1514
-_HOLDING = 10.0  # seconds until a namespace is there
-_COMMAND = 20.0  # seconds
 
 
 def unavailable() -> str | None:
     """Say why there can be no such network here, and what to do about it; None: there can."""
-    if os.geteuid() != 0:
-        return "network namespaces take root: run it with sudo"
-    missing = sorted({package for tool, package in _TOOLS.items() if shutil.which(tool) is None})
-    if missing:
-        return f"not installed: {', '.join(missing)} (apt-get install {' '.join(missing)})"
-    return None
+    return namespaces.unavailable(_TOOLS)
 
 
 def check_rate(rate: float) -> None:
@@ -90,8 +74,8 @@ class ShapedNetwork:
         self._rate = rate
         self._wanted_congestion = congestion
         self._processes = Processes()
-        self._holders: list[Child] = []
-        self._hub: Child | None = None
+        self._holders: list[Namespace] = []
+        self._hub: Namespace | None = None
         self.congestion = ""
         self.ports: dict[int, str] = {}
         self.stations = {rank + 1: f"02:00:00:00:01:{rank + 1:02x}" for rank in range(ranks)}
@@ -99,11 +83,12 @@ class ShapedNetwork:
     def start(self) -> None:
         """Make namespaces, links and bridge."""
         try:
-            self._hub = self._hold("bridge")
-            self._holders = [self._hold(f"rank{rank}") for rank in range(self._ranks)]
-            hub = self._inside(self._hub)
-            _run([*hub, "ip", "link", "add", _BRIDGE, "type", "bridge"])
-            _run([*hub, "ip", "link", "set", "dev", _BRIDGE, "up"])
+            self._hub = Namespace(self._processes, "bridge")
+            self._holders = [
+                Namespace(self._processes, f"rank{rank}") for rank in range(self._ranks)
+            ]
+            self._hub.run("ip", "link", "add", _BRIDGE, "type", "bridge")
+            self._hub.run("ip", "link", "set", "dev", _BRIDGE, "up")
             for rank in range(self._ranks):
                 self._link(rank)
             self._set_congestion()
@@ -123,8 +108,8 @@ class ShapedNetwork:
         shape = ["root", "tbf", "rate", f"{round(rate * 1e6)}bit"]
         shape += ["burst", str(burst), "limit", str(QUEUE_BYTES)]
         for prefix, interface in self._ends():
-            _run([*prefix, "tc", "qdisc", "replace", "dev", interface, *shape])
-            shown = _run([*prefix, "tc", "qdisc", "show", "dev", interface])
+            run([*prefix, "tc", "qdisc", "replace", "dev", interface, *shape])
+            shown = run([*prefix, "tc", "qdisc", "show", "dev", interface])
             if "tbf" not in shown:
                 raise LabError(
                     f"{interface} could not be limited to {rate:g} Mbit/s (this kernel may lack "
@@ -133,7 +118,7 @@ class ShapedNetwork:
 
     def prefix(self, rank: int) -> list[str]:
         """What to put before a command so that it runs in this rank's namespace."""
-        return self._inside(self._holders[rank])
+        return self._holders[rank].prefix
 
     def address(self, rank: int) -> IPv4Interface:
         """A rank's address towards the switch."""
@@ -148,7 +133,7 @@ class ShapedNetwork:
         for near in self.ports.values():
             # With the namespaces they would go a moment later.
             with contextlib.suppress(LabError):
-                _run(["ip", "link", "delete", near])
+                run(["ip", "link", "delete", near])
         self.ports = {}
         self._holders, self._hub = [], None
         self._processes.end(grace=0.0)
@@ -165,47 +150,30 @@ class ShapedNetwork:
     ) -> None:
         self.stop()
 
-    def _hold(self, name: str) -> Child:
-        """Make a network namespace with a host name of its own, which MPI tells hosts apart by."""
-        script = f"hostname {name} 2>/dev/null; ip link set dev lo up; exec sleep infinity"
-        command = ["unshare", "--net", "--uts", "sh", "-c", script]
-        holder = self._processes.start(f"namespace of {name}", command)
-        deadline = time.monotonic() + _HOLDING
-        while not _is_ready(holder.process.pid):
-            self._processes.check()
-            if time.monotonic() > deadline:
-                raise LabError(f"the namespace of {name} was not there within {_HOLDING:g} s")
-            time.sleep(POLL)
-        return holder
-
-    @staticmethod
-    def _inside(holder: Child) -> list[str]:
-        return ["nsenter", "--target", str(holder.process.pid), "--net", "--uts", "--"]
-
     def _link(self, rank: int) -> None:
         """Make both links of a rank."""
         assert self._hub is not None
-        port, hub = rank + 1, self._inside(self._hub)
-        own = str(self._holders[rank].process.pid)
+        port, hub = rank + 1, self._hub.prefix
+        own = str(self._holders[rank].pid)
         near, far = f"p4c{os.getpid()}-{port}", HOST_INTERFACE
         # Named for this process, so that several networks can be up at once.
         pair = ["ip", "link", "add", near, "type", "veth", "peer", "name", far, "netns", own]
-        _run(pair)
+        run(pair)
         self.ports[port] = near
         prepare(near)
         self._set_up(rank, far, self.stations[port], self.address(rank))
         near, far = f"port{port}", BRIDGE_INTERFACE
         pair = ["ip", "link", "add", near, "type", "veth", "peer", "name", far, "netns", own]
-        _run([*hub, *pair])
+        run([*hub, *pair])
         prepare(near, prefix=hub)
-        _run([*hub, "ip", "link", "set", "dev", near, "master", _BRIDGE])
+        run([*hub, "ip", "link", "set", "dev", near, "master", _BRIDGE])
         self._set_up(rank, far, f"02:00:00:00:02:{port:02x}", self.bridge_address(rank))
 
     def _set_up(self, rank: int, interface: str, mac: str, address: IPv4Interface) -> None:
         prefix = self.prefix(rank)
-        _run([*prefix, "ip", "link", "set", "dev", interface, "address", mac])
+        run([*prefix, "ip", "link", "set", "dev", interface, "address", mac])
         prepare(interface, prefix=prefix)
-        _run([*prefix, "ip", "address", "add", str(address), "dev", interface])
+        run([*prefix, "ip", "address", "add", str(address), "dev", interface])
 
     def _set_congestion(self) -> None:
         name = Path("/proc/sys/net/ipv4/tcp_congestion_control")
@@ -213,43 +181,21 @@ class ShapedNetwork:
             if self._wanted_congestion is not None:
                 script = f'echo "$0" > {name}'
                 try:
-                    _run([*self.prefix(rank), "sh", "-c", script, self._wanted_congestion])
+                    run([*self.prefix(rank), "sh", "-c", script, self._wanted_congestion])
                 except LabError:
                     known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
                     raise LabError(
                         f"this kernel has no TCP congestion control {self._wanted_congestion!r}; "
                         f"it has {known.read_text().strip()}"
                     ) from None
-            self.congestion = _run([*self.prefix(rank), "cat", str(name)]).strip()
+            self.congestion = run([*self.prefix(rank), "cat", str(name)]).strip()
 
     def _ends(self) -> list[tuple[list[str], str]]:
         """All ends of all links: how to run a command there, and the interface's name."""
         assert self._hub is not None
-        hub = self._inside(self._hub)
+        hub = self._hub.prefix
         ends: list[tuple[list[str], str]] = []
         for rank in range(self._ranks):
             ends += [([], self.ports[rank + 1]), (self.prefix(rank), HOST_INTERFACE)]
             ends += [(hub, f"port{rank + 1}"), (self.prefix(rank), BRIDGE_INTERFACE)]
         return ends
-
-
-def _is_ready(pid: int) -> bool:
-    """Whether a holder has its namespaces and has done what it has to: it sleeps by then."""
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
-    return command.split(b"\0")[0].endswith(b"sleep")
-
-
-def _run(command: Sequence[str]) -> str:
-    try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=_COMMAND, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise LabError(f"`{' '.join(command)}`: {error}") from None
-    if answer.returncode != 0:
-        said = answer.stderr.strip() or answer.stdout.strip()
-        raise LabError(f"`{' '.join(command)}` failed: {said}")
-    return answer.stdout

@@ -75,7 +75,7 @@ def _bars(axes: Any, advice: Advice) -> None:
         fontsize=8,
         labelcolor=INK,
     )
-    _style(axes, "What a step is made of")
+    style(axes, "What a step is made of")
 
 
 def _batches(axes: Any, advice: Advice) -> None:
@@ -95,23 +95,18 @@ def _batches(axes: Any, advice: Advice) -> None:
     axes.axvline(1, color=FAINT, linewidth=1, linestyle=(0, (3, 2)))
     axes.set(xscale="log", ylim=(0, 100))
     axes.set_xticks([0.25, 1, 4, 16, 64], ["¼", "1", "4", "16", "64"])
-    axes.xaxis.set_minor_locator(_no_ticks())
+    axes.minorticks_off()
     axes.set_xlabel("batch, as a multiple of the present one", fontsize=9, color=INK)
     axes.legend(frameon=False, fontsize=8, labelcolor=INK)
-    _style(axes, "Share of a step that waits for sums, overlapped (%)")
+    style(axes, "Share of a step that waits for sums, overlapped (%)")
 
 
-def _no_ticks() -> Any:
-    from matplotlib.ticker import NullLocator
-
-    return NullLocator()
-
-
-def _style(axes: Any, text: str) -> None:
+def style(axes: Any, text: str) -> None:
+    """Give axes a title, and the look of all pictures here."""
     axes.set_title(text, loc="left", color=INK, fontsize=9.5)
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.tick_params(colors=INK, labelsize=8.5, length=0)
+    axes.tick_params(colors=INK, labelsize=8.5, length=0, which="both")
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(FAINT)

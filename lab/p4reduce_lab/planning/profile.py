@@ -148,7 +148,6 @@ class _Watch:
         self._came: dict[int, float] = {}  # of this step, by parameter
         self._moments: dict[int, list[float]] = {}
         self._sizes: dict[int, int] = {}
-        self._known: set[int] = set()
         self._blocks = [0, 0]  # with something in them, all
         self._own = 0.0  # seconds of the hooks in this step
 
@@ -190,8 +189,7 @@ class _Watch:
 
     def _look_at(self, parameter: Any) -> None:
         key = id(parameter)
-        if key not in self._known and parameter.requires_grad:
-            self._known.add(key)
+        if key not in self._sizes and parameter.requires_grad:
             self._sizes[key] = parameter.numel()
             parameter.register_post_accumulate_grad_hook(self._gradient_came)
         gradient = parameter.grad

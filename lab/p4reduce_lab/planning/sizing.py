@@ -31,14 +31,12 @@ class Pool:
         slots: the power of two above, twice as many so that a late rank does not empty the link,
             between 32 and 1,024.
         enough: whether a job can have as many.
-        frames_per_second: of each rank, that the bottleneck lets through.
         round_trip: seconds, without queues.
     """
 
     window: int
     slots: int
     enough: bool
-    frames_per_second: float
     round_trip: float
 
 
@@ -73,9 +71,7 @@ def pool(network: Network) -> Pool:
     round_trip = network.round_trip + frames
     window = max(1, math.ceil(rate * round_trip - 1e-9))
     wanted = 1 << max(0, math.ceil(math.log2(2 * window)))
-    return Pool(
-        window, min(max(wanted, _LEAST_SLOTS), MAX_SLOTS), window <= MAX_SLOTS, rate, round_trip
-    )
+    return Pool(window, min(max(wanted, _LEAST_SLOTS), MAX_SLOTS), window <= MAX_SLOTS, round_trip)
 
 
 def switches_for_line_rate(cluster: Cluster) -> int:

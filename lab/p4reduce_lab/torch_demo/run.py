@@ -15,6 +15,7 @@ from p4reduce_lab.demo.training.data import load_digits
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.execute import execute
 from p4reduce_lab.processes.rundir import results_directory
+from p4reduce_lab.several import Switches
 
 STEPS = 150
 BATCH = 32  # images of each rank in a step
@@ -59,8 +60,9 @@ def run_torch_demo(
     compression: str,
     choice: Choice,
     output: Path,
+    switches: Switches = 1,
 ) -> list[TorchRun]:
-    """Trains twice with the same seeds.
+    """Trains twice with the same seeds, over switches as `execute` takes them.
 
     Raises:
         LabError: torch is missing, there is no such hook, a rank failed, the accuracies differ by
@@ -74,7 +76,7 @@ def run_torch_demo(
         )
     with results_directory(output, replace=(SUMMARY_FILE, "torch-*.json")):
         runs = [
-            _train(backend, workers, steps, seed, compression, choice, output)
+            _train(backend, workers, steps, seed, compression, choice, output, switches)
             for backend in ("p4reduce", "gloo")
         ]
         summary = [asdict(one) for one in runs]
@@ -90,6 +92,7 @@ def _train(
     compression: str,
     choice: Choice,
     output: Path,
+    switches: Switches,
 ) -> TorchRun:
     data, result = (output / "torch-digits.npz").absolute(), output / f"torch-{backend}.json"
     load_digits(seed or 0).save(data)
@@ -97,7 +100,7 @@ def _train(
     command += ["--data", str(data), "--result", str(result.absolute())]
     command += ["--steps", str(steps or STEPS), "--batch", str(BATCH), "--seed", str(seed or 0)]
     command += ["--hook", HOOKS[compression]]
-    code = execute(command, workers, choice)
+    code = execute(command, workers, choice, switches)
     if code:
         raise LabError(f"training with {backend} ended with exit code {code}")
     read: dict[str, Any] = json.loads(result.read_text())

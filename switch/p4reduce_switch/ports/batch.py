@@ -12,6 +12,7 @@ The buffers belong to one thread. One `FrameBatches` serves all ports of a data 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import socket
 import struct
@@ -72,20 +73,24 @@ class _AuxData(ctypes.Structure):
     )
 
 
-_LIBC = ctypes.PyDLL(None, use_errno=True)
-_LIBC.recvmmsg.argtypes = (
-    ctypes.c_int,
-    ctypes.c_void_p,
-    ctypes.c_uint,
-    ctypes.c_int,
-    ctypes.c_void_p,
-)
-_LIBC.send.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int)
-_LIBC.sendmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int)
+class _Calls:
+    """The system calls, looked up where they are needed: not every system has all of them."""
+
+    def __init__(self) -> None:
+        libc = ctypes.PyDLL(None, use_errno=True)
+        number, pointer, count = ctypes.c_int, ctypes.c_void_p, ctypes.c_uint
+        self.recvmmsg = libc.recvmmsg
+        self.recvmmsg.argtypes = (number, pointer, count, number, pointer)
+        self.send = libc.send
+        self.send.argtypes = (number, ctypes.c_char_p, ctypes.c_size_t, number)
+        self.sendmmsg = libc.sendmmsg
+        self.sendmmsg.argtypes = (number, pointer, count, number)
+        self.send_flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 
-_recvmmsg, _send, _sendmmsg = _LIBC.recvmmsg, _LIBC.send, _LIBC.sendmmsg
-_SEND_FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+@functools.cache
+def _calls() -> _Calls:
+    return _Calls()
 
 
 class _Batch:
@@ -181,20 +186,21 @@ class FrameBatches:
             OSError: what became of the first frame, if that was not sent; EAGAIN if the queue is
                 full.
         """
+        calls = _calls()
         if len(frames) == 1:  # common at low load, where latency counts; half the cost
-            _checked(_send(fd, frames[0], len(frames[0]), _SEND_FLAGS))
+            _checked(calls.send(fd, frames[0], len(frames[0]), calls.send_flags))
             return 1
         batch = self._out
         batch.iov_lengths[: len(frames)] = _sizes([len(frame) for frame in frames])
         rows = batch.rows
         for start, frame in zip(batch.offsets, frames, strict=False):
             rows[start : start + len(frame)] = frame
-        return _checked(_sendmmsg(fd, batch.address, len(frames), _SEND_FLAGS))
+        return _checked(calls.sendmmsg(fd, batch.address, len(frames), calls.send_flags))
 
 
 def _receive(batch: _Batch, fd: int) -> tuple[list[bytes], list[int]]:
     try:
-        n = _checked(_recvmmsg(fd, batch.address, BATCH, socket.MSG_DONTWAIT, None))
+        n = _checked(_calls().recvmmsg(fd, batch.address, BATCH, socket.MSG_DONTWAIT, None))
     except (BlockingIOError, InterruptedError):
         return [], []
     lengths: list[int] = batch.lengths[:n].tolist()

@@ -23,7 +23,8 @@ from p4reduce_switch.ports.port import MAX_FRAME_BYTES, MIN_FRAME_BYTES, PortSta
 
 __all__ = ["GONE", "DatagramPeer", "LinkPeer", "Peer", "SocketPeer", "has_gone", "why_gone"]
 
-GONE = select.EPOLLHUP | select.EPOLLRDHUP | select.EPOLLERR
+# By the names of poll, whose values are epoll's: a system without epoll can import this, too.
+GONE = select.POLLHUP | select.POLLERR | 0x2000  # EPOLLRDHUP
 
 
 class Peer(Protocol):

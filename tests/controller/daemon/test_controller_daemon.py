@@ -23,7 +23,7 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControllerUnreachableError
 from p4reduce.wire import format as wire
 from p4reduce_controller.fabric.compiled_program import load_program
-from p4reduce_controller.fabric.layout import HelloLimit
+from p4reduce_controller.fabric.hello_limit import HelloLimit
 from p4reduce_controller.fabric.p4client import (
     NotPrimaryError,
     SwitchClient,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from controller_harness import SWITCH_IP, SWITCH_MAC, SwitchProcess, eventually
 from p4reduce.wire import format as wire
+from p4reduce.wire.layer import Aggregation
 from p4reduce_controller.fabric.compiled_program import load_program
 from p4reduce_controller.fabric.p4client import (
     PacketIn,
@@ -97,7 +98,7 @@ def test_packets_both_ways(client: SwitchClient, switch: SwitchProcess) -> None:
     client.insert("own_address", {"ip": 0x0A4DFFFE}, "is_own", {"mac": 0x027034726564})
     worker = wire.Endpoint("02:00:00:00:00:09", "10.77.0.9", 4000)
     here = wire.Endpoint(SWITCH_MAC, SWITCH_IP, wire.AGGREGATION_PORT)
-    hello = wire.template(worker, here, wire.Aggregation(kind=wire.Kind.HELLO, job=5))
+    hello = wire.template(worker, here, Aggregation(kind=wire.Kind.HELLO, job=5))
     switch.plug(2).send(hello)
     packet = eventually(lambda: client.receive(0.1), "the HELLO is punted")
     assert packet == PacketIn(2, hello)

@@ -10,24 +10,60 @@ from pathlib import Path
 import pytest
 from launched import Launched
 
+ONE = ["--workers", "2"]
+TREE = ["--tree", "2x1"]
+TWO = ["--workers", "2", "--switches", "2"]
+KILLED = {
+    "restart-switch": ("the switch", "the root switch", "switch a"),
+    "restart-controller": ("the controller", "the controller", "the controller of switch a"),
+}
+
 
 @pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize("fault", ["restart-switch", "restart-controller"])
+@pytest.mark.parametrize("fault", KILLED)
+@pytest.mark.parametrize("where", [ONE, TREE, TWO], ids=["one switch", "tree", "two"])
 def test_a_run_ends_with_the_undisturbed_weights_when_something_is_killed(
-    tmp_path: Path, fault: str
+    tmp_path: Path, fault: str, where: list[str]
 ) -> None:
-    _check_fault(tmp_path, fault, "embedded")
+    arguments = [*where, "--steps", "90", "--output", "out", "--switch", "embedded"]
+    run = Launched(tmp_path, "run", *arguments, "--fault", fault)
+    assert run.wait() == 0, run.output
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["problems"] == []
+    assert summary["fault"]["name"] == fault
+    assert summary["fault"]["undisturbed_weights_sha256"] == summary["weights_sha256"]
+    assert summary["identical_on_all_ranks"] is True
+    assert 30 <= summary["fault"]["step"] < 90
+    assert summary["fault"]["away_seconds"] > 0
+    which = [ONE, TREE, TWO].index(where)
+    assert summary["switches"] == (1, 3, 2)[which]
+    assert f"  {KILLED[fault][which]} was killed after" in run.output
+    if fault == "restart-switch":
+        assert summary["fault"]["recoveries"] >= 1
+        assert summary["fault"]["pause_seconds"] > summary["fault"]["usual_seconds"]
+        assert "looking for the switch" in run.output
+    else:
+        assert summary["fault"]["recoveries"] == 0
+    assert "the same, bit for bit" in run.output
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
-def test_the_others_train_to_the_end_when_a_worker_is_killed(tmp_path: Path) -> None:
-    arguments = ["--workers", "3", "--steps", "90", "--output", "out", "--fault", "kill-worker"]
+@pytest.mark.parametrize(
+    "where",
+    [["--workers", "3"], ["--tree", "3x1"], ["--workers", "3", "--switches", "2"]],
+    ids=["one switch", "tree", "two"],
+)
+def test_the_others_train_to_the_end_when_a_worker_is_killed(
+    tmp_path: Path, where: list[str]
+) -> None:
+    arguments = [*where, "--steps", "90", "--output", "out", "--fault", "kill-worker"]
     run = Launched(tmp_path, "run", *arguments)
     assert run.wait() == 0, run.output
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     fault = summary["fault"]
+    assert summary["problems"] == []
     assert fault["survivors"] == 2
     assert fault["resumed"] >= fault["step"] >= 30
     assert summary["identical_on_all_ranks"] is True
@@ -39,22 +75,3 @@ def test_the_others_train_to_the_end_when_a_worker_is_killed(tmp_path: Path) -> 
     assert re.search(r"rank 0 of job .*: WorkerLostError: .*rank 1", run.output)
     assert re.search(r"rank 0 of job .*: is rank 0 of 2 now", run.output)
     assert any("is rank 1 of 2 now" in text for text in fault["notices"]), "rank 2 closed the gap"
-
-
-def _check_fault(tmp_path: Path, fault: str, switch: str) -> None:
-    arguments = ["--workers", "2", "--steps", "90", "--output", "out", "--switch", switch]
-    run = Launched(tmp_path, "run", *arguments, "--fault", fault)
-    assert run.wait() == 0, run.output
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert summary["fault"]["name"] == fault
-    assert summary["fault"]["undisturbed_weights_sha256"] == summary["weights_sha256"]
-    assert summary["identical_on_all_ranks"] is True
-    assert 30 <= summary["fault"]["step"] < 90
-    assert summary["fault"]["away_seconds"] > 0
-    if fault == "restart-switch":
-        assert summary["fault"]["recoveries"] >= 1
-        assert summary["fault"]["pause_seconds"] > summary["fault"]["usual_seconds"]
-        assert "looking for the switch" in run.output
-    else:
-        assert summary["fault"]["recoveries"] == 0
-    assert "the same, bit for bit" in run.output

@@ -6,6 +6,7 @@ own), "delegated" (all_reduce with MAX, by the inner Gloo) or "queued" (many col
 Prints "step N" as it goes on, and a line of JSON with the error's type and text.
 """
 
+import faulthandler
 import json
 import os
 import sys
@@ -55,6 +56,7 @@ def main() -> None:
         print(json.dumps({**record, "text": str(error), "rank": os.environ["RANK"]}), flush=True)
     dist.destroy_process_group()
     print("destroyed", flush=True)
+    faulthandler.dump_traceback_later(30, repeat=True)  # where it is, should it not end
 
 
 if __name__ == "__main__":

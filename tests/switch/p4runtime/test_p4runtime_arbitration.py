@@ -204,7 +204,7 @@ def test_an_unset_id_in_a_write_is_not_the_primarys(target: Target) -> None:
     zero = target.client(election_id=0)
     zero.become_primary()
     with pytest.raises(grpc.RpcError) as caught:
-        zero.stub.Write(p4rt.WriteRequest(device_id=1), timeout=5)
+        zero.stub.Write(p4rt.WriteRequest(device_id=1), timeout=120)
     assert caught.value.code() == grpc.StatusCode.PERMISSION_DENIED
     assert "election id unset" in caught.value.details()
 

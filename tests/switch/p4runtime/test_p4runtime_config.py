@@ -239,13 +239,13 @@ def test_a_config_of_several_megabytes(primary: Client) -> None:
 
 
 def test_capabilities(primary: Client) -> None:
-    reply = primary.stub.Capabilities(p4rt.CapabilitiesRequest(), timeout=5)
+    reply = primary.stub.Capabilities(p4rt.CapabilitiesRequest(), timeout=120)
     assert reply.p4runtime_api_version == "1.4.1"
 
 
 def test_ports_are_told_with_the_capabilities(primary: Client) -> None:
     """P4Runtime has no list of them."""
-    _, call = primary.stub.Capabilities.with_call(p4rt.CapabilitiesRequest(), timeout=5)
+    _, call = primary.stub.Capabilities.with_call(p4rt.CapabilitiesRequest(), timeout=120)
     told = dict(call.trailing_metadata())
     assert told["p4reduce-ports"] == "1,2"
     assert told["p4reduce-ports-without-carrier"] == ""

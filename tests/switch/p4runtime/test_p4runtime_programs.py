@@ -39,7 +39,7 @@ def test_committed_programs_are_up_to_date(program: str, tmp_path: Path) -> None
         ],
         cwd=PROGRAMS,
         check=True,
-        timeout=60,
+        timeout=240,
     )
     made = text_format.Parse((tmp_path / "p4info.txtpb").read_text(), p4info_pb2.P4Info())
     assert made == load_p4info(program)

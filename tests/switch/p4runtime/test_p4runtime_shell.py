@@ -92,7 +92,7 @@ def test_packets(connect: Callable[..., Any], build: Builder, target: Target) ->
     )
     left, right = target.plug(1), target.plug(2)
     left.send(ethernet(b"up"))
-    packet = client.get_stream_packet("packet", timeout=5).packet
+    packet = client.get_stream_packet("packet", timeout=120).packet
     assert packet.payload == ethernet(b"up")
     assert [m.value for m in packet.metadata] == [b"\x01", b"\x07", b"\x00"]
     request = p4rt.StreamMessageRequest()

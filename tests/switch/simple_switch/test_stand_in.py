@@ -130,7 +130,7 @@ def test_tls_without_client_certificates(tmp_path: Path) -> None:
         [tool, tmp_path / "tls", "server=localhost,127.0.0.1"],
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=240,
     )
     files = {name: str(tmp_path / "tls" / name) for name in ("server.pem", "server.key", "ca.pem")}
     target = ["--grpc-server-addr", "127.0.0.1:0", "--grpc-server-ssl"]

@@ -19,7 +19,7 @@ import pytest
 from p4reduce.control import control_pb2 as pb
 from p4reduce.transport import open_port
 from p4reduce_controller.jobs.leases import LOST_AFTER
-from worker_system import DEADLINE, LEASE, System, at_once, outcome, silence, wait_for
+from worker_system import DEADLINE, LEASE, System, at_once, in_time, outcome, silence, wait_for
 
 ONES = np.ones(3000, np.float32)
 
@@ -68,13 +68,15 @@ def test_another_order_is_a_mismatch_and_breaks_the_communicator(system: System)
 
 def test_timeout_names_the_missing_ranks_and_the_slot(system: System) -> None:
     released = threading.Event()
+    together = threading.Barrier(2, timeout=DEADLINE)
 
     def work(comm: p4reduce.Communicator) -> Any:
         if comm.rank in (1, 3):
             assert released.wait(DEADLINE)
             return None
+        together.wait()  # neither is to miss the other
         try:
-            return outcome(lambda: comm.allreduce(ONES, name="gradient", timeout=1.0))
+            return outcome(lambda: comm.allreduce(ONES, name="gradient", timeout=3.0))
         finally:
             if comm.rank == 0:
                 released.set()
@@ -355,13 +357,13 @@ def test_rank_and_world_size_are_checked(system: System, rank: int, world_size: 
 
 def test_missing_ranks_are_named_when_joining(system: System) -> None:
     with pytest.raises(p4reduce.P4ReduceTimeoutError, match=r"rank.*1.*not joined"):
-        system.init(0, 2, system.new_job(), timeout=0.5)
+        in_time(lambda timeout: system.init(0, 2, system.new_job(), timeout=timeout), 0.5)
 
 
 def test_a_rank_can_join_again_after_that(system: System) -> None:
     job = system.new_job()
     with pytest.raises(p4reduce.P4ReduceTimeoutError):
-        system.init(0, 2, job, timeout=0.3)
+        in_time(lambda timeout: system.init(0, 2, job, timeout=timeout), 0.3)
     with system.init(0, 1, job) as comm:
         assert comm.allreduce(np.float32(3)) == 3
 

@@ -62,7 +62,9 @@ def _moved(system: System, cases: list[Masks], lost: list[int]) -> list[list[Mov
 
         def at_switch() -> pb.RankStatistics:
             request = pb.GetStatisticsRequest(job=comm.job)
-            answer = system.control.call(system.control.stub.GetStatistics, request, timeout=5.0)
+            answer = system.control.call(
+                system.control.stub.GetStatistics, request, timeout=DEADLINE
+            )
             return answer.ranks[comm.rank]
 
         meeting.wait()

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import p4reduce
 import pytest
-from worker_system import System
+from p4reduce.trace import Trace
+from worker_system import System, wait_for
 
 EMBEDDED = pytest.mark.parametrize("system", ["embedded"], indirect=True)
-LATE = 0.6  # seconds; several times what a rank waits before it asks who is missing
 
 Span = tuple[float, float]
 
@@ -51,16 +51,21 @@ def spans(path: Path) -> dict[str, dict[str, list[Span]]]:
 @EMBEDDED
 def test_the_parts_of_each_collective(system: System, faults: int, tmp_path: Path) -> None:
     """All of them, in order, whoever takes the frames; a late rank is named."""
+    traces: dict[int, Trace] = {}
+
+    def was_told() -> bool:
+        """Whether the switch has told rank 0 of whom it waits for in its fourth collective."""
+        return any(traced.number == 3 and traced.course.heard for traced in traces[0]._collectives)
 
     def work(comm: p4reduce.Communicator) -> tuple[float, float, int]:
         comm.barrier()
-        with comm.trace(tmp_path / "of-{rank}.json"):
+        with comm.trace(tmp_path / "of-{rank}.json") as traces[comm.rank]:
             first = [comm.allreduce_async(np.ones(50_000, np.float32)) for _ in range(3)]
             for handle in first:
                 handle.wait()
             began = time.monotonic()
             if comm.rank == 1:
-                time.sleep(LATE)
+                wait_for(was_told, "rank 0 knows who is missing")
             came = time.monotonic()
             comm.allreduce(np.ones(300, np.float32), name="late")
             repeated = comm.stats.retransmissions

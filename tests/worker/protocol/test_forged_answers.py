@@ -43,7 +43,7 @@ def test_only_the_switch_answers(system: System, tagged: bool) -> None:
 
     def work(comm: p4reduce.Communicator) -> tuple[np.ndarray, int]:
         if comm.rank == 1:
-            assert late.wait(60)
+            assert late.wait(120)
             return comm.allreduce(np.ones(256, np.int32)), 0
         handle = comm.allreduce_async(np.ones(256, np.int32))
         try:
@@ -51,7 +51,7 @@ def test_only_the_switch_answers(system: System, tagged: bool) -> None:
             assert not handle.done()
         finally:
             late.set()
-        return handle.wait(60), comm.stats.invalid
+        return handle.wait(120), comm.stats.invalid
 
     (first, invalid), (second, _) = system.run(2, work, slots=1)
     assert (first == 2).all()

@@ -21,8 +21,9 @@ from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire import format as wire
 from p4reduce.wire.calls import Operation
-from p4reduce.wire.format import AGG_OFFSET, NO_BLOCK, Aggregation, Kind
+from p4reduce.wire.format import AGG_OFFSET, NO_BLOCK, Kind
 from p4reduce.wire.frames import FrameBuffer
+from p4reduce.wire.layer import Aggregation
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.usefixtures("arithmetic")]
 

@@ -19,7 +19,7 @@ from p4reduce.errors import (
     WorkerLostError,
 )
 from p4reduce.handle import Handle
-from p4reduce.protocol.slots import SlotMachine
+from p4reduce.protocol.slots import FEW, SlotMachine
 from p4reduce.session.engine import Engine
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
@@ -69,10 +69,10 @@ def allreduce(
 class Script:
     """A machine, and the other side of it."""
 
-    def __init__(self, slots: int = 4) -> None:
+    def __init__(self, slots: int = 4, rank: int = RANK, few: int = FEW) -> None:
         self.slots = slots
         self.machine = SlotMachine(
-            slots=slots, job=JOB, rank=RANK, world_size=WORLD, here=HERE, switch=SWITCH
+            slots=slots, job=JOB, rank=rank, world_size=WORLD, here=HERE, switch=SWITCH, few=few
         )
         self.now = 0.0
         self.sequence = 0
@@ -601,9 +601,9 @@ def test_timers_of_slots_do_not_touch_each_other() -> None:
     assert data.round == 1
 
 
-def outstanding(slots: int) -> tuple[Script, list[Packet]]:
+def outstanding(slots: int, **options: int) -> tuple[Script, list[Packet]]:
     """A script at 0.01 s with a contribution under way in each slot, all sent at 0."""
-    script = Script(slots=slots)
+    script = Script(slots, **options)
     script.submit(np.full(3 * slots * 256, 7, np.int32))
     openings = script.sent()
     sent = script.receive(*(answer(one, next_block=one.slot) for one in openings))
@@ -648,6 +648,79 @@ def test_while_answers_come_each_lost_frame_is_repeated() -> None:
     script.now = 0.045
     script.receive(answer(sent[0], SUMS, next_block=4))
     assert {one.slot for one in script.expire(0.06)} == {1, 2, 3}
+
+
+# -- Who asks, where more ranks are at a switch than may all ask for themselves ------------------
+
+
+def test_the_first_rank_asks_for_all() -> None:
+    script, sent = outstanding(1, rank=0, few=1)
+    (again,) = script.expire(0.06)
+    assert int(again.flags) == Flag.PAYLOAD | Flag.RETRANSMISSION | Flag.TELL_ALL
+    (following,) = script.receive(answer(sent[0], SUMS, next_block=1))
+    assert int(following.flags) == Flag.PAYLOAD
+
+
+def test_the_others_ask_if_the_first_one_does_not() -> None:
+    script, _ = outstanding(4, few=1)
+    assert script.expire(0.09) == []
+    (again,) = script.expire(0.11)  # twice as long
+    assert (again.slot, again.flags) == (0, "PAYLOAD+RETRANSMISSION")
+
+
+def test_few_ranks_all_ask() -> None:
+    (again,) = outstanding(1, rank=0)[0].expire(0.06)
+    assert again.flags == "PAYLOAD+RETRANSMISSION"
+    (again,) = outstanding(1, rank=1)[0].expire(0.06)
+    assert again.flags == "PAYLOAD+RETRANSMISSION"
+
+
+def test_who_was_heard_need_not_ask() -> None:
+    """Nor for its other slots, as nothing else comes either."""
+    script, sent = outstanding(4, few=1)
+    script.now = 0.06
+    assert script.receive(status(sent[0], 1 << RANK)) == []
+    assert script.expire(0.25) == []
+    assert [one.slot for one in script.expire(0.27)] == [0, 1]
+
+
+def test_while_answers_come_the_other_slots_need_not_wait() -> None:
+    script, sent = outstanding(4, few=1)
+    script.now = 0.055
+    script.receive(answer(sent[3], SUMS, next_block=7))
+    script.now = 0.06
+    assert script.receive(status(sent[0], 1 << RANK)) == []
+    assert {one.slot for one in script.expire(0.101)} == {1, 2}
+
+
+@pytest.mark.parametrize("few", [1, FEW])
+def test_who_was_not_heard_repeats_at_once(few: int) -> None:
+    script, sent = outstanding(4, few=few)
+    script.now = 0.04
+    assert script.receive(status(sent[2], 0b01)) == []
+    (again,) = script.expire(script.machine.next_due)
+    assert (again.slot, again.flags) == (2, "PAYLOAD+RETRANSMISSION")
+    assert script.now == 0.04
+
+
+def test_who_has_only_just_sent_may_not_have_been_heard_yet() -> None:
+    script, sent = outstanding(4)
+    assert script.receive(status(sent[2], 0b01)) == []  # at 0.01 s, of a timeout of 0.05
+    assert script.expire(0.04) == []
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+@pytest.mark.parametrize("heard", [0b01, 0b11])
+def test_others_being_a_round_ahead_tells_that_a_result_was_lost(ahead: int, heard: int) -> None:
+    script, sent = outstanding(4, few=1)
+    script.now = 0.04
+    told = answer(sent[2], kind=Kind.STATUS, contributors=heard, round=sent[2].round + ahead)
+    assert script.receive(told) == []
+    again = [one.slot for one in script.expire(0.041)]
+    assert again == ([2] if heard == 0b01 and ahead < 2 else [])
+
+
+# -- Backing off -----------------------------------------------------------------------------------
 
 
 def test_timers_back_off_and_stop_with_the_result() -> None:
@@ -839,7 +912,7 @@ def test_engine_runs_the_machine_over_a_socket() -> None:
     script = Script()
     engine = Engine(script.machine, UnixTransport.of_socket(ends[0]), "test")
     far = ends[1]
-    far.settimeout(20.0)
+    far.settimeout(120.0)
     array = np.full(10, 1.0, np.float32)
     collective = allreduce(array, array, Operation.MEAN)
     engine.submit(collective)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
+from p4reduce.wire.frames import HEADER
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
@@ -26,7 +27,7 @@ SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PO
 def as_record(frame: bytes) -> np.void:
     buffer = np.zeros(wire.FRAME_STRIDE, np.uint8)
     buffer[: len(frame)] = np.frombuffer(frame, np.uint8)
-    return buffer.view(wire.HEADER)[0]
+    return buffer.view(HEADER)[0]
 
 
 def full_header() -> Aggregation:
@@ -69,7 +70,7 @@ def test_numbers_are_those_of_the_p4_program() -> None:
         assert getattr(wire, name) == p4[name], name
     assert p4["SLOTS"] == wire.MAX_SLOTS
     for enum, prefix in ((wire.Kind, "KIND_"), (wire.Flag, "FLAG_"), (wire.Format, "FORMAT_")):
-        assert {member.name: int(member) for member in enum} == {
+        assert {said: int(member) for said, member in enum.__members__.items()} == {
             name.removeprefix(prefix): value
             for name, value in p4.items()
             if name.startswith(prefix) and name != "FLAG_FINAL"  # which is in slots only
@@ -96,7 +97,7 @@ def test_numpy_reads_what_scapy_writes() -> None:
     assert record["udp_chksum"] == 0
     assert record["version_kind"] == 0x11
     header = full_header()
-    for name in wire.HEADER.names or ():
+    for name in HEADER.names or ():
         if not name.startswith(("eth_", "ip_", "udp_")) and name != "version_kind":
             assert record[name] == int(getattr(header, name)), name
 
@@ -110,11 +111,11 @@ def test_the_standard_headers_are_where_scapy_has_them(prefix: str, layer: type[
             continue  # variable, and never there: ihl is 5
         places[field.name] = bits
         bits += round(8 * field.sz)
-    for name in wire.HEADER.names or ():
+    for name in HEADER.names or ():
         if name.startswith(prefix):
             # A column of several fields is named by all of them, and begins where the first does.
             first = next(field for field in places if name[len(prefix) :].startswith(field))
-            column, offset, *_ = (wire.HEADER.fields or {})[name]
+            column, offset, *_ = (HEADER.fields or {})[name]
             assert 8 * (offset - starts[prefix]) == places[first], name
             later = [place for place in (*places.values(), bits) if place > places[first]]
             assert places[first] + 8 * column.itemsize in later, name
@@ -163,7 +164,7 @@ def test_scapy_reads_what_numpy_writes() -> None:
     buffer = np.zeros(wire.FRAME_STRIDE, np.uint8)
     empty = wire.template(WORKER, SWITCH, Aggregation())
     buffer[: len(empty)] = np.frombuffer(empty, np.uint8)
-    record = buffer.view(wire.HEADER)
+    record = buffer.view(HEADER)
     record["flags"] = wire.Flag.NONFINITE
     record["next_block"] = 77
     record["contributors"] = 1 << 63
@@ -212,7 +213,7 @@ def test_other_frames_are_no_hello(column: str, value: int) -> None:
     frame = wire.template(WORKER, SWITCH, Aggregation(kind=wire.Kind.HELLO))
     buffer = np.zeros(wire.FRAME_STRIDE, np.uint8)
     buffer[: len(frame)] = np.frombuffer(frame, np.uint8)
-    buffer.view(wire.HEADER)[column] = value
+    buffer.view(HEADER)[column] = value
     with pytest.raises(ValueError, match=column):
         wire.parse_hello(buffer[: len(frame)].tobytes())
 

@@ -40,7 +40,7 @@ def test_grpc_logs_only_where_it_is_wanted(
         env={**clean, **setting},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.stdout == "refused\n", done.stderr
     assert ("add_port" in done.stderr) is logged, done.stderr

@@ -14,7 +14,7 @@ import numpy as np
 import p4reduce
 import pytest
 from fault_system import EMBEDDED, LEASE, FaultSystem
-from worker_system import DEADLINE, at_once, outcome, silence, wait_for
+from worker_system import DEADLINE, at_once, in_time, outcome, silence, wait_for
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "elastic.py"
 ONES = np.ones(3000, np.float32)
@@ -95,7 +95,7 @@ def test_survivors_go_on_with_fewer_ranks(
         assert error.ranks == (1,)
         assert "rank 1" in str(error)
     with pytest.raises(p4reduce.P4ReduceTimeoutError, match=r"rank 2 .* not asked"):
-        comms[0].reform(timeout=0.2)
+        in_time(lambda timeout: comms[0].reform(timeout=timeout), 0.2)
     fewer = at_once([comm.reform for comm in comms])  # again, and both
     try:
         assert [(comm.rank, comm.size) for comm in fewer] == [(0, 2), (1, 2)]
@@ -231,7 +231,7 @@ def test_a_job_that_runs_is_not_formed_anew(broken: FaultSystem) -> None:
         broken.init(0, 1, broken.new_job()) as comm,
         pytest.raises(p4reduce.AdmissionError, match="running"),
     ):
-        comm.reform(timeout=0.3)
+        in_time(lambda timeout: comm.reform(timeout=timeout), 0.3)
 
 
 @EMBEDDED

@@ -38,10 +38,6 @@ class SeveralSwitches:
             (directory / str(switch)).mkdir()
             self.systems.append(FaultSystem(target, directory / str(switch), lease))
 
-    @property
-    def controllers(self) -> list[str]:
-        return [system.controller for system in self.systems]
-
     def new_job(self) -> str:
         return f"several-{next(self._jobs)}"
 

@@ -61,7 +61,7 @@ def test_16_jobs_at_once(large: System) -> None:
             assert (total == total[0]).all()
             return float(total[0]), large.slots_free()
 
-    together = threading.Barrier(RANKS, timeout=60.0)
+    together = threading.Barrier(RANKS, timeout=120.0)
     places = [(job, number) for job in range(JOBS) for number in range(world)]
     results = at_once([lambda place=place: rank(*place) for place in places])
     for (job, _), (total, _) in zip(places, results, strict=True):

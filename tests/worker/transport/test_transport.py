@@ -19,6 +19,7 @@ from p4reduce.errors import ConfigurationError, SwitchUnreachableError
 from p4reduce.transport import (
     FaultPlan,
     FaultyTransport,
+    LinkedPacketTransport,
     PacketTransport,
     UnixTransport,
     open_port,
@@ -28,6 +29,10 @@ from p4reduce.transport.base import RECEIVE_BATCH, SocketTransport
 from p4reduce.transport.faulty import Fault
 from p4reduce.wire import format as wire
 from p4reduce.wire.frames import FrameBuffer
+from p4reduce.wire.layer import Aggregation
+from p4reduce_native.link import why_not
+
+Packets = PacketTransport | LinkedPacketTransport
 
 needs_root = [
     pytest.mark.root,
@@ -193,12 +198,16 @@ def veth() -> Iterator[tuple[str, str]]:
     subprocess.run(["ip", "link", "delete", near], check=True)
 
 
-@pytest.fixture
-def packet(veth: tuple[str, str]) -> Iterator[tuple[PacketTransport, socket.socket]]:
-    transport = PacketTransport(veth[0])
+@pytest.fixture(params=[PacketTransport, LinkedPacketTransport])
+def packet(
+    request: pytest.FixtureRequest, veth: tuple[str, str]
+) -> Iterator[tuple[Packets, socket.socket]]:
+    if request.param is LinkedPacketTransport and (reason := why_not()):
+        pytest.skip(reason)
+    transport: Packets = request.param(veth[0])
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800)) as far:
         far.bind((veth[1], 0x0800))
-        far.settimeout(5.0)
+        far.settimeout(120.0)
         yield transport, far
     transport.close()
 
@@ -207,7 +216,7 @@ SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.99.7.254", wire.AGGREGATION_PORT
 
 
 def test_packet_socket_has_the_interfaces_addresses(
-    packet: tuple[PacketTransport, socket.socket], veth: tuple[str, str]
+    packet: tuple[Packets, socket.socket], veth: tuple[str, str]
 ) -> None:
     endpoint = packet[0].endpoint
     assert endpoint.mac == Path(f"/sys/class/net/{veth[0]}/address").read_text().strip()
@@ -220,13 +229,13 @@ def test_packet_socket_has_the_interfaces_addresses(
 
 
 def test_packet_socket_takes_the_switchs_answers_only(
-    packet: tuple[PacketTransport, socket.socket],
+    packet: tuple[Packets, socket.socket],
 ) -> None:
     transport, far = packet
     here = transport.endpoint
 
     def answer(rank: int, source: wire.Endpoint = SWITCH, target: wire.Endpoint = here) -> bytes:
-        return wire.template(source, target, wire.Aggregation(kind=1, rank=rank))
+        return wire.template(source, target, Aggregation(kind=1, rank=rank))
 
     good = answer(1), answer(2)
     far.send(good[0])
@@ -245,12 +254,12 @@ def test_packet_socket_takes_the_switchs_answers_only(
 
 
 def test_packet_socket_sends_and_does_not_hear_itself(
-    packet: tuple[PacketTransport, socket.socket],
+    packet: tuple[Packets, socket.socket],
 ) -> None:
     transport, far = packet
     buffer = FrameBuffer(2)
     for row in range(2):
-        header = wire.Aggregation(rank=row)
+        header = Aggregation(rank=row)
         buffer.put(row, wire.template(transport.endpoint, SWITCH, header))
     assert transport.send(buffer, np.array([1, 0])) == 2
     sent = [far.recv(4096) for _ in range(2)]
@@ -269,6 +278,15 @@ def test_packet_socket_without_an_address() -> None:
             PacketTransport(name)
     finally:
         subprocess.run(["ip", "link", "delete", name], check=True)
+
+
+def test_packet_socket_whose_interface_goes_away(
+    packet: tuple[Packets, socket.socket], veth: tuple[str, str]
+) -> None:
+    transport, _ = packet
+    subprocess.run(["ip", "link", "set", veth[0], "down"], check=True)
+    with pytest.raises(SwitchUnreachableError, match=f"by {veth[0]}: Network is down"):
+        transport.receive()
 
 
 def test_packet_socket_on_an_interface_that_is_down(veth: tuple[str, str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import p4reduce
 import pytest
-from fault_system import LEASE
+from fault_system import PATIENT_LEASE
 from p4reduce.errors import ConfigurationError
 from p4reduce.transport import udp
 from p4reduce.transport.udp import parse_udp
@@ -27,7 +27,7 @@ def over_udp() -> Iterator[System]:
         directory = Path(name)
         (directory / "switch").mkdir()
         switch = EmbeddedSwitch(directory / "switch", udp_ports(RANKS))
-        system = System(switch, directory, RANKS, LEASE)
+        system = System(switch, directory, RANKS, PATIENT_LEASE)
         yield system
         system.close()
 

@@ -30,11 +30,18 @@ Where q is 0 it is the paper's rule again.
   minibatches cancels in both products, as it is drawn anew each step, and so it is not taken for
   progress that waits. If worth fades with age as exp(-age / tau), this gives tau, and the q of any
   level: exp(-k (1/alpha - 1) / tau).
+
+**What a step costs besides.** Each of the steps that a low level adds also computes, waits for the
+other buckets and agrees. With a `clock` this is measured as well, from a tensor's result to its
+next contribution, and put into C(T) as the constant c0 of the paper's affine price. Without it a
+training over a fast link would do with a hundredth of its gradients, as that is the least traffic,
+and take many times the steps for it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -48,7 +55,7 @@ from p4reduce.compression.base import (
     nonzero_blocks,
 )
 from p4reduce.compression.cat import Agreement, Cat
-from p4reduce.compression.costs import FloatArray
+from p4reduce.compression.costs import FloatArray, SwitchLink
 from p4reduce.compression.levels import Levels, Scheme, unit_energy
 
 DECAY = 0.9  # of the sums, a step: about the last ten count
@@ -66,6 +73,7 @@ class Evidence:
         aged: a |g|².
         lag: (1/alpha - 1) |g|² of the level used.
         energy: |g|².
+        spent: seconds that the step has cost besides its traffic, times |g|².
     """
 
     waiting: float = 0.0
@@ -73,11 +81,15 @@ class Evidence:
     aged: float = 0.0
     lag: float = 0.0
     energy: float = 0.0
+    spent: float = 0.0
 
     @property
     def numbers(self) -> tuple[float, ...]:
         """All of them in their order; `dataclasses.astuple` takes much longer."""
-        return self.waiting, self.persistent, self.aged, self.lag, self.energy
+        return (
+            *(self.waiting, self.persistent, self.aged),
+            *(self.lag, self.energy, self.spent),
+        )
 
     def followed_by(self, latest: Evidence) -> Evidence:
         """With another step, the past having faded."""
@@ -107,6 +119,11 @@ class Evidence:
             return math.inf
         return max(0.0, math.log(self.persistent / self.waiting)) * self.energy / self.aged
 
+    @property
+    def seconds(self) -> float:
+        """What a step costs besides its traffic; 0 where nothing is known."""
+        return self.spent / self.energy if self.energy > 0 else 0.0
+
     def steps_of_a_run(self, alpha: FloatArray, uncompressed: int) -> FloatArray:
         """How many steps do the work of `uncompressed` steps and one more, for each alpha."""
         waits = self.stretch * (1.0 / alpha - 1.0)
@@ -128,6 +145,8 @@ class MemoryState(TensorState):
         gradient: of the previous step, flat; None at first.
         ages: of the units, steps since each was sent; None at first.
         lag: 1/alpha - 1 of the latest level.
+        ended: when the latest result came, by the clock; None before the first.
+        besides: seconds from there to the contribution after it.
     """
 
     own: Evidence = field(default_factory=Evidence)
@@ -135,6 +154,8 @@ class MemoryState(TensorState):
     gradient: Array | None = None
     ages: npt.NDArray[np.int32] | None = None
     lag: float = 0.0
+    ended: float | None = None
+    besides: float = 0.0
 
 
 @dataclass
@@ -144,10 +165,22 @@ class MemoryCat(Cat):
     For sparsification with feedback only. With `Agreement.BLOCKS` the ranks' evidence is summed
     along with their norms, so that they still choose the same blocks. Beside the residual it
     keeps the previous gradient: twice the memory of `Cat`.
+
+    Attributes:
+        clock: gives seconds, for what a step costs besides; None: traffic alone has a price, so
+            that the same gradients always give the same levels. The cost has to be in seconds,
+            as that of a `SwitchLink` is.
     """
+
+    clock: Callable[[], float] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.clock is not None and not isinstance(self.cost, SwitchLink):
+            raise ValueError(
+                f"a clock counts seconds, but cost is a {type(self.cost).__name__}; give a "
+                "SwitchLink, or no clock"
+            )
         if not self.feedback or self.scheme is not Scheme.SPARSE:
             raise ValueError(
                 f"this rule is for scheme {Scheme.SPARSE} with error feedback, not for "
@@ -164,6 +197,9 @@ class MemoryCat(Cat):
 
     def compress(self, name: str, gradient: Array, agreed: Array | None = None) -> Compressed:
         """As `Compressor.compress`."""
+        waiting = _memory(self._state(name, gradient))
+        if self.clock is not None and waiting.ended is not None:
+            waiting.besides = max(0.0, self.clock() - waiting.ended)
         result = super().compress(name, gradient, agreed)
         state = _memory(self.states[name])
         if result.alpha is None:  # empty or not finite: nothing of what waits has been sent
@@ -174,6 +210,13 @@ class MemoryCat(Cat):
         sent = nonzero_blocks(result.values, self.unit)
         ages = np.zeros(sent.shape, dtype=np.int32) if state.ages is None else state.ages
         state.ages = np.where(sent, np.int32(0), ages + np.int32(1))
+        return result
+
+    def decompress(self, name: str, total: Array) -> Array:
+        """As `Compressor.decompress`."""
+        result = super().decompress(name, total)
+        if self.clock is not None:
+            _memory(self.states[name]).ended = self.clock()
         return result
 
     def _new_state(self) -> TensorState:
@@ -193,6 +236,7 @@ class MemoryCat(Cat):
                 aged=aged,
                 lag=state.lag * energy,
                 energy=energy,
+                spent=state.besides * energy,
             )
             state.own = state.own.followed_by(latest)
         state.gradient = gradient.copy()
@@ -206,7 +250,7 @@ class MemoryCat(Cat):
         encoding = self.scheme.encoding(dimension, self.unit)
         costs = self._price(state).cost(np.arange(1, count + 1), encoding)
         steps = memory.weighed.steps_of_a_run(levels.alpha, state.step)
-        return int(np.argmin(steps * costs)) + 1
+        return int(np.argmin(steps * (costs + memory.weighed.seconds))) + 1
 
     def _chosen(self, state: TensorState, fresh: Levels, level: int) -> None:
         if len(fresh.alpha):

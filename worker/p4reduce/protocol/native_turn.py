@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
-from p4reduce_native.link import Link
+from p4reduce_native.link import Kind, Link
 
-from p4reduce.machine_code import TurnStructure
+from p4reduce.machine_code import Library, TenureStructure, TurnStructure, native_library
 from p4reduce.protocol.native_slots import NativeSlots
 from p4reduce.tensors.blocks import Indices
 from p4reduce.wire.frames import FrameBuffer
 
 _ROW_PAD = 2  # a frame begins that many bytes into its row
+_NOBODY = 1  # P4R_NOBODY
 _ROUNDS_OF_BACKLOG = 4  # rows that wait for the link, for each slot, beyond which nothing is taken
 
 
@@ -36,8 +37,65 @@ class LinkedTransport(Protocol):
 
 
 WOKEN, ODD, DUE, OVERSLEPT, BROKEN = 1, 2, 4, 8, 16
+PAUSED, DONE, REFUSED = 32, 64, 128
 """Why the loop has returned, as bits: `P4R_TURN_…`. Plain numbers: flags of an enumeration cost
 microseconds before Python 3.12."""
+
+
+class Tenure:
+    """`struct p4r_tenure`: whose turn it is on a link, the progress thread's or a caller's.
+
+    Args:
+        library: the functions.
+        transport: that goes by the link.
+
+    Attributes:
+        address: of the structure.
+    """
+
+    def __init__(self, library: Library, transport: LinkedTransport) -> None:
+        self._rest = library.rest
+        self._fds = transport.link.fileno(), transport.wake_fd
+        self._shared = TenureStructure()
+        self.address = ctypes.addressof(self._shared)
+
+    @classmethod
+    def of(cls, transport: object) -> Tenure | None:
+        """Return that of a transport; None: only the thread can use it.
+
+        Only rings in shared memory may be left alone while nothing is under way.
+        """
+        link = getattr(transport, "link", None)
+        library = native_library()
+        if library is None or not isinstance(link, Link) or link.kind is not Kind.SHARED:
+            return None
+        return cls(library, cast(LinkedTransport, transport))
+
+    @property
+    def taken(self) -> int:
+        """How often the thread has taken the link back."""
+        return int(self._shared.taken)
+
+    @property
+    def loans(self) -> int:
+        """How often callers have borrowed the link."""
+        return int(self._shared.loans)
+
+    @property
+    def free(self) -> bool:
+        """Whether a caller may borrow the link."""
+        return bool(self._shared.holder == _NOBODY)
+
+    def rest(self, quiet: float) -> bool:
+        """For the thread: let callers borrow the link, until there is something else to do.
+
+        Args:
+            quiet: seconds without a caller that are enough of it.
+
+        Returns:
+            Whether there was nothing but quiet.
+        """
+        return bool(self._rest(self.address, *self._fds, int(quiet * 1000)))
 
 
 class NativeTurn:
@@ -49,9 +107,12 @@ class NativeTurn:
     Args:
         slots: what to run.
         transport: to the switch; stays open as long as this is used.
+        tenure: of its link, where callers may borrow that.
     """
 
-    def __init__(self, slots: NativeSlots, transport: LinkedTransport) -> None:
+    def __init__(
+        self, slots: NativeSlots, transport: LinkedTransport, tenure: Tenure | None = None
+    ) -> None:
         self.received = transport.received
         self._slots = slots
         self._backlog = np.zeros(_ROUNDS_OF_BACKLOG * len(slots.streams), np.int64)
@@ -65,7 +126,9 @@ class NativeTurn:
             backlog_room=len(self._backlog),
             wake_fd=transport.wake_fd,
             asked_at=math.inf,
+            tenure=None if tenure is None else tenure.address,
         )
+        self._tenure = tenure
         self._address = ctypes.addressof(self._turn)
         self._late: Indices = self._backlog[:0]
 
@@ -90,6 +153,43 @@ class NativeTurn:
         self._late = rows[room:]
         turn.deadline = deadline
         return int(self._slots.library.run(self._address))
+
+    def lend(
+        self,
+        stream: int,
+        slots: Indices,
+        count: int,
+        taken: int,
+        deadline: float,
+        counted: bool,
+    ) -> int:
+        """Run a collective in the thread that waits for it: `p4r_turn_lend`.
+
+        Returns:
+            `DONE`, `REFUSED`, or why it is back.
+        """
+        return int(
+            self._slots.library.lend(
+                self._address, stream, slots.ctypes.data, count, taken, deadline, counted
+            )
+        )
+
+    @property
+    def lent(self) -> bool:
+        """Whether callers have run something since `take_back`."""
+        return bool(self._turn.lent)
+
+    @property
+    def begun(self) -> tuple[int, bool]:
+        """Number of the latest collective that callers have begun, and whether it is not over."""
+        return self._turn.lent_sequence, bool(self._turn.lent_open)
+
+    def take_back(self) -> int:
+        """Take notice of what callers have run; return why they have left the rest."""
+        turn = self._turn
+        why = int(turn.lent_why)
+        turn.lent = turn.lent_open = turn.lent_why = 0
+        return why
 
     def take_backlog(self) -> Indices:
         """Return the rows that wait for room in the link, which are not C's any more."""

@@ -29,7 +29,7 @@ from p4reduce.machine_code import Library, native_library
 from p4reduce.protocol.lane_codec import Lanes
 from p4reduce.protocol.native_codec import codec_for
 from p4reduce.protocol.native_slots import NativeSlots
-from p4reduce.protocol.native_turn import LinkedTransport, NativeTurn
+from p4reduce.protocol.native_turn import LinkedTransport, NativeTurn, Tenure
 from p4reduce.protocol.timers import SlotTimers
 from p4reduce.protocol.window import Gate
 from p4reduce.statistics import Counts
@@ -64,7 +64,6 @@ from p4reduce.wire.format import (
     NONFINITE_EXPONENT,
     PAYLOAD_BYTES,
     PAYLOAD_FRAME_BYTES,
-    Aggregation,
     Endpoint,
     Flag,
     Format,
@@ -87,10 +86,13 @@ _HAS_PAYLOAD, _OVERFLOW, _NONFINITE, _MISMATCH, _RETRANSMISSION = (
     int(flag)
     for flag in (Flag.PAYLOAD, Flag.OVERFLOW, Flag.NONFINITE, Flag.MISMATCH, Flag.RETRANSMISSION)
 )
-_PADDED_FLAG = int(Flag.PADDED)
+_PADDED_FLAG, _TELL_ALL = int(Flag.PADDED), int(Flag.TELL_ALL)
 _NO_HALVES = np.uint32(0xFFFFFFFF ^ (Flag.FIRST_HALF | Flag.SECOND_HALF) << 16)
 
 _QUIET = 1 / 2  # of the timeout, without any answer: then it is not single frames that are lost
+FEW = 8
+"""So many ranks at a switch all ask by themselves, which costs little and is soonest."""
+
 _DOUBLINGS = 10  # of the frames that ask for all: more than there are slots
 _TRIES_TO_TELL = 3  # retransmissions without any answer, after which the switch is not there
 
@@ -119,6 +121,7 @@ class SlotMachine:
         levels: the switches that sum for this rank, its own first, then in a tree those above it.
             None: there is one, with all ranks on it.
         native: whether to compute in machine code where there is any, or with numpy.
+        few: up to so many ranks at a switch all ask by themselves; of more one asks for all.
     """
 
     def __init__(
@@ -133,16 +136,20 @@ class SlotMachine:
         urgent: int = 0,
         levels: Sequence[Level] | None = None,
         native: bool = True,
+        few: int = FEW,
     ) -> None:
         self.counts = Counts()
-        self.timers = SlotTimers(slots)
+        self._levels = tuple(levels or one_switch(world_size))
+        at_switch = self._levels[0].own_ranks
+        many = len(at_switch) > few
+        self._asks_for_all = many and rank == at_switch[0]
+        self.timers = SlotTimers(slots, turn=int(many and not self._asks_for_all))
         self.gate = Gate(slots, self.timers, urgent)
         self.broken: P4ReduceError | None = None
         self.key = job << 16 | rank
         self._slots = slots
         self._urgent_from = slots - urgent
         self._world_size = world_size
-        self._levels = tuple(levels or one_switch(world_size))
         # -- What runs where ---------------------------------------------------------------
         self._collectives: dict[int, Collective] = {}
         self._queues: list[deque[Collective]] = [deque() for _ in range(slots)]
@@ -175,6 +182,7 @@ class SlotMachine:
         self._left: tuple[int, ...] = ()
         self._left_bits = np.zeros(len(self._levels), np.uint64)
         self._everybody = np.uint64(self._levels[0].missing(0))
+        self._own_bit = self._levels[0].bits((rank,))
 
         # -- Frames --------------------------------------------------------------------------
         self.outgoing = FrameBuffer(slots * _SHAPES)
@@ -207,7 +215,9 @@ class SlotMachine:
                 "slots": self._slots,
                 "job": self._job,
                 "levels": len(self._levels),
+                "turn": self.timers.turn,
                 "everybody": int(self._everybody),
+                "own_bit": self._own_bit,
                 "contribution": self._first_word,
                 "result": self._plain & ~(Flag.PAYLOAD << 16),
             },
@@ -244,6 +254,9 @@ class SlotMachine:
         return stream.address if stream.regular else 0
 
     def _fill_templates(self, here: Endpoint, switch: Endpoint, rank: int) -> None:
+        # Here, so that only a rank that joins a job waits for scapy to be imported.
+        from p4reduce.wire.layer import Aggregation
+
         header = Aggregation(kind=Kind.CONTRIBUTE, rank=rank, job=self._job)
         empty = template(here, switch, header)
         filled = template(here, switch, header, bytes(PAYLOAD_BYTES))
@@ -296,15 +309,9 @@ class SlotMachine:
         if self.broken is not None:
             collective.finish(self.broken)
             return
-        self.next_sequence = collective.sequence + 1
-        first, number = collective.first_slot, collective.slots
-        given = self._stripes_given[collective.urgent]
-        collective.offset = first + given % number
-        self._stripes_given[collective.urgent] = given + collective.stripes
-        self._collectives[collective.sequence] = collective
+        slots = self._place(collective)
+        self._adopt(collective)
         self.counts.blocks += collective.count
-        self._earliest_deadline = min(self._earliest_deadline, collective.deadline)
-        slots = first + (given + self._numbers[: collective.stripes]) % number
         busy = self._expected[slots] != _IDLE
         if np.count_nonzero(busy):
             for slot in slots[busy].tolist():
@@ -313,6 +320,64 @@ class SlotMachine:
             slots = slots[~busy]
         if len(slots):
             self._open(collective, slots)
+
+    def _place(self, collective: Collective) -> Indices:
+        """Give a collective its slots, if it has none yet; return them in its stripes' order."""
+        first, number = collective.first_slot, collective.slots
+        if not collective.placed:
+            given = self._stripes_given[collective.urgent]
+            collective.offset = first + given % number
+            self._stripes_given[collective.urgent] = given + collective.stripes
+            collective.placed = True
+        return first + (collective.offset - first + self._numbers[: collective.stripes]) % number
+
+    def _adopt(self, collective: Collective) -> None:
+        self.next_sequence = collective.sequence + 1
+        self._collectives[collective.sequence] = collective
+        self._earliest_deadline = min(self._earliest_deadline, collective.deadline)
+
+    def lend(self, collective: Collective) -> tuple[int, Indices] | None:
+        """Let C open a collective's stripes, in the thread that waits for it; see `p4r_turn_lend`.
+
+        To be called while nothing is under way, and no other thread uses this.
+
+        Returns:
+            What C knows it by, and its slots. None: it has to be submitted.
+        """
+        if self._native is None or self.broken is not None or self._left or not self.idle:
+            return None
+        slots = self._place(collective)
+        stream = self._stream(collective)
+        if not stream:
+            return None
+        if collective.course is not None:
+            collective.course.open()
+        return stream, slots
+
+    def ready_to_lend(self) -> None:
+        """Give C all figures, before callers run collectives."""
+        if self._native is not None:
+            self._hand_over(self._native)
+
+    def regain(
+        self,
+        turn: NativeTurn,
+        collective: Collective | None,
+        sift: Callable[[FrameBuffer, int], int] | None,
+    ) -> None:
+        """Go on after callers have run collectives; see `run`.
+
+        Args:
+            collective: the latest that was lent.
+        """
+        native = self._native
+        assert native is not None
+        sequence, unfinished = turn.begun
+        self.next_sequence = max(self.next_sequence, sequence + 1)
+        if unfinished and collective is not None:
+            self._adopt(collective)
+        self._take_back(native)
+        self._take_odd(turn, native, sift)
 
     def fail(self, error: P4ReduceError) -> None:
         """End everything: nothing can be summed any more."""
@@ -403,11 +468,11 @@ class SlotMachine:
         self._take_back(native)
         return native.odd
 
-    def native_turn(self, transport: object) -> NativeTurn | None:
+    def native_turn(self, transport: object, tenure: Tenure | None = None) -> NativeTurn | None:
         """Return what lets C run the engine's loop; None: it cannot, on this transport."""
         if self._native is None or not isinstance(getattr(transport, "link", None), Link):
             return None
-        return NativeTurn(self._native, cast(LinkedTransport, transport))
+        return NativeTurn(self._native, cast(LinkedTransport, transport), tenure)
 
     def run(
         self,
@@ -434,12 +499,20 @@ class SlotMachine:
         self._hand_over(native)
         why = turn.run(rows, self._earliest_deadline)
         self._take_back(native)
+        self._take_odd(turn, native, sift)
+        return why
+
+    def _take_odd(
+        self,
+        turn: NativeTurn,
+        native: NativeSlots,
+        sift: Callable[[FrameBuffer, int], int] | None,
+    ) -> None:
         odd = native.odd
         if odd and sift is not None:
             odd = sift(turn.received, odd)
         if odd:
             self._receive(turn.received, odd, time.monotonic())
-        return why
 
     def _hand_over(self, native: NativeSlots) -> None:
         native.hand_over(self.heard_switch_at, self._some_halves)
@@ -467,9 +540,11 @@ class SlotMachine:
         answers = self._answers_to_us(buffer, count)
         if not len(answers):
             return
+        quiet = self._quiet(now)
         # What comes for all ranks of a tree's switch says nothing of this rank's frames.
         if np.count_nonzero((answers.flags < _STATUS) | (self._levels_of(answers) == 0)):
             self._heard_switch(now)
+        self._tell_timers(answers, quiet, now)
         answers, without_room = self._under_way(answers)
         if len(answers):
             self._take_results(buffer, answers, now)
@@ -650,6 +725,31 @@ class SlotMachine:
                 self._some_halves = True
                 complete.append(some.only(self._parts[some.slots] == WHOLE))
         return complete
+
+    def _tell_timers(self, answers: Answers, quiet: bool, now: float) -> None:
+        """Let timers know who was heard: another rank may have asked for all of this switch."""
+        said = answers.flags >= _STATUS
+        said &= answers.flags & _PADDED_FLAG == 0
+        if not np.count_nonzero(said):
+            return
+        statuses = answers.only(said)
+        header, slots = statuses.header, statuses.slots
+        levels = self._levels_of(statuses)
+        heard = header[CONTRIBUTORS].astype(np.uint64) << np.uint64(32)
+        heard |= header[CONTRIBUTORS + 1]
+        # Who is in what a switch above has heard is this one, with all of its ranks.
+        own = (levels != 0) | (heard & np.uint64(self._own_bit) != 0)
+        ahead = header[ROUND] - self._expected[slots].astype(np.uint32)
+        for slot, mine, level, rounds in zip(
+            slots.tolist(), own.tolist(), levels.tolist(), ahead.tolist(), strict=True
+        ):
+            if self._expected[slot] == _IDLE:
+                continue
+            if rounds == 0:
+                self.timers.told(slot, mine, quiet, now)
+            elif rounds == 1 and level == 0 and not mine:
+                # The others are in the next round, so this one has a result.
+                self.timers.missed(slot, now)
 
     def _levels_of(self, statuses: Answers) -> npt.NDArray[np.uint8]:
         """Return how many switches above the own one they are from."""
@@ -943,13 +1043,17 @@ class SlotMachine:
         ones in the order that all ranks have, so that all ask for the same; see docs/protocol.md,
         "When nothing comes".
         """
-        if len(slots) == 1 or now - self.heard_switch_at < self.timers.timeout.seconds * _QUIET:
+        if len(slots) == 1 or not self._quiet(now):
             return slots
         in_order = self.gate.in_order(slots)
         tries = int(self.timers.tries[in_order[0]])
         number = 1 << min(tries, _DOUBLINGS)
         self.timers.hold(in_order[number:], tries, now)
         return in_order[:number]
+
+    def _quiet(self, now: float) -> bool:
+        """Tell whether nothing has come for so long that it is not single frames that are lost."""
+        return now - self.heard_switch_at >= self.timers.timeout.seconds * _QUIET
 
     def _repeat(self, slots: Indices) -> None:
         """Send the slots' last frames again.
@@ -961,7 +1065,9 @@ class SlotMachine:
         if bare.any():
             self._pad(slots[bare])
         rows = self._row[slots]
-        self.outgoing.flags[rows] |= np.uint8(_RETRANSMISSION)
+        self.outgoing.flags[rows] |= np.uint8(
+            _RETRANSMISSION | _TELL_ALL if self._asks_for_all else _RETRANSMISSION
+        )
         self.timers.repeated(slots)
         for collective, which in self._by_owner(slots):
             if collective.course is not None:

@@ -93,6 +93,10 @@ class RetransmissionTimeout:
         """Return the timeouts after so many retransmissions of a packet: doubled by each."""
         return np.minimum(self.seconds * np.exp2(np.minimum(retransmissions, 30)), self.ceiling)
 
+    def after_one(self, retransmissions: int) -> float:
+        """The same for one packet."""
+        return float(min(self.seconds * 2.0 ** min(retransmissions, 30), self.ceiling))
+
 
 class SlotTimers:
     """When each slot's contribution was sent, and when it is to be sent again.
@@ -102,11 +106,18 @@ class SlotTimers:
         opening_timeout: the same for rounds that open a stripe, which take as long as the slowest
             rank needs to get there: no measure of the network, but of when to become impatient.
         round_trips: what was measured.
-        tries: how often each slot's contribution was repeated.
+        tries: how often each slot's contribution was repeated, or another rank's in its place.
         backed_off: whether any was.
+        turn: 0: this rank asks as soon as a timer runs out. 1: another one asks for it first, so
+            it waits twice as long; see docs/protocol.md, "Who asks".
+
+    Args:
+        slots: how many there are.
+        turn: see there.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, turn: int = 0) -> None:
+        self.turn = turn
         self.timeout = RetransmissionTimeout()
         self.opening_timeout = RetransmissionTimeout()
         self.round_trips = RoundTrips()
@@ -155,13 +166,13 @@ class SlotTimers:
         """Start timers."""
         if not self.backed_off and not self._some_open:
             self._sent_at[slots] = now
-            self._due[slots] = now + self.timeout.seconds
+            self._due[slots] = now + self._usual
             return
         tries = self.tries[slots]
         self._sent_at[slots[tries == 0]] = now
-        usual = self.timeout.after(tries)
+        usual = self.timeout.after(tries + self.turn)
         # A frame that opens a stripe waits in the same queues as others.
-        opening = np.maximum(self.opening_timeout.after(tries), usual)
+        opening = np.maximum(self.opening_timeout.after(tries + self.turn), usual)
         self._due[slots] = now + np.where(self._opening[slots], opening, usual)
 
     def be_patient(self) -> None:
@@ -190,13 +201,44 @@ class SlotTimers:
 
         As long as that one's will, which was sent again `tries` times before.
         """
-        self._due[slots] = now + self.timeout.after(np.array([tries + 1]))[0]
+        self._due[slots] = now + self.timeout.after_one(tries + 1 + self.turn)
 
     def repeated(self, slots: Indices) -> None:
         """Contributions are to be sent again; their timers start when they are."""
         self.tries[slots] += 1
         self.backed_off = True
         self._due[slots] = np.inf
+
+    def told(self, slot: int, heard: bool, quiet: bool, now: float) -> None:
+        """A switch has said whom it has heard in the round that a slot waits for.
+
+        It was asked by this rank, or by another one and answered all. In the latter case that
+        counts as if this one had asked. Only timers change, so nothing is sent here.
+
+        Args:
+            slot: which.
+            heard: whether it has this rank's contribution. If not, that was lost.
+            quiet: whether nothing else came for some time. Then the other slots' timers wait as
+                well, as in `hold`.
+            now: when.
+        """
+        if not np.isfinite(self._due[slot]):
+            return  # not sent yet
+        if not heard:
+            self.missed(slot, now)
+        elif self.turn or not self.tries[slot]:
+            self.tries[slot] += 1
+            self.backed_off = True
+            due = now + self.timeout.after_one(int(self.tries[slot]) + self.turn)
+            self._due[slot] = max(self._due[slot], due)
+            if quiet and self.turn:
+                others = np.isfinite(self._due) & (self.tries == 0)
+                self._due[others] = np.maximum(self._due[others], due)
+
+    def missed(self, slot: int, now: float) -> None:
+        """A slot's contribution or its result was lost, unless it was sent a moment ago."""
+        if np.isfinite(self._due[slot]) and now - self._sent_at[slot] >= self.timeout.seconds / 2:
+            self._due[slot] = now
 
     def completed(
         self,
@@ -234,7 +276,7 @@ class SlotTimers:
             lost = again & ~opening if told is None else again & ~opening & ~told
             troubled = int(np.count_nonzero(lost | again & counted))
             if in_time is not None and np.count_nonzero(again & ~in_time):
-                self._stop_holding()
+                self._stop_holding(now)
             rounds -= int(np.count_nonzero(opening))
             self._opening[slots] = False
             self._some_open = bool(self._opening.any())
@@ -245,11 +287,15 @@ class SlotTimers:
             self._calm_down(slots, now)
         return rounds, troubled
 
-    def _stop_holding(self) -> None:
-        """Something was lost after all: those held back run out as they would have."""
+    def _stop_holding(self, now: float) -> None:
+        """Something was lost after all: those held back run out as they would have.
+
+        Not before the rank whose turn it is could ask for them.
+        """
         once = np.isfinite(self._due) & (self.tries == 0)
-        usual = self._sent_at[once] + self.timeout.seconds
-        self._due[once] = np.minimum(self._due[once], usual)
+        soonest = now + self._usual - self.timeout.seconds
+        due = np.maximum(self._sent_at[once] + self._usual, soonest)
+        self._due[once] = np.minimum(self._due[once], due)
 
     def _calm_down(self, slots: Indices, now: float) -> None:
         """Some slots have a result, so there is no reason left to wait for long in the others.
@@ -259,4 +305,9 @@ class SlotTimers:
         self.tries[slots] = 0
         self.backed_off = bool(self.tries.any())
         waiting = np.isfinite(self._due)
-        self._due[waiting] = np.minimum(self._due[waiting], now + self.timeout.seconds)
+        self._due[waiting] = np.minimum(self._due[waiting], now + self._usual)
+
+    @property
+    def _usual(self) -> float:
+        """How long a contribution that was sent once waits."""
+        return self.timeout.after_one(self.turn) if self.turn else self.timeout.seconds

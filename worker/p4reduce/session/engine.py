@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import math
 import threading
 import time
@@ -16,7 +17,7 @@ import numpy as np
 
 from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
 from p4reduce.latch import Latch
-from p4reduce.protocol.native_turn import BROKEN, OVERSLEPT
+from p4reduce.protocol.native_turn import BROKEN, DONE, OVERSLEPT, PAUSED, NativeTurn
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.port import Port, Share, Sift
 from p4reduce.statistics import Statistics
@@ -26,6 +27,7 @@ from p4reduce.transport.base import Transport
 from p4reduce.wire.frames import FrameBuffer
 
 _TRIES_TO_TELL = 3  # sendings without an answer, after which it is overdue
+_SETTLE_TIMEOUT = 1.0
 _ABORT_LOOK = 0.05  # seconds between two looks at whether the thread is there at all
 _REPRIEVE = 2.0  # seconds for the lease's thread to hear what has happened meanwhile
 
@@ -70,7 +72,8 @@ class Engine:
         self._finally_dropped = 0
         self._asked_at = math.inf  # when something was first sent since the switch last answered
         self._asked = 0  # how often since then
-        self._native = machine.native_turn(self._transport)
+        self._native = machine.native_turn(self._transport, self._port.tenure)
+        self._lent: Collective | None = None  # the latest that its caller was to run
         if self._transport.lossless:
             machine.timers.be_patient()
         self.lock = threading.RLock()  # between submitting and the end
@@ -92,9 +95,71 @@ class Engine:
         """Why nothing can be reduced any more, or None."""
         return self._machine.broken
 
-    def submit(self, collective: Collective) -> None:
-        """Start a collective. Raises what broke the engine before."""
-        self._request(lambda: self._machine.submit(collective))
+    def submit(self, collective: Collective, *, here: bool = False) -> None:
+        """Start a collective. Raises what broke the engine before.
+
+        Args:
+            here: whether this thread will wait for it at once. It may run it then.
+        """
+        if not (here and self._lend(collective)):
+            self._request(lambda: self._machine.submit(collective))
+
+    def _lend(self, collective: Collective) -> bool:
+        """Let the thread that waits for a collective run it, if nothing else is under way.
+
+        To wake another thread for it, and to be woken by that, takes longer than a small
+        collective. It is among what the progress thread is asked for all the same, in order, so
+        that it may as well find it there when it is woken by something else.
+        """
+        tenure, turn = self._port.tenure, self._native
+        if tenure is None or turn is None:
+            return False
+        with self.lock:
+            taken = tenure.taken
+            if not tenure.free or self._requests or self._port.asked:
+                return False
+            if self._stopping or self._stopped:
+                return False
+            loan = self._machine.lend(collective)
+            if loan is None:
+                return False
+            self._lent = collective
+            start = functools.partial(self._start, collective)
+            collective.runner = lambda: self._run_here(turn, collective, start, *loan, taken)
+            self._requests.append(start)
+            return True
+
+    def _start(self, collective: Collective) -> None:
+        """Start a collective that was lent, in the port's thread, unless it has begun."""
+        if self._machine.next_sequence <= collective.sequence:
+            self._machine.submit(collective)
+
+    def _run_here(
+        self,
+        turn: NativeTurn,
+        collective: Collective,
+        start: Callable[[], None],
+        stream: int,
+        slots: Indices,
+        taken: int,
+    ) -> None:
+        """Run a collective in the thread that waits for it, as far as C can do it alone.
+
+        The link is borrowed within `lend` alone: an exception of a signal handler finds either
+        that, or that the port's thread has to go on.
+        """
+        count, rest = len(slots), (taken, collective.deadline, collective.counted)
+        why = turn.lend(stream, slots, count, *rest)
+        while why == PAUSED:
+            why = turn.lend(stream, slots, 0, *rest)
+        if why == DONE:
+            with contextlib.suppress(ValueError):
+                self._requests.remove(start)
+            collective.finish()
+            return
+        with self.lock:
+            if not self._stopped:
+                self._transport.wake()
 
     def ranks_left(self, ranks: tuple[int, ...]) -> None:
         """Tell that ranks left the job."""
@@ -146,6 +211,7 @@ class Engine:
         Both in seconds, and 0 if it owes none, or never gave one. A repeated contribution is
         always answered, whoever else is missing, and repeated several times a second.
         """
+        self._settle()
         now = time.monotonic()
         asked, heard = self._asked_at, self._machine.heard_switch_at
         return (
@@ -155,6 +221,7 @@ class Engine:
 
     def statistics(self) -> Statistics:
         """Return the figures so far."""
+        self._settle()
         machine = self._machine
         p50, p90, p99 = machine.timers.round_trips.percentiles(50, 90, 99)
         return Statistics(
@@ -166,6 +233,11 @@ class Engine:
             retransmission_timeout=machine.timers.timeout.seconds,
             window=machine.gate.window.size,
         )
+
+    def _settle(self) -> None:
+        """Let the port's thread take notice of what callers have run."""
+        if self._native is not None and self._native.lent:
+            self._port.settle(_SETTLE_TIMEOUT)
 
     def _dropped(self) -> int:
         with self.lock:
@@ -236,6 +308,21 @@ class Engine:
         """Whether frames wait for room in the transport."""
         return bool(len(self._backlog))
 
+    def ready_to_lend(self) -> None:
+        """Nothing is under way; callers may run collectives themselves."""
+        self._machine.ready_to_lend()
+
+    def regain(self, sift: Sift | None) -> None:
+        """Go on with what callers have run."""
+        turn = self._native
+        if turn is None or not turn.lent:
+            return
+        self._machine.regain(turn, self._lent, sift)
+        self._asked_at, self._asked = turn.asked
+        if turn.take_back() & OVERSLEPT:
+            self._machine.postpone(time.monotonic() + _REPRIEVE)
+        self._forget_asking()
+
     def begin_turn(self) -> bool:
         """Do what was asked for. False: this is to end."""
         while self._requests:
@@ -245,6 +332,8 @@ class Engine:
     def end(self, error: P4ReduceError) -> Callable[[], None] | None:
         """The thread does nothing more for this. Returns what is to be called after that."""
         lost = error if isinstance(error, SwitchUnreachableError) and not self._stopping else None
+        with contextlib.suppress(Exception):
+            self.regain(None)  # what a caller has begun is to be ended, or kept, as the others
         with self.lock:
             self._stopped = True
             self._kept |= lost is not None and self._lost is not None

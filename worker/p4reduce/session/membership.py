@@ -27,7 +27,7 @@ from p4reduce.errors import (
 )
 from p4reduce.session.waiting import Waiting
 from p4reduce.transport.base import Transport
-from p4reduce.wire.format import AGGREGATION_PORT, Aggregation, Endpoint, Kind, template
+from p4reduce.wire.format import AGGREGATION_PORT, Endpoint, Kind, template
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce.wire.rank_sets import Child, Level
 
@@ -234,6 +234,9 @@ class Membership:
             ControlError: as the controller's.
             SwitchUnreachableError: the transport broke.
         """
+        # Here, so that only a rank that joins a job waits for scapy to be imported.
+        from p4reduce.wire.layer import Aggregation
+
         hello = FrameBuffer(1)
         header = Aggregation(
             kind=Kind.HELLO, job=seat.incarnation, rank=seat.rank, contributors=seat.nonce

@@ -21,6 +21,8 @@ from typing import Protocol
 import numpy as np
 
 from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
+from p4reduce.latch import Latch
+from p4reduce.protocol.native_turn import Tenure
 from p4reduce.transport.base import RECEIVE_BATCH, Indices, Transport
 from p4reduce.wire.answers import JOB, KIND_FLAGS_RANK
 from p4reduce.wire.format import Endpoint
@@ -32,6 +34,7 @@ _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
 _OVERSLEPT = 1.0  # seconds longer than asked for: the process was stopped, or starved
 _REPRIEVE = 2.0  # seconds for the lease's thread to hear what has happened meanwhile
 _END_TIMEOUT = 5.0
+_QUIET = 1.0  # seconds without a collective, after which the thread listens at the link itself
 _ONE_CONNECTION = ("unix:", "udp:")  # ports that take no second one
 
 Sift = Callable[[FrameBuffer, int], int]
@@ -52,6 +55,12 @@ class Rider(Protocol):
     @property
     def native(self) -> bool:
         """Whether C can run its loop."""
+
+    def ready_to_lend(self) -> None:
+        """Nothing is under way; callers may run collectives themselves."""
+
+    def regain(self, sift: Sift | None) -> None:
+        """Go on with what callers have run."""
 
     @property
     def due(self) -> float:
@@ -92,6 +101,7 @@ class Port:
         transport: to the switch.
         error: what broke it, or None.
         cpu_seconds: that the thread has computed for.
+        tenure: whose turn it is, where callers may run collectives themselves.
 
     Args:
         transport: from now on for the thread alone.
@@ -102,6 +112,7 @@ class Port:
         self.transport = transport
         self.error: P4ReduceError | None = None
         self.cpu_seconds = 0.0
+        self.tenure = Tenure.of(transport)
         self._lock = threading.Lock()
         self._shares = 0
         self._over = False
@@ -135,6 +146,19 @@ class Port:
     def in_thread(self) -> bool:
         """Whether it is the port's thread that asks."""
         return threading.current_thread() is self._thread
+
+    @property
+    def asked(self) -> bool:
+        """Whether the thread has been asked for something that it has not done."""
+        return bool(self._requests)
+
+    def settle(self, timeout: float) -> None:
+        """Let the thread take notice of what callers have run; return when it has."""
+        if not self.in_thread:
+            done = Latch()
+            self.post(done.set)
+            if not self._over:
+                done.wait(timeout)
 
     @property
     def over(self) -> bool:
@@ -187,6 +211,8 @@ class Port:
             self.transport.close()
 
     def _turn(self) -> None:
+        for rider in list(self._riders):
+            self._guarded(rider, lambda: rider.regain(self._sift_for(rider)))  # noqa: B023
         while self._requests:
             self._requests.popleft()()
         for rider in list(self._riders):
@@ -194,6 +220,12 @@ class Port:
                 self._drop(rider, ClosedError("the communicator was closed"))
         riders = self._riders
         busy = [rider for rider in riders if not rider.idle]
+        if not busy and self.tenure is not None and riders and not self._over:
+            for rider in riders:
+                rider.ready_to_lend()
+            if not self.tenure.rest(_QUIET):
+                self.cpu_seconds = time.thread_time()
+                return
         if len(busy) <= 1 and riders:
             # C waits and works for one job at a time. The others have nothing to do meanwhile,
             # and what they are asked for wakes it.

@@ -156,8 +156,8 @@ class Session:
 
     # -- Collectives -----------------------------------------------------------------------------
 
-    def submit(self, collective: Collective) -> None:
-        """Start a collective. Raises what broke the session before."""
+    def submit(self, collective: Collective, *, here: bool = False) -> None:
+        """Start a collective. Raises what broke the session before. `here`: see `Engine`."""
         with self._lock:
             if self._closing.is_set():
                 raise ClosedError("the communicator is closed")
@@ -166,7 +166,7 @@ class Session:
             if self.settings.recover:
                 self._ledger.add(collective)
             if self._recovery is None:
-                self._engine.submit(collective)
+                self._engine.submit(collective, here=here)
             else:
                 self._recovery.wake()
 

@@ -44,7 +44,7 @@ class Solo:
         self._counts = Counts()
         self._lock = threading.Lock()
 
-    def submit(self, collective: Collective) -> None:
+    def submit(self, collective: Collective, *, here: bool = False) -> None:
         """Run a collective from beginning to end. Raises what broke this before."""
         if self.broken is not None:
             raise copy.copy(self.broken)

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +19,7 @@ _ALL = slice(None)
 _CACHED = 1 << 18  # bytes that are still in a core's cache when they are read a second time
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """Blocks that lie in memory one after the other.
 
     Attributes:
@@ -37,8 +35,7 @@ class Piece:
     address: int
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """Where blocks lie.
 
     A source or target that has them in memory as they are says so by a method `memory`; machine

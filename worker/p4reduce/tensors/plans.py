@@ -8,6 +8,7 @@ which sums (`Plan.target`).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -115,7 +116,7 @@ def allreduce(
     result = output_like(source, out)
     lanes = lane_format(source.dtype, precision, world_size)
     return Plan(
-        Call("allreduce", source.dtype.name, source.size, op, name=name_of(name)),
+        Call("allreduce", dtype_name(source.dtype), source.size, op, name=name_of(name)),
         Blocks(np.ascontiguousarray(source).reshape(-1), lanes.lanes),
         Blocks(result.reshape(-1), lanes.lanes),
         lambda: result,
@@ -190,7 +191,7 @@ def reduce(
     """Everybody has all blocks, and the root keeps them."""
     root = check_root(root, world_size)
     mine, op = reducible_array(array, op)
-    call = Call("reduce", mine.dtype.name, mine.size, op, root, name_of(name))
+    call = Call("reduce", dtype_name(mine.dtype), mine.size, op, root, name_of(name))
     lanes = lane_format(mine.dtype, precision, world_size)
     seed = check_seed(seed)
     source = Blocks(np.ascontiguousarray(mine).reshape(-1), lanes.lanes)
@@ -235,7 +236,7 @@ def reduce_scatter(
     targets[rank] = Blocks(result.reshape(-1), lanes.lanes)
     shape = _shape_of_rows(mine)
     call = Call(
-        *("reduce_scatter", mine.dtype.name, mine.size, op),
+        *("reduce_scatter", dtype_name(mine.dtype), mine.size, op),
         name=name_of(name),
         details=f"rows of {shape}",
         pieces=tuple((f"part of rank {n}", part.size) for n, part in enumerate(parts)),
@@ -298,6 +299,12 @@ def barrier() -> Plan[None]:
     """Nobody has anything: the round that opens the stream is all there is."""
     nothing = Absent(np.dtype(np.int32), 0)
     return Plan(Call("barrier", "nothing", 0), nothing, nothing, lambda: None)
+
+
+@functools.cache
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return what numpy calls a dtype, which it makes anew each time, in Python."""
+    return str(dtype.name)
 
 
 def describe_dtype(dtype: np.dtype[Any]) -> str:

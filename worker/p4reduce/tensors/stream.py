@@ -50,6 +50,7 @@ class Collective:
         deadline: seconds on the monotonic clock.
         slots, first_slot: how many slots there are for it, and the first of these.
         offset: the slot of stripe 0; the others have those after it, and go on from the first.
+        placed: whether the job's slots have been dealt to it, from `offset` on.
         left: `remaining`, where machine code sees it too.
         number: of the call within the communicator, for messages.
         counted: whether it counts as a collective in statistics; not where this rank has the
@@ -57,6 +58,7 @@ class Collective:
         over_at: when it ended, on the monotonic clock.
         told: called when it has ended; must not wait for anything.
         stream: what machine code keeps of it; see `tensors.native_stream.Stream`.
+        runner: what runs it in the thread that waits for it; None: the progress thread does.
         course: what is written down about it; None: it is not traced.
     """
 
@@ -111,6 +113,7 @@ class Collective:
         self.left = np.array([self.stripes])
         self.slots, self.first_slot = slots, first_slot
         self.offset = first_slot
+        self.placed = False
         copied: Array | None = None
         if keep and isinstance(source, Blocks) and not source.private:
             copied = np.empty((self.count, lane_format.lanes), self.dtype)
@@ -135,6 +138,7 @@ class Collective:
         self.over_at = math.inf
         self.told = told
         self.stream: Any = None
+        self.runner: Callable[[], object] | None = None
         self.course: Course | None = None
         self._over = Latch()
 
@@ -168,6 +172,7 @@ class Collective:
         """
         self.source = source
         self.left = np.array([self.stripes])
+        self.placed = False
         self.stream = None
         self.overflowed = None
 
@@ -182,7 +187,7 @@ class Collective:
         again.error = None
         again.counted = False
         again.told = None
-        again.course = None
+        again.course = again.runner = None
         again._over = Latch()
         again.restart(source)
         return again
@@ -204,6 +209,9 @@ class Collective:
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until it has ended; return whether it has. None: as long as it may take."""
+        runner, self.runner = self.runner, None
+        if runner is not None:
+            runner()
         if timeout is not None:
             return self._over.wait(timeout)
         left = max(self.deadline - time.monotonic(), 0.0) + _GRACE

@@ -8,12 +8,13 @@ from typing import Any
 import torch.distributed as dist
 
 from p4reduce.torch.devices import OtherDevices
-from p4reduce.torch.group import P4ReduceGroup
+from p4reduce.torch.group import Collectives
 from p4reduce.torch.lanes import Lanes
 from p4reduce.torch.presence import arrive
+from p4reduce.torch.python_backend import group_class
 
 
-def create(options: Any, backend_options: Any) -> P4ReduceGroup:
+def create(options: Any, backend_options: Any) -> Collectives:
     """Make a group; all of its ranks call this, as torch sees to.
 
     Args:
@@ -28,7 +29,7 @@ def create(options: Any, backend_options: Any) -> P4ReduceGroup:
     generation = arrive(options.store, rank)
     store = dist.PrefixStore(f"p4reduce/{generation}/", options.store)
     ranks = list(options.global_ranks_in_group)
-    return P4ReduceGroup(
+    return group_class()(
         *(options.store, rank, size),
         lanes=Lanes(store, options.group_id, rank, size, ranks, options.timeout),
         others=OtherDevices(store, rank, size, options.timeout),

@@ -16,6 +16,7 @@ from p4reduce.handle import Handle
 from p4reduce.torch.errors import as_torch_error
 from p4reduce.torch.statistics import count_switch
 from p4reduce.torch.tensors import nothing
+from p4reduce.torch.turns import Later, Turns
 from p4reduce.torch.work import Outcome, OutcomeWork
 
 _POLL = 0.02  # seconds
@@ -30,6 +31,9 @@ class Channel:
         comm: of the group's ranks, in the group's order.
         global_ranks: of the group's ranks; empty where they are the same numbers.
         timeout: seconds, of collectives that have none of their own; None: the communicator's.
+
+    Attributes:
+        turns: the order of the communicator's calls, which all have to take theirs.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class Channel:
         self.rank = comm.rank
         self.size = comm.size
         self.timeout = timeout
+        self.turns = Turns()
         self._global_ranks = global_ranks
 
     def start(
@@ -50,6 +55,7 @@ class Channel:
         options: Any,
         result: Any,
         finish: Callable[[], None] = nothing,
+        agrees: bool = False,
     ) -> OutcomeWork:
         """Start a collective.
 
@@ -60,31 +66,38 @@ class Channel:
             options: torch's, of which the timeout counts; None: there are none.
             result: what the work's future gives.
             finish: done when the collective has ended well.
+            agrees: whether `begin` waits for the other ranks first; it is called by a thread then.
 
         Raises:
             DistBackendError, DistNetworkError: the communicator is broken.
         """
         try:
             with record_function(f"{_PROFILED}{collective}"):
-                handle = begin(self.seconds(options))
+                seconds = self.seconds(options)
+                turn = self.turns.later if agrees else self.turns.take
+                handle = turn(lambda: begin(seconds))
         except P4ReduceError as error:
             raise as_torch_error(error, self._global_ranks) from error
         count_switch(collective, size)
         wait = self.waiter(handle, collective)
         return OutcomeWork(Outcome(wait, finish, lambda: not handle.done()), result)
 
-    def meeting(self, what: str, timeout: float | None) -> Handle[Any]:
+    def meeting(self, what: str, timeout: float | None) -> Handle[Any] | Later:
         """Start a round in which all ranks say that they call the same thing.
 
         It sends a frame of 78 bytes. Ranks that call something else end it with an error that
         says so on all of them, and a rank that is lost with one that names it.
         """
         try:
-            return self.comm.allreduce_async(_NOTHING, name=what, timeout=timeout)
+            return self.turns.take(lambda: self.meet(what, timeout))
         except P4ReduceError as error:
             raise as_torch_error(error, self._global_ranks) from error
 
-    def waiter(self, handle: Handle[Any], what: str) -> Callable[[float | None], None]:
+    def meet(self, what: str, timeout: float | None) -> Handle[Any]:
+        """As `meeting`, for who has the turn already. Raises P4ReduceError."""
+        return self.comm.allreduce_async(_NOTHING, name=what, timeout=timeout)
+
+    def waiter(self, handle: Handle[Any] | Later, what: str) -> Callable[[float | None], None]:
         """Return a function that waits for a handle and raises torch's errors.
 
         Args:

@@ -107,7 +107,7 @@ def barrier(channel: Channel, options: Any) -> OutcomeWork:
     return channel.start(
         "barrier",
         0,
-        lambda timeout: channel.meeting("barrier", timeout),
+        lambda timeout: channel.meet("barrier", timeout),
         options=options,
         result=[],
     )

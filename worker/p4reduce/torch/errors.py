@@ -10,6 +10,7 @@ import torch.distributed as dist
 from p4reduce.errors import (
     ControllerUnreachableError,
     P4ReduceError,
+    P4ReduceTimeoutError,
     SwitchUnreachableError,
     WorkerLostError,
 )
@@ -27,7 +28,9 @@ def as_torch_error(error: P4ReduceError, global_ranks: Sequence[int] = ()) -> Ru
         error: of this library.
         global_ranks: the global rank of each rank of the group, where they differ.
     """
-    text = f"p4reduce: {error}"
+    # By this word scripts that were written for other backends tell a timeout from the rest.
+    late = "the timeout has passed: " if isinstance(error, P4ReduceTimeoutError) else ""
+    text = f"p4reduce: {late}{error}"
     if isinstance(error, WorkerLostError) and error.ranks and global_ranks:
         known = [global_ranks[rank] for rank in error.ranks if rank < len(global_ranks)]
         text += f" (by their global numbers: {', '.join(map(str, known))})"

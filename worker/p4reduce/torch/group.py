@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process group that torch sees: each collective goes to the switch, or by name to Gloo.
 
-It is a `ProcessGroup` of Python, the one kind of backend that torch 2.10 to 2.14 let Python write
-(a subclass of `Backend` is not called). All methods are here, since what is not would be run by
-C++ on the inner group with Python's lock held.
+It is a `ProcessGroup` of Python, the one kind of backend that torch 2.10 to 2.13 let Python write
+(there a subclass of `Backend` is not called); where torch has `dist.BackendBase`, python_backend.py
+makes one of these methods. All methods are here, since what is not would be run by C++ on the inner
+group with Python's lock held.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -46,8 +47,10 @@ _PATIENCE = 10.0  # seconds for collectives that nobody has waited for, when the
 _POLL = 0.01  # seconds
 
 
-class P4ReduceGroup(dist.ProcessGroup):
-    """A process group of the backend "p4reduce".
+class Collectives:
+    """The methods of a process group, or of a backend, of the name "p4reduce".
+
+    A class that has these first, and one of torch's second, is what torch calls.
 
     Attributes:
         channel: the script's way through the switch; None where all goes to Gloo.
@@ -60,6 +63,14 @@ class P4ReduceGroup(dist.ProcessGroup):
         others: backends of other devices.
     """
 
+    if TYPE_CHECKING:  # torch's class has them
+
+        def rank(self) -> int:
+            """Return this process's rank in the group."""
+
+        def size(self) -> int:
+            """Return the number of ranks."""
+
     def __init__(
         self,
         store: Any,
@@ -69,15 +80,13 @@ class P4ReduceGroup(dist.ProcessGroup):
         lanes: Lanes,
         others: OtherDevices,
     ) -> None:
-        super().__init__(rank, size)
+        super().__init__(rank, size)  # type: ignore[call-arg]  # torch's class
         self._store = store
         self._lanes = lanes
         self._others = others
         self.channel: Channel | None = lanes.first.channel
         self._without = "a group of one rank" if size == 1 else "a group without a job"
         self._under_way: weakref.WeakSet[OutcomeWork] = weakref.WeakSet()
-        # For what asks a group for its backends, such as torch's own timeouts.
-        self._register_backend(torch.device("cpu"), self.BackendType.CUSTOM, self._gloo.group)
         _groups.add(self)
 
     # -- Reductions ------------------------------------------------------------------------------
@@ -403,7 +412,12 @@ class P4ReduceGroup(dist.ProcessGroup):
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
-        """A barrier after which rank 0 can name those that did not come."""
+        """A barrier after which rank 0 can name those that did not come.
+
+        Of a backend C++ calls it, with BarrierOptions in place of the timeout.
+        """
+        if isinstance(timeout, BarrierOptions):
+            timeout = timeout.timeout if timeout.timeout > timedelta(0) else None
         if timeout is None:
             self._gloo.group.monitored_barrier(wait_all_ranks=wait_all_ranks)
         else:
@@ -526,7 +540,27 @@ class P4ReduceGroup(dist.ProcessGroup):
         return work
 
 
-_groups: set[P4ReduceGroup] = set()
+class P4ReduceGroup(Collectives, dist.ProcessGroup):
+    """A process group of the backend "p4reduce", for a torch without `dist.BackendBase`."""
+
+    def __init__(self, *place: Any, **ways: Any) -> None:
+        super().__init__(*place, **ways)
+        # For what asks a group for its backends, such as torch's own timeouts.
+        self._register_backend(torch.device("cpu"), self.BackendType.CUSTOM, self._gloo.group)
+
+
+def ours(group: Any) -> Collectives | None:
+    """Return what a process group of torch's does its collectives by, if that is this backend."""
+    if isinstance(group, Collectives):
+        return group
+    try:
+        backend = group._get_backend(torch.device("cpu"))
+    except (RuntimeError, AttributeError):
+        return None  # it has none for CPUs, or is none of this process's
+    return backend if isinstance(backend, Collectives) else None
+
+
+_groups: set[Collectives] = set()
 
 
 def _leave_all() -> None:

@@ -26,16 +26,17 @@ def install() -> None:
     def monitored_barrier(
         group: Any = None, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
     ) -> None:
-        from p4reduce.torch.group import P4ReduceGroup
+        from p4reduce.torch.group import ours
 
         known = c10d._get_default_group() if group is None else group
-        if not isinstance(known, P4ReduceGroup):
+        backend = ours(known)
+        if backend is None:
             torchs(group, timeout, wait_all_ranks)
             return
         if isinstance(timeout, float):
             warnings.warn(f"timeout={timeout}: give a timedelta; seconds are taken", stacklevel=2)
             timeout = timedelta(seconds=timeout)
-        known.monitored_barrier(timeout, wait_all_ranks)
+        backend.monitored_barrier(timeout, wait_all_ranks)
 
     monitored_barrier.is_p4reduce = True  # type: ignore[attr-defined]
     c10d.monitored_barrier = dist.monitored_barrier = monitored_barrier

@@ -30,7 +30,10 @@ def at_exit(function: Callable[[], None]) -> None:
 
 
 class FutureThread:
-    """Runs jobs in order, in a thread that starts with the first one."""
+    """Runs jobs in order, in a thread that starts with the first one.
+
+    The thread ends with `stop`, or when nobody can submit a job any more.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -45,6 +48,8 @@ class FutureThread:
                 jobs = _Queue()
                 thread = threading.Thread(target=_work, args=(jobs,), name=self._name)
                 self._running = thread, jobs
+                # The thread knows the queue alone, so this may go before it.
+                weakref.finalize(self, jobs.put, None).atexit = False
                 thread.start()
             self._running[1].put(job)
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from p4reduce.transport.base import Transport
 from p4reduce.transport.faulty import FaultPlan, FaultyTransport
 from p4reduce.transport.link import LinkTransport
-from p4reduce.transport.offload import OffloadTransport
-from p4reduce.transport.packet import PacketTransport
+from p4reduce.transport.packet import LinkedPacketTransport, PacketTransport
 from p4reduce.transport.select import INTERFACE_ENVIRONMENT, open_port, port_name
 from p4reduce.transport.unix import UnixTransport
 
@@ -19,7 +18,7 @@ __all__ = [
     "FaultPlan",
     "FaultyTransport",
     "LinkTransport",
-    "OffloadTransport",
+    "LinkedPacketTransport",
     "PacketTransport",
     "Transport",
     "UnixTransport",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import socket
 from typing import Any
 
@@ -40,18 +41,22 @@ class _Message(ctypes.Structure):
     _fields_ = (("header", _MessageHeader), ("length", ctypes.c_uint32))
 
 
-_LIBC = ctypes.PyDLL(None, use_errno=True)
-_SENDMMSG = _LIBC.sendmmsg
-_SENDMMSG.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int)
-_RECVMMSG = _LIBC.recvmmsg
-_RECVMMSG.argtypes = (
-    ctypes.c_int,
-    ctypes.c_void_p,
-    ctypes.c_uint,
-    ctypes.c_int,
-    ctypes.c_void_p,
-)
-_SEND_FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+class _Calls:
+    """The system calls. Linux has them, and the BSDs; they are looked up where they are needed."""
+
+    def __init__(self) -> None:
+        libc = ctypes.PyDLL(None, use_errno=True)
+        number, pointer, count = ctypes.c_int, ctypes.c_void_p, ctypes.c_uint
+        self.send = libc.sendmmsg
+        self.send.argtypes = (number, pointer, count, number)
+        self.receive = libc.recvmmsg
+        self.receive.argtypes = (number, pointer, count, number, pointer)
+        self.send_flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+
+
+@functools.cache
+def _calls() -> _Calls:
+    return _Calls()
 
 
 class _Messages:
@@ -73,6 +78,7 @@ class ReceiveBatch:
 
     def __init__(self, buffer: FrameBuffer) -> None:
         self._buffer = buffer
+        self._call = _calls().receive
         self._count = len(buffer)
         self._messages = _Messages(self._count)
         self._messages.bases[:] = buffer.address + np.arange(self._count) * FRAME_STRIDE
@@ -81,7 +87,7 @@ class ReceiveBatch:
     def receive(self, fd: int) -> tuple[int, int]:
         """Return how many frames came, and an error number or 0."""
         while True:
-            count = _RECVMMSG(fd, self._messages.address, self._count, socket.MSG_DONTWAIT, None)
+            count = self._call(fd, self._messages.address, self._count, socket.MSG_DONTWAIT, None)
             if count >= 0:
                 self._buffer.lengths[:count] = self._messages.lengths[:count]
                 return count, 0
@@ -95,6 +101,7 @@ class SendBatch:
 
     def __init__(self, count: int) -> None:
         self._messages = _Messages(count)
+        self._call, self._flags = _calls().send, _calls().send_flags
 
     def send(self, fd: int, buffer: FrameBuffer, rows: npt.NDArray[np.int64]) -> tuple[int, int]:
         """Return how many frames the kernel took, and an error number or 0."""
@@ -103,7 +110,7 @@ class SendBatch:
         messages.bases[:count] = buffer.address + rows * FRAME_STRIDE
         messages.vector_lengths[:count] = buffer.lengths[rows]
         while True:
-            sent = _SENDMMSG(fd, messages.address, count, _SEND_FLAGS)
+            sent = self._call(fd, messages.address, count, self._flags)
             if sent >= 0:
                 return sent, 0
             code = ctypes.get_errno()

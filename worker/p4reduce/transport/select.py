@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 
 from p4reduce_native.link import UNIX_KINDS, Kind, why_not
 
@@ -12,8 +13,7 @@ from p4reduce.errors import ConfigurationError
 from p4reduce.transport.base import Transport
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT, FaultPlan, FaultyTransport
 from p4reduce.transport.link import LinkTransport
-from p4reduce.transport.offload import OffloadTransport
-from p4reduce.transport.packet import PacketTransport
+from p4reduce.transport.packet import LinkedPacketTransport, PacketTransport
 from p4reduce.transport.udp import open_udp
 from p4reduce.transport.unix import UnixTransport
 
@@ -68,16 +68,25 @@ def open_port(name: str, rank: int, udp_port: int = 0) -> Transport:
 
     Raises:
         SwitchUnreachableError: it cannot be opened.
-        ConfigurationError: `$P4REDUCE_LINK` or `$P4REDUCE_FAULTS` does not read as it has to.
+        ConfigurationError: `$P4REDUCE_LINK` or `$P4REDUCE_FAULTS` does not read as it has to, or
+            this is no Linux and that no UDP port.
     """
     transport: Transport
+    if sys.platform != "linux" and not name.startswith(_UDP):
+        raise ConfigurationError(
+            f"interface {name!r} takes Linux, and this is {sys.platform}: only UDP ports of the "
+            "embedded switch (udp:switch:7001+{rank}) can be reached from here"
+        )
     if name.startswith(_UNIX):
         transport = _open_unix(name.removeprefix(_UNIX))
     elif name.startswith(_UDP):
         transport = open_udp(name.removeprefix(_UDP))
     elif name.endswith(_OFFLOAD):
-        transport = OffloadTransport(name.removesuffix(_OFFLOAD), udp_port)
+        transport = LinkedPacketTransport(name.removesuffix(_OFFLOAD), udp_port, offload=True)
+    elif (reason := why_not()) is None:
+        transport = LinkedPacketTransport(name, udp_port)
     else:
+        log.debug("%s: by Python: %s", name, reason)
         transport = PacketTransport(name, udp_port)
     if faults := os.environ.get(FAULTS_ENVIRONMENT):
         transport = FaultyTransport(transport, FaultPlan.parse(faults, stream=rank))

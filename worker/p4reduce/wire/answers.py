@@ -10,10 +10,10 @@ from p4reduce.wire.format import (
     EMPTY_FRAME_BYTES,
     HALF_FRAME_BYTES,
     PAYLOAD_FRAME_BYTES,
-    Aggregation,
     Endpoint,
     Flag,
     Kind,
+    header_bytes,
     template,
 )
 from p4reduce.wire.frames import FrameBuffer
@@ -71,7 +71,7 @@ def own_answers(
     here: Endpoint, switch: Endpoint, rank: int, job: int
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
     """Return what every answer to us holds in `COMPARED`, and a mask of the bits that matter."""
-    header = Aggregation(kind=Kind.RESULT, rank=rank, job=job)
+    header = header_bytes(kind=Kind.RESULT, rank=rank, job=job)
     wanted, mask = FrameBuffer(1), FrameBuffer(1)
     wanted.put(0, template(switch, here, header))
     record = mask.records

@@ -19,7 +19,8 @@ from __future__ import annotations
 from scapy.layers.inet import UDP
 from scapy.packet import bind_layers
 
-from p4reduce.wire.format import AGGREGATION_PORT, Aggregation
+from p4reduce.wire.format import AGGREGATION_PORT
+from p4reduce.wire.layer import Aggregation
 
 __all__ = ["Aggregation"]
 

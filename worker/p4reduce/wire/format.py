@@ -1,38 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The aggregation protocol on the wire: docs/protocol.md, "Header".
 
-The header is defined once, as the scapy layer `Aggregation`. Everything else here follows from
-it: `HEADER` is a numpy dtype derived from the layer's fields, so that a batch of frames can be
-read and written as columns, and `template` builds a frame by it that the fast path then only
-patches. Scapy takes about half a millisecond to build a frame and must stay off that path.
+The header is defined once, as `HEADER_FIELDS`. Everything else follows from it: `header_bytes` and
+`template` build a frame that the fast path then only patches; `wire/frames.py` makes a numpy dtype
+of the fields, so that a batch of frames can be read and written as columns; and `wire/layer.py` the
+scapy layer `Aggregation`.
 
-Of scapy, only fields and packets are imported here. Its Ethernet and IP layers read all interfaces
-and routes of the machine when they are imported, which takes seconds where there are hundreds of
-interfaces; `wire/dissect.py` imports them, for those who take frames apart by scapy.
+Neither numpy nor scapy is imported here: the controller needs neither, and scapy, which reads the
+names of all makers of network cards first, takes a fifth of a second. A rank that joins a job has
+its frames crafted by scapy, once; from then on they are only patched.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from ipaddress import IPv4Address
-from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
-from scapy.fields import (
-    BitEnumField,
-    BitField,
-    ByteEnumField,
-    ByteField,
-    FlagsField,
-    IntField,
-    ShortField,
-    XIntField,
-    XLongField,
-)
-from scapy.packet import Packet
+from typing import Final, NamedTuple, SupportsBytes
 
 # -- Numbers: the same as in p4src/include/constants.p4, which a test compares ------------------
 
@@ -79,6 +65,7 @@ class Flag(IntFlag):
     RETRANSMISSION = 0x10
     PADDED = 0x20
     FIRST_HALF = 0x40
+    TELL_ALL = 0x40  # in a contribution, which has no halves: a STATUS is for all ranks
     SECOND_HALF = 0x80
 
 
@@ -105,88 +92,128 @@ class Format(IntEnum):
         return int((1 << (8 * self.lane_bytes - 1)) - 1)
 
 
-class Aggregation(Packet):
-    """The 36 bytes after UDP. What follows them, if anything, is a block's lanes.
+class Field(NamedTuple):
+    """A field of the aggregation header.
 
-    `wire/dissect.py` binds it to UDP's port, so that scapy finds it in a frame.
+    Attributes:
+        name: in the documentation, in columns and in scapy.
+        bits: how wide it is.
+        default: what it holds where nobody says otherwise.
+        hexadecimal: whether people read it better so.
     """
 
-    name = "Aggregation"
-    fields_desc = [  # noqa: RUF012  # scapy's own convention
-        BitField("version", AGGREGATION_VERSION, 4),
-        BitEnumField("kind", Kind.CONTRIBUTE, 4, {int(kind): kind.name for kind in Kind}),
-        FlagsField("flags", 0, 8, [str(flag.name) for flag in Flag]),
-        ShortField("rank", 0),
-        IntField("job", 0),
-        ShortField("slot", 0),
-        ByteEnumField("format", Format.INT32, {int(lanes): lanes.name for lanes in Format}),
-        ByteField("next_exponent", 0),
-        IntField("round", 0),
-        XIntField("block", NO_BLOCK),
-        XIntField("next_block", NO_BLOCK),
-        XIntField("tag", 0),
-        XLongField("contributors", 0),
-    ]
+    name: str
+    bits: int
+    default: int = 0
+    hexadecimal: bool = False
 
 
-# -- Frames as numpy records ----------------------------------------------------------------------
+HEADER_FIELDS: Final = (
+    Field("version", 4, AGGREGATION_VERSION),
+    Field("kind", 4, Kind.CONTRIBUTE),
+    Field("flags", 8),
+    Field("rank", 16),
+    Field("job", 32),
+    Field("slot", 16),
+    Field("format", 8, Format.INT32),
+    Field("next_exponent", 8),
+    Field("round", 32),
+    Field("block", 32, NO_BLOCK, hexadecimal=True),
+    Field("next_block", 32, NO_BLOCK, hexadecimal=True),
+    Field("tag", 32, hexadecimal=True),
+    Field("contributors", 64, hexadecimal=True),
+)
+"""The 36 bytes after UDP, in order. What follows them, if anything, is a block's lanes."""
+
+
+def header_bytes(**values: int) -> bytes:
+    """Return an aggregation header of 36 bytes.
+
+    Args:
+        values: by the names of `HEADER_FIELDS`; a field that is not named has its default.
+
+    Raises:
+        ValueError: there is no such field, or it does not hold the value; says which.
+    """
+    number = 0
+    for field in HEADER_FIELDS:
+        value = int(values.pop(field.name, field.default))
+        if not 0 <= value < 1 << field.bits:
+            raise ValueError(f"{field.name} has {field.bits} bits, which do not hold {value}")
+        number = number << field.bits | value
+    if values:
+        raise ValueError(f"the aggregation header has no field {', '.join(sorted(values))}")
+    return number.to_bytes(AGG_BYTES, "big")
+
+
+# -- Whole frames ---------------------------------------------------------------------------------
 
 FRAME_STRIDE = 2048
 """Bytes from one frame to the next in a buffer of frames; a page holds two."""
 
 
+class Column(NamedTuple):
+    """Whole bytes of a frame that hold a big-endian number, or a MAC address.
+
+    Attributes:
+        name: in the documentation and in `frames.HEADER`.
+        offset: in bytes from the frame's first one.
+        size: in bytes.
+    """
+
+    name: str
+    offset: int
+    size: int
+
+
 # The standard headers below ours: RFC 894, 791 and 768, without options. Fields that share a byte
 # or a word are one column. A test compares them with scapy's layers.
 _BELOW: Final = (
-    ("eth_dst", "(6,)u1"),
-    ("eth_src", "(6,)u1"),
-    ("eth_type", ">u2"),
-    ("ip_version_ihl", ">u1"),
-    ("ip_tos", ">u1"),
-    ("ip_len", ">u2"),
-    ("ip_id", ">u2"),
-    ("ip_flags_frag", ">u2"),
-    ("ip_ttl", ">u1"),
-    ("ip_proto", ">u1"),
-    ("ip_chksum", ">u2"),
-    ("ip_src", ">u4"),
-    ("ip_dst", ">u4"),
-    ("udp_sport", ">u2"),
-    ("udp_dport", ">u2"),
-    ("udp_len", ">u2"),
-    ("udp_chksum", ">u2"),
+    ("eth_dst", 6),
+    ("eth_src", 6),
+    ("eth_type", 2),
+    ("ip_version_ihl", 1),
+    ("ip_tos", 1),
+    ("ip_len", 2),
+    ("ip_id", 2),
+    ("ip_flags_frag", 2),
+    ("ip_ttl", 1),
+    ("ip_proto", 1),
+    ("ip_chksum", 2),
+    ("ip_src", 4),
+    ("ip_dst", 4),
+    ("udp_sport", 2),
+    ("udp_dport", 2),
+    ("udp_len", 2),
+    ("udp_chksum", 2),
 )
 
 
-def _columns() -> np.dtype[Any]:
-    """Derive a frame's dtype from the standard headers and the layer's fields.
+def _columns() -> tuple[Column, ...]:
+    """Derive a frame's columns from the standard headers and `HEADER_FIELDS`.
 
-    A field that begins and ends at a byte keeps its name and becomes a big-endian unsigned
-    number (or bytes, for a MAC address). Fields that share a byte become one column that has
-    the names of all, joined by underscores: version and kind are `version_kind`.
+    A field that begins and ends at a byte keeps its name. Fields that share a byte become one
+    column that has the names of all, joined by underscores: version and kind are `version_kind`.
     """
-    names = [name for name, _ in _BELOW]
-    formats = [form for _, form in _BELOW]
+    sizes = list(_BELOW)
     shared: list[str] = []
     bits = 0
-    for field in Aggregation.fields_desc:
-        bits += round(8 * field.sz)
+    for field in HEADER_FIELDS:
+        bits += field.bits
         shared.append(field.name)
         if bits % 8:
             continue
-        names.append("_".join(shared))
-        formats.append(f">u{bits // 8}")
+        sizes.append(("_".join(shared), bits // 8))
         shared, bits = [], 0
-    sizes = [np.dtype(form).itemsize for form in formats]
-    offsets = [sum(sizes[:place]) for place in range(len(sizes))]
-    return np.dtype(
-        {"names": names, "formats": formats, "offsets": offsets, "itemsize": FRAME_STRIDE}
-    )
+    offsets = [sum(size for _, size in sizes[:place]) for place in range(len(sizes))]
+    return tuple(Column(name, at, size) for (name, size), at in zip(sizes, offsets, strict=True))
 
 
-HEADER: np.dtype[Any] = _columns()
-"""A whole frame in a buffer of `FRAME_STRIDE` bytes a frame: Ethernet (`eth_…`), IPv4 (`ip_…`),
-UDP (`udp_…`) and the aggregation header's own fields. All numbers are big-endian."""
+COLUMNS: Final = _columns()
+"""A whole frame: Ethernet (`eth_…`), IPv4 (`ip_…`), UDP (`udp_…`) and the aggregation header's own
+fields, in order."""
+
+_PLACES = {name: slice(offset, offset + size) for name, offset, size in COLUMNS}
 
 
 @dataclass(frozen=True)
@@ -199,14 +226,14 @@ class Endpoint:
 
 
 def template(
-    source: Endpoint, destination: Endpoint, header: Packet, payload: bytes = b""
+    source: Endpoint, destination: Endpoint, header: bytes | SupportsBytes, payload: bytes = b""
 ) -> bytes:
     """Build a whole frame.
 
     Args:
         source: who sends it.
         destination: whom it is for.
-        header: an `Aggregation`, whose bytes scapy makes.
+        header: as `header_bytes` returns it, or scapy's layer `Aggregation`.
         payload: nothing, or a block's 1,024 bytes.
 
     Returns:
@@ -216,25 +243,30 @@ def template(
         ValueError: one of the addresses is not a MAC or IPv4 address; says which.
     """
     data = bytes(header) + payload
-    below = np.zeros(1, HEADER)
-    below["eth_dst"] = _mac_bytes(destination.mac)
-    below["eth_src"] = _mac_bytes(source.mac)
-    below["eth_type"] = ETHERTYPE_IPV4
-    below["ip_version_ihl"] = _IPV4_NO_OPTIONS
-    below["ip_len"] = IPV4_BYTES + UDP_BYTES + len(data)
-    below["ip_flags_frag"] = _DO_NOT_FRAGMENT
-    below["ip_ttl"] = _TTL
-    below["ip_proto"] = PROTOCOL_UDP
-    below["ip_src"] = int(IPv4Address(source.ip))
-    below["ip_dst"] = int(IPv4Address(destination.ip))
-    below["udp_sport"] = source.udp_port
-    below["udp_dport"] = destination.udp_port
-    below["udp_len"] = UDP_BYTES + len(data)
-    words = np.frombuffer(below.tobytes(), ">u2", IPV4_BYTES // 2, ETHERNET_BYTES)
-    total = int(words.sum(dtype=np.uint64))
+    below = {
+        "eth_dst": _mac_number(destination.mac),
+        "eth_src": _mac_number(source.mac),
+        "eth_type": ETHERTYPE_IPV4,
+        "ip_version_ihl": _IPV4_NO_OPTIONS,
+        "ip_len": IPV4_BYTES + UDP_BYTES + len(data),
+        "ip_flags_frag": _DO_NOT_FRAGMENT,
+        "ip_ttl": _TTL,
+        "ip_proto": PROTOCOL_UDP,
+        "ip_src": int(IPv4Address(source.ip)),
+        "ip_dst": int(IPv4Address(destination.ip)),
+        "udp_sport": source.udp_port,
+        "udp_dport": destination.udp_port,
+        "udp_len": UDP_BYTES + len(data),
+    }
+    frame = bytearray(AGG_OFFSET)
+    for name, number in below.items():
+        place = _PLACES[name]
+        frame[place] = number.to_bytes(place.stop - place.start, "big")
+    total = sum(struct.unpack_from(f">{IPV4_BYTES // 2}H", frame, ETHERNET_BYTES))
     total = (total & 0xFFFF) + (total >> 16)
-    below["ip_chksum"] = 0xFFFF - ((total & 0xFFFF) + (total >> 16))
-    return below.tobytes()[:AGG_OFFSET] + data
+    total = (total & 0xFFFF) + (total >> 16)
+    frame[_PLACES["ip_chksum"]] = (0xFFFF - total).to_bytes(2, "big")
+    return bytes(frame) + data
 
 
 _IPV4_NO_OPTIONS = 0x45
@@ -242,10 +274,10 @@ _DO_NOT_FRAGMENT = 0x4000
 _TTL = 64
 
 
-def _mac_bytes(mac: str) -> npt.NDArray[np.uint8]:
+def _mac_number(mac: str) -> int:
     if not re.fullmatch("[0-9a-fA-F]{1,2}(:[0-9a-fA-F]{1,2}){5}", mac):
         raise ValueError(f"a MAC address has 6 bytes, as in 02:00:00:00:00:01; this is {mac!r}")
-    return np.array([int(byte, 16) for byte in mac.split(":")], np.uint8)
+    return int.from_bytes(bytes(int(byte, 16) for byte in mac.split(":")), "big")
 
 
 # -- HELLO ----------------------------------------------------------------------------------------
@@ -277,19 +309,17 @@ def parse_hello(frame: bytes) -> Hello:
     """
     if len(frame) != EMPTY_FRAME_BYTES:
         raise ValueError(f"a HELLO has {EMPTY_FRAME_BYTES} bytes, this frame {len(frame)}")
-    buffer = np.zeros(FRAME_STRIDE, np.uint8)
-    buffer[: len(frame)] = np.frombuffer(frame, np.uint8)
-    record = buffer.view(HEADER)[0]
+    record = {name: int.from_bytes(frame[place], "big") for name, place in _PLACES.items()}
     for column, right in _HELLO_FIELDS.items():
         if record[column] != right:
-            raise ValueError(f"no HELLO: {column} is {int(record[column]):#x}, not {right:#x}")
+            raise ValueError(f"no HELLO: {column} is {record[column]:#x}, not {right:#x}")
     return Hello(
-        job=int(record["job"]),
-        rank=int(record["rank"]),
-        nonce=int(record["contributors"]),
-        mac=":".join(f"{byte:02x}" for byte in record["eth_src"]),
-        ip=str(IPv4Address(int(record["ip_src"]))),
-        udp_port=int(record["udp_sport"]),
+        job=record["job"],
+        rank=record["rank"],
+        nonce=record["contributors"],
+        mac=frame[_PLACES["eth_src"]].hex(":"),
+        ip=str(IPv4Address(record["ip_src"])),
+        udp_port=record["udp_sport"],
     )
 
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from p4reduce.wire.format import (
     AGG_BYTES,
     AGG_OFFSET,
+    COLUMNS,
     FRAME_STRIDE,
-    HEADER,
     PAYLOAD_BYTES,
     PAYLOAD_OFFSET,
 )
@@ -25,6 +25,18 @@ AGG_WORD = (_PAD + AGG_OFFSET) // 4
 """Where the aggregation header begins in `FrameBuffer.words`."""
 
 _PAGE = 4096
+_MAC = 6  # bytes of an address
+
+HEADER: np.dtype[Any] = np.dtype(
+    {
+        "names": [column.name for column in COLUMNS],
+        "formats": [f"({size},)u1" if size == _MAC else f">u{size}" for _, _, size in COLUMNS],
+        "offsets": [column.offset for column in COLUMNS],
+        "itemsize": FRAME_STRIDE,
+    }
+)
+"""A whole frame in a buffer of `FRAME_STRIDE` bytes a frame, by `format.COLUMNS`. All numbers are
+big-endian; a MAC address is six bytes."""
 
 
 class FrameBuffer:
@@ -36,7 +48,7 @@ class FrameBuffer:
             headers from IPv4 on fall on whole words.
         raw: the same memory as uint64 of the machine's own byte order, shape (count, 256), for
             comparing with other frames.
-        records: the same as records of `format.HEADER`, shape (count,).
+        records: the same as records of `HEADER`, shape (count,).
         header: the aggregation headers as words, shape (count, 9).
         flags: the byte of flags in them, shape (count,).
         payload: what follows them as bytes, shape (count, 1024).

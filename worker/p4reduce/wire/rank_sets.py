@@ -36,6 +36,11 @@ class Level:
         """Return the ranks that some bits stand for."""
         return tuple(sorted(rank for child in self._of(bits) for rank in child.ranks))
 
+    @property
+    def own_ranks(self) -> tuple[int, ...]:
+        """Return the ranks that are at the switch themselves, in the order of their bits."""
+        return tuple(rank for child in self.children if not child.switch for rank in child.ranks)
+
     def missing(self, heard: int) -> int:
         """Return the bits that are not in `heard`."""
         return ((1 << len(self.children)) - 1) & ~heard

@@ -15,6 +15,7 @@ from p4reduce_lab.demo.config import (
     COMPARED_STAGE,
     CURVE_FILE,
     REFERENCE_FILE,
+    RESTART_SWITCH,
     TrainingConfig,
 )
 from p4reduce_lab.demo.faults import Incident
@@ -120,6 +121,8 @@ class Results:
         # In a tree, all but the root send their sums up, which are heard once more there.
         links = len(by_switch) - 1 if topology == "tree" else 0
         contributions = sum(added) - links * results
+        # What a switch had summed before it was killed, its next life does not know.
+        forgetful = self.config.fault == RESTART_SWITCH
         return Summary(
             switch=switch,
             network=network,
@@ -145,7 +148,7 @@ class Results:
             training_seconds=max(report.seconds for report in reports),
             seconds=0.0,  # known when all is done
             outcomes=outcomes,
-            switches=sum(count > 0 for count in added),
+            switches=len(added) if forgetful else sum(count > 0 for count in added),
             topology=topology,
             contributions_by_switch=added,
             compression=self._compression(),

@@ -290,8 +290,8 @@ int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int writab
             return P4R_LINK_READY;
     } else if (link->kind == P4R_LINK_OFFLOAD && p4r_offload_is_in_parts(link->offload)) {
         return P4R_LINK_READY;
-    } else if (writable && link->kind == P4R_LINK_OFFLOAD &&
-               p4r_offload_waits_for_device(link->offload)) {
+    } else if (writable && link->device_full) {
+        link->device_full = 0;
         timeout_ms = 1;
     } else if (writable) {
         waits[0].events |= POLLOUT;

@@ -14,8 +14,9 @@
  * the answer says. A link is used by one thread at a time. Nothing here waits but p4r_link_connect
  * and p4r_link_wait, which have deadlines.
  *
- * The peer is not trusted. Lengths and indices are read once and checked, a frame is copied out of
- * shared memory before anybody looks at it, and what is wrong ends this link alone.
+ * The peer is not trusted. Lengths and indices are read once and checked, and what is wrong ends this
+ * link alone. A frame, or of p4r_link_look its header, is copied out of shared memory before anybody
+ * looks at it; of the rest, nothing that is found there decides what is read or written.
  */
 #ifndef P4R_LINK_H
 #define P4R_LINK_H
@@ -58,9 +59,10 @@ struct p4r_link_counts {
     uint64_t tx_bad_length;
 };
 
-/* Switch's end of a connected socket. The link owns `fd` from now on, also if this fails (NULL: no
- * memory, or `slots` is wrong). A hello is answered by p4r_link_receive, with the best kind that both can; `offers` is
- * 0 where none shall be. `slots` of each ring: a power of two up to 4,096; 0: P4R_LINK_SLOTS. */
+/* Switch's end of a connected socket, or either end on a packet socket. The link owns `fd` from now
+ * on, also if this fails (NULL: no memory, or `slots` is wrong). A hello is answered by
+ * p4r_link_receive, with the best kind that both can; `offers` is 0 where none shall be. `slots` of
+ * each ring: a power of two up to 4,096; 0: P4R_LINK_SLOTS. */
 struct p4r_link *p4r_link_accept(int fd, uint32_t offers, uint32_t slots);
 
 /* Worker's end of a connected socket. Sends the hello and waits for the answer up to `timeout_ms`;
@@ -119,6 +121,13 @@ int p4r_link_receive(struct p4r_link *link, struct p4r_frame *frames, int most);
  * ones are delivered: whoever asked for rows looks at every length. */
 int p4r_link_receive_rows(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
                           int64_t *lengths, int most);
+
+/* The same, but of a SHARED link only the first `head` bytes of each frame are copied into its row:
+ * `frames` says where all of it lies, in memory that the peer can write to at any moment. It stays
+ * there until p4r_link_drop of as many, before the next call. */
+int p4r_link_look(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room, size_t head,
+                  int64_t *lengths, const uint8_t **frames, int most);
+void p4r_link_drop(struct p4r_link *link, int count);
 
 /* Sends the first frames, as many as there is room for, and returns their number; the bytes are
  * free again. The others have to be sent again when p4r_link_fd tells. Frames of bad length (0,

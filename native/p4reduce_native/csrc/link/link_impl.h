@@ -31,6 +31,7 @@ struct p4r_link {
     int has_heard;   /* a message: none that comes now can be a hello */
     uint32_t slots;  /* of rings to be made */
     int broken;      /* errno that ended the link; 0: none did */
+    int device_full; /* the last send found an interface's queue full, for which there is no event */
     int uncovered;   /* SHARED: there is something to do, and no bell will tell */
     int wants_room;  /* SHARED: frames wait that the last send did not take */
     int has_gone;    /* SHARED: the peer hung up, and `left` frames are still to be taken */
@@ -74,8 +75,6 @@ int p4r_offload_receive(struct p4r_link *, struct p4r_frame *, int most);
 int p4r_offload_send(struct p4r_link *, const struct p4r_frame *, int count);
 /* Whether frames are left of a packet that was received. */
 int p4r_offload_is_in_parts(const struct p4r_offload *);
-/* Whether the last send found the device's queue full, for which there is no event; asked once. */
-int p4r_offload_waits_for_device(struct p4r_offload *);
 void p4r_offload_free(struct p4r_offload *);
 
 /* Memory with two rings. `make` returns its file descriptor, sealed, for the caller to hand over

@@ -43,7 +43,6 @@ union auxdata {
 struct p4r_offload {
     int is_known;          /* the peer understands it, whatever it sends */
     int64_t trusted_until; /* else until when */
-    int is_device_full;    /* its queue, of which poll knows nothing */
     /* A packet that is being taken apart: its bytes, its payload's part that is left. */
     uint8_t *packet;
     size_t at, end, segment;
@@ -78,13 +77,6 @@ void p4r_offload_free(struct p4r_offload *offload)
 int p4r_offload_is_in_parts(const struct p4r_offload *offload)
 {
     return offload->at < offload->end;
-}
-
-int p4r_offload_waits_for_device(struct p4r_offload *offload)
-{
-    int waits = offload->is_device_full;
-    offload->is_device_full = 0;
-    return waits;
 }
 
 static int64_t now_ns(void)
@@ -251,7 +243,7 @@ int p4r_offload_send(struct p4r_link *link, const struct p4r_frame *frames, int 
     int sent =
         sendmmsg(link->fd, link->out_messages, (unsigned)messages, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0) {
-        link->offload->is_device_full = errno == ENOBUFS;
+        link->device_full = errno == ENOBUFS;
         return p4r_is_full(errno) || errno == EINTR ? 0 : -errno;
     }
     done = 0;

@@ -59,24 +59,49 @@ int p4r_ring_has_room(const struct p4r_ring *ring)
     return room < 0 || (uint32_t)room >= ring->count - ring->count / 2;
 }
 
+/* Read once: the peer may change it between a check and a copy. */
+static size_t length_in(const uint8_t *slot, size_t room)
+{
+    size_t length = *(const volatile uint16_t *)(const void *)slot;
+
+    if (room > P4R_SLOT_BYTES - P4R_SLOT_HEAD)
+        room = P4R_SLOT_BYTES - P4R_SLOT_HEAD;
+    return length < room ? length : room;
+}
+
+void p4r_ring_look(const struct p4r_ring *ring, uint8_t *rows, size_t stride, size_t room,
+                   size_t head, int64_t *lengths, const uint8_t **frames, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const uint8_t *slot = slot_at(ring, ring->own + (uint32_t)i);
+        const uint8_t *ahead = slot_at(ring, ring->own + (uint32_t)i + 4);
+        __builtin_prefetch(ahead, 0, 3);
+        __builtin_prefetch(ahead + LINE, 0, 3);
+        size_t length = length_in(slot, room);
+        memcpy(rows + (size_t)i * stride, slot + P4R_SLOT_HEAD, length < head ? length : head);
+        lengths[i] = (int64_t)length;
+        frames[i] = slot + P4R_SLOT_HEAD;
+    }
+}
+
+void p4r_ring_drop(struct p4r_ring *ring, int count)
+{
+    ring->own += (uint32_t)count;
+    atomic_store_explicit(&ring->words->taken, ring->own, memory_order_release);
+}
+
 void p4r_ring_take(struct p4r_ring *ring, uint8_t *rows, size_t stride, size_t room,
                    int64_t *lengths, int count)
 {
-    if (room > P4R_SLOT_BYTES - P4R_SLOT_HEAD)
-        room = P4R_SLOT_BYTES - P4R_SLOT_HEAD;
     for (int i = 0; i < count; i++) {
         const uint8_t *slot = slot_at(ring, ring->own + (uint32_t)i);
         if (i + 1 < count)
             will_read(slot_at(ring, ring->own + (uint32_t)i + 1));
-        /* Read once: the peer may change it between the check and the copy. */
-        size_t length = *(const volatile uint16_t *)(const void *)slot;
-        if (length > room)
-            length = room;
+        size_t length = length_in(slot, room);
         memcpy(rows + (size_t)i * stride, slot + P4R_SLOT_HEAD, length);
         lengths[i] = (int64_t)length;
     }
-    ring->own += (uint32_t)count;
-    atomic_store_explicit(&ring->words->taken, ring->own, memory_order_release);
+    p4r_ring_drop(ring, count);
 }
 
 void p4r_ring_write(struct p4r_ring *ring, const uint8_t *bytes, uint32_t length)

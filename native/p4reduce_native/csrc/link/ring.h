@@ -56,6 +56,13 @@ void p4r_ring_take(struct p4r_ring *, uint8_t *rows, size_t stride, size_t room,
                    int count);
 void p4r_ring_put(struct p4r_ring *, const struct p4r_frame *, int count);
 
+/* Look at `count` frames, at most what is ready: copies of their first `head` bytes into rows, their
+ * lengths as of `take`, and where they lie in memory that the peer can write to. They stay there
+ * until they are taken by `drop`. */
+void p4r_ring_look(const struct p4r_ring *, uint8_t *rows, size_t stride, size_t room, size_t head,
+                   int64_t *lengths, const uint8_t **frames, int count);
+void p4r_ring_drop(struct p4r_ring *, int count);
+
 /* The same in steps: fill the next slot, which there has to be room for; tell of all that have been
  * filled. */
 void p4r_ring_write(struct p4r_ring *, const uint8_t *bytes, uint32_t length);

@@ -118,8 +118,8 @@ static int look(struct p4r_link *link)
     return ready == 0 && gone ? -EPIPE : ready;
 }
 
-int p4r_shared_receive(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
-                       int64_t *lengths, int most)
+/* Frames to take in this call, or minus an errno. */
+static int count_of(struct p4r_link *link, int most)
 {
     int count = link->has_gone ? link->left : look(link);
     if (count == 0 && link->has_gone)
@@ -129,13 +129,57 @@ int p4r_shared_receive(struct p4r_link *link, uint8_t *rows, size_t stride, size
     if (count > most)
         count = most;
     link->left -= count;
-    if (count != 0) {
+    return count;
+}
+
+static void tell_of_room(struct p4r_link *link)
+{
+    /* One that has gone needs no bell. */
+    if (p4r_ring_sender_sleeps(&link->in))
+        (void)ring_bell(link->fd);
+}
+
+int p4r_shared_receive(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
+                       int64_t *lengths, int most)
+{
+    int count = count_of(link, most);
+
+    if (count > 0) {
         p4r_ring_take(&link->in, rows, stride, room, lengths, count);
-        /* One that has gone needs no bell. */
-        if (p4r_ring_sender_sleeps(&link->in))
-            (void)ring_bell(link->fd);
+        tell_of_room(link);
     }
     return count;
+}
+
+int p4r_link_look(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room, size_t head,
+                  int64_t *lengths, const uint8_t **frames, int most)
+{
+    int count;
+
+    if (most > P4R_LINK_MOST)
+        most = P4R_LINK_MOST;
+    if (link->kind != P4R_LINK_SHARED || link->broken) {
+        count = p4r_link_receive_rows(link, rows, stride, room, lengths, most);
+        for (int i = 0; i < count; i++)
+            frames[i] = rows + (size_t)i * stride;
+        return count;
+    }
+    count = count_of(link, most);
+    if (count <= 0)
+        return count;
+    p4r_ring_look(&link->in, rows, stride, room, head, lengths, frames, count);
+    for (int i = 0; i < count; i++)
+        link->counts.rx_bytes += (uint64_t)lengths[i];
+    link->counts.rx_frames += (uint64_t)count;
+    return count;
+}
+
+void p4r_link_drop(struct p4r_link *link, int count)
+{
+    if (link->kind != P4R_LINK_SHARED)
+        return;
+    p4r_ring_drop(&link->in, count);
+    tell_of_room(link);
 }
 
 int p4r_shared_send(struct p4r_link *link, const struct p4r_frame *frames, int count)

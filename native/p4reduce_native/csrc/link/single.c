@@ -74,6 +74,7 @@ int p4r_single_send(struct p4r_link *link, const struct p4r_frame *frames, int c
                 continue;
             if (!p4r_is_full(errno))
                 return p4r_break(link, errno);
+            link->device_full = errno == ENOBUFS;
             break;
         }
         done += sent;

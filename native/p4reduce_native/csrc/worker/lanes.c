@@ -3,7 +3,8 @@
  *
  * Whether float32 is computed as float32 or by way of float64 is decided for each block, from its
  * exponent. All loops are written so that compilers make vector code of them, with loads and stores
- * by memcpy, as tensors may lie anywhere. Lanes are held within what an integer can hold even where
+ * by memcpy, as tensors may lie anywhere, and indices of 64 bits: the product of a narrower one could
+ * wrap around, which no vector code does. Lanes are held within what an integer can hold even where
  * the exponent is not that of the numbers: that means nothing, but is defined. */
 #include "worker/worker.h"
 
@@ -132,19 +133,19 @@ static void doubles_to_words(const uint8_t *from, double scale, double limit, ui
 
 static void words_to_floats(const uint8_t *from, uint32_t count, float factor, uint8_t *to)
 {
-    for (uint32_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++)
         store_float(to + 4 * i, (float)(int32_t)SWAP_32(load_32(from + 4 * i)) * factor);
 }
 
 static void words_to_floats_wide(const uint8_t *from, uint32_t count, double factor, uint8_t *to)
 {
-    for (uint32_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++)
         store_float(to + 4 * i, (float)((double)(int32_t)SWAP_32(load_32(from + 4 * i)) * factor));
 }
 
 static void words_to_doubles(const uint8_t *from, uint32_t count, double factor, uint8_t *to)
 {
-    for (uint32_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++)
         store_double(to + 8 * i, (double)(int32_t)SWAP_32(load_32(from + 4 * i)) * factor);
 }
 
@@ -162,7 +163,7 @@ static void make_noise(uint64_t key, int64_t block, uint32_t lanes, uint16_t *no
 {
     uint32_t words = lanes / 4;
     uint64_t first = key + (uint64_t)block * (words * GAMMA);
-    for (uint32_t i = 0; i < words; i++) {
+    for (size_t i = 0; i < words; i++) {
         uint64_t word = mix(first + i * GAMMA);
         memcpy(noise + 4 * i, &word, sizeof word);
     }
@@ -171,7 +172,7 @@ static void make_noise(uint64_t key, int64_t block, uint32_t lanes, uint16_t *no
 static void floats_to_fixed(const uint8_t *from, uint32_t count, float scale, float most,
                             int32_t *fixed)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         float number = nearest_float(load_float(from + 4 * i) * scale);
         fixed[i] = (int32_t)within_float(number, most);
     }
@@ -180,7 +181,7 @@ static void floats_to_fixed(const uint8_t *from, uint32_t count, float scale, fl
 static void floats_to_fixed_wide(const uint8_t *from, uint32_t count, double scale, double most,
                                  int32_t *fixed)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         double number = nearest_double((double)load_float(from + 4 * i) * scale);
         fixed[i] = (int32_t)within_double(number, most);
     }
@@ -189,7 +190,7 @@ static void floats_to_fixed_wide(const uint8_t *from, uint32_t count, double sca
 static void doubles_to_fixed(const uint8_t *from, uint32_t count, double scale, double most,
                              int32_t *fixed)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         double number = nearest_double(load_double(from + 8 * i) * scale);
         fixed[i] = (int32_t)within_double(number, most);
     }
@@ -211,20 +212,20 @@ static void encode_at_random(const struct p4r_codec *codec, const uint8_t *numbe
     else
         floats_to_fixed(numbers, count, codec->scales32[exponent], (float)most, fixed);
     if (codec->lane_bytes == 2)
-        for (uint32_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count; i++)
             store_16(payload + 2 * i, SWAP_16((uint16_t)((fixed[i] + noise[i]) >> NOISE_BITS)));
     else
-        for (uint32_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count; i++)
             payload[i] = (uint8_t)((fixed[i] + noise[i]) >> NOISE_BITS);
 }
 
 static void widen(const uint8_t *lanes, uint32_t lane_bytes, uint32_t count, int32_t *wide)
 {
     if (lane_bytes == 2)
-        for (uint32_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count; i++)
             wide[i] = (int16_t)SWAP_16(load_16(lanes + 2 * i));
     else
-        for (uint32_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count; i++)
             wide[i] = (int8_t)lanes[i];
 }
 
@@ -236,15 +237,15 @@ static void decode_narrow(const struct p4r_codec *codec, const uint8_t *lanes, u
 
     widen(lanes, codec->lane_bytes, count, wide);
     if (codec->numbers == P4R_FLOAT64) {
-        for (uint32_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count; i++)
             store_double(numbers + 8 * i, (double)wide[i] / divisor * factor);
     } else if (exponent < FLOAT32_SCALES_FROM) {
         factor /= divisor;
-        for (uint32_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count; i++)
             store_float(numbers + 4 * i, (float)((double)wide[i] * factor));
     } else {
         float divisor32 = (float)divisor, factor32 = codec->factors32[exponent];
-        for (uint32_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count; i++)
             store_float(numbers + 4 * i, (float)wide[i] / divisor32 * factor32);
     }
 }
@@ -255,10 +256,10 @@ static void decode_narrow(const struct p4r_codec *codec, const uint8_t *lanes, u
 static void swap_bytes(const uint8_t *from, uint32_t lane_bytes, uint32_t count, uint8_t *to)
 {
     if (lane_bytes == 4)
-        for (uint32_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count; i++)
             store_32(to + 4 * i, SWAP_32(load_32(from + 4 * i)));
     else if (lane_bytes == 2)
-        for (uint32_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count; i++)
             store_16(to + 2 * i, SWAP_16(load_16(from + 2 * i)));
     else
         memcpy(to, from, count);
@@ -275,7 +276,7 @@ void p4r_lanes_encode(const struct p4r_codec *codec, const uint8_t *numbers, uin
         return;
     }
     if (codec->numbers == P4R_FLOAT16) {
-        for (uint32_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count; i++)
             wide[i] = p4r_float_of_half(load_16(numbers + 2 * i));
         numbers = (const uint8_t *)wide;
     }
@@ -308,6 +309,6 @@ void p4r_lanes_decode(const struct p4r_codec *codec, const uint8_t *lanes, uint3
     else
         words_to_floats(lanes, count, codec->factors32[exponent], to);
     if (codec->numbers == P4R_FLOAT16)
-        for (uint32_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count; i++)
             store_16(numbers + 2 * i, p4r_half_of_float(wide[i]));
 }

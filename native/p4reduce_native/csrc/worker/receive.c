@@ -22,7 +22,6 @@ enum verdict { ODD, RESULT, STALE, STATUS };
 #define EMPTY_FRAME P4R_PAYLOAD_OFFSET
 #define HALF_FRAME (P4R_PAYLOAD_OFFSET + P4R_PAYLOAD_BYTES / 2)
 #define WHOLE_FRAME (P4R_PAYLOAD_OFFSET + P4R_PAYLOAD_BYTES)
-#define LONGEST_FRAME (P4R_BUFFER_STRIDE - P4R_BUFFER_PAD)
 
 /* In `seen`, beside the parts of a result that there are in the batch. */
 #define SEEN_ODD 4
@@ -175,26 +174,38 @@ static void judge_all(struct p4r_slots *slots, uint8_t *rows, const int64_t *len
             slots->seen[slot_of(frame_at(rows, i))] = 0;
 }
 
-/* Move a frame to the front, where Python finds it. */
-static void give_back(struct p4r_slots *slots, uint8_t *rows, int64_t *lengths, uint32_t row)
+/* Move a frame to the front, where Python finds it. Its header stays as it was judged. */
+static void give_back(struct p4r_slots *slots, uint8_t *rows, int64_t *lengths, const uint8_t *from,
+                      uint32_t row)
 {
     uint32_t to = slots->odd_count++;
+    size_t length = (size_t)lengths[row];
+    uint8_t *frame = frame_at(rows, to);
 
-    if (to == row)
-        return;
-    memcpy(frame_at(rows, to), frame_at(rows, row), LONGEST_FRAME);
+    if (to != row)
+        memcpy(frame, frame_at(rows, row), length < EMPTY_FRAME ? length : EMPTY_FRAME);
+    if (from != frame && length > EMPTY_FRAME)
+        memcpy(frame + EMPTY_FRAME, from + EMPTY_FRAME, length - EMPTY_FRAME);
     lengths[to] = lengths[row];
 }
 
+/* A frame that another core has written is asked for while the one before it is read. */
+static void will_read(const uint8_t *frame)
+{
+    for (int at = EMPTY_FRAME; at < WHOLE_FRAME; at += 64)
+        __builtin_prefetch(frame + at, 0, 3);
+}
+
 /* Write sums where they belong. Returns whether that completes the round. */
-static int deliver(struct p4r_slots *slots, const uint8_t *frame, uint32_t slot)
+static int deliver(struct p4r_slots *slots, const uint8_t *frame, const uint8_t *lanes,
+                   uint32_t slot)
 {
     uint32_t part = part_of(flags_of(frame));
 
     if (slots->block[slot] == P4R_OPENING)
         return 1;
     p4r_block_decode(&slots->streams[slot]->codec, &slots->streams[slot]->target,
-                     slots->block[slot], slots->exponent[slot], frame + P4R_PAYLOAD_OFFSET, part);
+                     slots->block[slot], slots->exponent[slot], lanes, part);
     slots->counts.blocks_received += part != P4R_FIRST;
     if (part == P4R_WHOLE)
         return 1;
@@ -256,27 +267,60 @@ static void complete(struct p4r_slots *slots, uint32_t count, double now)
     }
 }
 
+/* Let timers know who was heard: slots.SlotMachine._tell_timers. */
+static void tell_timers(struct p4r_slots *slots, const uint8_t *frame, int quiet, double now)
+{
+    uint32_t slot = slot_of(frame);
+    uint32_t ahead = word(frame, ROUND) - (uint32_t)slots->expected[slot];
+    int level = level_of(slots, frame);
+    int mine = level || contributors(frame) & slots->own_bit;
+
+    if (flags_of(frame) & FLAG_PADDED)
+        return;
+    if (ahead == 0)
+        p4r_told(slots, slot, mine, quiet, now);
+    else if (ahead == 1 && !mine)
+        p4r_missed(slots, slot, now); /* the others are in the next round: this one has a result */
+}
+
+static const uint8_t *place_of(const uint8_t *const *frames, uint8_t *rows, uint32_t row)
+{
+    return frames ? frames[row] : frame_at(rows, row);
+}
+
 void p4r_receive(struct p4r_slots *slots, uint8_t *rows, int64_t *lengths, uint32_t count,
                  double now)
 {
+    p4r_receive_from(slots, rows, lengths, NULL, count, now);
+}
+
+void p4r_receive_from(struct p4r_slots *slots, uint8_t *rows, int64_t *lengths,
+                      const uint8_t *const *frames, uint32_t count, double now)
+{
     uint32_t complete_count = 0, regular = 0;
-    int heard = 0;
+    int heard = 0, quiet = p4r_quiet(slots, now);
 
     slots->odd_count = slots->queued_count = slots->ended_count = 0;
     judge_all(slots, rows, lengths, count);
+    for (uint32_t i = 0; i < count; i++)
+        if (slots->verdicts[i] != ODD && kind_of(frame_at(rows, i)) == KIND_STATUS)
+            tell_timers(slots, frame_at(rows, i), quiet, now);
     for (uint32_t i = 0; i < count; i++) {
         const uint8_t *frame = frame_at(rows, i);
         if (slots->verdicts[i] == ODD) {
-            give_back(slots, rows, lengths, i);
+            give_back(slots, rows, lengths, place_of(frames, rows, i), i);
             continue;
         }
+        if (frames && i + 1 < count)
+            will_read(frames[i + 1]);
         uint32_t slot = slot_of(frame), again = flags_of(frame) & FLAG_RETRANSMISSION;
         regular++;
         /* What comes for all ranks of a tree's switch says nothing of this rank's frames. */
         heard |= kind_of(frame) != KIND_STATUS || !level_of(slots, frame);
         slots->counts.bytes_received += lengths[i];
         if (slots->verdicts[i] == RESULT) {
-            if (deliver(slots, frame, slot))
+            const uint8_t *lanes = place_of(frames, rows, i) + P4R_PAYLOAD_OFFSET;
+            if (deliver(slots, frame, lanes, slot))
                 note_completed(slots, frame, slot, complete_count++);
             continue;
         }

@@ -7,6 +7,7 @@
 #define ALPHA (1.0 / 8)
 #define BETA (1.0 / 4)
 #define VARIATIONS 4.0
+#define QUIET 0.5 /* of the timeout */
 
 static void sample(struct p4r_timeout *timeout, double round_trip)
 {
@@ -37,6 +38,42 @@ static double after(const struct p4r_timeout *timeout, int64_t retransmissions)
     return fmin(ldexp(timeout->seconds, doubled), timeout->ceiling);
 }
 
+/* How long a contribution that was sent once waits. */
+static double usual(const struct p4r_slots *slots)
+{
+    return slots->turn ? after(&slots->timeout, slots->turn) : slots->timeout.seconds;
+}
+
+int p4r_quiet(const struct p4r_slots *slots, double now)
+{
+    return now - slots->heard_switch_at >= slots->timeout.seconds * QUIET;
+}
+
+void p4r_missed(struct p4r_slots *slots, uint32_t slot, double now)
+{
+    if (isfinite(slots->due[slot]) && now - slots->sent_at[slot] >= slots->timeout.seconds / 2)
+        slots->due[slot] = now;
+}
+
+void p4r_told(struct p4r_slots *slots, uint32_t slot, int heard, int quiet, double now)
+{
+    if (!isfinite(slots->due[slot]))
+        return; /* not sent yet */
+    if (!heard) {
+        p4r_missed(slots, slot, now);
+    } else if (slots->turn || !slots->tries[slot]) {
+        slots->tries[slot]++;
+        slots->backed_off = 1;
+        double due = now + after(&slots->timeout, slots->tries[slot] + slots->turn);
+        slots->due[slot] = fmax(slots->due[slot], due);
+        if (!quiet || !slots->turn)
+            return;
+        for (uint32_t other = 0; other < slots->slots; other++)
+            if (isfinite(slots->due[other]) && slots->tries[other] == 0)
+                slots->due[other] = fmax(slots->due[other], due);
+    }
+}
+
 static int any(const uint8_t *flags, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -45,19 +82,21 @@ static int any(const uint8_t *flags, uint32_t count)
     return 0;
 }
 
-/* Something was lost after all: timers that are held back run out as they would have. */
-static void stop_holding(struct p4r_slots *slots)
+/* Something was lost after all: timers that are held back run out as they would have, but not
+ * before the rank whose turn it is could ask. */
+static void stop_holding(struct p4r_slots *slots, double now)
 {
+    double wait = usual(slots), soonest = now + wait - slots->timeout.seconds;
+
     for (uint32_t slot = 0; slot < slots->slots; slot++)
         if (isfinite(slots->due[slot]) && slots->tries[slot] == 0)
-            slots->due[slot] =
-                fmin(slots->due[slot], slots->sent_at[slot] + slots->timeout.seconds);
+            slots->due[slot] = fmin(slots->due[slot], fmax(slots->sent_at[slot] + wait, soonest));
 }
 
 /* There is no reason left to wait for long: the ranks are there and the switch answers. */
 static void calm_down(struct p4r_slots *slots, uint32_t count, double now)
 {
-    double soon = now + slots->timeout.seconds;
+    double soon = now + usual(slots);
 
     for (uint32_t i = 0; i < count; i++)
         slots->tries[slots->completed[i]] = 0;
@@ -95,7 +134,7 @@ int64_t p4r_timers_completed(struct p4r_slots *slots, uint32_t count, double now
         }
     }
     if (lost)
-        stop_holding(slots);
+        stop_holding(slots, now);
     if (longest_opening >= 0)
         measured(&slots->opening_timeout, longest_opening, now);
     if (rounds < count)
@@ -115,10 +154,11 @@ void p4r_sent(struct p4r_slots *slots, const int64_t *rows, uint64_t count, doub
             continue; /* a repetition that left only after its result had come */
         if (slots->tries[slot] == 0)
             slots->sent_at[slot] = now;
-        double wait = after(&slots->timeout, slots->tries[slot]);
+        int64_t tries = slots->tries[slot] + slots->turn;
+        double wait = after(&slots->timeout, tries);
         /* A frame that opens a stripe waits in the same queues as others. */
         if (slots->opening[slot])
-            wait = fmax(wait, after(&slots->opening_timeout, slots->tries[slot]));
+            wait = fmax(wait, after(&slots->opening_timeout, tries));
         slots->due[slot] = now + wait;
     }
 }

@@ -11,9 +11,10 @@
 #include "common/clock.h"
 #include "link/link.h"
 
-#define LONGEST_WAIT 60.0 /* seconds; only bounds what is woken anyway */
-#define LONGEST_RUN 0.05  /* seconds of work after which Python sees the figures */
-#define OVERSLEPT 1.0     /* seconds longer than asked for: the process was stopped, or starved */
+#define LONGEST_WAIT 60.0  /* seconds; only bounds what is woken anyway */
+#define LONGEST_RUN 0.05   /* seconds of work after which Python sees the figures */
+#define LONGEST_PAUSE 0.05 /* seconds that a caller sleeps without looking for signals */
+#define OVERSLEPT 1.0      /* seconds longer than asked for: the process was stopped, or starved */
 
 static double seconds_now(void) { return (double)p4r_now_ns() * 1e-9; }
 
@@ -43,13 +44,16 @@ static int flush(struct p4r_turn *turn, double now)
 static int receive(struct p4r_turn *turn)
 {
     struct p4r_slots *slots = turn->slots;
-    int count = p4r_link_receive_rows(turn->link, turn->received + P4R_BUFFER_PAD,
-                                      P4R_BUFFER_STRIDE, P4R_BUFFER_STRIDE - P4R_BUFFER_PAD,
-                                      turn->received_lengths, (int)slots->most);
+    const uint8_t *frames[P4R_LINK_MOST];
+    int count = p4r_link_look(turn->link, turn->received + P4R_BUFFER_PAD, P4R_BUFFER_STRIDE,
+                              P4R_BUFFER_STRIDE - P4R_BUFFER_PAD, P4R_PAYLOAD_OFFSET,
+                              turn->received_lengths, frames, (int)slots->most);
 
     if (count <= 0)
         return count;
-    p4r_receive(slots, turn->received, turn->received_lengths, (uint32_t)count, seconds_now());
+    p4r_receive_from(slots, turn->received, turn->received_lengths, frames, (uint32_t)count,
+                     seconds_now());
+    p4r_link_drop(turn->link, count);
     if (slots->heard_switch_at >= turn->asked_at) {
         turn->asked_at = INFINITY;
         turn->asked = 0;
@@ -80,9 +84,9 @@ static double next_due(const struct p4r_turn *turn)
 }
 
 /* Returns 0 to go on, or why not. */
-static uint32_t wait_for_more(struct p4r_turn *turn, double now)
+static uint32_t wait_for_more(struct p4r_turn *turn, double now, int lent)
 {
-    double seconds = fmin(next_due(turn) - now, LONGEST_WAIT);
+    double seconds = fmin(next_due(turn) - now, lent ? LONGEST_PAUSE : LONGEST_WAIT);
 
     if (seconds <= 0)
         return P4R_TURN_DUE;
@@ -93,10 +97,18 @@ static uint32_t wait_for_more(struct p4r_turn *turn, double now)
     /* A stopped process has not waited: before Python says that the others are missing, it has to
      * hear whether it is missed itself. */
     uint32_t why = seconds_now() - now > seconds + OVERSLEPT ? P4R_TURN_OVERSLEPT : 0;
+    if (lent && !woken) /* a signal perhaps, whose handler only Python can call */
+        why |= P4R_TURN_PAUSED;
     return woken & P4R_LINK_WOKEN ? why | P4R_TURN_WOKEN : why;
 }
 
-static uint32_t run(struct p4r_turn *turn)
+/* Whether somebody wants something of the progress thread. */
+static int is_wanted(const struct p4r_turn *turn, int lent)
+{
+    return lent ? p4r_tenure_is_awaited(turn->tenure) : is_woken(turn->wake_fd);
+}
+
+static uint32_t run(struct p4r_turn *turn, int lent)
 {
     struct p4r_slots *slots = turn->slots;
     double began = seconds_now(), now = began;
@@ -108,7 +120,7 @@ static uint32_t run(struct p4r_turn *turn)
         if (slots->odd_count || slots->ended_count || slots->finished)
             return P4R_TURN_ODD;
         if (now - began > LONGEST_RUN)
-            return 0;
+            return lent ? P4R_TURN_PAUSED : 0;
         /* What has come counts before timers do: after a pause, answers lie in the queue. */
         if (count < (int)slots->most && next_due(turn) <= now)
             return P4R_TURN_DUE;
@@ -117,13 +129,13 @@ static uint32_t run(struct p4r_turn *turn)
         if ((count = full ? 0 : receive(turn)) < 0)
             return broken(turn, count);
         now = seconds_now();
-        if (count && !is_woken(turn->wake_fd))
+        if (count && !is_wanted(turn, lent))
             continue;
         if (count) {
             code = flush(turn, now);
             return code < 0 ? broken(turn, code) : P4R_TURN_WOKEN | P4R_TURN_ODD;
         }
-        uint32_t why = wait_for_more(turn, now);
+        uint32_t why = wait_for_more(turn, now, lent);
         if (why)
             return why;
         began += seconds_now() - now; /* waiting is no work */
@@ -137,8 +149,66 @@ uint32_t p4r_turn_run(struct p4r_turn *turn)
     uint64_t wakes;
 
     slots->queued_count = slots->ended_count = slots->odd_count = 0;
-    uint32_t why = run(turn);
+    uint32_t why = run(turn, 0);
     if (why & P4R_TURN_WOKEN && read(turn->wake_fd, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
         return broken(turn, -errno);
+    return why;
+}
+
+/* What Python does when the first stripes of a collective open: SlotMachine._open_natively. */
+static void open_stripes(struct p4r_turn *turn, const struct p4r_stream *stream,
+                         const int64_t *which, uint64_t count)
+{
+    struct p4r_slots *slots = turn->slots;
+
+    p4r_open(slots, stream, which, count);
+    slots->some_open = 1;
+    slots->counts.frames_sent += (int64_t)count;
+    slots->counts.empty_sent += (int64_t)count;
+    slots->counts.bytes_sent += (int64_t)count * P4R_PAYLOAD_OFFSET;
+    slots->counts.blocks += stream->count;
+    for (uint64_t i = 0; i < count; i++)
+        slots->queued[slots->queued_count++] = which[i] * P4R_SHAPES + P4R_EMPTY;
+    turn->lent_sequence = stream->sequence;
+    turn->lent_open = 1;
+    turn->asked_at = INFINITY;
+    turn->asked = 0;
+}
+
+/* Whether all that has happened is that the collective is over: SlotMachine._finish. */
+static int is_all_done(struct p4r_turn *turn, uint32_t why, uint32_t counted)
+{
+    struct p4r_slots *slots = turn->slots;
+
+    if (why != P4R_TURN_ODD || slots->odd_count || slots->ended_count || !slots->finished)
+        return 0;
+    slots->finished = 0;
+    slots->counts.collectives += counted;
+    slots->latest = INFINITY; /* that nothing comes from now on means nothing */
+    turn->lent_open = 0;
+    turn->deadline = INFINITY;
+    turn->asked_at = INFINITY;
+    turn->asked = 0;
+    return 1;
+}
+
+uint32_t p4r_turn_lend(struct p4r_turn *turn, const struct p4r_stream *stream, const int64_t *which,
+                       uint64_t count, uint32_t taken, double deadline, uint32_t counted)
+{
+    struct p4r_slots *slots = turn->slots;
+
+    if (!p4r_tenure_borrow(turn->tenure, taken))
+        return P4R_TURN_REFUSED;
+    turn->lent = 1;
+    turn->deadline = deadline;
+    slots->queued_count = slots->ended_count = slots->odd_count = 0;
+    if (count)
+        open_stripes(turn, stream, which, count);
+    uint32_t why = run(turn, 1);
+    if (is_all_done(turn, why, counted))
+        why = P4R_TURN_DONE;
+    else
+        turn->lent_why |= why;
+    p4r_tenure_give_back(turn->tenure, why != P4R_TURN_DONE && why != P4R_TURN_PAUSED);
     return why;
 }

@@ -3,6 +3,7 @@
 #ifndef P4R_WORKER_TURN_H
 #define P4R_WORKER_TURN_H
 
+#include "worker/tenure.h"
 #include "worker/worker.h"
 
 struct p4r_link;
@@ -20,6 +21,14 @@ struct p4r_turn {
     uint32_t backlog_count, backlog_room;
     int32_t wake_fd; /* an eventfd */
     int32_t error;   /* an errno, of the link */
+
+    /* Of collectives that callers run themselves. */
+    struct p4r_tenure *tenure; /* of the link */
+    int64_t lent_sequence;     /* of the latest one that has begun so */
+    uint32_t lent;             /* whether one has since Python was last told */
+    uint32_t lent_open;        /* whether it is left to the progress thread, or paused */
+    uint32_t lent_why;         /* why the loop has returned since then, as bits */
+    uint32_t unused;
 };
 
 enum {
@@ -28,10 +37,20 @@ enum {
     P4R_TURN_DUE = 4,       /* a timer or the deadline is due, and nothing more has come */
     P4R_TURN_OVERSLEPT = 8, /* waiting has taken much longer than it should */
     P4R_TURN_BROKEN = 16,   /* the link cannot be used any more */
+    P4R_TURN_PAUSED = 32,   /* only p4r_turn_lend: go on, when signals have been seen to */
+    P4R_TURN_DONE = 64,     /* only p4r_turn_lend: the collective is over, as it should be */
+    P4R_TURN_REFUSED = 128, /* only p4r_turn_lend: it is the thread's turn; nothing was done */
 };
 
 /* Go on until there is something for Python, or for some milliseconds of work. Returns why it has
  * returned, as bits. */
 uint32_t p4r_turn_run(struct p4r_turn *turn);
+
+/* Run a collective in the thread that waits for it, when nothing else is under way: open its
+ * stripes in some slots, which are free, and go on as p4r_turn_run. What is left unless it is DONE
+ * is for the progress thread, which has to be woken; or after PAUSED for the same call with `count`
+ * 0. `taken`: of the tenure, when nothing else was under way. `counted`: see struct p4r_counts. */
+uint32_t p4r_turn_lend(struct p4r_turn *turn, const struct p4r_stream *stream, const int64_t *which,
+                       uint64_t count, uint32_t taken, double deadline, uint32_t counted);
 
 #endif

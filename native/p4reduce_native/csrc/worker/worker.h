@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define P4R_WORKER_ABI 3
+#define P4R_WORKER_ABI 5
 uint32_t p4r_worker_abi(void);
 
 /* A row of a FrameBuffer: a frame begins two bytes into it, so that what follows Ethernet is
@@ -154,15 +154,16 @@ struct p4r_timeout {
 struct p4r_counts {
     int64_t frames_sent, bytes_sent, frames_received, bytes_received, spurious, stale, statuses,
         padded, blocks_announced, blocks_sent, empty_sent, blocks_received;
+    int64_t collectives, blocks; /* of collectives that callers have run themselves */
 };
 
 /* slots.SlotMachine with its timers, gate and window. Arrays have an entry for each slot unless
  * something else is said. */
 struct p4r_slots {
     /* What never changes. */
-    uint32_t slots, job, levels, unused; /* `levels`: of switches, more than one in a tree */
-    uint32_t contribution, result;       /* first words of headers, without flags */
-    uint64_t everybody;                  /* on the own switch, as bits */
+    uint32_t slots, job, levels, turn; /* `levels`: more than one in a tree; `turn`: timers.py */
+    uint32_t contribution, result;     /* first words of headers, without flags */
+    uint64_t everybody, own_bit;       /* on the own switch, as bits */
     uint64_t wanted[P4R_COMPARED], mask[P4R_COMPARED]; /* answers.own_answers */
 
     /* What runs, and the round under way. */
@@ -216,6 +217,11 @@ struct p4r_slots {
 void p4r_receive(struct p4r_slots *slots, uint8_t *rows, int64_t *lengths, uint32_t count,
                  double now);
 
+/* The same of frames that lie elsewhere, maybe in memory that is written to meanwhile; their headers
+ * are in the rows. All but odd ones are read where they are. */
+void p4r_receive_from(struct p4r_slots *slots, uint8_t *rows, int64_t *lengths,
+                      const uint8_t *const *frames, uint32_t count, double now);
+
 /* Make the frame of a slot's next round, about `block` with the exponent agreed. */
 void p4r_contribute(struct p4r_slots *slots, uint32_t slot, int64_t block, uint8_t exponent);
 
@@ -239,6 +245,13 @@ enum { P4R_LATE = 1, P4R_TRIED = 2, P4R_TOLD = 4 }; /* `how` */
  * besides opening ones, and sets how many of them were troubled. */
 int64_t p4r_timers_completed(struct p4r_slots *slots, uint32_t count, double now,
                              int64_t *troubled);
+
+/* Nothing has come for so long that it is not single frames that are lost. */
+int p4r_quiet(const struct p4r_slots *slots, double now);
+
+/* Somebody of the own switch has asked who was heard: timers.SlotTimers.told and .missed. */
+void p4r_told(struct p4r_slots *slots, uint32_t slot, int heard, int quiet, double now);
+void p4r_missed(struct p4r_slots *slots, uint32_t slot, double now);
 
 /* Start the timers of rows that were sent: slots.SlotMachine.sent. */
 void p4r_sent(struct p4r_slots *slots, const int64_t *rows, uint64_t count, double now);

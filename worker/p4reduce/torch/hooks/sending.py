@@ -11,7 +11,7 @@ import torch
 from p4reduce.handle import Handle
 from p4reduce.torch.futures import promise
 from p4reduce.torch.hooks.state import HookState
-from p4reduce.torch.sparse import bytes_of_rows, rows_of, sparse_reason, tensor_of
+from p4reduce.torch.sparse import SparseSum, sparse_reason
 from p4reduce.wire.calls import Operation
 
 
@@ -22,6 +22,8 @@ def send(
     size: int,
     begin: Callable[[float | None], Handle[Any]],
     finish: Callable[[], None],
+    *,
+    agrees: bool = False,
 ) -> torch.futures.Future[torch.Tensor]:
     """Start an all-reduce and return a future of the tensor.
 
@@ -32,8 +34,11 @@ def send(
         size: bytes of this rank's input.
         begin: starts it, with a timeout in seconds.
         finish: done when it has ended well.
+        agrees: whether `begin` waits for the other ranks first.
     """
-    work = state.channel.start(hook, size, begin, options=None, result=tensor, finish=finish)
+    work = state.channel.start(
+        hook, size, begin, options=None, result=tensor, finish=finish, agrees=agrees
+    )
     return work.get_future()
 
 
@@ -46,26 +51,16 @@ def send_sparse(
             f"{hook}: a gradient is {reason}; rows of float tensors (sparse_dim 1), as "
             "nn.Embedding(sparse=True) has them, can be sent"
         )
-    rows = rows_of(tensor)
-    started: list[Handle[Any]] = []
-
-    def begin(timeout: float | None) -> Handle[Any]:
-        started.append(
-            state.channel.comm.allreduce_async(
-                *(rows, Operation.MEAN, name),
-                timeout=timeout,
-                precision=precision,
-                seed=state.seed,
-            )
-        )
-        return started[0]
-
+    sparse = SparseSum(state.channel.comm, tensor, Operation.MEAN, name, precision, state.seed)
     work = state.channel.start(
-        f"{hook}, sparse", bytes_of_rows(rows), begin, options=None, result=None
+        *(f"{hook}, sparse", sparse.bytes, sparse.begin),
+        options=None,
+        result=None,
+        agrees=sparse.agrees,
     )
 
     def settle() -> torch.Tensor:
         work.wait()
-        return tensor_of(started[0].wait(), tensor)
+        return sparse.result()
 
     return promise(settle)

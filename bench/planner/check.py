@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the planner says beside what real ranks take: ten configurations that fitted nothing.
+
+Nine are measured by `p4reduce-lab compare`'s own ranks, over veth pairs that a token bucket limits,
+and one, with two switches side by side, in a Mininet network as in `bench.scale.measured`. Links
+are so slow that two cores keep up with them on a machine that does nothing else; where they did
+not, the row says so. All constants are the planner's own, from other measurements; none is taken
+from this run.
+
+    python -m bench.planner.check [--json FILE] [--docs] [--turns 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from p4reduce_lab.choice import choose
+from p4reduce_lab.compare.cells import GLOO, P4REDUCE, Case, Cell
+from p4reduce_lab.compare.results import LINK, PROCESSOR, limit_of
+from p4reduce_lab.compare.run import compare
+from p4reduce_lab.compare.turns import machine_seconds
+from p4reduce_lab.errors import LabError, UnavailableError
+from p4reduce_lab.measured.machine import described, provenance
+from p4reduce_lab.measured.pages import put_text, table
+from p4reduce_lab.networks import shaped
+from p4reduce_lab.planning.network import SWITCHES, Link
+from p4reduce_lab.planning.schemes import Cluster, Tensor, by_ring, by_switches
+
+from bench.in_docs import DOCS
+from bench.ranks import run_ranks
+
+CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
+TIMEOUT = 120.0  # seconds; for the ranks of the two switches
+AIM = 0.15  # of the measured time, that a prediction may be off
+OUTPUT = Path("build/planner")
+PAGE = DOCS / "planner.md"
+_MB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What is predicted and measured.
+
+    Attributes:
+        ranks: of the job.
+        rate: of each link, in Mbit/s.
+        size: bytes of the float32 tensor.
+        wire: lanes of ours, or "float32" for Gloo's ring.
+        density, overlap: of the tensor's blocks.
+        switches: side by side; each rank has a link of `rate` to each.
+    """
+
+    ranks: int
+    rate: float
+    size: int
+    wire: str = "int32"
+    density: float = 1.0
+    overlap: str = "aligned"
+    switches: int = 1
+
+    @property
+    def case(self) -> Case:
+        """As `p4reduce-lab compare` has it."""
+        contender = GLOO if self.wire == "float32" else P4REDUCE
+        return Case(contender, self.wire, self.density, self.overlap)
+
+    def predicted(self) -> float:
+        """Return the planner's seconds."""
+        # A shaper of the kernel counts frames from their Ethernet header on.
+        cluster = Cluster(
+            self.ranks, Link(self.rate * 1e6, overhead=0), switch=SWITCHES["embedded"]
+        )
+        if self.wire == "float32":
+            return by_ring(cluster, Tensor(self.size // 4)).seconds
+        tensor = Tensor(self.size // 4, self.wire, self.density, self.overlap)
+        return by_switches(cluster, tensor, cluster.star(self.switches)).seconds
+
+
+SIDE_BY_SIDE = Configuration(4, 10.0, _MB, switches=2)
+CONFIGURATIONS = (
+    Configuration(2, 10.0, _MB),
+    Configuration(2, 25.0, 4 * _MB, "int8"),
+    Configuration(2, 10.0, 2 * _MB, density=0.2, overlap="independent"),
+    Configuration(4, 25.0, 2 * _MB),
+    Configuration(4, 10.0, 2 * _MB, "int16"),
+    Configuration(4, 10.0, 4 * _MB, density=0.1),
+    Configuration(4, 10.0, 2 * _MB, density=0.05, overlap="independent"),
+    Configuration(8, 10.0, _MB),
+    Configuration(8, 10.0, 4 * _MB, "int8"),
+    SIDE_BY_SIDE,
+)
+RINGS = (Configuration(4, 25.0, 2 * _MB, "float32"), Configuration(8, 10.0, _MB, "float32"))
+"""Gloo's, with what `plan` compares everything."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A configuration's prediction, and what came.
+
+    Attributes:
+        configuration: which.
+        predicted: seconds.
+        median, fastest, slowest: seconds measured, until the last rank had the sum.
+        limit: "link", "CPU" or "waiting", as `p4reduce-lab compare` has it.
+    """
+
+    configuration: Configuration
+    predicted: float
+    median: float
+    fastest: float
+    slowest: float
+    limit: str
+
+    @property
+    def off(self) -> float:
+        """The prediction by the measured time, less 1."""
+        return self.predicted / self.median - 1
+
+
+def measure_on_shaped_links(turns: int) -> list[Outcome]:
+    """Measure all but the two switches. Raises LabError."""
+    wanted = [one for one in (*CONFIGURATIONS, *RINGS) if one.switches == 1]
+    cells: dict[tuple[int, float, int], list[Configuration]] = {}
+    for one in sorted(wanted, key=lambda one: one.ranks):
+        cells.setdefault((one.ranks, one.rate, one.size), []).append(one)
+    report = compare(
+        [Cell(*place, tuple(one.case for one in some), turns) for place, some in cells.items()],
+        choose("embedded", "local"),
+        None,
+        OUTPUT,
+        print,
+    )
+    found = []
+    for one in wanted:
+        (row,) = [
+            row
+            for row in report.rows
+            if (row.ranks, row.rate_mbit, row.bytes) == (one.ranks, one.rate, one.size)
+            and row.name == one.case.name
+        ]
+        times = row.seconds, row.fastest_seconds, row.slowest_seconds
+        found.append(Outcome(one, one.predicted(), *times, row.limit))
+    return found
+
+
+def measure_side_by_side(turns: int) -> Outcome:
+    """Measure the two switches. Raises LabError, UnavailableError."""
+    one = SIDE_BY_SIDE
+    script = ["-m", "bench.planner.check", "--turns", str(turns)]
+    choice = choose("embedded", "mininet", bandwidth=one.rate)
+    reports = run_ranks(choice, one.ranks, script, TIMEOUT, one.switches)
+    seconds = [max(some) for some in zip(*(report["seconds"] for report in reports), strict=True)]
+    busy = statistics.median(report["busy"] for report in reports)
+    median = statistics.median(seconds)
+    bound = one.case.bound(one.ranks, one.size, one.rate) / one.switches
+    limit = limit_of(bound / median, 0.0, busy)
+    return Outcome(one, one.predicted(), median, min(seconds), max(seconds), limit)
+
+
+def reduce_all(report: Path, turns: int) -> None:
+    """What each rank of the two switches does: leaves its times, and how busy the machine was."""
+    import time
+
+    import numpy as np
+    import p4reduce
+
+    mine = np.random.default_rng().standard_normal(SIDE_BY_SIDE.size // 4).astype(np.float32)
+    seconds = []
+    with p4reduce.init(timeout=TIMEOUT) as comm:
+        comm.allreduce(mine)  # timers learn round trips, and the switches get their shares
+        before = machine_seconds()
+        for _ in range(turns):
+            comm.barrier()
+            began = time.perf_counter()
+            comm.allreduce(mine)
+            seconds.append(time.perf_counter() - began)
+        busy, total = (b - a for a, b in zip(before, machine_seconds(), strict=True))
+    report.write_text(json.dumps({"seconds": seconds, "busy": busy / total}))
+
+
+HEAD = ("ranks", "links", "switches", "tensor", "by", "predicted", "measured", "off", "limit")
+
+
+def lines(outcomes: Sequence[Outcome]) -> list[list[str]]:
+    """Return rows for `HEAD`."""
+    return [
+        [
+            str(one.configuration.ranks),
+            f"{one.configuration.rate:g} Mbit/s",
+            str(one.configuration.switches) if one.configuration.wire != "float32" else "-",
+            f"{one.configuration.size / _MB:g} MB",
+            one.configuration.case.name,
+            f"{1e3 * one.predicted:,.0f} ms",
+            f"{1e3 * one.median:,.0f} ms ({1e3 * one.fastest:,.0f} to {1e3 * one.slowest:,.0f})",
+            f"{one.off:+.1%}",
+            one.limit,
+        ]
+        for one in outcomes
+    ]
+
+
+def verdict(outcomes: Sequence[Outcome]) -> str:
+    """Say how many predictions came true where the links were the limit."""
+    counted = [one for one in outcomes if one.limit != PROCESSOR]
+    near = sum(abs(one.off) <= AIM for one in counted)
+    text = f"{near} of {len(counted)} within {AIM:.0%}"
+    if left := len(outcomes) - len(counted):
+        text += f"; in {left} more the CPU was the limit, not the links, which says nothing"
+    slow = sum(one.limit not in (LINK, PROCESSOR) for one in outcomes)
+    return text + (f"; {slow} waited for round trips or ranks" if slow else "") + "."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--json", type=Path, default=OUTPUT / "check.json")
+    parser.add_argument("--docs", action="store_true", help="update docs/planner.md")
+    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.report is not None:
+        reduce_all(options.report, options.turns)
+        return
+    begun = provenance("torch")
+    try:
+        if (reason := shaped.unavailable()) is not None:
+            raise UnavailableError(f"the planner's check: {reason}")
+        outcomes = measure_on_shaped_links(options.turns)
+        outcomes.append(measure_side_by_side(options.turns))
+    except UnavailableError as error:
+        print(error, file=sys.stderr)
+        sys.exit(CANNOT_RUN)
+    except LabError as error:
+        sys.exit(str(error))
+    shown, said = table(HEAD, lines(outcomes)), verdict(outcomes)
+    print(f"\n{shown}\n{said}")
+    results: list[dict[str, Any]] = [{**asdict(one), "off": one.off} for one in outcomes]
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps({**begun, "results": results}, indent=1) + "\n")
+    if options.docs:
+        put_text(PAGE, "planner-check", f"{described(begun)} {said}\n\n{shown}")
+
+
+if __name__ == "__main__":
+    main()

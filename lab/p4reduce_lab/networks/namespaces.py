@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Network namespaces that are gone with this process, however it ends.
+
+Each belongs to a process that does nothing but hold it, and dies with this one; with the namespace
+go its interfaces.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.processes.children import POLL, Child, Processes
+
+TOOLS = {"ip": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
+_HOLDING = 10.0  # seconds until a namespace is there
+_COMMAND = 20.0  # seconds
+
+
+def unavailable(tools: Mapping[str, str] = TOOLS) -> str | None:
+    """Say why there can be no namespaces here, and what to do about it; None: there can.
+
+    Args:
+        tools: which are needed, and the package of each.
+    """
+    if os.geteuid() != 0:
+        return "network namespaces take root: run it with sudo"
+    missing = sorted({package for tool, package in tools.items() if shutil.which(tool) is None})
+    if missing:
+        return f"not installed: {', '.join(missing)} (apt-get install {' '.join(missing)})"
+    return None
+
+
+class Namespace:
+    """A network namespace with a host name of its own, which MPI tells hosts apart by.
+
+    Args:
+        processes: with which it goes.
+        name: the host name.
+
+    Raises:
+        LabError: it could not be made.
+    """
+
+    def __init__(self, processes: Processes, name: str) -> None:
+        script = f"hostname {name} 2>/dev/null; ip link set dev lo up; exec sleep infinity"
+        command = ["unshare", "--net", "--uts", "sh", "-c", script]
+        self._holder: Child = processes.start(f"namespace of {name}", command)
+        deadline = time.monotonic() + _HOLDING
+        while not _is_ready(self.pid):
+            processes.check()
+            if time.monotonic() > deadline:
+                raise LabError(f"the namespace of {name} was not there within {_HOLDING:g} s")
+            time.sleep(POLL)
+
+    @property
+    def pid(self) -> int:
+        """Of the process that holds it: what `ip link … netns` takes."""
+        return self._holder.process.pid
+
+    @property
+    def prefix(self) -> list[str]:
+        """What to put before a command so that it runs inside."""
+        return ["nsenter", "--target", str(self.pid), "--net", "--uts", "--"]
+
+    def run(self, *command: str) -> str:
+        """Run a command inside and return what it printed. Raises LabError if it fails."""
+        return run([*self.prefix, *command])
+
+
+def run(command: Sequence[str]) -> str:
+    """Run a command and return what it printed. Raises LabError if it fails."""
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=_COMMAND, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LabError(f"`{' '.join(command)}`: {error}") from None
+    if answer.returncode != 0:
+        said = answer.stderr.strip() or answer.stdout.strip()
+        raise LabError(f"`{' '.join(command)}` failed: {said}")
+    return answer.stdout
+
+
+def _is_ready(pid: int) -> bool:
+    """Whether a holder has its namespaces and has done what it has to: it sleeps by then."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return command.split(b"\0")[0].endswith(b"sleep")

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One switch, several side by side, or a tree of them: whichever a command asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from p4reduce_lab.choice import Choice
+from p4reduce_lab.errors import ArgumentsError
+from p4reduce_lab.side_by_side import SideBySide
+from p4reduce_lab.system import System
+from p4reduce_lab.tree import Shape, Tree
+
+Switches = int | Shape
+"""So many side by side, or a tree."""
+
+
+def switches_of(switches: int, tree: Shape | None) -> Switches:
+    """What two options come to. Raises ArgumentsError: both are given."""
+    if tree is None:
+        return switches
+    if switches > 1:
+        raise ArgumentsError("SWITCHES and TREE exclude each other")
+    return tree
+
+
+def switches_text(switches: Switches) -> str:
+    """For people, to be put behind what switch it is; empty where there is one."""
+    if isinstance(switches, Shape):
+        return f", {switches.text}"
+    return f", {switches} of them side by side" if switches > 1 else ""
+
+
+def system_of(
+    choice: Choice, directory: Path, logs: Path, ports: int, switches: Switches
+) -> System:
+    """Return a system with these switches; a tree has a port for each of its ranks."""
+    if isinstance(switches, Shape):
+        return Tree(choice, directory, logs, switches)
+    if switches == 1:
+        return System(choice, directory, logs, ports)
+    return SideBySide(choice, directory, logs, ports, switches)

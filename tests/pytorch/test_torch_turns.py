@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that agree first keep the script's order; marks say which rows the ranks have."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip(
+    "torch", reason="needs torch: pip install 'p4reduce[torch]', or make test-torch"
+)
+
+from p4reduce.errors import P4ReduceTimeoutError  # noqa: E402
+from p4reduce.tensors.sparse import SparseRows  # noqa: E402
+from p4reduce.torch.sparse import SparseSum, agrees, marked, marks_of  # noqa: E402
+from p4reduce.torch.turns import Later, Turns  # noqa: E402
+from p4reduce.wire.calls import Operation  # noqa: E402
+
+DEADLINE = 60.0
+
+
+class Ended:
+    """A handle of something that has a result."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self, timeout: float | None = None) -> Any:
+        return self._value
+
+
+def test_calls_are_made_in_the_order_of_the_script() -> None:
+    turns, made, agreed = Turns(), [], threading.Event()
+
+    def call(name: str, first: Callable[[], object] = lambda: None) -> Callable[[], Any]:
+        def begin() -> Any:
+            first()
+            made.append(name)
+            return Ended(name)
+
+        return begin
+
+    assert turns.take(call("before")).wait() == "before"
+    assert made == ["before"]
+    later = turns.later(call("agrees", agreed.wait))
+    behind = turns.take(call("behind"))  # must not overtake
+    assert isinstance(behind, Later)
+    assert made == ["before"]
+    assert not later.done()
+    with pytest.raises(P4ReduceTimeoutError, match="it goes on"):
+        behind.wait(0.0)
+    agreed.set()
+    assert (behind.wait(), later.wait()) == ("behind", "agrees")
+    assert made == ["before", "agrees", "behind"]
+
+
+def test_the_thread_ends_with_the_last_who_knows_it() -> None:
+    threads: list[threading.Thread] = []
+
+    def call() -> Any:
+        threads.append(threading.current_thread())
+        return Ended(1)
+
+    turns = Turns()
+    assert turns.later(call).wait(DEADLINE) == 1
+    del turns
+    threads[0].join(DEADLINE)
+    assert not threads[0].is_alive()
+
+
+def test_a_call_may_take_a_turn_within_its_own() -> None:
+    turns = Turns()
+    outer = turns.take(lambda: turns.take(lambda: Ended(1)))  # type: ignore[arg-type, return-value]
+    assert outer.wait() == 1
+
+
+def test_what_a_call_raises_is_raised_to_who_waits_and_the_next_is_made() -> None:
+    turns = Turns()
+
+    def fail() -> Any:
+        raise ValueError("no such row")
+
+    later = turns.later(fail)
+    assert turns.later(lambda: Ended(3)).wait() == 3  # type: ignore[arg-type, return-value]
+    with pytest.raises(ValueError, match="no such row"):
+        later.wait()
+    assert later.done()
+
+
+@pytest.mark.parametrize("size", [2, 3, 7, 8, 63, 1000])
+def test_summed_marks_name_the_rows_of_all_ranks(size: int) -> None:
+    rng = np.random.default_rng(size)
+    rows = int(rng.integers(1, 30_000))
+    own = [np.unique(rng.integers(0, rows, rng.integers(0, 200))) for _ in range(size - 1)]
+    own.append(np.array([0, rows - 1]) if rows > 1 else np.array([0]))
+    total = sum(marks_of(one, rows, size).astype(np.int64) for one in own)
+    assert np.max(total) < 2**31
+    found = marked(np.asarray(total).astype(np.int32), size)
+    assert found.tolist() == np.unique(np.concatenate(own)).tolist()
+
+
+def test_all_ranks_with_a_row_do_not_reach_the_next_rows_marks() -> None:
+    for size in (2, 3, 7, 8):
+        every = np.arange(100)
+        total = marks_of(every, 101, size) * size
+        assert marked(total, size).tolist() == every.tolist()
+
+
+@pytest.mark.parametrize(
+    ("shape", "whether"),
+    [((20_000, 64), True), ((20_000, 1024), False), ((10_000_000, 64), False), ((0, 4), False)],
+)
+def test_shapes_alone_say_whether_ranks_agree(shape: tuple[int, ...], whether: bool) -> None:
+    nothing = SparseRows(np.empty(0, np.int64), np.empty((0, *shape[1:]), np.float32), shape)
+    assert agrees(nothing, 8) is whether
+
+
+class Alone:
+    """A communicator of which the other rank has sent nothing but marks and rows of its own."""
+
+    size = 2
+
+    def __init__(self, others: SparseRows) -> None:
+        self._others = others
+        self.sent: list[Any] = []
+
+    def allreduce_async(
+        self,
+        array: Any,
+        op: Operation = Operation.SUM,
+        name: str | None = None,
+        *more: Any,
+        **_: Any,
+    ) -> Ended:
+        self.sent.append(np.array(array))
+        if len(self.sent) == 1:
+            rows = self._others.shape[0]
+            return Ended(array + marks_of(self._others.indices, rows, self.size))
+        whole = self._others.to_dense()
+        union = marked(self.sent[0] + marks_of(self._others.indices, len(whole), 2), 2)
+        array += whole[union]
+        return Ended(array)
+
+
+def test_rows_are_summed_close_together_and_given_back_at_their_places() -> None:
+    indices = torch.tensor([[7, 2, 7, 90]])  # uncoalesced, as an embedding's gradient is
+    values = torch.arange(12.0).reshape(4, 3)
+    mine = torch.sparse_coo_tensor(indices, values, (100, 3), check_invariants=True)
+    others = SparseRows(np.array([2, 50]), np.ones((2, 3), np.float32), (100, 3))
+    comm = Alone(others)
+    sparse = SparseSum(comm, mine, Operation.SUM)  # type: ignore[arg-type]
+    assert sparse.agrees
+    sparse.begin(None)
+    result = sparse.result()
+    assert result.is_coalesced()
+    assert result.indices().tolist() == [[2, 7, 50, 90]]
+    assert torch.equal(result.to_dense(), mine.to_dense() + torch.from_numpy(others.to_dense()))
+    assert comm.sent[1].shape == (4, 3)

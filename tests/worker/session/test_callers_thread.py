@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives that the thread that waits for them runs itself, over rings in shared memory."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import p4reduce
+import pytest
+from interrupting import interrupted, places
+from p4reduce.communicator import Communicator
+from p4reduce.machine_code import native_library
+from p4reduce.protocol.native_turn import Tenure
+from worker_system import DEADLINE, System, at_once, outcome
+
+pytestmark = [
+    pytest.mark.skipif(native_library() is None, reason="there is no machine code here"),
+    pytest.mark.parametrize("system", ["embedded"], indirect=True),
+]
+
+SAMPLE = 10  # of the places where an exception is raised; drawn anew each time
+
+
+def tenure_of(comm: Communicator) -> Tenure:
+    tenure = comm._session._engine._port.tenure  # type: ignore[union-attr]
+    assert tenure is not None
+    return tenure
+
+
+@contextlib.contextmanager
+def two(system: System, **options: Any) -> Iterator[list[Communicator]]:
+    job = system.new_job()
+    comms = at_once([lambda rank=rank: system.init(rank, 2, job, **options) for rank in range(2)])
+    try:
+        yield comms
+    finally:
+        at_once([comm.close for comm in comms])
+
+
+def wait_until_free(comm: Communicator) -> None:
+    """The progress thread rests soon after what it had to do, and rests no longer than needed."""
+    end = time.monotonic() + DEADLINE
+    while not tenure_of(comm).free:
+        assert time.monotonic() < end
+        outcome(lambda: comm._session._engine._port.settle(1.0))  # type: ignore[union-attr]
+        time.sleep(0.001)
+
+
+def test_the_caller_runs_it(system: System) -> None:
+    def work(comm: Communicator) -> tuple[int, p4reduce.Statistics]:
+        comm.barrier()
+        wait_until_free(comm)
+        before, loans = comm.stats, tenure_of(comm).loans
+        wait_until_free(comm)
+        for number in range(10):
+            share = np.full(700, number + comm.rank, np.float32)
+            assert (comm.allreduce(share) == 2 * number + 1).all()
+        after = comm.stats
+        assert after.collectives - before.collectives == 10
+        assert after.blocks - before.blocks == 10 * 3
+        assert after.blocks_sent - before.blocks_sent >= 10 * 3 - 3  # zeros are not sent
+        assert after.frames_received > before.frames_received
+        return tenure_of(comm).loans - loans, after
+
+    for loans, figures in system.run(2, work):
+        assert loans > 0
+        assert figures.blocks_sent + figures.empty_sent == figures.frames_sent
+
+
+def test_in_any_order_with_what_others_start(system: System, rng: np.random.Generator) -> None:
+    """Callers, the progress thread, two communicators of a port: all ranks have the same order."""
+    ways, sizes = rng.integers(0, 3, 120), rng.integers(1, 3000, 120)
+
+    def run(comm: Communicator, seed: int) -> None:
+        pauses = np.random.default_rng([seed, comm.rank])
+        running: list[tuple[p4reduce.Handle[npt.NDArray[Any]], int]] = []
+        for step, (way, size) in enumerate(zip(ways.tolist(), sizes.tolist(), strict=True)):
+            share = np.full(size, step * (comm.rank + 1), np.int32)
+            if pauses.random() < 0.2:
+                time.sleep(pauses.random() * 0.004)
+            if way == 0:
+                running.append((comm.allreduce_async(share), step))
+            elif way == 1:
+                assert (comm.allreduce(share) == 3 * step).all()
+            else:
+                comm.barrier()
+            while running and (len(running) > 3 or pauses.random() < 0.3):
+                handle, of = running.pop(0)
+                assert (handle.wait() == 3 * of).all()
+        for handle, of in running:
+            assert (handle.wait() == 3 * of).all()
+
+    with two(system) as comms, two(system) as others:
+        both = [(comm, seed) for seed, some in enumerate([comms, others]) for comm in some]
+        at_once([lambda comm=comm, seed=seed: run(comm, seed) for comm, seed in both])
+        assert sum(tenure_of(comm).loans for comm in comms) > 0
+
+
+def test_a_rank_that_does_not_come(system: System) -> None:
+    with two(system) as comms:
+        at_once([comm.barrier for comm in comms])
+        wait_until_free(comms[0])
+        error = outcome(lambda: comms[0].allreduce(np.ones(300, np.float32), timeout=0.5))
+        assert isinstance(error, p4reduce.P4ReduceTimeoutError)
+        assert error.missing == (1,)
+
+
+def test_a_rank_that_comes_late(system: System) -> None:
+    with two(system) as comms:
+        at_once([comm.barrier for comm in comms])
+        wait_until_free(comms[0])
+        loans = tenure_of(comms[0]).loans
+
+        def late() -> npt.NDArray[Any]:
+            time.sleep(0.7)  # long enough for the timers of the other
+            return comms[1].allreduce(np.full(900, 2, np.float32))
+
+        sums = at_once([lambda: comms[0].allreduce(np.ones(900, np.float32)), late])
+        assert all((one == 3).all() for one in sums)
+        assert tenure_of(comms[0]).loans > loans
+
+
+def test_ranks_that_call_different_things(system: System) -> None:
+    """What is odd is left to the progress thread, with all that a caller has begun."""
+    with two(system) as comms:
+        at_once([comm.barrier for comm in comms])
+        errors = at_once(
+            [
+                lambda comm=comm: outcome(lambda: comm.allreduce(np.ones(300 + comm.rank)))  # type: ignore[misc]
+                for comm in comms
+            ]
+        )
+        assert all(isinstance(error, p4reduce.MismatchError) for error in errors)
+
+
+def test_an_exception_at_any_bytecode_of_a_caller(system: System, rng: np.random.Generator) -> None:
+    share = np.full(700, 5, np.int32)
+
+    def call(comm: Communicator) -> npt.NDArray[Any]:
+        return comm.allreduce(share, timeout=DEADLINE)
+
+    with two(system) as comms:
+        at_once([lambda comm=comm: call(comm) for comm in comms])
+        wait_until_free(comms[0])
+        loans = tenure_of(comms[0]).loans
+        other = threading.Thread(target=call, args=(comms[1],), daemon=True)
+        other.start()
+        found = places(lambda: call(comms[0]))
+        other.join(DEADLINE)
+        assert tenure_of(comms[0]).loans > loans
+    found = [place for place in found if place.code is not call.__code__]
+    for number in rng.choice(len(found), SAMPLE, replace=False):
+        print(f"interrupted at {found[number]}")
+        with two(system) as comms:
+            at_once([lambda comm=comm: call(comm) for comm in comms])
+            wait_until_free(comms[0])
+            said: list[Any] = []
+            other = threading.Thread(
+                target=lambda: said.append(outcome(lambda: call(comms[1]))),  # noqa: B023
+                daemon=True,
+            )
+            other.start()
+            if not interrupted(lambda: call(comms[0]), found[number]):
+                continue
+            if comms[0]._session.broken is None:
+                call(comms[0])  # it had not begun, or an instruction of the call's wrapper
+                later: Any = None
+            else:
+                later = outcome(lambda: call(comms[0]))
+                assert isinstance(later, p4reduce.InterruptedCallError)
+            other.join(2 * DEADLINE)
+            assert not other.is_alive(), "the other rank hangs"
+            if isinstance(said[0], p4reduce.P4ReduceError):
+                assert isinstance(said[0], p4reduce.WorkerLostError), said[0]
+                assert later is not None
+            else:
+                assert (said[0] == 10).all()
+
+
+PROGRAM = """
+import signal, sys, time
+import numpy as np, p4reduce
+controller, interface, job, what = sys.argv[1:]
+comm = p4reduce.init(0, 2, controller, job, interface=interface, timeout=120)
+comm.barrier()
+time.sleep(0.1)  # the progress thread rests by now
+def closes(*_): comm.close()  # waits for the other rank as long as the collective may take
+def looks(*_): print("stats", comm.stats.collectives, flush=True)
+if what == "closes": signal.signal(signal.SIGALRM, closes)
+elif what == "looks": signal.signal(signal.SIGALRM, looks)
+print("ready", flush=True)
+if what != "interrupt": signal.setitimer(signal.ITIMER_REAL, 0.3)
+begin = time.monotonic()
+try:
+    comm.allreduce(np.ones(300, np.float32), timeout=4)
+except BaseException as error:
+    print(type(error).__name__, round(time.monotonic() - begin, 1), flush=True)
+comm.close()
+"""
+
+
+@pytest.mark.parametrize("what", ["closes", "looks", "interrupt"])
+def test_signals_while_the_caller_runs_it(system: System, what: str) -> None:
+    """A handler may close the communicator, look at it or raise; none of it waits for the sum."""
+    job = system.new_job()
+    command = [sys.executable, "-c", PROGRAM, system.controller, system.interface(1), job, what]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program,
+        system.init(1, 2, job) as comm,
+    ):
+        comm.barrier()
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        if what == "interrupt":
+            time.sleep(0.1)
+            program.send_signal(signal.SIGINT)
+        out, _ = program.communicate(timeout=2 * DEADLINE)
+    said = out.split()
+    if what == "closes":
+        assert said[0] in {"ClosedError", "P4ReduceTimeoutError"}
+    elif what == "looks":
+        assert said[:3] == ["stats", "1", "P4ReduceTimeoutError"]
+    else:
+        assert said[0] == "KeyboardInterrupt"
+        assert float(said[1]) < 3  # not after its own timeout of 4 s

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls in one order on all ranks, where some can only be made when an earlier one has ended.
+
+What an all-reduce of sparse rows sends depends on what the ranks have agreed on just before. That
+takes a thread: the script goes on meanwhile, as it may with any asynchronous collective. Calls
+that the script makes until then wait in the same thread for their turn, or a rank whose agreement
+takes longer would make them in another order than the others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from p4reduce.errors import P4ReduceTimeoutError
+from p4reduce.handle import Handle
+from p4reduce.torch.threads import FutureThread
+
+Begin = Callable[[], Handle[Any]]
+
+
+class Later:
+    """A collective whose turn has not come, with what of a `Handle` is used here."""
+
+    def __init__(self) -> None:
+        self._came = threading.Event()
+        self._handle: Handle[Any] | None = None
+        self._error: BaseException | None = None
+
+    def begin(self, begin: Begin) -> None:
+        """Make the call; what it raises, `wait` raises."""
+        try:
+            self._handle = begin()
+        except BaseException as error:
+            self._error = error
+        self._came.set()
+
+    def done(self) -> bool:
+        """Whether it is over, well or not."""
+        handle = self._handle
+        return self._error is not None or (handle is not None and handle.done())
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """As `Handle.wait`.
+
+        Raises:
+            P4ReduceTimeoutError: its turn has not come within `timeout` seconds.
+            P4ReduceError: what the call or `Handle.wait` raises.
+        """
+        began = time.monotonic()
+        if not self._came.wait(timeout):
+            raise P4ReduceTimeoutError(f"not over after {timeout:.3g} s; it goes on")
+        if self._error is not None:
+            raise self._error
+        assert self._handle is not None, "begin sets one of the two"
+        left = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
+        return self._handle.wait(left)
+
+
+class Turns:
+    """The order of one communicator's calls."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._thread = FutureThread("p4reduce-turns")
+
+    def take(self, begin: Begin) -> Handle[Any] | Later:
+        """Make a call: now, or when those before it have been made."""
+        with self._lock:
+            free = not self._waiting
+        return begin() if free else self.later(begin)
+
+    def later(self, begin: Begin) -> Later:
+        """Make a call in the thread, where it may wait for others; all ranks do so alike."""
+        call = Later()
+        with self._lock:
+            self._waiting += 1
+
+        def run() -> None:
+            call.begin(begin)
+            with self._lock:
+                self._waiting -= 1
+
+        self._thread.submit(run)
+        return call
