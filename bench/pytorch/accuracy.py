@@ -4,12 +4,13 @@
 Each rank is in a namespace with two links of the same rate, as for `p4reduce-lab compare`: Gloo's
 to a bridge, p4reduce's to the switch. The same network, data, batches, seeds and optimiser are
 trained by DistributedDataParallel until the test accuracy is reached: a perceptron of a million
-parameters on scikit-learn's digits, and a bag of words with an embedding of 1.3 million parameters
-on synthetic texts. Only summing the gradients differs. All of the gradient is one bucket, as
+parameters and the convolutional network of `make run FRAMEWORK=torch`, which has 38,282, on
+scikit-learn's digits, and a bag of words with an embedding of 1.3 million parameters on synthetic
+texts. Only summing the gradients differs. All of the gradient is one bucket, as
 PowerSGD over Gloo does not end with several.
 
     python -m bench.pytorch.accuracy [--rates 100 25] [--ranks 8] [--seeds 3] [--steps 300]
-        [--models mlp embedding] [--methods NAME ...] [--json FILE] [--from FILE] [--docs]
+        [--models mlp cnn embedding] [--methods NAME ...] [--json FILE] [--from FILE] [--docs]
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from bench.ranks import wait_for
 
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 TIMEOUT = 3600.0  # seconds; for all methods of a backend over links of one rate
-BASE = {"mlp": "Gloo float32", "embedding": "Gloo, dense"}
+BASE = {"mlp": "Gloo float32", "cnn": "Gloo float32", "embedding": "Gloo, dense"}
 """What the others are compared with."""
 _GLOO = "PyTorch's Gloo in float32"
 README = DOCS.parent / "README.md"
@@ -67,8 +68,15 @@ def train(
         children = []
         for rank in range(options.ranks):
             command = [sys.executable, "-m", "bench.pytorch.accuracy_rank", backend]
-            command += ["--methods", *methods, "--seeds", str(options.seeds)]
-            command += ["--steps", str(options.steps), "--rank", str(rank)]
+            command += ["--models", *options.models, "--methods", *methods]
+            command += [
+                "--seeds",
+                str(options.seeds),
+                "--steps",
+                str(options.steps),
+                "--rank",
+                str(rank),
+            ]
             command += ["--ranks", str(options.ranks), "--store", str(directory / "store")]
             command += ["--report", str(report)]
             variables = rank_variables(rank, options.ranks)
@@ -99,7 +107,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 name
                 for name, method in METHODS.items()
                 if method.backend == backend
-                and method.model in options.models
+                and not set(method.models).isdisjoint(options.models)
                 and name in (options.methods or METHODS)
             ]
             if not methods:
@@ -109,8 +117,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             for run in runs:
                 reached = "not reached" if run["seconds"] is None else f"{run['seconds']:8.1f} s"
                 print(
-                    f"{rate:g} Mbit/s  {run['method']:26} seed {run['seed']}: {reached}, "
-                    f"{run['steps']} steps of {run['step_ms']:.0f} ms, accuracy "
+                    f"{rate:g} Mbit/s  {run['model']:9} {run['method']:26} seed {run['seed']}: "
+                    f"{reached}, {run['steps']} steps of {run['step_ms']:.0f} ms, accuracy "
                     f"{run['accuracy']:.2%}, {run['megabytes_up']:.1f} MB up",
                     flush=True,
                 )

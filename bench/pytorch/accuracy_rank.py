@@ -22,6 +22,7 @@ from p4reduce_lab.compare.rank import interface_bytes
 from p4reduce_lab.demo.training.data import load_digits
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE
 from p4reduce_lab.networks.shaped import BRIDGE_INTERFACE
+from p4reduce_lab.torch_demo.train import network
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -69,7 +70,7 @@ class Method:
 
     Attributes:
         backend: of torch.distributed.
-        model: which one it is for.
+        models: which ones it is for.
         register: gives DDP its hook.
         sparse: whether the embedding's gradients are.
         momentum: whether SGD has any. What error feedback keeps back is a momentum already
@@ -78,23 +79,25 @@ class Method:
     """
 
     backend: str
-    model: str
+    models: tuple[str, ...]
     register: Callable[[Any, int], None]
     sparse: bool = False
     momentum: bool = True
 
 
+_DENSE = ("mlp", "cnn")
+
 METHODS = {
-    "Gloo float32": Method("gloo", "mlp", _plain),
-    "Gloo, fp16 hook": Method("gloo", "mlp", _half),
-    "Gloo, PowerSGD": Method("gloo", "mlp", _power_sgd),
-    "p4reduce float32": Method("p4reduce", "mlp", _plain),
-    "p4reduce int8, feedback": Method("p4reduce", "mlp", _int8),
-    "p4reduce CAT": Method("p4reduce", "mlp", _cat, momentum=False),
-    "Gloo, dense": Method("gloo", "embedding", _plain),
-    "Gloo, sparse": Method("gloo", "embedding", _plain, sparse=True),
-    "p4reduce, dense": Method("p4reduce", "embedding", _plain),
-    "p4reduce, sparse": Method("p4reduce", "embedding", _plain, sparse=True),
+    "Gloo float32": Method("gloo", _DENSE, _plain),
+    "Gloo, fp16 hook": Method("gloo", _DENSE, _half),
+    "Gloo, PowerSGD": Method("gloo", _DENSE, _power_sgd),
+    "p4reduce float32": Method("p4reduce", _DENSE, _plain),
+    "p4reduce int8, feedback": Method("p4reduce", _DENSE, _int8),
+    "p4reduce CAT": Method("p4reduce", _DENSE, _cat, momentum=False),
+    "Gloo, dense": Method("gloo", ("embedding",), _plain),
+    "Gloo, sparse": Method("gloo", ("embedding",), _plain, sparse=True),
+    "p4reduce, dense": Method("p4reduce", ("embedding",), _plain),
+    "p4reduce, sparse": Method("p4reduce", ("embedding",), _plain, sparse=True),
 }
 
 
@@ -117,6 +120,12 @@ class Task:
     target: float
 
 
+def _sgd(parameters: Any, momentum: bool) -> torch.optim.Optimizer:
+    if momentum:
+        return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+    return torch.optim.SGD(parameters, lr=0.05 / (1 - 0.9))
+
+
 def mlp_task(seed: int) -> Task:
     """About a million parameters on scikit-learn's digits."""
     digits = load_digits(seed)
@@ -127,21 +136,37 @@ def mlp_task(seed: int) -> Task:
         chosen = torch.randint(len(images), (16,), generator=draw)
         return images[chosen], labels[chosen]
 
-    def network(sparse: bool) -> nn.Module:
+    def perceptron(sparse: bool) -> nn.Module:
         return nn.Sequential(
             nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 896), nn.ReLU(), nn.Linear(896, 10)
         )
 
     test = torch.from_numpy(digits.test_images)
     return Task(
-        network,
+        perceptron,
         batch,
         (test.reshape(len(test), -1).float(), torch.from_numpy(digits.test_labels)),
-        lambda parameters, momentum: (
-            torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
-            if momentum
-            else torch.optim.SGD(parameters, lr=0.05 / (1 - 0.9))
-        ),
+        _sgd,
+        target=0.93,
+    )
+
+
+def cnn_task(seed: int) -> Task:
+    """The network of `make run FRAMEWORK=torch`, on scikit-learn's digits."""
+    digits = load_digits(seed)
+    images, labels = (torch.from_numpy(one) for one in (digits.train_images, digits.train_labels))
+    images = images.reshape(-1, 1, 8, 8).float()
+
+    def batch(draw: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        chosen = torch.randint(len(images), (16,), generator=draw)
+        return images[chosen], labels[chosen]
+
+    test = torch.from_numpy(digits.test_images)
+    return Task(
+        lambda sparse: network(),
+        batch,
+        (test.reshape(-1, 1, 8, 8).float(), torch.from_numpy(digits.test_labels)),
+        _sgd,
         target=0.93,
     )
 
@@ -161,14 +186,14 @@ def embedding_task(seed: int) -> Task:
         number = int(torch.randint(1 << 31, (1,), generator=draw))
         return draw_texts(16, np.random.default_rng(number))
 
-    def network(sparse: bool) -> nn.Module:
+    def bag_of_words(sparse: bool) -> nn.Module:
         bag = nn.EmbeddingBag(WORDS, WIDTH, mode="mean", sparse=sparse)
         nn.init.normal_(bag.weight, std=0.1)
         return nn.Sequential(bag, nn.Linear(WIDTH, CLASSES))
 
     # Words differ so much in how often they come that each needs a rate of its own.
     return Task(
-        network,
+        bag_of_words,
         batch,
         draw_texts(2000, rng),
         lambda parameters, momentum: torch.optim.Adagrad(parameters, lr=0.1),
@@ -176,13 +201,13 @@ def embedding_task(seed: int) -> Task:
     )
 
 
-TASKS = {"mlp": mlp_task, "embedding": embedding_task}
+TASKS = {"mlp": mlp_task, "cnn": cnn_task, "embedding": embedding_task}
 
 
-def train(name: str, seed: int, most_steps: int) -> dict[str, Any]:
+def train(name: str, model_name: str, seed: int, most_steps: int) -> dict[str, Any]:
     """Train until the target, or for `most_steps`. The clock stands while the test data is used."""
     method = METHODS[name]
-    task = TASKS[method.model](seed)
+    task = TASKS[model_name](seed)
     torch.manual_seed(seed)
     model = DistributedDataParallel(
         task.network(method.sparse), bucket_cap_mb=WHOLE >> 20, gradient_as_bucket_view=False
@@ -211,7 +236,7 @@ def train(name: str, seed: int, most_steps: int) -> dict[str, Any]:
     steps = curve[-1][0]
     return {
         "method": name,
-        "model": method.model,
+        "model": model_name,
         "seed": seed,
         "seconds": reached,
         "steps": steps,
@@ -244,6 +269,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("backend", choices=["gloo", "p4reduce"])
     parser.add_argument("--methods", nargs="+", required=True)
+    parser.add_argument("--models", nargs="+", choices=list(TASKS), required=True)
     parser.add_argument("--seeds", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--rank", type=int, required=True)
@@ -257,9 +283,11 @@ def main() -> None:
         options.backend, f"file://{options.store}", rank=options.rank, world_size=options.ranks
     )
     runs = [
-        train(name, seed, options.steps)
+        train(name, model, seed, options.steps)
+        for model in options.models
         for seed in range(options.seeds)
         for name in options.methods
+        if model in METHODS[name].models
     ]
     dist.destroy_process_group()
     if options.rank == 0:
