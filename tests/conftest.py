@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from fuzzing import Fuzz
+from hypothesis import HealthCheck, settings
 from skip_summary import pytest_terminal_summary
 
 __all__ = ["pytest_terminal_summary"]  # pytest finds a hook by its name
@@ -24,6 +25,10 @@ __all__ = ["pytest_terminal_summary"]  # pytest finds a hook by its name
 # anew, and pytest rewrites the assertions of all files in each of its own.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# On a busy machine an example may take any time.
+settings.register_profile("p4reduce", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("p4reduce")
 
 ROOM = 64 << 20  # bytes that the process may have grown by
 

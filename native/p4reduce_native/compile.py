@@ -49,7 +49,9 @@ BASE_FLAGS = (
 PREBUILT = Path(__file__).parent / "prebuilt"
 _FLAGS_VARIABLE = "P4REDUCE_CFLAGS"  # more options, say for a sanitizer
 _SWITCH_VARIABLE = "P4REDUCE_NATIVE"
-_COMPILE_TIMEOUT_S = 90.0  # zig's first call on a machine compiles parts of its own libraries
+# So that a hang ends. Zig's first call on a machine compiles parts of its own libraries, and a busy
+# machine takes ten times as long as a quiet one.
+_COMPILE_TIMEOUT_S = 180.0
 _TEXT_SUFFIXES = frozenset({".h", ".c", ".inc"})
 _PREBUILD_TIMEOUT_S = 600.0
 _MESSAGE_CHARACTERS = 2000

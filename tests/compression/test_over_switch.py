@@ -49,7 +49,7 @@ def test_sums_and_blocks_on_the_wire_are_those_chosen(tmp_path: Path) -> None:
         [*launcher, "--switch", "embedded", "--", sys.executable, str(worker), str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     ranks = [np.load(tmp_path / f"rank{rank}.npz") for rank in range(RANKS)]

@@ -467,7 +467,7 @@ def cli_process(
 def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `p4reduce-controller` to its end."""
     command = [sys.executable, "-m", "p4reduce_controller", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
 
 
 def cli_here(*arguments: str) -> Result:

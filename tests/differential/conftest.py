@@ -37,5 +37,5 @@ def quiet_veths(count: int) -> VethPorts:
     veths = VethPorts(count)
     for name in (*veths.switch_side.values(), *veths.worker_side.values()):
         for command in (("address", "flush", "dev", name), ("link", "set", name, "arp", "off")):
-            subprocess.run(["ip", *command], check=True, timeout=10)
+            subprocess.run(["ip", *command], check=True, timeout=120)
     return veths

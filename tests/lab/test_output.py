@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import ENVIRONMENT, LAB, Launched
+from launched import DEADLINE, ENVIRONMENT, LAB, Launched
 from p4reduce_common.output import command, ends_with_reader
 
 CONTROLLER = [sys.executable, "-m", "p4reduce_controller"]
@@ -50,7 +50,7 @@ def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         command,
         **{"env": ENVIRONMENT, "stderr": subprocess.PIPE, **options},
         text=True,
-        timeout=120,
+        timeout=DEADLINE,
         check=False,
     )
 
@@ -153,13 +153,13 @@ def test_the_switch_goes_on_when_its_log_cannot_be_written(tmp_path: Path) -> No
             [*SWITCH, *arguments, "--log-level", "debug"], stdout=subprocess.PIPE, stderr=full
         )
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + DEADLINE
         while not ready.exists():
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.02)
         process.terminate()
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=DEADLINE)
     finally:
         process.kill()
         process.wait()

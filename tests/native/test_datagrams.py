@@ -27,7 +27,7 @@ from p4reduce_native.udp_handshake import (
 
 ADDRESS = ("127.0.0.1", 4242)
 TOKEN = b"\x01token\xff\x00"
-SECONDS = 30.0
+SECONDS = 120.0
 
 AnyLink = Link | DatagramLink
 Make = Callable[[socket.socket, Entered], AnyLink]

@@ -23,9 +23,13 @@ NONE = Faults()
 def test_every_sum_is_exact_whatever_links_do(fanouts: tuple[int, ...]) -> None:
     seed = int.from_bytes(os.urandom(4), "big")
     print(f"seed {seed}")
-    outcome = Simulation(Shape(fanouts), 4, FAULTS, seed).run(TENSORS)
-    assert outcome.ranks == Shape(fanouts).ranks
-    assert outcome.lost > 0 or outcome.ranks == 1
+    job = Simulation(Shape(fanouts), 4, FAULTS, seed)
+    outcomes = [job.run(TENSORS)]
+    assert outcomes[0].ranks == Shape(fanouts).ranks
+    # All frames of a small job may get through; the next run has other ones.
+    while not outcomes[-1].lost and len(outcomes) < 50:
+        outcomes.append(job.run(TENSORS))
+    assert outcomes[-1].lost > 0
 
 
 def test_a_network_without_faults_carries_the_least_there_is() -> None:

@@ -24,7 +24,7 @@ from p4reduce_switch.state.tables import Entry
 
 LEASE = 0.4  # seconds
 SLOTS = 4
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 class Switch:

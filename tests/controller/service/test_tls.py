@@ -292,7 +292,7 @@ def test_a_switch_with_broken_files(ours: Path, theirs: Path, tmp_path: Path) ->
             [*command, f"--tls-key={key}", f"--tls-ca={ca}"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=DEADLINE,
             check=False,
         )
         assert done.returncode == 1

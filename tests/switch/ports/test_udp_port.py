@@ -18,7 +18,7 @@ from p4reduce_switch.ports.port import PortError, parse_ports
 from stand_ins import Program, cable
 from switch_peer import eventually
 
-SECONDS = 30.0
+SECONDS = 120.0
 FRAME = bytes(range(60))
 
 

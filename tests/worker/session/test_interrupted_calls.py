@@ -245,7 +245,7 @@ def test_an_exception_at_any_bytecode_of_reform(system: System, rng: np.random.G
         before.close()
 
 
-# Two ranks of many jobs. Rank 0 has an alarm in each, which it survives.
+# Two ranks of many jobs. Rank 0 has an alarm in each but the last two, which it survives.
 PROGRAM = """
 import random, signal, sys
 import numpy as np, p4reduce
@@ -255,13 +255,15 @@ class Alarm(Exception): pass
 def ring(*_): raise Alarm
 signal.signal(signal.SIGALRM, ring)
 def share(rank, step): return np.full(700, (1 + step) * 1000**rank, np.int32)
+# On a machine of any speed one comes within the first job, and none within the last two.
+alarms = [1e-5, *(chance.uniform(0.0005, 0.03) for _ in range(int(jobs) - 3)), 0, 0]
 said = {"exact": 0, "alarms": 0, "broken": 0}
 for job in range(int(jobs)):
     comm = p4reduce.init(rank, 2, controller, f"alarm-{seed}-{job}", interface=interface)
     lost = False
     try:
         if rank == 0:
-            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0005, 0.03))
+            signal.setitimer(signal.ITIMER_REAL, alarms[job])
         for step in range(12):
             mine, expected = share(rank, step), share(0, step) + share(1, step)
             try:
@@ -293,7 +295,7 @@ print(said)
 
 @pytest.mark.parametrize("system", ["embedded"], indirect=True)
 def test_alarms_at_random_moments(system: System, rng: np.random.Generator) -> None:
-    seed, jobs = int(rng.integers(1 << 20)), 12
+    seed, jobs = int(rng.integers(1 << 20)), 15
     print(f"alarm seed {seed}")
     commands = [
         [sys.executable, "-c", PROGRAM, system.controller, str(rank), system.interface(rank + 1)]

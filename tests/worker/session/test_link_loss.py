@@ -26,7 +26,7 @@ TIMEOUT = 4 * LEASE
 
 
 def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, timeout=10)
+    subprocess.run(["ip", *arguments], check=True, timeout=DEADLINE)
 
 
 class Cable:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -28,16 +29,21 @@ class Training:
 
     Args:
         seed: of what the ranks put in.
-        steps: how many; rank 0 tells the others at each step whether it is the last.
+        steps: how many, unless `end` is called; rank 0 tells the others at each step whether
+            it is the last.
         pause: seconds between two steps, so that a run is long enough to be disturbed.
     """
 
-    def __init__(self, seed: int, steps: int, pause: float = 0.0) -> None:
+    def __init__(self, seed: int, steps: float = math.inf, pause: float = 0.0) -> None:
         self.seed = seed
         self.steps = steps
         self.pause = pause
         self.step = 0  # where rank 0 is
         self.statistics = p4reduce.Statistics()  # its own
+
+    def end(self) -> None:
+        """Go on for a few steps more. How many there were in all, `step` says in the end."""
+        self.steps = self.step + 3
 
     def __call__(self, comm: p4reduce.Communicator) -> tuple[list[bytes], p4reduce.Statistics]:
         rng = np.random.default_rng((self.seed, comm.rank))
@@ -118,9 +124,8 @@ def test_results_are_the_same_as_if_the_switch_had_never_been_lost(
     broken: FaultSystem, rng: np.random.Generator
 ) -> None:
     """Killed at random moments, several times, with several collectives in flight."""
-    seed, steps, losses = int(rng.integers(1 << 30)), 10, 2
-    expected = undisturbed(broken, seed, steps)
-    training = Training(seed, steps, pause=0.02)
+    seed, losses = int(rng.integers(1 << 30)), 2
+    training = Training(seed, pause=0.02)
 
     def disturb() -> None:
         for _ in range(losses):
@@ -130,8 +135,11 @@ def test_results_are_the_same_as_if_the_switch_had_never_been_lost(
             broken.kill_switch()
             time.sleep(float(rng.uniform(0.0, 0.2)))
             broken.start_switch()
+        training.end()
 
-    for results, statistics in disturbed(broken, training, disturb):
+    outcomes = disturbed(broken, training, disturb)
+    expected = undisturbed(broken, seed, training.step)
+    for results, statistics in outcomes:
         assert results == expected
         assert 1 <= statistics.recoveries <= losses
 
@@ -289,17 +297,19 @@ def test_running_collectives_do_not_notice_that_the_controller_is_restarted(
 def test_switch_and_controller_are_lost_together(
     broken: FaultSystem, rng: np.random.Generator
 ) -> None:
-    seed, steps = int(rng.integers(1 << 30)), 8
-    expected = undisturbed(broken, seed, steps)
-    training = Training(seed, steps, pause=0.05)
+    seed = int(rng.integers(1 << 30))
+    training = Training(seed, pause=0.05)
 
     def restart() -> None:
         broken.kill_switch()
         broken.kill_controller()
         broken.start_switch()
         broken.start_controller()
+        training.end()
 
-    for results, statistics in disturbed(broken, training, restart):
+    outcomes = disturbed(broken, training, restart)
+    expected = undisturbed(broken, seed, training.step)
+    for results, statistics in outcomes:
         assert results == expected
         assert statistics.recoveries == 1
 
@@ -312,7 +322,7 @@ def test_the_ring_takes_over_until_the_switch_is_back(
     broken: FaultSystem, rng: np.random.Generator
 ) -> None:
     seed = int(rng.integers(1 << 30))
-    training = Training(seed, 10_000, pause=0.02)
+    training = Training(seed, pause=0.02)
 
     def restart() -> None:
         broken.kill_switch()
@@ -321,11 +331,11 @@ def test_the_ring_takes_over_until_the_switch_is_back(
         wait_for(lambda: training.step > at + 3, "the training goes on without a switch")
         broken.start_switch()
         wait_for(lambda: not training.statistics.on_ring, "the ranks go back to the switch")
-        training.steps = training.step + 3
+        training.end()
 
     options = {"fallback": "ring", "fallback_after": 0.3}
     outcomes = disturbed(broken, training, restart, **options)
-    expected = undisturbed(broken, seed, training.steps)
+    expected = undisturbed(broken, seed, training.step)
     for results, statistics in outcomes:
         assert results == expected
         assert 3 * 6 <= statistics.by_ring < statistics.collectives

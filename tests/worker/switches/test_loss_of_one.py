@@ -47,18 +47,21 @@ def test_the_ranks_go_on_with_the_switch_that_is_left(
     switches: SeveralSwitches, lost: int, with_controller: bool, rng: np.random.Generator
 ) -> None:
     """Killed for good at a random moment, with several collectives in flight."""
-    seed, steps = int(rng.integers(1 << 30)), 12
-    expected = undisturbed(switches, seed, steps)
-    training = Training(seed, steps, pause=0.02)
+    seed = int(rng.integers(1 << 30))
+    training = Training(seed, pause=0.02)
 
     def disturb() -> None:
         time.sleep(float(rng.uniform(0.0, 0.2)))
         switches.systems[lost].kill_switch()
         if with_controller:
             switches.systems[lost].kill_controller()
+        training.end()
 
     options: dict[str, Any] = {"switches": [0, 1], "fallback_after": 0.3}
-    for results, statistics in train(switches, training, disturb, **options):
+    found = train(switches, training, disturb, **options)
+    switches.repair()
+    expected = undisturbed(switches, seed, training.step)
+    for results, statistics in found:
         assert results == expected
         assert statistics.recoveries == 1
 
@@ -67,18 +70,20 @@ def test_the_ranks_go_on_with_the_switch_that_is_left(
 def test_a_switch_that_comes_back_in_time_is_gone_on_with(
     switches: SeveralSwitches, rng: np.random.Generator
 ) -> None:
-    seed, steps = int(rng.integers(1 << 30)), 8
-    expected = undisturbed(switches, seed, steps)
-    training = Training(seed, steps, pause=0.02)
+    seed = int(rng.integers(1 << 30))
+    training = Training(seed, pause=0.02)
 
     def disturb() -> None:
         switches.systems[1].kill_switch()
         switches.systems[1].start_switch()
         wait_for(lambda: training.statistics.recoveries, "the ranks are back")
         assert switches.systems[1].count("round-completed")
+        training.end()
 
     options: dict[str, Any] = {"switches": [0, 1], "fallback_after": DEADLINE}
-    for results, statistics in train(switches, training, disturb, **options):
+    found = train(switches, training, disturb, **options)
+    expected = undisturbed(switches, seed, training.step)
+    for results, statistics in found:
         assert results == expected
         assert statistics.recoveries == 1
 
@@ -88,7 +93,7 @@ def test_from_switch_to_switch(three: SeveralSwitches, rng: np.random.Generator)
     """Of three switches two are lost one after the other, then the first comes back and the
     last one is lost: all that there was on three goes by the one that came back."""
     seed = int(rng.integers(1 << 30))
-    training = Training(seed, 1 << 20, pause=0.02)
+    training = Training(seed, pause=0.02)
     systems = three.systems
 
     def recovered(times: int) -> None:
@@ -102,11 +107,11 @@ def test_from_switch_to_switch(three: SeveralSwitches, rng: np.random.Generator)
         systems[0].start_switch()
         systems[2].kill_switch()
         recovered(6)
-        training.steps = training.step + 3
+        training.end()
 
     found = train(three, training, disturb, switches=[0, 1, 2], fallback_after=0.3)
     three.repair()
-    expected = undisturbed(three, seed, training.steps)
+    expected = undisturbed(three, seed, training.step)
     for results, statistics in found:
         assert results == expected
         assert statistics.recoveries >= 6
@@ -117,18 +122,21 @@ def test_both_lost_and_only_the_other_one_back(
     switches: SeveralSwitches, rng: np.random.Generator
 ) -> None:
     """What cannot go anywhere waits for its own switch; what has none goes there."""
-    seed, steps = int(rng.integers(1 << 30)), 10
-    expected = undisturbed(switches, seed, steps)
-    training = Training(seed, steps, pause=0.05)
+    seed = int(rng.integers(1 << 30))
+    training = Training(seed, pause=0.05)
 
     def disturb() -> None:
         for system in switches.systems[:2]:
             system.kill_switch()
         time.sleep(0.5)
         switches.systems[1].start_switch()
+        training.end()
 
     options: dict[str, Any] = {"switches": [0, 1], "fallback_after": 0.3}
-    for results, statistics in train(switches, training, disturb, **options):
+    found = train(switches, training, disturb, **options)
+    switches.repair()
+    expected = undisturbed(switches, seed, training.step)
+    for results, statistics in found:
         assert results == expected
         assert statistics.recoveries == 2
 
@@ -137,15 +145,18 @@ def test_both_lost_and_only_the_other_one_back(
 def test_with_a_ring_it_takes_the_part_of_the_lost_switch(
     switches: SeveralSwitches, rng: np.random.Generator
 ) -> None:
-    seed, steps = int(rng.integers(1 << 30)), 8
-    expected = undisturbed(switches, seed, steps)
-    training = Training(seed, steps, pause=0.02)
+    seed = int(rng.integers(1 << 30))
+    training = Training(seed, pause=0.02)
 
     def disturb() -> None:
         switches.systems[1].kill_switch()
+        training.end()
 
     options: dict[str, Any] = {"switches": [0, 1], "fallback": "ring", "fallback_after": 0.3}
-    for results, statistics in train(switches, training, disturb, **options):
+    found = train(switches, training, disturb, **options)
+    switches.repair()
+    expected = undisturbed(switches, seed, training.step)
+    for results, statistics in found:
         assert results == expected
         assert statistics.by_ring
         assert not statistics.recoveries

@@ -31,6 +31,7 @@ from p4reduce.wire import format as wire
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce.wire.layer import Aggregation
 from p4reduce_native.link import why_not
+from worker_system import DEADLINE
 
 Packets = PacketTransport | LinkedPacketTransport
 
@@ -116,8 +117,8 @@ def test_full_queue_is_neither_loss_nor_error(pair: tuple[UnixTransport, UnixTra
 def test_wake_ends_a_wait(pair: tuple[UnixTransport, UnixTransport]) -> None:
     threading.Timer(0.05, pair[0].wake).start()
     start = time.monotonic()
-    pair[0].wait(30.0)
-    assert time.monotonic() - start < 15.0
+    pair[0].wait(2 * DEADLINE)
+    assert time.monotonic() - start < DEADLINE
 
 
 def test_frames_longer_than_a_row_do_not_spill(pair: tuple[UnixTransport, UnixTransport]) -> None:
@@ -245,7 +246,7 @@ def test_packet_socket_takes_the_switchs_answers_only(
     far.send(bytes(12) + b"\x08\x06" + bytes(64))
     far.send(good[1])
     received: list[bytes] = []
-    end = time.monotonic() + 5.0
+    end = time.monotonic() + DEADLINE
     while len(received) < 2 and time.monotonic() < end:
         transport.wait(0.1)
         received += [transport.received.get(row) for row in range(transport.receive())]
@@ -418,10 +419,10 @@ def test_waiting_ends_when_a_held_frame_is_due() -> None:
     faulty = FaultyTransport(near, FaultPlan(delay=0.999, delay_seconds=0.05))
     faulty.send(numbered(1), np.arange(1))
     assert far.receive() == 0
-    end = time.monotonic() + 10.0
+    end = time.monotonic() + DEADLINE
     while not far.receive():
         assert time.monotonic() < end
-        faulty.wait(30.0)
+        faulty.wait(2 * DEADLINE)
     near.close()
     far.close()
 
