@@ -17,7 +17,12 @@ from p4reduce_model.trace import describe
 from p4reduce_model.tree_faults import TREE_FAULTS
 
 # To compile a program takes seconds: of the tree's, the others are planted by `make model`.
-_OF_TREES = {"answers with its own sum", "keeps half a result", "same job on a restarted leaf"}
+_OF_TREES = {
+    "answers with its own sum",
+    "keeps half a result",
+    "same job on a restarted leaf",
+    "same job on a restarted root",
+}
 FAULTS = [*ON_ONE_SWITCH, *(fault for fault in TREE_FAULTS if fault.name in _OF_TREES)]
 assert len(FAULTS) == len(ON_ONE_SWITCH) + len(_OF_TREES)
 
