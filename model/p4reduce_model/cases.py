@@ -21,6 +21,7 @@ TREE_PAIR = Scenario("tree, 1 rank a leaf", ranks=2, leaves=2, slots=1, lives=((
 TREE_PAIR_BARE = TREE_PAIR.but(name="tree, 1 rank a leaf, zeros", lives=((_ONE_WITHOUT,),))
 TREE = Scenario("tree", ranks=4, leaves=2, slots=1, lives=((Call(1),),))
 TREE_MEETING = TREE.but(name="tree, meeting", lives=((Call(0),),))
+ROOT = 2  # of two leaves, which are 0 and 1
 _TREE_MISMATCH = Call(1, differs=frozenset({3}))
 
 SMALL = [
@@ -35,14 +36,27 @@ SMALL = [
     Scenario(
         "mismatch", ranks=2, slots=1, lives=((Call(1), Call(1, differs=frozenset({1})), Call(1)),)
     ),
+    Scenario(
+        "mismatch, 2 slots",
+        ranks=2,
+        slots=2,
+        lives=((Call(1), Call(2, differs=frozenset({0})), Call(1)),),
+    ),
     Scenario("re-created", ranks=2, slots=1, lives=((Call(1),), (Call(1),))),
     Scenario("switch restarts", ranks=2, slots=1, lives=((Call(1),), (Call(1),)), wiped=True),
     Scenario("windows", ranks=2, slots=2, lives=((Call(2),),), windows=True),
     Scenario("recovery", ranks=2, slots=1, lives=(_RECOVERED,), recoveries=1),
     TREE_PAIR,
     TREE_PAIR.but(name="tree, 1 rank a leaf, a leaf restarts", lives=((Call(0),),) * 2, wiped=True),
+    TREE_PAIR.but(
+        name="tree, 1 rank a leaf, the root restarts",
+        lives=((Call(0),),) * 2,
+        wiped=True,
+        struck=ROOT,
+    ),
     TREE_MEETING,
     TREE_MEETING.but(name="tree, meeting, a leaf is lost", ends_wiped=True),
+    TREE_MEETING.but(name="tree, meeting, the root is lost", ends_wiped=True, struck=ROOT),
     Scenario("one asks for all, 3 ranks", ranks=3, slots=1, lives=((Call(2),),), few=1),
     TREE_MEETING.but(name="tree, meeting, one asks for all", few=1),
 ]
@@ -55,12 +69,6 @@ LARGE = [
     Scenario("zeros, 3 ranks", ranks=3, slots=1, lives=((_SPARSE_3,),)),
     Scenario("zeros, 2 slots", ranks=2, slots=2, lives=((_SPARSE,),)),
     Scenario("slow transport, 2 slots", ranks=2, slots=2, lives=((Call(2),),), hesitant=True),
-    Scenario(
-        "mismatch, 2 slots",
-        ranks=2,
-        slots=2,
-        lives=((Call(1), Call(2, differs=frozenset({0})), Call(1)),),
-    ),
     Scenario("re-created", ranks=2, slots=1, lives=((Call(3),), (Call(3),))),
     Scenario("re-created, 3 ranks", ranks=3, slots=1, lives=((Call(1),), (Call(1),))),
     Scenario("re-created twice", ranks=2, slots=1, lives=((Call(1),), (Call(1),), (Call(1),))),
@@ -74,8 +82,18 @@ LARGE = [
     TREE,
     TREE.but(name="tree, one asks for all", few=1),
     TREE.but(name="tree, a leaf is lost", ends_wiped=True),
+    TREE.but(name="tree, the root is lost", ends_wiped=True, struck=ROOT),
     TREE.but(name="tree, zeros", lives=((_ONE_WITHOUT,),)),
     TREE.but(name="tree, mismatch", lives=((_TREE_MISMATCH,),)),
     TREE_PAIR.but(name="tree, 1 rank a leaf, a leaf restarts", lives=((Call(1),),) * 2, wiped=True),
+    TREE_PAIR.but(
+        name="tree, 1 rank a leaf, the root restarts",
+        lives=((Call(1),),) * 2,
+        wiped=True,
+        struck=ROOT,
+    ),
     TREE_MEETING.but(name="tree, meeting, a leaf restarts", lives=((Call(0),),) * 2, wiped=True),
+    TREE_MEETING.but(
+        name="tree, meeting, the root restarts", lives=((Call(0),),) * 2, wiped=True, struck=ROOT
+    ),
 ]

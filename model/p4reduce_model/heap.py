@@ -31,6 +31,28 @@ class Image:
     contents: tuple[tuple[Any, Any], ...]  # (object, what it held)
     digest: bytes  # the same for equal contents, whatever the objects' addresses
 
+    def differences(self, other: Image) -> list[str]:
+        """Say which arrays, plain attributes and lengths are not alike: "SlotMachine._parts"."""
+        theirs = {id(thing): held for thing, held in other.contents}
+        names: dict[int, str] = {}
+        found = set()
+        for thing, held in self.contents:
+            kind = type(thing).__name__
+            beside = theirs.get(id(thing), held)
+            if isinstance(thing, np.ndarray | Latch):
+                if held != beside:
+                    found.add(names.get(id(thing), kind))
+                continue
+            if isinstance(thing, dict | set | list | deque):
+                if len(held) != len(beside):
+                    found.add(names.get(id(thing), kind))
+                continue
+            for (name, value), (_, another) in zip(held, beside, strict=True):
+                names[id(value)] = f"{kind}.{name}"
+                if type(value) in _PLAIN and value != another:
+                    found.add(f"{kind}.{name}")
+        return sorted(found)
+
 
 class Heap:
     """The mutable objects that can be reached from `roots`.

@@ -12,8 +12,6 @@ from p4reduce_controller.fabric.schema import Entity, Row
 from p4reduce_model.scenario import Scenario
 from p4reduce_model.wiring import Wiring
 
-_FIRST_LEAF = 0  # or the only switch
-
 Stages = tuple[tuple[Entity, ...], ...]
 
 
@@ -71,7 +69,8 @@ def control_steps(scenario: Scenario) -> Control:
     ready, lost = [0], []
     for life in range(1, scenario.jobs):
         if scenario.wiped or scenario.recoveries:
-            others = range(1, len(stages(scenario, life)))
+            switches = range(len(stages(scenario, life)))
+            others = [switch for switch in switches if switch != scenario.struck]
             steps += [*restart(scenario, life - 1), *removal(scenario, life - 1, others)]
         else:
             steps += removal(scenario, life - 1)
@@ -118,10 +117,11 @@ def removal(
 
 
 def restart(scenario: Scenario, life: int) -> list[ControlStep]:
-    """The one step in which the switch, or the first leaf, loses everything."""
-    gone = tuple(entity for stage in stages(scenario, life)[_FIRST_LEAF] for entity in stage)
-    name = Wiring(scenario).names[_FIRST_LEAF]
-    return [ControlStep(f"{name} restarts, empty", delete=gone, switch=_FIRST_LEAF, wipes=True)]
+    """The one step in which a switch loses everything."""
+    switch = scenario.struck
+    gone = tuple(entity for stage in stages(scenario, life)[switch] for entity in stage)
+    name = Wiring(scenario).names[switch]
+    return [ControlStep(f"{name} restarts, empty", delete=gone, switch=switch, wipes=True)]
 
 
 def _said(stage: Sequence[Entity]) -> str:

@@ -79,10 +79,10 @@ class Scenario:
         lives: the calls of each incarnation of the job, the first one's first.
         first_round: the number of the first round in each slot, to see it overflow.
         hesitant: frames wait in the worker for the transport to take them, one by one.
-        wiped: the switch, in a tree the first leaf, restarts, with all registers zero, between two
-            incarnations.
-        ends_wiped: the first leaf restarts during the last life, at any time, and nobody puts the
-            job on it again: then only sums that are wrong are looked for.
+        wiped: a switch restarts, with all registers zero, between two incarnations.
+        ends_wiped: one restarts during the last life, at any time, and nobody puts the job on it
+            again: then only sums that are wrong are looked for.
+        struck: the number of the switch that restarts; the first leaf is 0, and the root the last.
         recoveries: how often the switch is lost while the first one runs. The ranks themselves go
             on in the next incarnation then, and repeat what one of them lacks.
         timers: False: only frames are lost or late, and no timer ever runs out. The progress
@@ -102,6 +102,7 @@ class Scenario:
     hesitant: bool = False
     wiped: bool = False
     ends_wiped: bool = False
+    struck: int = 0
     recoveries: int = 0
     timers: bool = True
     windows: bool = False

@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-from p4reduce_model.cases import TREE_MEETING, TREE_PAIR, TREE_PAIR_BARE
+from p4reduce_model.cases import ROOT, TREE_MEETING, TREE_PAIR, TREE_PAIR_BARE
 from p4reduce_model.faults import Fault
 from p4reduce_model.jobs import Control, installation, restart
 from p4reduce_model.scenario import Scenario
 
 _AGGREGATION, _UPLINK = "include/aggregation.p4", "include/uplink.p4"
-_LEAF = 0
 
 
-def _same_job_on_a_restarted_leaf(scenario: Scenario) -> Control:
-    return Control([*restart(scenario, 0), *installation(scenario, 0, [_LEAF])], [0])
+def _same_job_after_a_restart(scenario: Scenario) -> Control:
+    return Control([*restart(scenario, 0), *installation(scenario, 0, [scenario.struck])], [0])
 
 
 TREE_FAULTS = [
@@ -82,6 +81,13 @@ TREE_FAULTS = [
         "the job goes on as it was when a leaf has lost its registers",
         TREE_MEETING,
         "progress",
-        control=_same_job_on_a_restarted_leaf,
+        control=_same_job_after_a_restart,
+    ),
+    Fault(
+        "same job on a restarted root",
+        "the job goes on as it was when the root has lost its registers",
+        TREE_MEETING.but(struck=ROOT),
+        "progress",
+        control=_same_job_after_a_restart,
     ),
 ]

@@ -183,13 +183,20 @@ class Worker:
         done = self._steps.get(key)
         if done is None:
             done = self._run(state, False, do, arguments)
-            if self._run(state, True, do, arguments) != done:
+            other = self._run(state, True, do, arguments)
+            if other != done:
                 raise Violation(
                     "nothing else matters",
-                    f"{self.name}: what {do.__name__} leads to depends on statistics or timers",
+                    f"{self.name}: what {do.__name__} leads to depends on statistics, timers or "
+                    f"the way it is computed{self._said_to_differ(done, other)}",
                 )
             self._steps[key] = done
         return done
+
+    def _said_to_differ(self, one: Stepped, other: Stepped) -> str:
+        parts = self._images[one.state].differences(self._images[other.state])
+        sent = ["what is sent"] if one.out != other.out else []
+        return f"; they differ in {', '.join([*sent, *parts])}" if sent or parts else ""
 
     def _run(
         self, state: int, disturbed: bool, do: Callable[..., None], arguments: tuple[int, ...]

@@ -248,6 +248,26 @@ def test_a_leaf_restarted_between_contribution_and_result(
     finish(bed, after)
 
 
+def test_a_root_restarted_between_contribution_and_result(bed: Testbed, jobs: Jobs) -> None:
+    """It answers nothing any more, however often it is asked. In the job's next life, on the same
+    slots, sums that wait here are overwritten and not added to, and late answers are nobody's."""
+    old = jobs.partial()
+    send_up(bed, old)
+    again = old.send(1, constant(2), flags=Flag.RETRANSMISSION)
+    bed.expect([again], old.up(again, constant(3)), Outcome.SUMS_SENT_UP_AGAIN)
+    rows = old.rows()
+    bed.remove(reversed(rows))
+    jobs.forget(rows)
+    new = jobs.partial(base=old.base)
+    bed.expect([new.send(0, constant(4))], {}, Outcome.ROUND_OPENED)
+    bed.expect([again], {}, Outcome.NOT_ADMITTED)
+    bed.expect([old.from_parent(constant(10))], {}, Outcome.NOT_FROM_PARENT)
+    last = new.send(1, constant(5))
+    bed.expect([last], new.up(last, constant(9)), Outcome.SUMS_SENT_UP)
+    bed.expect([old.from_parent(constant(10))], {}, Outcome.NOT_FROM_PARENT)
+    finish(bed, new, 20)
+
+
 def test_late_duplicates_of_a_leafs_earlier_life(bed: Testbed, jobs: Jobs) -> None:
     """At the parent they are another job's, admitted or not any more: nothing is added."""
     old = jobs(2)

@@ -98,7 +98,7 @@ class Stream:
         self.target = NativeBlocks.of(collective.target)
         self.codec = codec_structure(collective, world_size)
         self.regular = self.source is not None and self.target is not None
-        self._left = collective.left
+        self._left, self._offset = collective.left, collective.offset
         self._course = collective.course
         self._kept = collective.next_nonzero, collective.exponents
         if not all(array.flags.c_contiguous for array in self._kept):
@@ -125,13 +125,16 @@ class Stream:
 
     @classmethod
     def of(cls, collective: Collective, world_size: int) -> Stream:
-        """Return that of a collective, made when it is first asked for."""
+        """Return that of a collective: made when it is first asked for, and anew where one of those
+        things has changed since that may.
+        """
         stream: Stream | None = collective.stream
         if (
             stream is None
             or stream._source is not collective.source
             or stream._target is not collective.target
             or stream._left is not collective.left
+            or stream._offset != collective.offset
         ):
             stream = collective.stream = cls(collective, world_size)
         return stream

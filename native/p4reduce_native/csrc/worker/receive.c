@@ -3,16 +3,18 @@
  *
  * First each frame is judged by the state before the batch, without changing anything; then what is
  * regular is done. A slot of which one frame is odd is left to Python with all its frames, so that
- * what is done here and what is done there have nothing to do with each other. */
+ * what is done here and what is done there have nothing to do with each other. If one may end
+ * everything, Python has the whole batch: what else is in it counts only if it does not. */
 #include "worker/worker.h"
 
 #include <string.h>
 
-enum verdict { ODD, RESULT, STALE, STATUS };
+enum verdict { ODD, ENDS_ALL, RESULT, STALE, STATUS };
 
 #define KIND_RESULT 1
 #define KIND_STATUS 2
 #define FLAG_PAYLOAD 0x01u
+#define FLAG_MISMATCH 0x08u
 #define FLAG_RETRANSMISSION 0x10u
 #define FLAG_PADDED 0x20u
 #define FLAG_FIRST_HALF 0x40u
@@ -100,14 +102,17 @@ static enum verdict judge_result(const struct p4r_slots *slots, const uint8_t *f
     return RESULT;
 }
 
-/* A status about the round under way: who was heard, unless it asks for room. */
-static enum verdict judge_status(const struct p4r_slots *slots, const uint8_t *frame)
+/* An answer about the round under way: whether the ranks may not agree on it, or somebody who was not
+ * heard may have left. */
+static int may_end_all(const struct p4r_slots *slots, const uint8_t *frame, uint32_t kind)
 {
-    if (flags_of(frame) & FLAG_PADDED)
-        return STATUS;
+    if (kind == KIND_RESULT)
+        return (flags_of(frame) & FLAG_MISMATCH) != 0;
+    if (kind != KIND_STATUS || flags_of(frame) & FLAG_PADDED)
+        return 0;
     if (level_of(slots, frame))
-        return slots->left_elsewhere ? ODD : STATUS;
-    return slots->left & ~contributors(frame) ? ODD : STATUS;
+        return slots->left_elsewhere != 0;
+    return (slots->left & ~contributors(frame)) != 0;
 }
 
 static enum verdict judge(const struct p4r_slots *slots, const uint8_t *frame, int64_t length)
@@ -115,7 +120,12 @@ static enum verdict judge(const struct p4r_slots *slots, const uint8_t *frame, i
     if (length < EMPTY_FRAME || !is_to_us(slots, frame))
         return ODD;
     uint32_t slot = slot_of(frame), kind = kind_of(frame);
-    if (slot >= slots->slots || !slots->streams[slot] || slots->expected[slot] == P4R_IDLE)
+    if (slot >= slots->slots || slots->expected[slot] == P4R_IDLE)
+        return ODD;
+    int awaited = slots->expected[slot] == (int64_t)word(frame, ROUND);
+    if (awaited && may_end_all(slots, frame, kind))
+        return ENDS_ALL;
+    if (!slots->streams[slot])
         return ODD;
     if (kind == KIND_STATUS) {
         if (length != EMPTY_FRAME)
@@ -123,16 +133,14 @@ static enum verdict judge(const struct p4r_slots *slots, const uint8_t *frame, i
     } else if (kind != KIND_RESULT) {
         return ODD;
     }
-    if (slots->expected[slot] != (int64_t)word(frame, ROUND)) {
+    if (!awaited) {
         /* The plainest only: of a result that has come already, or of a slow answer. */
         uint32_t flags = flags_of(frame) & ~FLAG_RETRANSMISSION;
         if (kind == KIND_STATUS || (flags == FLAG_PAYLOAD && length == WHOLE_FRAME))
             return STALE;
         return ODD;
     }
-    if (kind == KIND_STATUS)
-        return judge_status(slots, frame);
-    return judge_result(slots, frame, length, slot);
+    return kind == KIND_STATUS ? STATUS : judge_result(slots, frame, length, slot);
 }
 
 static inline uint8_t *frame_at(uint8_t *rows, uint32_t row)
@@ -144,9 +152,12 @@ static inline uint8_t *frame_at(uint8_t *rows, uint32_t row)
 static void judge_all(struct p4r_slots *slots, uint8_t *rows, const int64_t *lengths,
                       uint32_t count)
 {
+    int ends_all = 0;
+
     for (uint32_t i = 0; i < count; i++) {
         const uint8_t *frame = frame_at(rows, i);
         enum verdict verdict = judge(slots, frame, lengths[i]);
+        ends_all |= verdict == ENDS_ALL;
         slots->verdicts[i] = (uint8_t)verdict;
         uint32_t slot = slot_of(frame);
         if (slot >= slots->slots)
@@ -167,7 +178,8 @@ static void judge_all(struct p4r_slots *slots, uint8_t *rows, const int64_t *len
     }
     /* Those of a slot with something odd are odd themselves. */
     for (uint32_t i = 0; i < count; i++)
-        if (slots->verdicts[i] != ODD && slots->seen[slot_of(frame_at(rows, i))] & SEEN_ODD)
+        if (ends_all ||
+            (slots->verdicts[i] != ODD && slots->seen[slot_of(frame_at(rows, i))] & SEEN_ODD))
             slots->verdicts[i] = ODD;
     for (uint32_t i = 0; i < count; i++)
         if (slot_of(frame_at(rows, i)) < slots->slots)
