@@ -103,9 +103,10 @@ static uint32_t overslept(double began, double seconds)
     return seconds_now() - began > seconds + OVERSLEPT ? P4R_TURN_OVERSLEPT : 0;
 }
 
-/* Wait for frames, or sleep until several have come, unless it `has_slept` and none had. Returns 0 to
- * go on, or why not. */
-static uint32_t wait_for_more(struct p4r_turn *turn, double now, int lent, int *has_slept)
+/* Wait for frames, or sleep until several have come, unless it `has_slept` and none had. `looked`: when
+ * there were none. Returns 0 to go on, or why not. */
+static uint32_t wait_for_more(struct p4r_turn *turn, double looked, double now, int lent,
+                              int *has_slept)
 {
     uint32_t under_way;
     double due = next_due(turn, &under_way);
@@ -116,9 +117,9 @@ static uint32_t wait_for_more(struct p4r_turn *turn, double now, int lent, int *
         p4r_sleep_until((uint64_t)((now + nap) * 1e9), turn->wake_fd);
         return overslept(now, nap);
     }
-    double seconds = fmin(due - now, lent ? LONGEST_PAUSE : LONGEST_WAIT);
-    if (seconds <= 0)
+    if (due <= looked)
         return P4R_TURN_DUE;
+    double seconds = fmin(fmax(due - now, 0.0), lent ? LONGEST_PAUSE : LONGEST_WAIT);
     int woken = p4r_link_wait(turn->link, turn->wake_fd, (int)ceil(seconds * 1000),
                               turn->backlog_count != 0);
     if (woken < 0)
@@ -138,7 +139,7 @@ static int is_wanted(const struct p4r_turn *turn, int lent)
 static uint32_t run(struct p4r_turn *turn, int lent)
 {
     struct p4r_slots *slots = turn->slots;
-    double began = seconds_now(), now = began;
+    double began = seconds_now(), now = began, looked = began;
     int count = (int)slots->most, has_slept = 0, code;
 
     for (;;) {
@@ -148,11 +149,13 @@ static uint32_t run(struct p4r_turn *turn, int lent)
             return P4R_TURN_ODD;
         if (now - began > LONGEST_RUN)
             return lent ? P4R_TURN_PAUSED : 0;
-        /* What has come counts before timers do: after a pause, answers lie in the queue. */
-        if (count < (int)slots->most && is_due(turn, now))
+        /* What has come counts before timers do: after a pause, answers lie in the queue. However
+         * late this thread has its turn, a timer was due before the latest look. */
+        if (count < (int)slots->most && is_due(turn, looked))
             return P4R_TURN_DUE;
         /* A full backlog is sent before anything else is taken on. */
         int full = turn->backlog_count + slots->slots > turn->backlog_room;
+        looked = seconds_now();
         if ((count = full ? 0 : receive(turn)) < 0)
             return broken(turn, count);
         now = seconds_now();
@@ -163,7 +166,7 @@ static uint32_t run(struct p4r_turn *turn, int lent)
             code = flush(turn, now);
             return code < 0 ? broken(turn, code) : P4R_TURN_WOKEN | P4R_TURN_ODD;
         }
-        uint32_t why = wait_for_more(turn, now, lent, &has_slept);
+        uint32_t why = wait_for_more(turn, looked, now, lent, &has_slept);
         if (why)
             return why;
         began += seconds_now() - now; /* waiting is no work */
