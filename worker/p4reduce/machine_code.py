@@ -16,7 +16,7 @@ from ctypes import c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
 
-_ABI = 5
+_ABI = 6
 _log = logging.getLogger("p4reduce")
 
 
@@ -175,6 +175,8 @@ class TurnStructure(ctypes.Structure):
         ("tenure", c_void_p),
         ("lent_sequence", c_int64),
         *((name, c_uint32) for name in ("lent", "lent_open", "lent_why", "unused")),
+        *((name, c_uint32) for name in ("naps_allowed", "nap_counted")),
+        *((name, c_double) for name in ("nap_counted_at", "nap_apart", "nap_received_at")),
     )
 
 

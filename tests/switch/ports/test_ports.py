@@ -677,6 +677,25 @@ def test_interface_passes_frames_both_ways(
 
 
 @pytest.mark.root
+def test_interface_takes_a_steady_stream(
+    interface_switch: InterfaceSwitch, wire: socket.socket
+) -> None:
+    """Of which the loop in C takes several frames per look; no more than wait for a slow peer."""
+    frames = [ethernet(i.to_bytes(4, "big") * 200) for i in range(QUEUE_FRAMES)]
+
+    def send() -> None:
+        for frame in frames:
+            wire.send(frame)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert [interface_switch.peer.receive() for _ in frames] == frames
+    sender.join(DEADLINE_S)
+    counts = interface_switch.dataplane.counts()["port 1"]
+    assert (counts["rx_frames"], counts["rx_overrun"]) == (len(frames), 0)
+
+
+@pytest.mark.root
 def test_interface_keeps_vlan_tags(interface_switch: InterfaceSwitch, wire: socket.socket) -> None:
     # The kernel takes the tag out of what it hands to packet sockets.
     tagged = ethernet(b"\x60\x2a\x88\xb5tagged", ethertype=0x8100)

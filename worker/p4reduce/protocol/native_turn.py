@@ -35,6 +35,10 @@ class LinkedTransport(Protocol):
     def wake_fd(self) -> int:
         """The eventfd that `wake` writes to."""
 
+    @property
+    def lossless(self) -> bool:
+        """As of `transport.base.Transport`."""
+
 
 WOKEN, ODD, DUE, OVERSLEPT, BROKEN = 1, 2, 4, 8, 16
 PAUSED, DONE, REFUSED = 32, 64, 128
@@ -127,6 +131,8 @@ class NativeTurn:
             wake_fd=transport.wake_fd,
             asked_at=math.inf,
             tenure=None if tenure is None else tenure.address,
+            # Within this machine frames come as fast as its cores allow, in batches by themselves.
+            naps_allowed=not transport.lossless,
         )
         self._tenure = tenure
         self._address = ctypes.addressof(self._turn)

@@ -8,6 +8,7 @@
 
 #include "common/clock.h"
 #include "loop/loop_impl.h"
+#include "loop/pace.h"
 #include "loop/packet_in.h"
 
 enum {
@@ -34,6 +35,8 @@ struct p4r_loop {
     struct p4r_port *dirty;
     struct p4r_packet_ins packet_ins;
     struct p4r_loop_stats stats;
+    struct p4r_pace pace;
+    uint32_t taken, taken_elsewhere; /* frames of this turn: by interfaces, by other ports */
     int ready_count;
     struct epoll_event ready[EVENTS]; /* for Python */
     struct p4r_port *ports[PORTS];
@@ -103,6 +106,7 @@ static void serve(struct p4r_loop *loop, struct p4r_port *port)
     if (port->fd < 0)
         return;
     const int count = p4r_port_receive(port, &loop->messages, frames);
+    *(port->kind->is_interface ? &loop->taken : &loop->taken_elsewhere) += (uint32_t)count;
     if (count > 0)
         process(loop, port->number, frames, count);
     p4r_port_watch(port);
@@ -135,7 +139,11 @@ static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
     struct epoll_event events[EVENTS];
     if (loop->release != NULL && loop->next_release_ns < deadline_ns)
         deadline_ns = loop->next_release_ns;
+    p4r_pace_rest(&loop->pace, deadline_ns, loop->wake_fd);
+    const uint64_t began_ns = p4r_now_ns();
     const int count = epoll_wait(loop->epoll_fd, events, EVENTS, wait_ms(deadline_ns));
+    p4r_pace_looked(&loop->pace, began_ns, p4r_now_ns());
+    loop->taken = loop->taken_elsewhere = 0;
     for (int i = 0; i < count; i++) {
         const uint32_t which = (uint32_t)events[i].data.u64;
         uint64_t wakes;
@@ -157,6 +165,7 @@ static int turn(struct p4r_loop *loop, uint64_t deadline_ns)
         release(loop);
     }
     flush(loop);
+    p4r_pace_took(&loop->pace, loop->taken, loop->taken_elsewhere);
     return count;
 }
 
@@ -313,6 +322,7 @@ struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port)
         return NULL;
     loop->wake_fd = wake_fd;
     loop->cpu_port = cpu_port;
+    p4r_pace_init(&loop->pace);
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (loop->epoll_fd < 0 || p4r_messages_init(&loop->messages) != 0 ||
         watch(loop, EPOLL_CTL_ADD, wake_fd, EPOLLIN, OF_WAKE_FD, 0) != 0) {

@@ -34,6 +34,7 @@ struct p4r_port_kind {
     /* Whether an error ends the use of the descriptor: a Unix peer does not come back by itself, an
      * interface does. */
     int ends_by_error;
+    int is_interface; /* frames come by a packet socket */
 };
 
 extern const struct p4r_port_kind p4r_unix_port;

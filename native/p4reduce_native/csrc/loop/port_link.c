@@ -97,4 +97,5 @@ const struct p4r_port_kind p4r_offload_port = {
     .send = send_out,
     .events = events,
     .ends_by_error = 0,
+    .is_interface = 1,
 };

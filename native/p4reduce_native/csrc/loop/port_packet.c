@@ -35,4 +35,5 @@ const struct p4r_port_kind p4r_packet_port = {
     .send = send_out,
     .events = events,
     .ends_by_error = 0,
+    .is_interface = 1,
 };

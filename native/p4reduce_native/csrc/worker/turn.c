@@ -51,8 +51,9 @@ static int receive(struct p4r_turn *turn)
 
     if (count <= 0)
         return count;
-    p4r_receive_from(slots, turn->received, turn->received_lengths, frames, (uint32_t)count,
-                     seconds_now());
+    double now = seconds_now();
+    p4r_receive_from(slots, turn->received, turn->received_lengths, frames, (uint32_t)count, now);
+    p4r_nap_received(&turn->nap, (uint32_t)count, now);
     p4r_link_drop(turn->link, count);
     if (slots->heard_switch_at >= turn->asked_at) {
         turn->asked_at = INFINITY;
@@ -74,29 +75,56 @@ static uint32_t broken(struct p4r_turn *turn, int code)
     return P4R_TURN_BROKEN;
 }
 
-static double next_due(const struct p4r_turn *turn)
+/* When the first timer or the deadline is due. `under_way`: how many timers run, which is how many
+ * frames are to be answered. */
+static double next_due(const struct p4r_turn *turn, uint32_t *under_way)
 {
     double due = turn->deadline;
 
-    for (uint32_t slot = 0; slot < turn->slots->slots; slot++)
+    *under_way = 0;
+    for (uint32_t slot = 0; slot < turn->slots->slots; slot++) {
+        *under_way += turn->slots->due[slot] != INFINITY;
         due = turn->slots->due[slot] < due ? turn->slots->due[slot] : due;
+    }
     return due;
 }
 
-/* Returns 0 to go on, or why not. */
-static uint32_t wait_for_more(struct p4r_turn *turn, double now, int lent)
+static int is_due(const struct p4r_turn *turn, double now)
 {
-    double seconds = fmin(next_due(turn) - now, lent ? LONGEST_PAUSE : LONGEST_WAIT);
+    uint32_t under_way;
 
-    if (seconds <= 0)
+    return next_due(turn, &under_way) <= now;
+}
+
+/* A stopped process has not waited: before Python says that the others are missing, it has to hear
+ * whether it is missed itself. */
+static uint32_t overslept(double began, double seconds)
+{
+    return seconds_now() - began > seconds + OVERSLEPT ? P4R_TURN_OVERSLEPT : 0;
+}
+
+/* Wait for frames, or sleep until several have come, unless it `has_slept` and none had. `looked`: when
+ * there were none. Returns 0 to go on, or why not. */
+static uint32_t wait_for_more(struct p4r_turn *turn, double looked, double now, int lent,
+                              int *has_slept)
+{
+    uint32_t under_way;
+    double due = next_due(turn, &under_way);
+    double nap = fmin(p4r_nap_until(&turn->nap, under_way), due) - now;
+
+    *has_slept = !*has_slept && !turn->backlog_count && nap > 0;
+    if (*has_slept) {
+        p4r_sleep_until((uint64_t)((now + nap) * 1e9), turn->wake_fd);
+        return overslept(now, nap);
+    }
+    if (due <= looked)
         return P4R_TURN_DUE;
+    double seconds = fmin(fmax(due - now, 0.0), lent ? LONGEST_PAUSE : LONGEST_WAIT);
     int woken = p4r_link_wait(turn->link, turn->wake_fd, (int)ceil(seconds * 1000),
                               turn->backlog_count != 0);
     if (woken < 0)
         return broken(turn, woken);
-    /* A stopped process has not waited: before Python says that the others are missing, it has to
-     * hear whether it is missed itself. */
-    uint32_t why = seconds_now() - now > seconds + OVERSLEPT ? P4R_TURN_OVERSLEPT : 0;
+    uint32_t why = overslept(now, seconds);
     if (lent && !woken) /* a signal perhaps, whose handler only Python can call */
         why |= P4R_TURN_PAUSED;
     return woken & P4R_LINK_WOKEN ? why | P4R_TURN_WOKEN : why;
@@ -111,8 +139,8 @@ static int is_wanted(const struct p4r_turn *turn, int lent)
 static uint32_t run(struct p4r_turn *turn, int lent)
 {
     struct p4r_slots *slots = turn->slots;
-    double began = seconds_now(), now = began;
-    int count = (int)slots->most, code;
+    double began = seconds_now(), now = began, looked = began;
+    int count = (int)slots->most, has_slept = 0, code;
 
     for (;;) {
         if ((code = flush(turn, now)) < 0)
@@ -121,21 +149,24 @@ static uint32_t run(struct p4r_turn *turn, int lent)
             return P4R_TURN_ODD;
         if (now - began > LONGEST_RUN)
             return lent ? P4R_TURN_PAUSED : 0;
-        /* What has come counts before timers do: after a pause, answers lie in the queue. */
-        if (count < (int)slots->most && next_due(turn) <= now)
+        /* What has come counts before timers do: after a pause, answers lie in the queue. However
+         * late this thread has its turn, a timer was due before the latest look. */
+        if (count < (int)slots->most && is_due(turn, looked))
             return P4R_TURN_DUE;
         /* A full backlog is sent before anything else is taken on. */
         int full = turn->backlog_count + slots->slots > turn->backlog_room;
+        looked = seconds_now();
         if ((count = full ? 0 : receive(turn)) < 0)
             return broken(turn, count);
         now = seconds_now();
+        has_slept &= !count;
         if (count && !is_wanted(turn, lent))
             continue;
         if (count) {
             code = flush(turn, now);
             return code < 0 ? broken(turn, code) : P4R_TURN_WOKEN | P4R_TURN_ODD;
         }
-        uint32_t why = wait_for_more(turn, now, lent);
+        uint32_t why = wait_for_more(turn, looked, now, lent, &has_slept);
         if (why)
             return why;
         began += seconds_now() - now; /* waiting is no work */

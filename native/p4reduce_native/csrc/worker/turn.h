@@ -3,6 +3,7 @@
 #ifndef P4R_WORKER_TURN_H
 #define P4R_WORKER_TURN_H
 
+#include "worker/nap.h"
 #include "worker/tenure.h"
 #include "worker/worker.h"
 
@@ -29,6 +30,8 @@ struct p4r_turn {
     uint32_t lent_open;        /* whether it is left to the progress thread, or paused */
     uint32_t lent_why;         /* why the loop has returned since then, as bits */
     uint32_t unused;
+
+    struct p4r_nap nap;
 };
 
 enum {

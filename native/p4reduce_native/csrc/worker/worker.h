@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define P4R_WORKER_ABI 5
+#define P4R_WORKER_ABI 6
 uint32_t p4r_worker_abi(void);
 
 /* A row of a FrameBuffer: a frame begins two bytes into it, so that what follows Ethernet is

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How often the loop looks at ports that are interfaces, while frames come in a steady stream.
+ *
+ * There frames come one by one, and to wake for each of them costs more than all that is done with
+ * it. So while many come in a row, the loop looks only once in a while and takes them in batches.
+ * It does not where a few go to and fro: each of those is waited for, and its sender would send
+ * nothing else meanwhile.
+ */
+#ifndef P4R_LOOP_PACE_H
+#define P4R_LOOP_PACE_H
+
+#include <stdint.h>
+
+struct p4r_pace {
+    uint64_t looked_ns; /* when frames were last looked for */
+    uint32_t streak;    /* frames that have come in a row */
+    uint32_t patience;  /* how many there have to be before the loop sleeps */
+    int has_slept;      /* before this look */
+};
+
+void p4r_pace_init(struct p4r_pace *);
+
+/* Before a look: sleeps if that is worth it; not beyond `deadline_ns`, nor when there is something to
+ * read from `wake_fd`. */
+void p4r_pace_rest(struct p4r_pace *, uint64_t deadline_ns, int wake_fd);
+
+/* After it: when it has begun to wait for frames, and when it has ended. */
+void p4r_pace_looked(struct p4r_pace *, uint64_t began_ns, uint64_t ended_ns);
+
+/* How many frames it has brought by interfaces, and by other ports. */
+void p4r_pace_took(struct p4r_pace *, uint32_t by_interfaces, uint32_t by_others);
+
+#endif

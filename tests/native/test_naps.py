@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When the loops in C sleep although frames may have come: a worker's, and the switch's."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from p4reduce_native.errors import NativeUnavailableError
+from p4reduce_native.library import runtime
+
+try:
+    runtime()
+    UNAVAILABLE = ""
+except NativeUnavailableError as error:
+    UNAVAILABLE = str(error)
+pytestmark = pytest.mark.skipif(bool(UNAVAILABLE), reason=UNAVAILABLE or "native")
+
+PATIENCE = 256  # frames in a row before the switch sleeps
+ENOUGH = 12  # frames that make a sleep worth it
+FRAME = 88e-6  # seconds; of 1,102 bytes at 100 Mbit/s
+
+
+class Nap(ctypes.Structure):
+    """`struct p4r_nap`."""
+
+    _fields_ = (
+        ("allowed", ctypes.c_uint32),
+        ("counted", ctypes.c_uint32),
+        ("counted_at", ctypes.c_double),
+        ("apart", ctypes.c_double),
+        ("received_at", ctypes.c_double),
+    )
+
+    def receive(self, count: int, now: float) -> None:
+        runtime().p4r_nap_received(ctypes.byref(self), count, ctypes.c_double(now))
+
+    def length(self, under_way: int) -> float:
+        """Seconds to sleep for, from the latest frame on; 0 or less: not at all."""
+        function = runtime().p4r_nap_until
+        function.restype = ctypes.c_double
+        return float(function(ctypes.byref(self), under_way)) - self.received_at
+
+
+def after_a_stream(apart: float, batch: int = 1, *, allowed: bool = True) -> Nap:
+    nap = Nap(allowed=allowed)
+    now = 1000.0
+    for _ in range(200 // batch):
+        now += apart * batch
+        nap.receive(batch, now)
+    return nap
+
+
+@pytest.mark.parametrize("batch", [1, 8, 40])
+def test_a_worker_sleeps_while_a_part_of_what_is_under_way_comes(batch: int) -> None:
+    assert after_a_stream(FRAME, batch).length(128) == pytest.approx(8 * FRAME, rel=0.01)
+
+
+def test_a_worker_does_not_sleep_for_long() -> None:
+    assert after_a_stream(4 * FRAME).length(128) == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize(
+    ("apart", "under_way"),
+    [
+        (FRAME, 1),  # a small tensor
+        (FRAME, 31),  # less than two frames would come
+        (10 * FRAME, 128),  # a slow link: the same, in the time that is allowed
+        (2e-6, 128),  # too fast for a sleep to be worth it
+    ],
+)
+def test_a_worker_does_not_sleep_where_that_brings_nothing(apart: float, under_way: int) -> None:
+    assert after_a_stream(apart).length(under_way) <= 0
+
+
+def test_a_worker_does_not_sleep_unless_it_is_allowed_and_has_measured() -> None:
+    assert after_a_stream(FRAME, allowed=False).length(128) <= 0
+    nap = Nap(allowed=True)
+    assert nap.length(128) <= 0
+    nap.receive(31, 1000.0)
+    assert nap.length(128) <= 0
+
+
+def test_a_pause_counts_as_a_slow_stream() -> None:
+    nap = after_a_stream(FRAME)
+    nap.receive(128, nap.received_at + 10)
+    assert nap.length(128) <= 0
+
+
+class Pace(ctypes.Structure):
+    """`struct p4r_pace`."""
+
+    _fields_ = (
+        ("looked_ns", ctypes.c_uint64),
+        ("streak", ctypes.c_uint32),
+        ("patience", ctypes.c_uint32),
+        ("has_slept", ctypes.c_int),
+    )
+
+    def __init__(self, wake_fd: int) -> None:
+        super().__init__()
+        self._wake_fd = wake_fd
+        self._call("init")
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        getattr(runtime(), f"p4r_pace_{name}")(ctypes.byref(self), *arguments)
+
+    def look(self, *, waited_ns: int = 0, deadline_ns: int = 2**62) -> bool:
+        """Look for frames, long before it is time to. Returns whether it would have slept first."""
+        self.looked_ns = time.monotonic_ns() + 10**12
+        self._call("rest", ctypes.c_uint64(deadline_ns), self._wake_fd)
+        self._call("looked", ctypes.c_uint64(10**9), ctypes.c_uint64(10**9 + waited_ns))
+        return bool(self.has_slept)
+
+    def take(self, by_interfaces: int, by_others: int = 0) -> None:
+        self._call("took", by_interfaces, by_others)
+
+
+@pytest.fixture
+def pace() -> Iterator[Pace]:
+    wake_fd = os.eventfd(1)  # which ends every sleep at once
+    yield Pace(wake_fd)
+    os.close(wake_fd)
+
+
+def stream(pace: Pace, frames: int = PATIENCE) -> None:
+    for _ in range(frames):
+        pace.look()
+        pace.take(1)
+
+
+def test_the_switch_sleeps_in_a_steady_stream_alone(pace: Pace) -> None:
+    stream(pace, PATIENCE - 1)
+    assert not pace.look()
+    pace.take(1)
+    for _ in range(10):
+        assert pace.look()
+        pace.take(ENOUGH)
+
+
+def test_the_switch_does_not_sleep_where_there_are_pauses(pace: Pace) -> None:
+    for _ in range(100):
+        stream(pace, PATIENCE // 2)
+        assert not pace.look(waited_ns=10**6)
+        pace.take(1)
+
+
+def test_the_switch_does_not_sleep_while_other_ports_have_frames(pace: Pace) -> None:
+    stream(pace)
+    assert pace.look()
+    pace.take(ENOUGH, 1)
+    assert not pace.look()
+
+
+def test_a_switch_that_is_late_or_is_to_come_back_does_not_sleep(pace: Pace) -> None:
+    stream(pace)
+    assert not pace.look(deadline_ns=1)
+    pace.take(1)
+    assert pace.look()
+
+
+def test_sleeps_that_bring_too_little_become_rare_and_common_again(pace: Pace) -> None:
+    """A few frames that go to and fro come one after the other as well, but wait for each other."""
+    wanted = PATIENCE
+    for _ in range(4):
+        stream(pace, wanted)
+        assert pace.look()
+        pace.take(ENOUGH - 1)  # all that was under way
+        wanted *= 2
+        assert pace.patience == wanted
+    stream(pace, wanted)
+    while pace.patience > PATIENCE:
+        assert pace.look()
+        pace.take(ENOUGH)
