@@ -30,7 +30,7 @@ def system() -> Iterator[TorchSystem]:
         yield running
 
 
-@pytest.mark.timeout(120 * RUNS)
+@pytest.mark.timeout(400 * RUNS)
 def test_a_killed_rank_is_named_by_all_others(system: TorchSystem, tmp_path: Path) -> None:
     seed = int(os.environ.get("SEED") or random.randrange(1 << 32))
     print(f"seed {seed}")
@@ -56,7 +56,8 @@ def kill(mode: str, victim: int, after: float, system: TorchSystem, directory: P
             ranks.wait_for(rank, "step 3")
         time.sleep(after)
         ranks.processes[victim].send_signal(signal.SIGKILL)
-        return ranks.wait(90)
+        # Their end is of a second or two of a core; beside many others they get little of one.
+        return ranks.wait()
     finally:
         ranks.kill()
 

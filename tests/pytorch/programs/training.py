@@ -62,7 +62,7 @@ def init_again() -> None:
     for step in range(STEPS):
         own = dist.PrefixStore(str(step), store)
         dist.init_process_group(
-            "p4reduce", store=own, rank=rank, world_size=size, timeout=timedelta(seconds=30)
+            "p4reduce", store=own, rank=rank, world_size=size, timeout=timedelta(seconds=20)
         )
         dist.all_reduce(torch.ones(10))
         dist.destroy_process_group()
