@@ -117,6 +117,20 @@ def test_a_rank_that_does_not_come_is_named(system: TorchSystem, tmp_path: Path)
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("what", ["joining", "connecting"])
+def test_a_rank_lost_while_a_group_is_made_is_named(
+    what: str, system: TorchSystem, tmp_path: Path
+) -> None:
+    """Not after the hour that the group's timeout is: the groups that there are know of it."""
+    ended, told = trouble(what, 3, system, tmp_path)
+    for rank in (0, 2):
+        assert "DistBackendError" in told[rank]["kinds"], told
+        assert "rank 1" in told[rank]["text"]
+        assert "the timeout has passed" not in told[rank]["text"]
+        assert ended[rank].lines[-1] == "destroyed"
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", ["size", "dtype", "operation", "kind"])
 def test_different_calls_are_an_error_on_all_ranks(
     what: str, system: TorchSystem, tmp_path: Path

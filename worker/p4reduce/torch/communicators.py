@@ -60,7 +60,7 @@ def open_communicator(
         size: of the group.
         global_rank: of this process; says which port of the switch is its own.
         timeout: seconds for all that.
-        check: as of `meet`.
+        check: called time and again meanwhile; raises where it is known that some will not come.
 
     Raises:
         DistNetworkError: ranks are missing; names them.
@@ -73,7 +73,8 @@ def open_communicator(
     port = port_name(None, global_rank, local_rank)
     words = meet(store, rank, size, json.dumps(_new_name(name)), timeout, check)
     left = min(max(deadline - time.monotonic(), 1.0), _JOIN)
-    return Lease(init(rank, size, job=json.loads(words[0]), timeout=left, interface=port))
+    job = json.loads(words[0])
+    return Lease(init(rank, size, job=job, timeout=left, interface=port, check=check))
 
 
 def _new_name(group: str) -> str:
