@@ -136,7 +136,8 @@ def measure(batch: int, device: float, store: Path) -> dict[str, Any]:
             alone.append(step())
 
     whole, computing, communicating, first = [], [], [], []
-    backward, alone = [], []  # the backward pass, and that without communicating
+    backward: list[float] = []
+    alone: list[float] = []  # the backward pass without communicating
     for _ in range(STEPS):
         dist.barrier()
         began = time.perf_counter()
