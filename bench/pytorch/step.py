@@ -10,7 +10,8 @@ A network of a million parameters in four buckets or so, trained by DistributedD
   alone, and the whole step, measured in turns, as others may use the machine as well. The bound is
   1.15 times the greater of computing and communicating, and one bucket. Two more figures say what
   DDP can reach at all: it has nothing to send until the first bucket is full, and nothing to
-  compute while it waits for the last one.
+  compute while it waits for the last one. The same of the backward pass alone, as a hook has
+  nothing to do with the forward pass.
 
 Computing is real, on one thread of each rank, as much as `--batch` rows make. With `--device MS`
 each layer also sleeps as if an accelerator computed: MS milliseconds in the forward pass and twice
@@ -40,7 +41,7 @@ from bench.ranks import run_ranks
 
 LAYERS = 8
 WIDTH = 352  # LAYERS * WIDTH * (WIDTH + 1) = 994,048 parameters
-BUCKET_MB = 0.9  # two layers, three in the first one
+BUCKET_MB = 0.9  # two layers
 STEPS = 25
 WARM = 5  # DDP sorts its buckets in the first steps
 TIMEOUT = 300.0  # seconds
@@ -102,9 +103,13 @@ def measure(batch: int, device: float, store: Path) -> dict[str, Any]:
     model.register_comm_hook(hooks.HookState(), hook)
     inputs = torch.randn(batch, WIDTH)
 
-    def step() -> None:
+    def step() -> float:
+        """Return the seconds of the backward pass."""
         model.zero_grad(set_to_none=False)
-        model(inputs).square().mean().backward()
+        loss = model(inputs).square().mean()
+        began = time.perf_counter()
+        loss.backward()
+        return time.perf_counter() - began
 
     def completing() -> float:
         """CPU seconds of the thread that completes futures, so far."""
@@ -128,14 +133,16 @@ def measure(batch: int, device: float, store: Path) -> dict[str, Any]:
 
     def compute() -> None:
         with model.no_sync():
-            step()
+            alone.append(step())
 
     whole, computing, communicating, first = [], [], [], []
+    backward: list[float] = []
+    alone: list[float] = []  # the backward pass without communicating
     for _ in range(STEPS):
         dist.barrier()
         began = time.perf_counter()
         firsts.clear()
-        step()
+        backward.append(step())
         whole.append(time.perf_counter() - began)
         first.append(firsts[0] - began)
         computing.append(timed(compute, dist.barrier))
@@ -150,6 +157,8 @@ def measure(batch: int, device: float, store: Path) -> dict[str, Any]:
         "computing": statistics.median(computing),
         "communicating": statistics.median(communicating),
         "step": statistics.median(whole),
+        "backward": statistics.median(backward),
+        "backward_alone": statistics.median(alone),
     }
 
 
@@ -172,6 +181,8 @@ def lines(figures: dict[str, Any], bandwidth: float | None) -> list[str]:
         bucket = sending / figures["buckets"]
         bound = 1.15 * max(computing, sending) + bucket
         least = max(figures["first"] + sending, computing + bucket)
+        backward, alone = figures["backward"], figures["backward_alone"]
+        backward_bound = 1.15 * max(alone, sending) + bucket
         text += [
             f"at {bandwidth:g} Mbit/s: computing {computing * 1e3:.0f} ms, communicating "
             f"{sending * 1e3:.0f} ms in {figures['buckets']} buckets, a step {step * 1e3:.0f} ms",
@@ -179,6 +190,9 @@ def lines(figures: dict[str, Any], bandwidth: float | None) -> list[str]:
             f"a step takes {step / bound:.2f} times that",
             f"the first bucket is full after {figures['first'] * 1e3:.0f} ms, so DDP can take no "
             f"less than {least * 1e3:.0f} ms; a step takes {step / least:.2f} times that",
+            f"the backward pass: {alone * 1e3:.0f} ms alone, {backward * 1e3:.0f} ms with the "
+            f"communicating; the bound of the same form is {backward_bound * 1e3:.0f} ms, and it "
+            f"takes {backward / backward_bound:.2f} times that",
         ]
     return text
 

@@ -28,6 +28,7 @@ PROGRAMS = HERE / "programs"
 EXAMPLES = HERE.parents[1] / "examples"
 DEADLINE = 300.0  # seconds; a test fails by it, and passes long before
 LEASE = 20.0  # seconds; to import torch may keep a busy machine's heartbeats that long
+_DUMPING = 5.0  # seconds for a rank that hangs to say where
 PORTS = 8
 SLOTS = 64  # of a job; four of 8 ranks find room
 _NOT_OURS = ("P4REDUCE_", "TORCH", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "OMPI_", "PMI_")
@@ -222,7 +223,8 @@ class Ranks:
             self.processes.append(zygote().fork(words, variables, directory, out, err))
 
     def output(self, rank: int) -> list[str]:
-        return (self._directory / f"out{rank}").read_text().splitlines()
+        lines = (self._directory / f"out{rank}").read_text().splitlines()
+        return [line for line in lines if not line.startswith("[Gloo]")]  # it talks in torch 2.10
 
     def wait_for(self, rank: int, text: str) -> None:
         """Wait until a rank has printed something."""
@@ -237,11 +239,19 @@ class Ranks:
         return Ended(self.processes[rank].poll(), self.output(rank), log)
 
     def wait(self, timeout: float = DEADLINE) -> list[Ended]:
-        """Wait for all; those that hang are killed, and have None for their code."""
+        """Wait for all; those that hang are killed, and have None for their code.
+
+        By SIGABRT first: where `faulthandler` is enabled, the log then has what they waited for.
+        """
         end = time.monotonic() + timeout
         while time.monotonic() < end and any(one.poll() is None for one in self.processes):
             time.sleep(0.05)
         hung = {rank for rank, one in enumerate(self.processes) if one.poll() is None}
+        for rank in hung:
+            self.processes[rank].send_signal(signal.SIGABRT)
+        end = time.monotonic() + _DUMPING
+        while time.monotonic() < end and any(self.processes[rank].poll() is None for rank in hung):
+            time.sleep(0.05)
         self.kill()
         ended = [self.ended(rank) for rank in range(len(self.processes))]
         return [

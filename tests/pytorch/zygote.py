@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import runpy
 import selectors
 import signal
@@ -37,6 +38,7 @@ LOADED = (p4reduce, torch, default_hooks, powerSGD_hook)
 def become(request: dict[str, Any]) -> list[str]:
     """Make this process, just forked, one that was started with a program; return argv."""
     os.setsid()  # as the kernel shares the cores among sessions
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a test may abort it
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # if the zygote is killed
     for number, path, mode in (
         (0, os.devnull, "rb"),

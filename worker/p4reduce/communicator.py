@@ -72,6 +72,7 @@ def init(
     fallback: str | None = None,
     fallback_after: float = 5.0,
     ring_address: str | None = None,
+    check: Callable[[], None] | None = None,
 ) -> Communicator:
     """Join a job, and return when all of its ranks are there.
 
@@ -106,6 +107,8 @@ def init(
         ring_address: "host" or "host:port" at which the other ranks reach this one for that, by
             a network that does not go through the switch. None: `P4REDUCE_RING_ADDRESS`, or
             127.0.0.1 with a Unix socket and the interface's address otherwise.
+        check: called time and again, by another thread, while the other ranks are waited for: it
+            raises where the caller knows that they will not come. None: nobody knows.
 
     Returns:
         A communicator, to be closed or used as a context manager.
@@ -152,8 +155,7 @@ def init(
             *(there, place, name, settings, ring),
             slots=options.slots,
             urgent_slots=options.urgent_slots,
-            deadline=deadline,
-            cancelled=cancelled,
+            waiting=lambda who: Waiting(who, deadline, cancelled, check or _nothing),
         )
         return Communicator(session, timeout, options)
 
@@ -693,6 +695,10 @@ def _newcomer(
         *(parent, group.name, place, options.timeout, options.ring),
         lambda who: Waiting(who, deadline, cancelled, check),
     )
+
+
+def _nothing() -> None:
+    pass
 
 
 def _ring_settings(

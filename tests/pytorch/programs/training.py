@@ -2,7 +2,8 @@
 """A rank that trains until something is wrong, and then tells what.
 
 Arguments: "backend" (DDP on p4reduce), "hook" (DDP on Gloo, with our hook on a communicator of its
-own), "delegated" (all_reduce with MAX, by the inner Gloo) or "queued" (many collectives under way).
+own), "delegated" (all_reduce with MAX, by the inner Gloo), "queued" (many collectives under way),
+"groups" (process groups are made and destroyed) or "init" (the default group is, again and again).
 Prints "step N" as it goes on, and a line of JSON with the error's type and text.
 """
 
@@ -46,17 +47,52 @@ def reduce(mode: str) -> None:
         print(f"step {step}", flush=True)
 
 
-def main() -> None:
-    mode = sys.argv[1]
+def make_groups() -> None:
+    for step in range(STEPS):
+        group = dist.new_group()
+        dist.all_reduce(torch.ones(10), group=group)
+        dist.destroy_process_group(group)
+        print(f"step {step}", flush=True)
+
+
+def init_again() -> None:
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(*place, size, rank == 0)
+    for step in range(STEPS):
+        own = dist.PrefixStore(str(step), store)
+        dist.init_process_group(
+            "p4reduce", store=own, rank=rank, world_size=size, timeout=timedelta(seconds=20)
+        )
+        dist.all_reduce(torch.ones(10))
+        dist.destroy_process_group()
+        print(f"step {step}", flush=True)
+
+
+def begin(mode: str) -> None:
+    if mode == "init":
+        init_again()
+        return
     dist.init_process_group("gloo" if mode == "hook" else "p4reduce", timeout=timedelta(seconds=60))
+    if mode == "groups":
+        make_groups()
+    elif mode in ("backend", "hook"):
+        train(mode)
+    else:
+        reduce(mode)
+
+
+def main() -> None:
+    faulthandler.enable()  # a test ends what hangs by SIGABRT, to see where it is
+    mode = sys.argv[1]
     try:
-        train(mode) if mode in ("backend", "hook") else reduce(mode)
+        begin(mode)
     except Exception as error:
         record = {"error": type(error).__name__, "runtime": isinstance(error, RuntimeError)}
         print(json.dumps({**record, "text": str(error), "rank": os.environ["RANK"]}), flush=True)
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
     print("destroyed", flush=True)
-    faulthandler.dump_traceback_later(30, repeat=True)  # where it is, should it not end
 
 
 if __name__ == "__main__":

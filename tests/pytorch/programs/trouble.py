@@ -5,6 +5,7 @@ Arguments: what is wrong, and a file for torch's store (so that no rank has to b
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from p4reduce.torch import communicators, lanes
 from torch.distributed import ReduceOp
 
 WRONG, FILE, RANK, SIZE = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -35,12 +37,19 @@ def init(seconds: float) -> None:
     )
 
 
+def lose_one_at(module: Any, name: str) -> None:
+    """Make a group; rank 1 ends where it calls a function of a module."""
+    if RANK == 1:
+        setattr(module, name, lambda *place, **ways: os._exit(0))
+    told(dist.new_group)
+
+
 def main() -> None:
     if WRONG == "missing":
         if RANK != 1:
             told(lambda: init(5))
         return
-    init(8 if WRONG == "late" else 60)
+    init({"late": 8, "joining": 3600, "connecting": 3600}.get(WRONG, 60))
     tensor = torch.ones(3 + RANK if WRONG == "size" else 3)
     if WRONG == "size":
         told(lambda: dist.all_reduce(tensor))
@@ -57,6 +66,11 @@ def main() -> None:
     elif WRONG == "overflow":
         told(lambda: dist.all_reduce(torch.tensor([2**31 - 1], dtype=torch.int32)))
         told(lambda: dist.all_reduce(tensor))  # that breaks nothing
+    elif WRONG == "joining":  # when all have said that they are here
+        lose_one_at(communicators, "init")
+    elif WRONG == "connecting":  # when all have joined the job
+        lanes._CONNECT = 5.0
+        lose_one_at(lanes, "Gloo")
     elif WRONG == "exit":  # without destroy_process_group, with works that nobody waits for
         dist.all_reduce(tensor, async_op=True).get_future()
         if RANK == 0:

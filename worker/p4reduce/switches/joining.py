@@ -31,8 +31,7 @@ def join_all(
     *,
     slots: int,
     urgent_slots: int,
-    deadline: float,
-    cancelled: Latch,
+    waiting: Callable[[str], Waiting],
 ) -> Session | SideBySide:
     """Join a job on each switch, one after the other, and return when all ranks are there.
 
@@ -42,8 +41,7 @@ def join_all(
         job: the name of the whole.
         settings: as for the first switch.
         ring, slots, urgent_slots: as of `session.joining.join`, of each switch.
-        deadline: for all that, on the monotonic clock.
-        cancelled: nobody wants it any more.
+        waiting: until when, for all that, for whom it is given.
 
     Raises:
         P4ReduceError: as `p4reduce.init`.
@@ -59,7 +57,7 @@ def join_all(
                 _ring_of(ring, number),
                 slots=slots,
                 urgent_slots=urgent_slots,
-                waiting=Waiting(membership.who, deadline, cancelled),
+                waiting=waiting(membership.who),
             )
             undo.callback(session.abandon)
             sessions.append(session)

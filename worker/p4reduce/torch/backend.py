@@ -7,8 +7,9 @@ from typing import Any
 
 import torch.distributed as dist
 
+from p4reduce.torch.delegate import LEASE
 from p4reduce.torch.devices import OtherDevices
-from p4reduce.torch.group import Collectives
+from p4reduce.torch.group import Collectives, raise_if_lost
 from p4reduce.torch.lanes import Lanes
 from p4reduce.torch.presence import arrive
 from p4reduce.torch.python_backend import group_class
@@ -26,11 +27,19 @@ def create(options: Any, backend_options: Any) -> Collectives:
         DistBackendError: the controller refuses.
     """
     rank, size = options.group_rank, options.group_size
-    generation = arrive(options.store, rank)
-    store = dist.PrefixStore(f"p4reduce/{generation}/", options.store)
     ranks = list(options.global_ranks_in_group)
+    try:
+        generation = arrive(options.store, rank)
+    except dist.DistNetworkError:
+        raise_if_lost(ranks, LEASE)
+        raise
+    store = dist.PrefixStore(f"p4reduce/{generation}/", options.store)
+    lanes = Lanes(
+        *(store, options.group_id, rank, size, ranks, options.timeout),
+        lambda within: raise_if_lost(ranks, within),
+    )
     return group_class()(
         *(options.store, rank, size),
-        lanes=Lanes(store, options.group_id, rank, size, ranks, options.timeout),
+        lanes=lanes,
         others=OtherDevices(store, rank, size, options.timeout),
     )

@@ -11,7 +11,7 @@ import numpy as np
 from torch.profiler import record_function
 
 from p4reduce.communicator import Communicator
-from p4reduce.errors import P4ReduceError
+from p4reduce.errors import P4ReduceError, WorkerLostError
 from p4reduce.handle import Handle
 from p4reduce.torch.errors import as_torch_error
 from p4reduce.torch.statistics import count_switch
@@ -113,6 +113,13 @@ class Channel:
                 raise as_torch_error(error, self._global_ranks) from error
 
         return wait
+
+    @property
+    def lost(self) -> frozenset[int]:
+        """The global ranks that are known to be lost."""
+        error = self.comm.broken
+        ranks = error.ranks if isinstance(error, WorkerLostError) else ()
+        return frozenset(self._global_ranks[rank] if self._global_ranks else rank for rank in ranks)
 
     def raise_if_broken(self, within: float) -> None:
         """Wait so many seconds for news that a rank is lost; raise what says so."""

@@ -18,6 +18,9 @@ from p4reduce.environment import job_name, placement
 from p4reduce.torch.presence import meet
 from p4reduce.transport import port_name
 
+# Seconds to join a job. The ranks have just met in torch's store, whose timeout is half an hour if
+# the user says nothing; none of them comes later, unless it was killed.
+_JOIN = 120.0
 _MAX_BASE = 40  # characters of the launcher's or user's name in that of a job
 
 
@@ -57,7 +60,7 @@ def open_communicator(
         size: of the group.
         global_rank: of this process; says which port of the switch is its own.
         timeout: seconds for all that.
-        check: as of `meet`.
+        check: called time and again meanwhile; raises where it is known that some will not come.
 
     Raises:
         DistNetworkError: ranks are missing; names them.
@@ -69,8 +72,9 @@ def open_communicator(
     local_rank = placement(global_rank, max(global_rank + 1, size)).local_rank
     port = port_name(None, global_rank, local_rank)
     words = meet(store, rank, size, json.dumps(_new_name(name)), timeout, check)
-    left = max(deadline - time.monotonic(), 1.0)
-    return Lease(init(rank, size, job=json.loads(words[0]), timeout=left, interface=port))
+    left = min(max(deadline - time.monotonic(), 1.0), _JOIN)
+    job = json.loads(words[0])
+    return Lease(init(rank, size, job=job, timeout=left, interface=port, check=check))
 
 
 def _new_name(group: str) -> str:

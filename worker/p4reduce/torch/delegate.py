@@ -33,7 +33,7 @@ from p4reduce.torch.work import Outcome, OutcomeWork
 _NETWORK = ("onnect", "imed out", "imeout", "pipe")
 _TOO_EARLY = "Operation timed out"  # what `Work.wait` of torch says
 _LOOK = 0.25  # seconds between two looks at whether a rank is lost
-_LEASE = 12.0  # seconds; a little more than a lease usually is
+LEASE = 12.0  # seconds; a little more than a lease usually is
 
 
 class Gloo:
@@ -170,7 +170,7 @@ def _work_of(
             if isinstance(error, dist.DistError):
                 raise  # of a rank that is lost
             if channel is not None and any(word in str(error) for word in _NETWORK):
-                channel.raise_if_broken(_LEASE)
+                channel.raise_if_broken(LEASE)
             raise dist.DistBackendError(f"p4reduce: Gloo says: {error}") from error
 
     def pending() -> bool:

@@ -563,6 +563,21 @@ def ours(group: Any) -> Collectives | None:
 _groups: set[Collectives] = set()
 
 
+def raise_if_lost(ranks: Sequence[int], within: float) -> None:
+    """Wait so many seconds for news in this process's groups that one of some global ranks is lost.
+
+    Raises what says so. Where there are no groups, there can be no news.
+    """
+    end = time.monotonic() + within
+    while groups := list(_groups):
+        for group in groups:
+            if group.channel is not None and not group.channel.lost.isdisjoint(ranks):
+                group.channel.raise_if_broken(0.0)
+        if time.monotonic() >= end:
+            return
+        time.sleep(_POLL)
+
+
 def _leave_all() -> None:
     """At exit, without destroy_process_group: nothing may be waited for any more."""
     for group in list(_groups):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -22,9 +22,13 @@ import torch.distributed as dist
 from p4reduce.errors import P4ReduceError
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.communicators import Lease, open_communicator
-from p4reduce.torch.delegate import Gloo
+from p4reduce.torch.delegate import LEASE, Gloo
 from p4reduce.torch.errors import as_torch_error
 from p4reduce.torch.threads import current_level
+
+# Seconds for the inner Gloo group to connect; the ranks have just met on the switch. Gloo waits for
+# a rank that was killed since then, and cannot be told to stop.
+_CONNECT = 60.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class Lanes:
         size: of the group.
         global_ranks: of the group's ranks; empty where they are the same numbers.
         timeout: of making a lane, and of collectives that have none of their own.
+        check: waits so many seconds for news that a rank is lost, and raises what says so.
 
     Raises:
         DistNetworkError: ranks are missing, or no switch or controller answers; says which.
@@ -72,6 +77,7 @@ class Lanes:
         size: int,
         global_ranks: Sequence[int],
         timeout: timedelta,
+        check: Callable[[float], None],
     ) -> None:
         self._store = store
         self._name = name
@@ -79,6 +85,7 @@ class Lanes:
         self._size = size
         self._global_ranks = global_ranks
         self._timeout = timeout
+        self._check = check
         self._lock = threading.Lock()
         self._ended = False
         self.first = self._open(0)
@@ -122,28 +129,39 @@ class Lanes:
         seconds = self._timeout.total_seconds()
         deadline = time.monotonic() + seconds
         store = dist.PrefixStore(f"lane{level}/", self._store)
-        lease = channel = None
-        if self._size > 1:
-            own = self._global_ranks[self._rank] if self._global_ranks else self._rank
-            try:
-                lease = open_communicator(
-                    *(store, self._name, self._rank, self._size, own, seconds),
-                    self._raise_if_broken if level else None,
-                )
-            except P4ReduceError as error:
-                raise as_torch_error(error) from error
+        if self._size == 1:
+            return Lane(None, None, self._connect(store, seconds))
+        own = self._global_ranks[self._rank] if self._global_ranks else self._rank
+        check = self._raise_if_broken if level else self._check
         try:
-            left = timedelta(seconds=max(deadline - time.monotonic(), 1.0))
-            gloo = Gloo(dist.PrefixStore("gloo/", store), self._rank, self._size, left)
-            gloo.set_timeout(self._timeout)
-        except BaseException:
-            if lease is not None:
-                lease.end(orderly=False)
+            lease = open_communicator(
+                *(store, self._name, self._rank, self._size, own, seconds),
+                lambda: check(0.0),
+            )
+        except dist.DistNetworkError:
+            check(LEASE)  # the store's host has gone, as it knew sooner that another rank is lost
             raise
-        if lease is not None:
-            channel = Channel(lease.comm, self._global_ranks, seconds)
+        except P4ReduceError as error:
+            raise as_torch_error(error) from error
+        channel = Channel(lease.comm, self._global_ranks, seconds)
+        try:
+            left = max(deadline - time.monotonic(), 1.0)
+            try:
+                gloo = self._connect(store, min(left, _CONNECT))
+            except dist.DistNetworkError:
+                channel.raise_if_broken(LEASE)  # which says whom Gloo has waited for
+                raise
+        except BaseException:
+            lease.end(orderly=False)
+            raise
         return Lane(lease, channel, gloo)
 
-    def _raise_if_broken(self) -> None:
+    def _connect(self, store: Any, seconds: float) -> Gloo:
+        within = timedelta(seconds=seconds)
+        gloo = Gloo(dist.PrefixStore("gloo/", store), self._rank, self._size, within)
+        gloo.set_timeout(self._timeout)
+        return gloo
+
+    def _raise_if_broken(self, within: float) -> None:
         if self.first.channel is not None:
-            self.first.channel.raise_if_broken(0.0)
+            self.first.channel.raise_if_broken(within)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch.distributed as dist
@@ -25,7 +26,8 @@ def arrive(store: Any, rank: int) -> int:
 
     Whoever destroys a group and makes it again in one store must not find the keys of before.
     """
-    return int(store.add(f"p4reduce/arrivals/{rank}", 1)) - 1
+    with _store_answers():
+        return int(store.add(f"p4reduce/arrivals/{rank}", 1)) - 1
 
 
 def meet(
@@ -52,11 +54,12 @@ def meet(
     Raises:
         DistNetworkError: not all came in time; names the missing ones. Or the store broke.
     """
-    store.set(f"here/{rank}", word)
+    with _store_answers():
+        store.set(f"here/{rank}", word)
     start = time.monotonic()
     warn_at, (interval, longest) = _FIRST_WARNING, _INTERVALS
     missing = list(range(size))
-    while missing := [other for other in missing if not store.check([f"here/{other}"])]:
+    while missing := _not_here(store, missing):
         if check is not None:
             check()
         waited = time.monotonic() - start
@@ -73,7 +76,24 @@ def meet(
             warn_at *= 2
         time.sleep(min(interval, max(timeout - waited, 0.0)))
         interval = min(2 * interval, longest)
-    return [store.get(f"here/{other}").decode() for other in range(size)]
+    with _store_answers():
+        return [store.get(f"here/{other}").decode() for other in range(size)]
+
+
+def _not_here(store: Any, ranks: list[int]) -> list[int]:
+    with _store_answers():
+        return [rank for rank in ranks if not store.check([f"here/{rank}"])]
+
+
+@contextmanager
+def _store_answers() -> Iterator[None]:
+    """Say what it means when torch's store does not: its own words name no rank."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise dist.DistNetworkError(
+            f"p4reduce: torch's store is gone; it is in rank 0's process, or torchrun's: {error}"
+        ) from error
 
 
 def _those(ranks: list[int]) -> str:
