@@ -78,14 +78,14 @@ def become(request: dict[str, Any], files: list[int], between: int, there: int) 
     os.environ.clear()
     os.environ.update(request["environment"])
     os.write(there, str(os.getpid()).encode())
-    os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
+    os.closerange(3, max(int(file.name) for file in Path("/proc/self/fd").iterdir()) + 1)
 
 
 def run(words: list[str]) -> None:
     """Be `python WORDS…`, which begins with -m and a module or with -c and a program."""
     kind, what, *arguments = words
     sys.argv = [kind, *arguments]
-    sys.path[0] = os.getcwd() if kind == "-m" else ""
+    sys.path[0] = str(Path.cwd()) if kind == "-m" else ""
     if kind == "-m":
         runpy.run_module(what, run_name="__main__", alter_sys=True)
         return

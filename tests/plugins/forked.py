@@ -2,10 +2,10 @@
 """Processes that tests start by the hundred, forked from one that has the imports behind it.
 
 To import what a switch, a controller or a worker needs takes half a second of a core, and most of
-them live for less. In `fast_start`, `subprocess.Popen` has such a process forked by a `fork_server`:
-with the arguments, environment, directory, session and files of the command, and as a child of
-this process. What is no plain start of Python is started as ever. So is everything where `fast_start`
-is not in use: the commands' own start is tested there.
+them live for less. In `fast_start`, `subprocess.Popen` has such a process forked by a
+`fork_server`: with the arguments, environment, directory, session and files of the command, and as
+a child of this process. What is no plain start of Python is started as ever. So is everything where
+`fast_start` is not in use: the commands' own start is tested there.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import fork_server
@@ -47,8 +48,8 @@ class ForkedPopen(subprocess.Popen[Any]):
 
     def _execute_child(self, args: Any, executable: Any, *rest: Any) -> None:
         """Where the base starts the process; its arguments are the same from Python 3.10 on."""
-        (preexec, _, pass_fds, cwd, env, _, _, shell, stdin, _, _, stdout, _, stderr, *others) = rest
-        new_session = others[5]
+        preexec, _, pass_fds, cwd, env, _, _, shell, *pipes = rest[:14]
+        stdin, _, _, stdout, _, stderr = pipes
         words = None if shell or isinstance(args, str | bytes) else _words(list(map(str, args)))
         environment = dict(os.environ if env is None else env)
         if words is None or preexec or pass_fds or _matters_to_python(environment):
@@ -59,14 +60,14 @@ class ForkedPopen(subprocess.Popen[Any]):
             "words": words,
             "tethered": tethered,
             "parent": os.getpid(),
-            "session": new_session,
-            "directory": os.fspath(cwd or os.getcwd()),
+            "session": rest[19],
+            "directory": os.fspath(cwd or Path.cwd()),
             "environment": environment,
         }
         files = [given if given >= 0 else own for own, given in enumerate((stdin, stdout, stderr))]
         self.pid = _forked(request, files)
         self._child_created = True
-        self._close_pipe_fds(*rest[8:14])  # type: ignore[attr-defined]
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
 
 def _words(command: list[str]) -> tuple[bool, list[str]] | None:
