@@ -13,13 +13,11 @@ p4runtime-shell included.
 
 from __future__ import annotations
 
-import ast
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
-from pathlib import Path
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
@@ -50,15 +48,15 @@ class _Finder(MetaPathFinder):
         if fullname not in _MODULES:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
-        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        if spec is None or not isinstance(spec.loader, SourceFileLoader):
             return spec
-        spec.loader = _Loader(Path(spec.origin))
+        spec.loader = _Loader(spec.loader)
         return spec
 
 
 class _Loader(Loader):
-    def __init__(self, source: Path) -> None:
-        self._source = source
+    def __init__(self, generated: SourceFileLoader) -> None:
+        self._generated = generated
 
     def exec_module(self, module: ModuleType) -> None:
         # Imported here: whoever imports the switch's or the controller's package for something
@@ -67,7 +65,7 @@ class _Loader(Loader):
 
         builder: Any = import_module("google.protobuf.internal.builder")
         descriptor_pool: Any = import_module("google.protobuf.descriptor_pool")
-        serialised = _descriptor(self._source)
+        serialised = _descriptor(self._generated)
         for dependency in descriptor_pb2.FileDescriptorProto.FromString(serialised).dependency:
             import_module(dependency.removesuffix(".proto").replace("/", ".") + "_pb2")
         file = descriptor_pool.Default().AddSerializedFile(serialised)
@@ -77,23 +75,22 @@ class _Loader(Loader):
         builder.BuildTopDescriptorsAndMessages(file, module.__name__, namespace)
 
 
-def _descriptor(source: Path) -> bytes:
+def _descriptor(generated: SourceFileLoader) -> bytes:
     """The serialised FileDescriptorProto that a generated module holds.
+
+    It is taken from the module's bytecode, which Python keeps: to parse as much source would be
+    most of what it takes to start a switch. It begins with the name of the .proto file.
 
     Raises:
         ImportError: the module holds none in a form that is known.
     """
-    for node in ast.walk(ast.parse(source.read_bytes())):
-        if not isinstance(node, ast.Call):
-            continue
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        values = [k.value for k in node.keywords if k.arg == "serialized_pb"]
-        if called == "AddSerializedFile":  # what a newer protoc writes
-            values += node.args
-        for value in values:
-            if isinstance(value, ast.Constant) and isinstance(value.value, bytes):
-                return value.value
+    proto = generated.name.removesuffix("_pb2").replace(".", "/").encode() + b".proto"
+    beginning = b"\n" + bytes([len(proto)]) + proto
+    code = generated.get_code(generated.name)
+    for constant in code.co_consts if code is not None else ():
+        if isinstance(constant, bytes) and constant.startswith(beginning):
+            return constant
     raise ImportError(
-        f"{source} holds no serialised descriptor; p4reduce knows the form of the package "
+        f"{generated.path} holds no serialised descriptor; p4reduce knows the form of the package "
         "p4runtime 1.4.1 to 1.6.0"
     )
