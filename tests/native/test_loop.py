@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 from loop_program import NativeProgram
+from p4reduce.transport import LinkTransport
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
+from p4reduce_native.link import Kind
 from p4reduce_switch.dataplane_choice import open_data_plane
 from p4reduce_switch.native_dataplane import NativeDataPlane
 from p4reduce_switch.ports.egress_queue import QUEUE_FRAMES
@@ -388,6 +390,23 @@ def test_random_garbage(switch: Switch) -> None:
     reader.join(DEADLINE_S)
     counts = switch.counts("port 1")
     assert counts["rx_frames"] + counts["rx_too_short"] + counts["rx_too_long"] == 3002
+
+
+def test_a_peer_that_leaves_in_the_turn_in_which_it_is_sent_to(switch: Switch) -> None:
+    """Frames are in its ring by then, and it has not been told of them: they go with it."""
+    left = switch.plug(1)
+    right = LinkTransport(switch.directory / "p2.sock", Kind.SHARED)
+    eventually(lambda: switch.dataplane.ports[2].is_up, "port 2 up")
+
+    def at_once() -> None:  # in the loop's thread, which hears of both when it goes on
+        left.send(ethernet(b"w lost"))
+        right.close()
+
+    switch.dataplane.run(at_once)
+    eventually(lambda: not switch.dataplane.ports[2].is_up, "port 2 down")
+    again = switch.plug(2)
+    left.send(ethernet(b"w next"))
+    assert again.receive() == ethernet(b"w next")
 
 
 def test_stop_while_frames_flow(tmp_path: Path) -> None:

@@ -138,6 +138,8 @@ def init(
         check_texts(argument, texts)
     check_flag("recover", recover)
     check_seconds("fallback_after", fallback_after)
+    if check is not None and not callable(check):
+        raise TypeError(f"check={check!r}: a function without arguments is needed, or None")
     if job is not None and not is_job_name(job):
         raise ValueError(f"job={job!r}: {JOB_NAME} are needed")
     ring = _ring_settings(fallback, fallback_after, ring_address, recover)

@@ -123,6 +123,7 @@ WRONG_INIT: dict[str, list[Wrong]] = {
     "fallback": [(5, TypeError, None), ("star", ValueError, None)],
     "fallback_after": NO_SECONDS,
     "ring_address": [(5, TypeError, None)],
+    "check": [(5, TypeError, None)],
 }
 
 

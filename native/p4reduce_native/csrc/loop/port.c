@@ -66,6 +66,7 @@ void p4r_port_detach(struct p4r_port *port)
     if (port->fd < 0)
         return;
     drop_queue(port);
+    port->put_count = 0; /* the ring that they are in goes, and nobody is left to be told of them */
     p4r_loop_watch_port(port->loop, port, EPOLL_CTL_DEL, 0);
     port->kind->detach(port);
     port->fd = -1;
