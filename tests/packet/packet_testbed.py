@@ -142,7 +142,8 @@ class Testbed:
         """Wait until every port is there: a Unix socket's peer may not have been taken in yet."""
         deadline = time.monotonic() + DEADLINE
         for port, peer in self.links.items():
-            probe = _arp(1)
+            # Its answer must not pass for that of a sentinel: a slow switch may give it twice.
+            probe = _arp(next(self.numbers))
             peer.settimeout(0.2)
             while True:
                 peer.send(probe)
