@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 from types import TracebackType
@@ -135,17 +135,20 @@ class System:
             raise LabError(f"cannot make the switch's ports: {error}") from error
         self._start_controller(f"controller{self._mark}.log")
 
-    def restart_switch(self) -> None:
-        """Kills the switch, as a crash would, and returns when the next one serves P4Runtime."""
+    def restart_switch(self, killed: Callable[[], None]) -> None:
+        """Kills the switch, as a crash would, calls `killed`, and returns when the next one serves
+        P4Runtime."""
         switch = self._running_switch
         switch.kill()
+        killed()
         switch.start(self.processes, self._logs / "switch-2.log")
         switch.wait_ready()
 
-    def restart_controller(self) -> None:
-        """Kills the controller and returns when the next one serves."""
+    def restart_controller(self, killed: Callable[[], None]) -> None:
+        """Kills the controller, calls `killed`, and starts the next one."""
         assert self._controller is not None
         self.processes.kill(self._controller)
+        killed()
         self._start_controller("controller-2.log")
 
     def _start_controller(self, log: str) -> None:

@@ -16,6 +16,7 @@ CONFIG_FILE = "config.json"
 DATA_FILE = "digits.npz"
 CURVE_FILE = "curve.json"
 REFERENCE_FILE = "reference.json"
+FAULT_FILE = "fault"  # is there once the fault has happened
 COMPARED_STAGE = "compared"  # a directory: the training that the run's own is compared with
 
 UNCOMPRESSED = "none"
@@ -89,6 +90,11 @@ class TrainingConfig:
     def fault_step(self) -> int:
         """How many steps are done when the fault happens, or a few more."""
         return max(1, self.steps // 3)
+
+    @property
+    def last_step_before_fault(self) -> int:
+        """After how many steps rank 0 waits for the fault if it has not happened by then."""
+        return max(self.fault_step, 2 * self.steps // 3)
 
     def __post_init__(self) -> None:
         for name in ("workers", "steps", "batch", "hidden", "evaluate_every"):

@@ -6,8 +6,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from p4reduce_lab.demo.config import KILL_WORKER, RESTART_SWITCH, TrainingConfig
+from p4reduce_lab.demo.config import FAULT_FILE, KILL_WORKER, RESTART_SWITCH, TrainingConfig
 from p4reduce_lab.processes.children import Child
 from p4reduce_lab.system import System
 
@@ -45,12 +46,16 @@ class Faults:
         config: Of the run.
         system: Switch and controller.
         workers: By rank.
+        directory: That of the run, where the workers see that the fault has happened.
     """
 
-    def __init__(self, config: TrainingConfig, system: System, workers: Sequence[Child]) -> None:
+    def __init__(
+        self, config: TrainingConfig, system: System, workers: Sequence[Child], directory: Path
+    ) -> None:
         self._config = config
         self._system = system
         self._workers = workers
+        self._happened = directory / FAULT_FILE
         self.incident: Incident | None = None
 
     def due(self, step: int) -> bool:
@@ -63,14 +68,15 @@ class Faults:
         if self._config.fault == KILL_WORKER:
             victim = min(VICTIM, self._config.workers - 1)
             self._system.processes.kill(self._workers[victim])
+            self._happened.touch()
             self.incident = Incident(f"the worker of rank {victim}", step, killed, None, victim)
             return self.incident
         if self._config.fault == RESTART_SWITCH:
             what = self._system.switch_name
-            self._system.restart_switch()
+            self._system.restart_switch(self._happened.touch)
         else:
             what = self._system.controller_name
-            self._system.restart_controller()
+            self._system.restart_controller(self._happened.touch)
             self._system.wait_ready(may_finish=self._workers)
         self.incident = Incident(what, step, killed, time.monotonic())
         return self.incident

@@ -69,7 +69,7 @@ def run_demo(
             (directory / COMPARED_STAGE).mkdir()
         children = _start_children(config, system, directory, results)
         system.wait_ready(may_finish=children)
-        faults = Faults(config, system, children)
+        faults = Faults(config, system, children, directory)
         _watch(config, children, faults, system.processes, directory, console)
         system.wait_ready(may_finish=children)
         counts = system.counters()

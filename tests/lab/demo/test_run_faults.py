@@ -48,6 +48,18 @@ def test_a_run_ends_with_the_undisturbed_weights_when_something_is_killed(
     assert "the same, bit for bit" in run.output
 
 
+@pytest.mark.usefixtures("nothing_left")
+def test_the_fault_comes_however_short_the_training_is(tmp_path: Path) -> None:
+    """Nine steps are over before the launcher looks at them a second time."""
+    arguments = ["--workers", "2", "--steps", "9", "--output", "out", "--switch", "embedded"]
+    run = Launched(tmp_path, "run", *arguments, "--fault", "restart-controller")
+    assert run.wait() == 0, run.output
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["problems"] == []
+    assert 3 <= summary["fault"]["step"] <= 6
+    assert summary["fault"]["undisturbed_weights_sha256"] == summary["weights_sha256"]
+
+
 @pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from p4reduce_lab.demo.config import (
     CONFIG_FILE,
     CURVE_FILE,
     DATA_FILE,
+    FAULT_FILE,
     KILL_WORKER,
     TrainingConfig,
 )
@@ -32,8 +33,11 @@ from p4reduce_lab.demo.training.curve import Curve
 from p4reduce_lab.demo.training.data import Digits
 from p4reduce_lab.demo.training.model import Floats, Perceptron, tensor_sizes
 from p4reduce_lab.demo.training.sgd import Aggregator, FewerRanksError, Progress, Step, train
+from p4reduce_lab.errors import LabError
 
 ROUNDS = 4  # of measuring the link: how often each slot is used
+FAULT_TIMEOUT = 120.0  # seconds; for the launcher to make the fault
+POLL = 0.01  # seconds
 CONTROLLER_TIMEOUT = 120.0  # seconds; the lab ends this rank if switch or controller end
 
 
@@ -213,6 +217,23 @@ class _Rank:
         course.save(self._directory, self._comm.rank)
         return trained, Link(link.bandwidth, link.rtt, link.frame_seconds)
 
+    def _waits_for_fault(self, directory: Path, step: int) -> bool:
+        """Whether the launcher, which sees the steps from time to time only, has not yet made the
+        fault of this training, and the rest of it would soon be over."""
+        config = self._config
+        disturbed = config.faulty and directory == self._directory and self._rank == 0
+        here = step == config.last_step_before_fault < config.steps
+        return disturbed and here and not (directory / FAULT_FILE).exists()
+
+    def _wait_for_fault(self) -> None:
+        deadline = time.monotonic() + FAULT_TIMEOUT
+        while not (self._directory / FAULT_FILE).exists():
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"the launcher has made no {self._config.fault} within {FAULT_TIMEOUT:g} s"
+                )
+            time.sleep(POLL)
+
     def _recorder(self, directory: Path) -> Recorder:
         sizes = tensor_sizes(self._digits.train_images.shape[1], self._config.hidden)
         return Recorder(directory, self._rank, self._config.steps, sum(sizes.values()))
@@ -229,8 +250,11 @@ class _Rank:
             ends.append(time.monotonic())
             if self._config.compresses:
                 moved.append(self._moved() - before)
-            if writer.due(progress):
+            waits = self._waits_for_fault(directory, progress.step)
+            if waits or writer.due(progress):
                 writer.write(progress, self.sent)
+            if waits:
+                self._wait_for_fault()
 
         start = time.monotonic()
         model, curve = train(config or self._config, self._digits, aggregator, on_step)
