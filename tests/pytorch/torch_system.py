@@ -136,6 +136,7 @@ class Zygote:
         self._process.stdin.flush()
         while "pid" not in (told := self._read()):
             self._codes[told["ended"]] = told["code"]
+        self._codes.pop(told["pid"], None)  # of a rank that had the number before
         return Forked(self, told["pid"])
 
     def code(self, pid: int) -> int | None:
