@@ -269,6 +269,18 @@ def measure(
     )
 
 
+def begin() -> dict[str, Any]:
+    """Print and return what this machine is; end where there is no BMv2 to measure."""
+    # p4runtime-shell calls the end of a session critical.
+    logging.getLogger().addHandler(logging.NullHandler())
+    if reason := bmv2.unavailable():
+        print(reason, file=sys.stderr)
+        sys.exit(CANNOT_RUN)
+    host = machine()
+    print(describe(host))
+    return host
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--seconds", type=float, default=3.0, help="for each measurement")
@@ -277,13 +289,7 @@ def main() -> None:
     parser.add_argument("--only", help="kinds of switch to measure: those whose name has this")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
-    # p4runtime-shell calls the end of a session critical.
-    logging.getLogger().addHandler(logging.NullHandler())
-    if reason := bmv2.unavailable():
-        print(reason, file=sys.stderr)
-        sys.exit(CANNOT_RUN)
-    host = machine()
-    print(describe(host))
+    host = begin()
     results = []
     for kind in ("BMv2, veths", "embedded, veths", "embedded, sockets"):
         if options.only and options.only not in kind:

@@ -14,18 +14,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from p4reduce_controller.fabric.compiled_program import load_program
-from p4reduce_lab.switches import bmv2
 
-from bench.bmv2.contributions import CANNOT_RUN, measure
+from bench.bmv2.contributions import begin, measure
 from bench.bmv2.repeated import in_turns, show
-from bench.machine import describe, machine
 
 RANKS = 4
 SLOTS = 32
@@ -42,13 +39,7 @@ def main() -> None:
     paths = [options.earlier / name for name in ("p4reduce.json", "p4reduce.p4info.txtpb")]
     if missing := [str(path) for path in paths if not path.is_file()]:
         sys.exit(f"there is no {', '.join(missing)}; --help says how to get it")
-    # p4runtime-shell calls the end of a session critical.
-    logging.getLogger().addHandler(logging.NullHandler())
-    if reason := bmv2.unavailable():
-        print(reason, file=sys.stderr)
-        sys.exit(CANNOT_RUN)
-    host = machine()
-    print(describe(host))
+    host = begin()
     programs = {"earlier": load_program(*paths), "now": load_program()}
     rows = []
     for kind in KINDS:

@@ -12,17 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
-import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from p4reduce_lab.switches import bmv2
-
-from bench.bmv2.contributions import CANNOT_RUN, measure
+from bench.bmv2.contributions import begin, measure
 from bench.bmv2.repeated import in_turns, show
-from bench.machine import describe, machine
 
 RANKS = 4
 SLOTS = 32
@@ -35,13 +30,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.2, help="for each measurement")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
-    # p4runtime-shell calls the end of a session critical.
-    logging.getLogger().addHandler(logging.NullHandler())
-    if reason := bmv2.unavailable():
-        print(reason, file=sys.stderr)
-        sys.exit(CANNOT_RUN)
-    host = machine()
-    print(describe(host))
+    host = begin()
     cases = {kind: partial(measure, kind, RANKS, SLOTS, True, options.seconds) for kind in KINDS}
     results = in_turns(cases, options.turns)
     show(results)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import logging
 import sys
 import tempfile
 from dataclasses import asdict
@@ -20,11 +19,9 @@ from functools import partial
 from pathlib import Path
 
 from p4reduce_controller.fabric.compiled_program import Program, load_program
-from p4reduce_lab.switches import bmv2
 
-from bench.bmv2.contributions import CANNOT_RUN, measure
+from bench.bmv2.contributions import CANNOT_RUN, begin, measure
 from bench.bmv2.repeated import in_turns, show
-from bench.machine import describe, machine
 
 VARIANTS = Path(__file__).resolve().parent / "one_lane"
 SOURCES = VARIANTS.parents[2] / "p4src" / "compiled" / "sources.sha256"
@@ -48,16 +45,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.2, help="for each measurement")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
-    # p4runtime-shell calls the end of a session critical.
-    logging.getLogger().addHandler(logging.NullHandler())
-    if reason := bmv2.unavailable():
-        print(reason, file=sys.stderr)
-        sys.exit(CANNOT_RUN)
+    host = begin()
     if (VARIANTS / "sources.sha256").read_text() != SOURCES.read_text():
         print("older than p4src/: run python -m bench.bmv2.one_lane.compile", file=sys.stderr)
         sys.exit(CANNOT_RUN)
-    host = machine()
-    print(describe(host))
     programs = {
         "a register a lane": load_variant("one_lane"),
         "a register a lane, no overflow": load_variant("one_lane_bare"),

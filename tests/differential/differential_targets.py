@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 
-from p4reduce.wire.format import AGG_OFFSET, AGGREGATION_PORT, PAYLOAD_OFFSET, Kind
+from p4reduce.wire.format import AGG_OFFSET, AGGREGATION_PORT, PAYLOAD_OFFSET, Flag, Kind
 from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.fabric.p4client import PacketIn
 from p4reduce_controller.fabric.schema import Counts, Group, Row, Update
@@ -246,34 +246,28 @@ def differences(accounts: Mapping[str, Account]) -> list[str]:
 
 
 def _copies_sorted(frames: Sequence[bytes]) -> list[bytes]:
-    """The same, with neighbours that are copies of one multicast result in an order of their own:
-    frames that differ in nothing but whom they are for and which half they are."""
+    """The same, with neighbours that may be copies of one multicast result or status in an order
+    of their own: frames that differ in nothing but whom they are for and their flags. A multicast
+    sends each rank one frame, or two halves, so those for one rank stay in the order they have."""
     out: list[bytes] = []
-    burst: list[bytes] = []
-    ranks: set[bytes] = set()
-    for frame in frames:
-        # What egress writes: flags and rank. A rank's second frame is no copy but a repetition.
-        rank = frame[AGG_OFFSET + 1 : AGG_OFFSET + 4]
-        if (
-            not burst
-            or rank in ranks
-            or _result(frame) is None
-            or _result(frame) != _result(burst[0])
-        ):
-            out += sorted(burst)
-            burst, ranks = [], set()
-        burst.append(frame)
-        ranks.add(rank)
-    return out + sorted(burst)
+    for answer, run in groupby(frames, _answer):
+        out += list(run) if answer is None else sorted(run, key=_receiver)
+    return out
 
 
-def _result(frame: bytes) -> bytes | None:
-    """What all copies of a result have in common; None for other frames."""
-    is_result = len(frame) >= PAYLOAD_OFFSET and (
-        frame[AGG_OFFSET] & 0xF == Kind.RESULT
+def _answer(frame: bytes) -> bytes | None:
+    """What all copies of a result or a status have in common; None for other frames."""
+    is_answer = len(frame) >= PAYLOAD_OFFSET and (
+        frame[AGG_OFFSET] & 0xF in (Kind.RESULT, Kind.STATUS)
         and frame[AGG_OFFSET - 8 : AGG_OFFSET - 6] == AGGREGATION_PORT.to_bytes(2, "big")
     )
-    return frame[AGG_OFFSET + 4 : PAYLOAD_OFFSET] if is_result else None
+    return frame[AGG_OFFSET:][:1] + frame[AGG_OFFSET + 4 : PAYLOAD_OFFSET] if is_answer else None
+
+
+def _receiver(frame: bytes) -> tuple[bytes, int]:
+    """The rank that an answer is for, and which half it is."""
+    halves = Flag.FIRST_HALF | Flag.SECOND_HALF
+    return frame[AGG_OFFSET + 2 : AGG_OFFSET + 4], frame[AGG_OFFSET + 1] & halves
 
 
 def _first_difference(

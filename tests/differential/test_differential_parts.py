@@ -22,7 +22,7 @@ from differential_targets import Account, Sent, SentOut, Written, differences, r
 from hypothesis import HealthCheck, given, settings
 from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
-from p4reduce.wire.format import Kind
+from p4reduce.wire.format import Flag, Kind
 from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.fabric.p4client import PacketIn
 from p4reduce_controller.fabric.schema import Counts
@@ -33,9 +33,17 @@ HERE = wire.Endpoint("02:00:00:00:00:01", "10.77.0.1", 49152)
 THERE = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
 
 
-def result(rank: int, *, round_: int = 0, flags: int = 0) -> bytes:
-    header = Aggregation(kind=Kind.RESULT, rank=rank, round=round_, flags=flags)
+def answer(kind: Kind, rank: int, *, round_: int = 0, flags: int = 0) -> bytes:
+    header = Aggregation(kind=kind, rank=rank, round=round_, flags=flags)
     return wire.template(THERE, HERE, header)
+
+
+def result(rank: int, *, round_: int = 0, flags: int = 0) -> bytes:
+    return answer(Kind.RESULT, rank, round_=round_, flags=flags)
+
+
+def status(rank: int) -> bytes:
+    return answer(Kind.STATUS, rank)
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -66,6 +74,13 @@ def test_copies_of_a_result_may_come_in_any_order() -> None:
     assert differences(accounts([first, second, result(4)], [result(4), second, first])) == []
 
 
+def test_copies_of_a_status_may_come_in_any_order() -> None:
+    # The first two went to rank 0 alone, and look like its copy of the multicast.
+    alone = [status(0), status(0)]
+    together = [status(0), status(4)]
+    assert differences(accounts([*alone, *together], [*alone, *reversed(together)])) == []
+
+
 @pytest.mark.parametrize(
     ("a", "b"),
     [
@@ -75,8 +90,12 @@ def test_copies_of_a_result_may_come_in_any_order() -> None:
         # Not of the same round, or no results at all.
         ([result(0), result(4, round_=1)], [result(4, round_=1), result(0)]),
         ([b"x" * 60, b"y" * 60], [b"y" * 60, b"x" * 60]),
-        # A rank's second frame is a repetition, which comes after all copies.
-        ([result(0), result(4), result(0)], [result(0), result(0), result(4)]),
+        ([status(0), result(4)], [result(4), status(0)]),
+        # A rank's own frames: the repetition comes after the copy.
+        (
+            [result(0), result(4), result(0, flags=Flag.RETRANSMISSION)],
+            [result(0, flags=Flag.RETRANSMISSION), result(4), result(0)],
+        ),
     ],
 )
 def test_other_frames_must_be_equal_and_in_order(a: list[bytes], b: list[bytes]) -> None:

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from link_ends import NO_LINKS
 from loop_program import NativeProgram
 from p4reduce.transport import LinkTransport
-from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_native.library import runtime
 from p4reduce_native.link import Kind
 from p4reduce_switch.dataplane_choice import open_data_plane
 from p4reduce_switch.native_dataplane import NativeDataPlane
@@ -27,12 +26,7 @@ from scapy.utils import rdpcap
 from stand_ins import Program, cable
 from switch_peer import DEADLINE_S, Peer, ethernet, eventually
 
-try:
-    runtime()
-    UNAVAILABLE = ""
-except NativeUnavailableError as error:
-    UNAVAILABLE = str(error)
-pytestmark = pytest.mark.skipif(bool(UNAVAILABLE), reason=UNAVAILABLE or "native")
+pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
 CPU_PORT = 255
 PORTS = range(1, 9)

@@ -10,31 +10,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from p4reduce_native.errors import NativeUnavailableError
+from link_ends import NO_LINKS
+from p4reduce.machine_code import NapStructure
 from p4reduce_native.library import runtime
 
-try:
-    runtime()
-    UNAVAILABLE = ""
-except NativeUnavailableError as error:
-    UNAVAILABLE = str(error)
-pytestmark = pytest.mark.skipif(bool(UNAVAILABLE), reason=UNAVAILABLE or "native")
+pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
 PATIENCE = 256  # frames in a row before the switch sleeps
 ENOUGH = 12  # frames that make a sleep worth it
 FRAME = 88e-6  # seconds; of 1,102 bytes at 100 Mbit/s
 
 
-class Nap(ctypes.Structure):
-    """`struct p4r_nap`."""
-
-    _fields_ = (
-        ("allowed", ctypes.c_uint32),
-        ("counted", ctypes.c_uint32),
-        ("counted_at", ctypes.c_double),
-        ("apart", ctypes.c_double),
-        ("received_at", ctypes.c_double),
-    )
+class Nap(NapStructure):
+    """A worker's."""
 
     def receive(self, count: int, now: float) -> None:
         runtime().p4r_nap_received(ctypes.byref(self), count, ctypes.c_double(now))

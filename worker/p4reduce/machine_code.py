@@ -155,6 +155,16 @@ class SlotsStructure(ctypes.Structure):
     )
 
 
+class NapStructure(ctypes.Structure):
+    """`struct p4r_nap`."""
+
+    _fields_ = (
+        ("allowed", c_uint32),
+        ("counted", c_uint32),
+        *((name, c_double) for name in ("counted_at", "apart", "received_at")),
+    )
+
+
 class TurnStructure(ctypes.Structure):
     """`struct p4r_turn`."""
 
@@ -175,8 +185,7 @@ class TurnStructure(ctypes.Structure):
         ("tenure", c_void_p),
         ("lent_sequence", c_int64),
         *((name, c_uint32) for name in ("lent", "lent_open", "lent_why", "unused")),
-        *((name, c_uint32) for name in ("naps_allowed", "nap_counted")),
-        *((name, c_double) for name in ("nap_counted_at", "nap_apart", "nap_received_at")),
+        ("nap", NapStructure),
     )
 
 

@@ -10,7 +10,13 @@ from typing import Protocol, cast
 import numpy as np
 from p4reduce_native.link import Kind, Link
 
-from p4reduce.machine_code import Library, TenureStructure, TurnStructure, native_library
+from p4reduce.machine_code import (
+    Library,
+    NapStructure,
+    TenureStructure,
+    TurnStructure,
+    native_library,
+)
 from p4reduce.protocol.native_slots import NativeSlots
 from p4reduce.tensors.blocks import Indices
 from p4reduce.wire.frames import FrameBuffer
@@ -132,7 +138,7 @@ class NativeTurn:
             asked_at=math.inf,
             tenure=None if tenure is None else tenure.address,
             # Within this machine frames come as fast as its cores allow, in batches by themselves.
-            naps_allowed=not transport.lossless,
+            nap=NapStructure(allowed=not transport.lossless),
         )
         self._tenure = tenure
         self._address = ctypes.addressof(self._turn)
