@@ -65,6 +65,8 @@ stop: $(READY)  ## take down what `make lab` has left up
 # them. In the order of tests/conftest.py: the longest files first.
 TESTS_AT_ONCE ?= 4
 
+# Random input is the same in every run; FRESH_SEEDS=1 draws other input, and SEED=… repeats what a
+# test has printed.
 PYTEST := $(PYTHON) -m pytest -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder
 
 .PHONY: test

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """For all tests: random input for as long as there is time, a bound on what it leaves, file order.
 
-Random input is a little in every run, and a lot by `make fuzz`.
+Random input is a little in every run, and a lot by `make fuzz`. It is the same in every run of
+`make test`, so that a change is judged by what it changes; FRESH_SEEDS=1 draws other input.
 """
 
 from __future__ import annotations
@@ -26,8 +27,15 @@ __all__ = ["pytest_terminal_summary"]  # pytest finds a hook by its name
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+FRESH_SEEDS = bool(os.environ.get("FRESH_SEEDS") or os.environ.get("FUZZ_SECONDS"))
+
 # On a busy machine an example may take any time.
-settings.register_profile("p4reduce", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "p4reduce",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=not FRESH_SEEDS,
+)
 settings.load_profile("p4reduce")
 
 ROOM = 64 << 20  # bytes that the process may have grown by
@@ -83,6 +91,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):  # of xdist; else they run in the order that was asked for
         items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(_FIRST)))
     config.stash[_fuzz_tests] = sum(item.get_closest_marker("fuzz") is not None for item in items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests draw their seeds from `random`, which each begins with its own name."""
+    random.seed(None if FRESH_SEEDS else item.nodeid)
 
 
 @pytest.fixture

@@ -250,8 +250,9 @@ def _copies_sorted(frames: Sequence[bytes]) -> list[bytes]:
     of their own: frames that differ in nothing but whom they are for and their flags. A multicast
     sends each rank one frame, or two halves, so those for one rank stay in the order they have."""
     out: list[bytes] = []
-    for answer, run in groupby(frames, _answer):
-        out += list(run) if answer is None else sorted(run, key=_receiver)
+    for answer, neighbours in groupby(frames, _answer):
+        run = list(neighbours)
+        out += run if answer is None else sorted(run, key=_receiver)
     return out
 
 

@@ -11,8 +11,8 @@ frame of them, in words and in hexadecimal; in what the switches differ; and how
 from __future__ import annotations
 
 import os
+import random
 
-import numpy as np
 import pytest
 from differential_steps import JobShape, Step, play, scenes, steps
 from differential_targets import Pair, differences
@@ -32,7 +32,7 @@ class SwitchesDifferError(AssertionError):
 def test_equal_to_bmv2(pair: Pair, request: pytest.FixtureRequest) -> None:
     number = request.config.getoption("--hypothesis-seed")
     if number is None:
-        number = int(np.random.default_rng().integers(1 << 32))
+        number = random.randrange(1 << 32)
     print(f"again: P4REDUCE_DIFFERENTIAL_EXAMPLES={EXAMPLES} pytest --hypothesis-seed={number}")
 
     @seed(int(number))

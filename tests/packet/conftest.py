@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator
 
 import numpy as np
@@ -63,6 +64,6 @@ def jobs(bed: Testbed) -> Iterator[Jobs]:
 @pytest.fixture
 def rng() -> np.random.Generator:
     """Random numbers; the seed is in a failed test's output, and SEED=… repeats it."""
-    seed = int(os.environ.get("SEED") or np.random.default_rng().integers(1 << 32))
+    seed = int(os.environ.get("SEED") or random.randrange(1 << 32))
     print(f"seed {seed}")
     return np.random.default_rng(seed)

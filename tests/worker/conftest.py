@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +51,7 @@ def broken(fault_system: FaultSystem) -> Iterator[FaultSystem]:
 @pytest.fixture
 def rng() -> np.random.Generator:
     """Random numbers; the seed is in a failed test's output."""
-    seed = int(np.random.default_rng().integers(1 << 32))
+    seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     return np.random.default_rng(seed)
 
@@ -60,7 +61,7 @@ def faults(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> i
     """Per cent of the frames that are lost, doubled and put out of order, each."""
     percent: int = request.param
     if percent:
-        seed = int(np.random.default_rng().integers(1 << 31))
+        seed = random.randrange(1 << 32)
         rate = percent / 100
         plan = f"drop={rate},duplicate={rate},reorder={rate},seed={seed}"
         print(f"{FAULTS_ENVIRONMENT}={plan}")

@@ -79,7 +79,12 @@ def load_table(context: Context, item: Json) -> ir.ApplyTable:
         size=max(item["max_size"], len(entries)),
         actions=actions,
         default_action=default["action_id"],
-        default_args=_action_args(default),
+        default_args=_action_args(
+            default,
+            context.actions[default["action_id"]],
+            f"the default action of '{name}'",
+            source,
+        ),
         const_default_action=bool(default.get("action_const")),
         has_direct_counter=bool(item["with_counters"]),
         const_entries=entries,
@@ -123,8 +128,14 @@ def negative_arguments(root: Json) -> frozenset[tuple[int, int]]:
     return frozenset(found)
 
 
-def _action_args(entry: Json) -> tuple[int, ...]:
-    return tuple(as_hex(value, "an argument") for value in entry["action_data"])
+def _action_args(entry: Json, action: ir.Action, what: str, source: Source) -> tuple[int, ...]:
+    args = tuple(as_hex(value, "an argument") for value in entry["action_data"])
+    if len(args) != len(action.params):
+        raise LoadError(
+            f"{source}: {what} gives {len(args)} arguments to '{action.name}', which takes "
+            f"{len(action.params)}"
+        )
+    return args
 
 
 # -- Keys ------------------------------------------------------------------------------------------
@@ -213,7 +224,8 @@ def _const_entries(
             _const_match(field, value) for field, value in zip(key, item["match_key"], strict=True)
         )
         action = find(context.actions, item["action_entry"]["action_id"], "action", where)
-        args = _action_args(item["action_entry"])
+        what = f"a const entry of table '{table}'"
+        args = _action_args(item["action_entry"], action, what, where)
         entries.append(ir.ConstEntry(match, highest + 1 - priority, action.id, args))
     return tuple(entries)
 

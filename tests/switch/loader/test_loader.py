@@ -128,6 +128,20 @@ def test_const_entry_that_does_not_fit() -> None:
         Pipeline(edited("tables", edit))
 
 
+@pytest.mark.parametrize("given", ["default_entry", "entries"])
+def test_wrong_number_of_arguments(given: str) -> None:
+    """What an action is given by the program itself has to be as much as it takes."""
+
+    def edit(root: Any) -> None:
+        tables = [table for pipeline in root["pipelines"] for table in pipeline["tables"]]
+        entry = next(table[given] for table in tables if table.get(given))
+        entry = entry[0]["action_entry"] if given == "entries" else entry
+        entry["action_data"] = [*entry["action_data"], "0x1"]
+
+    with pytest.raises(LoadError, match=r"tables\.p4:\d+: .* gives \d arguments to .* takes \d$"):
+        Pipeline(edited("tables", edit))
+
+
 def places(value: Any) -> list[tuple[Any, Any]]:
     """Every (container, key) of a JSON value."""
     found: list[tuple[Any, Any]] = []

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ SLOTS = 32
 
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> None:
-    seed = int(np.random.default_rng().integers(1 << 31))
+    seed = random.randrange(1 << 32)
     plan = f"drop=0.05,duplicate=0.05,reorder=0.05,seed={seed}"
     print(f"{FAULTS_ENVIRONMENT}={plan}")
     monkeypatch.setenv(FAULTS_ENVIRONMENT, plan)

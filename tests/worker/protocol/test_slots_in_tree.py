@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("arithmetic")
 
 @pytest.fixture
 def seed() -> int:
-    number = int(os.environ.get("SEED") or np.random.default_rng().integers(1 << 32))
+    number = int(os.environ.get("SEED") or random.randrange(1 << 32))
     print(f"seed {number}")
     return number
 
