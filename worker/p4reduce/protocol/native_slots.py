@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,17 @@ from p4reduce.wire.frames import FrameBuffer
 Array = npt.NDArray[Any]
 
 _ROW_PAD = 2  # a frame begins that many bytes into its row
+
+# Figures that are attributes of Python objects, as they lie in the structure, from `timeout` on:
+# two timeouts, the window's times, when the switch was heard; the window's numbers, how many round
+# trips; who has left; flags. After them, what C has counted. All in one call, as to set a field of
+# a ctypes structure costs a microsecond, and this is done for every turn.
+_FIGURES = struct.Struct("@8d8d2dd6qqQ4I")
+_COUNTED = struct.Struct(f"@{len(COUNTED)}q")
+_NOTHING = (0,) * len(COUNTED)
+_TIMEOUT, _OPENING_TIMEOUT, _TIMES, _HEARD = slice(8), slice(8, 16), slice(16, 18), 18
+_NUMBERS, _ROUND_TRIPS = slice(19, 25), 25
+_BACKED_OFF, _SOME_OPEN, _HOLDS_BACK, _SOME_HALVES = range(27, 31)
 
 
 class NativeSlots:
@@ -88,9 +100,12 @@ class NativeSlots:
                 raise ValueError(f"{name} is not contiguous")
             setattr(self._shared, name, array.ctypes.data)
         self.address = ctypes.addressof(self._shared)
-        self._counted = np.frombuffer(
-            memoryview(self._shared), np.int64, len(COUNTED), SlotsStructure.counts.offset
-        )
+        self._left = 0
+        self._raw = memoryview(self._shared).cast("B")
+        self._figures_at = SlotsStructure.timeout.offset
+        self._counted_at = SlotsStructure.counts.offset
+        if self._figures_at + _FIGURES.size != self._counted_at:
+            raise TypeError("the figures do not lie as struct p4r_slots has them")
 
     def receive(self, buffer: FrameBuffer, count: int, now: float) -> int:
         """Take frames, the first `count` rows of a buffer, `most` at most; return `odd`."""
@@ -133,32 +148,42 @@ class NativeSlots:
 
     def ranks_left(self, bits: npt.NDArray[np.uint64]) -> None:
         """Tell C who has left, as bits of each switch above this rank."""
-        self._shared.left = int(bits[0])
+        self._left = self._shared.left = int(bits[0])
         self._shared.left_elsewhere = bool(bits[1:].any())
 
     def hand_over(self, heard_switch_at: float, some_halves: bool) -> None:
         """Give C the figures that are attributes of Python objects."""
-        shared, timers, gate = self._shared, self._timers, self._gate
-        shared.timeout[:] = timers.timeout.figures
-        shared.opening_timeout[:] = timers.opening_timeout.figures
-        shared.backed_off, shared.some_open = timers.flags
-        shared.round_trip_count = timers.round_trips.count
-        shared.window_numbers[:], shared.window_times[:] = gate.window.figures
-        shared.holds_back = gate.holds_back
-        shared.heard_switch_at = heard_switch_at
-        shared.some_halves = some_halves
+        timers, gate = self._timers, self._gate
+        numbers, times = gate.window.figures
+        _FIGURES.pack_into(
+            self._raw,
+            self._figures_at,
+            *timers.timeout.figures,
+            *timers.opening_timeout.figures,
+            *times,
+            heard_switch_at,
+            *numbers,
+            timers.round_trips.count,
+            self._left,
+            *timers.flags,
+            gate.holds_back,
+            some_halves,
+        )
 
     def take_back(self, counts: Counts) -> tuple[float, bool]:
         """Take them from C; return when the switch was heard, and whether there were halves."""
-        shared, timers, gate = self._shared, self._timers, self._gate
-        timers.timeout.figures = shared.timeout[:]
-        timers.opening_timeout.figures = shared.opening_timeout[:]
-        timers.flags = bool(shared.backed_off), bool(shared.some_open)
-        timers.round_trips.count = shared.round_trip_count
-        gate.window.figures = shared.window_numbers[:], shared.window_times[:]
-        gate.holds_back = bool(shared.holds_back)
-        for name, number in zip(COUNTED, self._counted.tolist(), strict=True):
-            if number:
-                setattr(counts, name, getattr(counts, name) + number)
-        self._counted[:] = 0
-        return shared.heard_switch_at, bool(shared.some_halves)
+        timers, gate = self._timers, self._gate
+        figures = _FIGURES.unpack_from(self._raw, self._figures_at)
+        timers.timeout.figures = figures[_TIMEOUT]
+        timers.opening_timeout.figures = figures[_OPENING_TIMEOUT]
+        gate.window.figures = figures[_NUMBERS], figures[_TIMES]
+        timers.round_trips.count = figures[_ROUND_TRIPS]
+        timers.flags = bool(figures[_BACKED_OFF]), bool(figures[_SOME_OPEN])
+        gate.holds_back = bool(figures[_HOLDS_BACK])
+        counted = _COUNTED.unpack_from(self._raw, self._counted_at)
+        if counted != _NOTHING:
+            for name, number in zip(COUNTED, counted, strict=True):
+                if number:
+                    setattr(counts, name, getattr(counts, name) + number)
+            _COUNTED.pack_into(self._raw, self._counted_at, *_NOTHING)
+        return figures[_HEARD], bool(figures[_SOME_HALVES])
