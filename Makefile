@@ -77,6 +77,10 @@ test: $(TESTS_READY)  ## every test that this machine can run, but long ones; sa
 test-long: $(TESTS_READY)  ## whole runs: demos with faults, on BMv2 and in Mininet too (minutes)
 	$(PYTEST) -m long
 
+.PHONY: test-again
+test-again: $(TESTS_READY)  ## the tests that failed last, one after the other
+	$(PYTHON) -m pytest --last-failed --last-failed-no-failures none
+
 .PHONY: test-install
 test-install: $(TESTS_READY)  ## the wheel beside the newest jupyterlab, ray, mlflow, … (gigabytes, minutes)
 	P4REDUCE_TEST_INSTALL=1 $(PYTHON) -m pytest tests/install

@@ -78,6 +78,7 @@ _FIRST = [
 
 
 def pytest_configure() -> None:
+    gc.disable()  # until all is collected, most of which stays
     # A shell script that starts the tests with "&" leaves them SIGINT ignored, and children inherit
     # that: none could be ended as by Ctrl-C, which several tests are about.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -91,6 +92,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):  # of xdist; else they run in the order that was asked for
         items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(_FIRST)))
     config.stash[_fuzz_tests] = sum(item.get_closest_marker("fuzz") is not None for item in items)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: no collection of garbage has to look at it again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from p4reduce_controller.fabric.compiled_program import load_program
+from p4reduce_controller.fabric.compiled_program import Program, load_program
 
 from bench.bmv2.contributions import begin, measure
 from bench.bmv2.repeated import in_turns, show
@@ -29,6 +29,14 @@ SLOTS = 32
 KINDS = ("BMv2, veths", "embedded, sockets")
 
 
+def earlier_program(folder: Path) -> Program:
+    """Load a program that was compiled earlier; ends this process where it is not there."""
+    paths = [folder / name for name in ("p4reduce.json", "p4reduce.p4info.txtpb")]
+    if missing := [str(path) for path in paths if not path.is_file()]:
+        sys.exit(f"there is no {', '.join(missing)}; bench/bmv2/programs.py says how to get it")
+    return load_program(*paths)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("earlier", type=Path, help="folder of the other program, compiled")
@@ -36,11 +44,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.2, help="for each measurement")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
-    paths = [options.earlier / name for name in ("p4reduce.json", "p4reduce.p4info.txtpb")]
-    if missing := [str(path) for path in paths if not path.is_file()]:
-        sys.exit(f"there is no {', '.join(missing)}; --help says how to get it")
+    programs = {"earlier": earlier_program(options.earlier), "now": load_program()}
     host = begin()
-    programs = {"earlier": load_program(*paths), "now": load_program()}
     rows = []
     for kind in KINDS:
         cases = {

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Instructions that BMv2 takes for a contribution with two commits' programs, counted by valgrind.
+
+BMv2's speed varies by half from run to run on a virtual machine, so that some per cent cannot be
+told by the clock; a count of instructions is nearly the same each time, whatever else runs. The
+load is that of contributions.py; each program is counted with few and with many contributions, and
+the difference is what these take, without the start.
+
+    python -m bench.bmv2.instructions /tmp/earlier [--contributions 2000] [--json FILE]
+
+See programs.py for how to get the earlier program. Takes valgrind, and some minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import select
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from p4reduce_controller.fabric.compiled_program import Program, load_program
+from p4reduce_controller.fabric.p4client import SwitchClient
+from p4reduce_lab.networks.veth import VethPorts
+from p4reduce_lab.processes.rundir import run_directory
+from p4reduce_lab.switches.bmv2 import Bmv2Switch
+from p4reduce_lab.switches.launch import DEVICE_ID
+
+from bench.bmv2.contributions import Rank, begin, configure
+from bench.bmv2.programs import RANKS, SLOTS, earlier_program
+
+DEADLINE = 60.0  # seconds without a result: valgrind is slow
+FEW = 200  # contributions
+_TOTALS = re.compile(r"^totals: (\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Instructions for a contribution, its share of a result included.
+
+    Attributes:
+        all_threads: of the whole process.
+        busiest_thread: of the one that has most, which parses, matches and sums.
+    """
+
+    name: str
+    all_threads: float
+    busiest_thread: float
+
+
+class CountedSwitch(Bmv2Switch):
+    """BMv2 under callgrind, which writes a file for each thread when it ends."""
+
+    def _command(self) -> list[str]:
+        files = self.directory / "counted"
+        options = ["--separate-threads=yes", f"--callgrind-out-file={files}"]
+        return ["valgrind", "--tool=callgrind", *options, *super()._command()]
+
+    def instructions(self) -> dict[str, int]:
+        """Of each thread, after the end."""
+        found = {}
+        for file in self.directory.glob("counted-*"):
+            if match := _TOTALS.search(file.read_text()):
+                found[file.name] = int(match[1])
+        if not found:
+            raise RuntimeError(f"valgrind wrote no counts; the log is\n{self.log.read_text()}")
+        return found
+
+
+def count(program: Program, contributions: int) -> dict[str, int]:
+    """Instructions of each thread for a whole run with so many contributions."""
+    with ExitStack() as cleanup:
+        directory = cleanup.enter_context(run_directory())
+        veths = cleanup.enter_context(VethPorts(RANKS))
+        switch = CountedSwitch(directory, veths.switch_side)
+        with switch:
+            drive(switch.grpc_address, veths.worker_side, program, contributions)
+        return switch.instructions()
+
+
+def drive(address: str, ends: Mapping[int, str], program: Program, contributions: int) -> None:
+    """Contribute until so many results have come, and check them."""
+    block = np.arange(256, dtype=np.int32)
+    expected = np.frombuffer((RANKS * block).astype(">i4").tobytes(), np.uint8)
+    with ExitStack() as cleanup:
+        client = SwitchClient.connect(address, DEVICE_ID, 1)
+        cleanup.callback(client.close)
+        configure(client, RANKS, SLOTS, program)
+        lanes = block.astype(">i4").tobytes()
+        members = [Rank(rank, ends[rank + 1], SLOTS, lanes) for rank in range(RANKS)]
+        poll = select.poll()
+        for member in members:
+            cleanup.callback(member.close)
+            poll.register(member, select.POLLIN)
+            member.send(np.arange(SLOTS))
+        done, heard = 0, time.monotonic()
+        while done < contributions:
+            poll.poll(1000)
+            came = sum(member.turn(expected) for member in members)
+            done += came
+            heard = time.monotonic() if came else heard
+            if time.monotonic() - heard > DEADLINE:
+                raise TimeoutError(f"no result within {DEADLINE:g} s: frames were lost")
+
+
+def measure(name: str, program: Program, contributions: int) -> Counted:
+    """Count with few contributions and with more, and take the difference."""
+    few, many = count(program, FEW), count(program, FEW + contributions)
+    return Counted(
+        name,
+        (sum(many.values()) - sum(few.values())) / contributions,
+        (max(many.values()) - max(few.values())) / contributions,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("earlier", type=Path, help="folder of the other program, compiled")
+    parser.add_argument("--contributions", type=int, default=2000)
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    options = parser.parse_args()
+    earlier = earlier_program(options.earlier)
+    if shutil.which("valgrind") is None:
+        sys.exit("valgrind is not on PATH: apt-get install valgrind")
+    host = begin()
+    found = [
+        measure(name, program, options.contributions)
+        for name, program in (("earlier", earlier), ("now", load_program()))
+    ]
+    for one in found:
+        print(
+            f"{one.name:8} {one.all_threads:12,.0f} instructions per contribution"
+            f" ({one.all_threads / found[0].all_threads:.3f}x), busiest thread"
+            f" {one.busiest_thread:12,.0f} ({one.busiest_thread / found[0].busiest_thread:.3f}x)"
+        )
+    if options.json is not None:
+        report = {"machine": host, "results": [asdict(one) for one in found]}
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
