@@ -30,6 +30,7 @@ def plot(runs: Sequence[dict[str, Any]], path: Path) -> None:
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     models = list(dict.fromkeys(run["model"] for run in runs))
     rates = list(dict.fromkeys(run["rate_mbit"] for run in runs))
@@ -53,6 +54,10 @@ def plot(runs: Sequence[dict[str, Any]], path: Path) -> None:
                     axes.plot(seconds[-1], losses[-1], "o", color=COLOURS[run["method"]],
                               markersize=4)  # fmt: skip
             axes.set(xscale="log", yscale="log")
+            for axis in (axes.xaxis, axes.yaxis):  # 1, 2, 5, 10, … whatever the range
+                axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+                axis.set_minor_formatter(NullFormatter())
             axes.set_title(f"{model}, {rate:g} Mbit/s, to {some[0]['target']:.0%}", fontsize=10)
             axes.set_xlabel("seconds of training")
             axes.set_ylabel("test loss")

@@ -70,7 +70,10 @@ def test_time_to_accuracy_is_compared_seed_by_seed(tmp_path: Path) -> None:
     assert table[0][4] == "-"
     assert table[1][3:5] == ["5.2 s (5.0 to 5.5), 2 of 3 seeds", "2.00 (2.00 to 2.00)"]
     assert headline([gloo, cat]) == ""  # not with all seeds
-    text = headline(results([*runs[:3], *(run("p4reduce CAT", seed, 5.0) for seed in range(3))]))
-    assert "mlp at 25 Mbit/s by p4reduce CAT **2.2 times** (11 to 5 s)" in text
+    more = [run("p4reduce int8, feedback", seed, 5.0) for seed in range(3)]
+    other = [run(method, 0, 40.0) | {"model": "cnn"} for method in ("Gloo float32", "p4reduce CAT")]
+    text = headline(results([*runs[:3], *more, *other]))
+    assert "| 25 Mbit/s | mlp, to 90% | 11 s | int8 with feedback **2.2** |" in text
+    assert "| 25 Mbit/s | cnn, to 90% | 40 s | CAT **1** |" in text
     plot(runs, tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
