@@ -78,7 +78,6 @@ _FIRST = [
 
 
 def pytest_configure() -> None:
-    gc.disable()  # until all is collected, most of which stays
     # A shell script that starts the tests with "&" leaves them SIGINT ignored, and children inherit
     # that: none could be ended as by Ctrl-C, which several tests are about.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -94,8 +93,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[_fuzz_tests] = sum(item.get_closest_marker("fuzz") is not None for item in items)
 
 
+def pytest_collectstart() -> None:
+    gc.disable()  # until all tests are collected, most of which stays
+
+
 def pytest_collection_finish() -> None:
-    """What was collected stays to the end: no collection of garbage has to look at it again."""
+    """What was collected stays to the end: no search for garbage has to look at it again."""
     gc.collect()
     gc.freeze()
     gc.enable()
