@@ -28,7 +28,7 @@ from p4reduce.torch.threads import current_level
 
 # Seconds for the inner Gloo group to connect; the ranks have just met on the switch. Gloo waits for
 # a rank that was killed since then, and cannot be told to stop.
-_CONNECT = 60.0
+_CONNECT = 20.0
 
 
 @dataclass(frozen=True)
