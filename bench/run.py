@@ -142,7 +142,9 @@ def merged(runs: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
         for name in rows[0]:
             if direction(name) is None:
                 continue
-            values = [one[name] for one in rows]
+            values = [one.get(name) for one in rows]
+            if None in values:
+                continue  # what this row has no figure of
             row[name] = statistics.median(values)
             row[f"least_{name}"], row[f"most_{name}"] = min(values), max(values)
         result.append(row)

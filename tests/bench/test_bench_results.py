@@ -25,6 +25,12 @@ def test_several_runs_give_medians_and_their_spread() -> None:
     ]  # fmt: skip
 
 
+def test_a_row_may_have_no_figure_of_something() -> None:
+    runs = [[{"name": "a", "share_ms": None, "ms": ms}] for ms in (3.0, 1.0)]
+    (row,) = merged(runs)
+    assert row == {"name": "a", "share_ms": None, "ms": 2.0, "least_ms": 1.0, "most_ms": 3.0}
+
+
 def test_a_run_that_lacks_a_row_is_left_out() -> None:
     rows = [{"name": "a", "ms": 1.0}, {"name": "b", "ms": 1.0}]
     assert merged([rows, rows[:1]]) == rows
