@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -82,7 +82,12 @@ class Outcome:
     @property
     def microseconds(self) -> float:
         """Of processor time for each of these, all that it goes through and leads to included."""
-        return 1e6 * (self.switch_cpu + self.rank_cpu + self.links_cpu) / self.sent
+        return 1e6 * self.run_cpu / self.sent
+
+    @property
+    def run_cpu(self) -> float:
+        """Seconds of processor time without the set-up."""
+        return self.switch_cpu + self.rank_cpu + self.links_cpu
 
     @property
     def microseconds_needed(self) -> float:
@@ -126,6 +131,7 @@ class Simulation:
             ]
         self._due = np.full(ranks, np.inf)
         self._now = 0.0
+        self._took = self._cpu = 0.0
         self._setup_cpu = time.process_time() - start
         self._seconds = {"switch": 0.0, "rank": 0.0, "links": 0.0}
 
@@ -135,11 +141,21 @@ class Simulation:
         Raises:
             StuckError, WrongSumError: see there.
         """
+        for _ in self.steps(tensors):
+            pass
+        return self.outcome()
+
+    def steps(self, tensors: Sequence[Tensor]) -> Iterator[float]:
+        """The same step by step: gives the seconds of processor time that it has taken so far.
+
+        What is done between two steps is not counted. `outcome` is there after the last one.
+        """
         for number, tensor in enumerate(tensors):
             for rank, one in enumerate(self.ranks):
                 one.submit(tensor.of_rank(rank, (self._seed, number)))
         working = set(range(len(self.ranks)))
         self._seconds = dict.fromkeys(self._seconds, 0.0)
+        self._cpu = 0.0
         start = time.process_time()
         self._turn_of_ranks({rank: [] for rank in working})
         begun = self._now
@@ -151,9 +167,11 @@ class Simulation:
                 )
             touched = self._tick()
             working -= {rank for rank in touched if self.ranks[rank].over}
-        cpu = time.process_time() - start
+            self._cpu += time.process_time() - start
+            yield self._cpu
+            start = time.process_time()
+        self._took = self._now - begun
         self._check(tensors)
-        return self._outcome(self._now - begun, cpu)
 
     def _tick(self) -> set[int]:
         """Go on by a tick; return the ranks that something happened to."""
@@ -200,7 +218,8 @@ class Simulation:
                         f"rank {rank} has a wrong sum of tensor {number} (seed {self._seed})"
                     )
 
-    def _outcome(self, seconds: float, cpu: float) -> Outcome:
+    def outcome(self) -> Outcome:
+        """What the last run took."""
         counts = [rank.machine.counts for rank in self.ranks]
         clock = sum(self._seconds.values())
         repeated = sum(one.retransmissions for one in counts)
@@ -215,9 +234,9 @@ class Simulation:
             frames=self.links.frames,
             octets=self.links.octets,
             lost=self.links.lost,
-            virtual_seconds=seconds,
+            virtual_seconds=self._took,
             setup_cpu=self._setup_cpu,
-            **{f"{name}_cpu": cpu * part / clock for name, part in self._seconds.items()},
+            **{f"{name}_cpu": self._cpu * part / clock for name, part in self._seconds.items()},
         )
 
 
