@@ -128,6 +128,7 @@ def test_notifications(start: Start) -> None:
 def test_notifications_of_entries_with_priority(start_ours: Start) -> None:
     client = start_ours("idle")
     key = [ternary(1, 4, 4)]
+    before = time.time_ns()
     client.write(
         (
             INSERT,
@@ -136,7 +137,6 @@ def test_notifications_of_entries_with_priority(start_ours: Start) -> None:
             ),
         )
     )
-    before = time.time_ns()
     told = next_notification(client)
     assert told.timestamp >= before
     assert list(told.table_entry) == [
