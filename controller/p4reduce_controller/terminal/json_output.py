@@ -7,6 +7,7 @@ neither. Field names are those of control.proto.
 
 from __future__ import annotations
 
+from collections.abc import MutableSequence
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -24,7 +25,7 @@ def plain(message: Message) -> dict[str, Any]:
 def _field(field: FieldDescriptor, value: Any) -> Any:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return dict(value)
-    if field.label == FieldDescriptor.LABEL_REPEATED:
+    if isinstance(value, MutableSequence):  # protobuf 7 has no `label` that says so
         return [_single(field, item) for item in value]
     return _single(field, value)
 

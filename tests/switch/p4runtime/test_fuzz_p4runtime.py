@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping, MutableSequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -43,6 +43,14 @@ EXACT, FORWARD = "ingress.exact_table", "ingress.forward"
 DST = 0x020000000002
 
 
+def is_repeated(value: Any) -> bool:
+    """Whether a field's value is that of a repeated one, or a map, which is one too.
+
+    protobuf 7 has no `label` to tell.
+    """
+    return isinstance(value, MutableSequence | MutableMapping)
+
+
 class Hostile:
     """Makes messages of a kind: fields left out, repeated, of a wrong size, or just right."""
 
@@ -51,7 +59,7 @@ class Hostile:
         p4info = load_p4info(PROGRAM)
         self._ids = [0, 1, 0xFFFFFFFF]
         for kind in p4info.DESCRIPTOR.fields:
-            if kind.label == kind.LABEL_REPEATED and kind.message_type is not None:
+            if kind.message_type is not None and is_repeated(getattr(p4info, kind.name)):
                 for item in getattr(p4info, kind.name):
                     if "preamble" in item.DESCRIPTOR.fields_by_name:
                         self._ids.append(item.preamble.id)
@@ -61,7 +69,7 @@ class Hostile:
         for field in fields:
             if self.rng.random() < 0.35 + 0.08 * depth:
                 continue
-            if field.label == field.LABEL_REPEATED:
+            if is_repeated(getattr(message, field.name)):
                 for _ in range(self.rng.choice((1, 1, 2, 5))):
                     self._add(getattr(message, field.name), field, depth)
             elif field.message_type is not None:
@@ -110,7 +118,7 @@ class Hostile:
 def leaves(message: Any) -> Iterator[tuple[Any, Any, int | None]]:
     """The values in a message: whose, of which field, and the index where that is repeated."""
     for field, value in message.ListFields():
-        repeated = field.label == field.LABEL_REPEATED
+        repeated = is_repeated(value)
         for index, item in enumerate(value if repeated else [value]):
             if field.message_type is None:
                 yield message, field, index if repeated else None
@@ -301,7 +309,7 @@ def damage_p4info(rng: random.Random, p4info: Any) -> None:
     kinds = [
         field.name
         for field in p4info.DESCRIPTOR.fields
-        if field.label == field.LABEL_REPEATED and len(getattr(p4info, field.name))
+        if is_repeated(items := getattr(p4info, field.name)) and len(items)
     ]
     items = getattr(p4info, rng.choice(kinds))
     match rng.randrange(4):

@@ -318,6 +318,7 @@ def test_only_the_primary_sets_the_pipeline_and_writes(target: Target, build: Bu
 
 PRIMARY = """
 import sys, time
+import p4reduce_switch  # P4Runtime's messages under any protobuf
 from p4rt_client import Client
 client = Client(sys.argv[1], election_id=9)
 client.become_primary()
