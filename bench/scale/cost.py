@@ -2,9 +2,9 @@
 """What a contribution costs in a large job, beside what it costs in a small one.
 
 The speed of a virtual machine changes by half within minutes, and a small job is through in one
-second. So small ones are run again and again while the large one is under way, in turns with it, and
-both have met the same machine. Turns take seconds, so that neither finds the other's data in the
-processor's caches.
+second. So small ones are run again and again while the large one is under way, in turns with it,
+and both have met the same machine. Turns take seconds, so that a small job does not begin each of
+them with the large one's data in the processor's caches.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that has imported the packages, and forks one for each switch, controller or worker
-that a test starts: see `forked`, which talks to it.
+"""A process that has imported the packages and loaded the P4 program, and forks one for each
+switch, controller or worker that a test starts: see `forked`, which talks to it.
 
 Reads requests from a Unix socket, as JSON with stdin, stdout and stderr beside it, and answers each
 with the pid. The process asked for is no child of this one but of who asked, which has made itself
@@ -37,6 +37,7 @@ MODULES = (
     "p4reduce_switch.native_pipeline",
     "p4reduce_switch.p4runtime.server",
 )
+PROGRAM = Path(__file__).parents[2] / "p4src" / "compiled" / "p4reduce.json"
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
@@ -98,6 +99,10 @@ if __name__ == "__main__":
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's, which would start more of them
     for module in MODULES:
         importlib.import_module(module)
+    from p4reduce_switch.codegen_c import generate
+    from p4reduce_switch.loader.load_program import load
+
+    generate(load(PROGRAM.read_bytes()), with_queues=False)
     threads = list(Path("/proc/self/task").iterdir())
     assert len(threads) == 1, f"a fork would lose threads: {len(threads)}"
     gc.collect()

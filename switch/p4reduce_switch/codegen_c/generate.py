@@ -8,6 +8,7 @@ in `struct p4r_program`. simple_switch's documentation and source say what happe
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -58,6 +59,7 @@ class Generated:
     queued: bool
 
 
+@functools.lru_cache(maxsize=4)
 def generate(program: Program, *, with_queues: bool = False) -> Generated:
     """Generate the source of a program, with egress queues if they are wanted or it looks at them.
 

@@ -14,6 +14,7 @@ and compared.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -51,6 +52,7 @@ class Generated:
     queued: bool
 
 
+@functools.lru_cache(maxsize=4)
 def generate(program: Program, drop_port: int, *, with_queues: bool = False) -> Generated:
     """Generate the source of `process` and `egress`, with egress queues between them if they are
     wanted or the program looks at them.

@@ -10,6 +10,7 @@ loaded first can be referred to by what comes after it.
 
 from __future__ import annotations
 
+import functools
 import json
 
 from p4reduce_switch.loader.actions import load_action
@@ -42,8 +43,11 @@ _UNSUPPORTED_LISTS = {
 }
 
 
+# A program is loaded more than once where a controller takes a switch up again, and by each of the
+# switches that one process simulates.
+@functools.lru_cache(maxsize=4)
 def load(config: bytes | str) -> ir.Program:
-    """Load a program.
+    """Load a program, or return it as it was loaded before: it never changes.
 
     Raises:
         LoadError: `config` is not BMv2 JSON, or needs what this switch does not support.

@@ -641,7 +641,7 @@ class ValueSet:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # so that what is made of one can be kept for it
 class Program:
     headers: Mapping[str, Header]
     errors: Mapping[str, int]

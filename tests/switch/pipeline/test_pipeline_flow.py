@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import pytest
+from p4reduce_switch import codegen_c
+from p4reduce_switch.codegen_python import generate as codegen_python
 from p4reduce_switch.codegen_python import parser as codegen_parser
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.program import control_walk
@@ -13,11 +16,13 @@ from pipeline_programs import load
 
 pytestmark = pytest.mark.usefixtures("engine")
 
+GENERATORS = (codegen_c.generate, codegen_python.generate)
+
 
 @pytest.fixture(params=["nested", "sequence"])
 def pipeline(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, engine: str
-) -> Pipeline:
+) -> Iterator[Pipeline]:
     """Both forms of generated code: nested blocks, and the one for graphs that do not nest."""
     nested, sequence = {
         "native": ("switch (", "goto ingress_0;"),
@@ -26,13 +31,17 @@ def pipeline(
     if request.param == "sequence":
         monkeypatch.setattr(control_walk, "_DEEPEST", -1)
         monkeypatch.setattr(codegen_parser, "_DEEPEST", 0)
-        pipeline = load("flow")
-        assert sequence in pipeline.source
-        return pipeline
+    for generate in GENERATORS:
+        generate.cache_clear()  # which knows nothing of these limits
     pipeline = load("flow")
-    assert nested in pipeline.source
-    assert sequence not in pipeline.source
-    return pipeline
+    if request.param == "sequence":
+        assert sequence in pipeline.source
+    else:
+        assert nested in pipeline.source
+        assert sequence not in pipeline.source
+    yield pipeline
+    for generate in GENERATORS:
+        generate.cache_clear()
 
 
 def trace(pipeline: Pipeline, command: int, argument: int) -> int:
