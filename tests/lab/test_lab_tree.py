@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -81,7 +82,13 @@ def test_exec_makes_no_switches_where_some_run(
 
 def make(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["make", "--dry-run", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        ["make", "--dry-run", *arguments],
+        cwd=ROOT,
+        # Without what was given to the `make` that may run this test.
+        env={name: value for name, value in os.environ.items() if name != "MAKEFLAGS"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
