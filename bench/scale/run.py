@@ -21,11 +21,12 @@ from typing import Any
 
 from bench.in_docs import DOCS, IMAGES, put_table
 from bench.machine import describe, machine
+from bench.scale.cost import Cost, in_turns
 from bench.scale.links import Faults
 from bench.scale.measured import Measured, what
 from bench.scale.pictures import draw_measured, draw_scale, draw_simulated
 from bench.scale.shape import Shape
-from bench.scale.simulation import TENSORS, Outcome, Simulation, said
+from bench.scale.simulation import TENSORS, Simulation, said
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = DOCS / "scale.md"
@@ -41,14 +42,26 @@ TIMEOUT = 900.0  # seconds; for the measurements
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 
 
-def simulate(shapes: Sequence[tuple[int, ...]], seed: int) -> list[Outcome]:
-    """Run a simulation of each shape."""
-    outcomes = []
-    for fanouts in shapes:
-        outcome = Simulation(Shape(fanouts), SLOTS, FAULTS, seed).run(TENSORS)
-        outcomes.append(outcome)
-        print(f"{' x '.join(map(str, fanouts))}: {said(outcome)}", flush=True)
-    return outcomes
+def simulate(shapes: Sequence[tuple[int, ...]], seed: int) -> list[Cost]:
+    """Run a simulation of each shape, the later ones in turns with more of the first shape."""
+
+    def simulation(fanouts: tuple[int, ...], seed: int) -> Simulation:
+        return Simulation(Shape(fanouts), SLOTS, FAULTS, seed)
+
+    smallest = simulation(shapes[0], seed).run(TENSORS)
+    costs = [Cost(smallest, (smallest,))]
+    print(f"{shapes[0][0]}: {said(smallest)}", flush=True)
+    for fanouts in shapes[1:]:
+        large = simulation(fanouts, seed)
+        cost = in_turns(large, lambda number: simulation(shapes[0], seed + number), TENSORS)
+        costs.append(cost)
+        print(
+            f"{' x '.join(map(str, fanouts))}: {said(cost.large)}: {cost.by_sent:.2f} and "
+            f"{cost.by_needed:.2f} times as much as in {len(cost.small)} jobs of {shapes[0][0]} "
+            "in turns with it",
+            flush=True,
+        )
+    return costs
 
 
 def measure(output: Path) -> list[Measured]:
@@ -66,23 +79,24 @@ def measure(output: Path) -> list[Measured]:
     ]
 
 
-def tables(outcomes: Sequence[Outcome], found: Sequence[Measured]) -> None:
+def tables(costs: Sequence[Cost], found: Sequence[Measured]) -> None:
     """Write those of docs/scale.md."""
     put_table(
         "simulated",
         [
             *("ranks", "switches", "contributions", "repeated", "STATUS each"),
-            *("frames each", "frames lost", "µs sent", "µs needed", "by 64 ranks'"),
+            *("frames each", "frames lost", "µs sent", "by 64 ranks'", "µs needed", "by 64 ranks'"),
         ],
         [
             [
                 *(f"{one.ranks:,}", f"{one.switches}", f"{one.contributions:,}"),
                 *(f"{one.repeated:.1%}", f"{one.statuses / one.contributions:.2f}"),
-                *(f"{one.frames_each:.2f}", f"{one.lost:,}", f"{one.microseconds:.0f}"),
-                f"{one.microseconds_needed:.0f}",
-                f"{one.microseconds_needed / outcomes[0].microseconds_needed:.2f}",
+                *(f"{one.frames_each:.2f}", f"{one.lost:,}"),
+                *(f"{one.microseconds:.0f}", f"{cost.by_sent:.2f}"),
+                *(f"{one.microseconds_needed:.0f}", f"{cost.by_needed:.2f}"),
             ]
-            for one in outcomes
+            for cost in costs
+            for one in (cost.large,)
         ],
         PAGE,
     )
@@ -125,11 +139,15 @@ def main() -> None:
     seed = int.from_bytes(os.urandom(4), "big") if options.seed is None else options.seed
     host = machine()
     print(f"{describe(host)}; seed {seed}", flush=True)
-    outcomes = simulate(QUICK_SHAPES if options.quick else SHAPES, seed)
+    costs = simulate(QUICK_SHAPES if options.quick else SHAPES, seed)
+    outcomes = [cost.large for cost in costs]
     found = [] if options.quick else measure(options.output)
     report: dict[str, Any] = {
         "machine": host,
-        "simulated": [asdict(one) for one in outcomes],
+        "simulated": [
+            asdict(cost.large) | {"by_sent": cost.by_sent, "by_needed": cost.by_needed}
+            for cost in costs
+        ],
         "measured": [asdict(one) for one in found],
     }
     (options.output / "results.json").write_text(json.dumps(report, indent=2) + "\n")
@@ -138,9 +156,9 @@ def main() -> None:
     if found:
         draw_measured(pictures / "scale-measured.png", found)
     if options.docs:
-        tables(outcomes, found)
+        tables(costs, found)
     print(f"{options.output / 'results.json'}, {pictures / 'scale.png'}")
-    dearer = outcomes[-1].microseconds_needed / outcomes[0].microseconds_needed
+    dearer = costs[-1].by_needed
     if not options.quick and dearer > MOST_DEARER:
         raise SystemExit(
             f"a contribution of {outcomes[-1].ranks:,} ranks, with its repetitions, takes "

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import asdict
 
 import pytest
 
-from bench.scale import simulation
+from bench.scale import cost, simulation
 from bench.scale.links import Faults, Links, Place
 from bench.scale.ranks import Tensor
 from bench.scale.shape import Shape
@@ -54,6 +55,28 @@ def test_the_same_seed_is_the_same_run() -> None:
         return {name: value for name, value in found.items() if not name.endswith("_cpu")}
 
     assert figures() == figures()
+
+
+def test_jobs_in_turns_do_not_know_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds of the processor are those of a clock that jumps: 1 s whenever it is looked at."""
+    ticks = itertools.count()
+    monkeypatch.setattr(simulation.time, "process_time", lambda: float(next(ticks)))
+    alone = Simulation(Shape((3, 2)), 4, FAULTS, 3).run(TENSORS)
+    made = []
+
+    def small(number: int) -> Simulation:
+        made.append(number)
+        return Simulation(Shape((2,)), 4, NONE, number)
+
+    found = cost.in_turns(Simulation(Shape((3, 2)), 4, FAULTS, 3), small, TENSORS)
+    assert found.large.frames == alone.frames
+    assert found.large.run_cpu == pytest.approx(alone.run_cpu)  # nothing of the small ones
+    assert made == list(range(len(found.small)))
+    assert len(found.small) == -(-int(alone.run_cpu) // int(cost.EVERY))
+    each = sum(one.run_cpu for one in found.small) / sum(one.contributions for one in found.small)
+    needed = found.large.run_cpu / found.large.contributions
+    assert found.by_needed == pytest.approx(needed / each)
+    assert found.by_sent < found.by_needed  # as something was repeated, in the large one alone
 
 
 def test_several_calls_of_run_go_on_with_the_same_job() -> None:
