@@ -75,6 +75,16 @@ def test_missing_ranks_are_named_wherever_they_are(seed: int) -> None:
     )
 
 
+def test_a_rank_whose_questions_all_go_up_names_the_missing_ones(seed: int) -> None:
+    """Its own switch never answers by itself, and passes down what the parent says."""
+    tree = Tree(random.Random(seed))
+    asking = tree.ranks[0]
+    run_without(tree, (6,), blocks=1)
+    # As if all of its turns had come first, which hangs on the order of frames.
+    asking.heard_switch_at = -np.inf
+    assert time_out(tree, 0).missing == (4, 5, 6, 7)
+
+
 def test_a_rank_that_left_is_named_on_all_switches(seed: int) -> None:
     tree = Tree(random.Random(seed))
     run_without(tree, (6,))

@@ -1121,12 +1121,6 @@ class SlotMachine:
         if not len(waiting):
             waiting = np.flatnonzero(self._expected != _IDLE)
             what += ", still behind earlier ones"
-        tries = int(self.timers.tries[waiting].max())
-        if self.heard_switch_at < collective.started and tries >= _TRIES_TO_TELL:
-            return SwitchUnreachableError(
-                f"{what}: the switch has answered nothing, though asked {tries} times again "
-                f"(slot {int(waiting[0])})"
-            )
         for slot in waiting[self._heard[waiting] != 0].tolist():
             level = self._levels[self._level[slot]]
             missing = level.missing(int(self._heard[slot]))
@@ -1138,6 +1132,14 @@ class SlotMachine:
                     slot=slot,
                     seconds=seconds,
                 )
+        # In a tree all questions of a rank may go up, so that its switch never answers by itself:
+        # then what its parent says is above.
+        tries = int(self.timers.tries[waiting].max())
+        if self.heard_switch_at < collective.started and tries >= _TRIES_TO_TELL:
+            return SwitchUnreachableError(
+                f"{what}: the switch has answered nothing, though asked {tries} times again "
+                f"(slot {int(waiting[0])})"
+            )
         return P4ReduceTimeoutError(
             f"{what}: slot {int(waiting[0])} has no result, and the switch has not said yet "
             "who is missing",
