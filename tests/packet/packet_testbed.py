@@ -152,10 +152,9 @@ class Testbed:
                     break
                 except TimeoutError:
                     assert time.monotonic() < deadline, f"port {port} does not answer ARP"
+            peer.settimeout(DEADLINE)
         # The way to the controller, and away with what was sent too often.
         self.exchange([(port, _broadcast(0)) for port in PORTS])
-        for peer in self.links.values():
-            peer.settimeout(DEADLINE)
 
     # -- What went through -------------------------------------------------------------------------
 
