@@ -16,14 +16,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from importlib.abc import Loader, MetaPathFinder
-else:  # of which nothing is needed but the name: importing them takes 20 ms of each process
-    Loader = MetaPathFinder = object
+from typing import Any
 
 __all__ = ["install"]
 
@@ -61,9 +57,6 @@ class _Finder(MetaPathFinder):
 class _Loader(Loader):
     def __init__(self, generated: SourceFileLoader) -> None:
         self._generated = generated
-
-    def create_module(self, spec: ModuleSpec) -> None:
-        """Python makes it as ever."""
 
     def exec_module(self, module: ModuleType) -> None:
         # Imported here: whoever imports the switch's or the controller's package for something
