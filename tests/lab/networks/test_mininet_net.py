@@ -20,11 +20,11 @@ REASON = mininet_net.unavailable()
 needs_mininet = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
-def interfaces() -> set[str]:
-    """The near ends of Mininet networks that are up."""
+def interfaces(pid: int) -> set[str]:
+    """The near ends of a process's Mininet networks that are up."""
     shown = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
     names = (line.split(":")[1].strip().split("@")[0] for line in shown.splitlines())
-    return {name for name in names if re.fullmatch(r"p4r\d+-\d+", name)}
+    return {name for name in names if re.fullmatch(rf"p4r{pid}-\d+", name)}
 
 
 def on_host(network: MininetNetwork, rank: int, *command: str) -> str:
@@ -56,13 +56,11 @@ class TestNetwork:
                 assert f"{feature}: off" in shown
 
     def test_nothing_is_left_when_it_is_left(self) -> None:
-        before = interfaces()
         with MininetNetwork(2) as network:
-            assert interfaces() - before == set(network.ports.values())
-        assert interfaces() == before
+            assert interfaces(os.getpid()) == set(network.ports.values())
+        assert not interfaces(os.getpid())
 
     def test_nothing_is_left_when_its_process_is_killed(self) -> None:
-        before = interfaces()
         program = (
             "import time; from p4reduce_lab.networks.mininet_net import MininetNetwork\n"
             "with MininetNetwork(2): print('up', flush=True); time.sleep(60)"
@@ -70,12 +68,12 @@ class TestNetwork:
         with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == b"up\n"
-            assert len(interfaces() - before) == 2
+            assert len(interfaces(process.pid)) == 2
             process.send_signal(signal.SIGKILL)
         deadline = time.monotonic() + 120
-        while interfaces() != before and time.monotonic() < deadline:
+        while interfaces(process.pid) and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert interfaces() == before
+        assert not interfaces(process.pid)
 
     def test_two_networks_at_once_do_not_meet(self) -> None:
         program = (
@@ -90,7 +88,7 @@ class TestNetwork:
             assert other.stdout.readline() == b"up\n"
             with MininetNetwork(1) as network:
                 assert network.ports[1] == f"p4r{os.getpid()}-1"
-            assert f"p4r{other.pid}-1" in interfaces()
+            assert f"p4r{other.pid}-1" in interfaces(other.pid)
             other.stdin.close()
 
     def test_bandwidth_is_limited_on_both_ends(self) -> None:
