@@ -69,6 +69,9 @@ TESTS_AT_ONCE ?= 4
 # test has printed.
 PYTEST := $(PYTHON) -m pytest -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder
 
+# Where several processes share the cores, threads of numpy's are only in their way.
+test test-long: export OPENBLAS_NUM_THREADS := 1
+
 .PHONY: test
 test: $(TESTS_READY)  ## every test that this machine can run, but long ones; says what it skips and why
 	$(PYTEST) -m "not long"

@@ -32,6 +32,7 @@ MODULES = (
     "p4reduce.switches.joining",
     "p4reduce_controller.cli.command_line",
     "p4reduce_controller.serving",
+    "p4reduce_lab.cli",
     "p4reduce_switch.cli",
     "p4reduce_switch.dataplane_choice",
     "p4reduce_switch.native_pipeline",

@@ -4,8 +4,9 @@
 To import what a switch, a controller or a worker needs takes half a second of a core, and most of
 them live for less. In `fast_start`, `subprocess.Popen` has such a process forked by a
 `fork_server`: with the arguments, environment, directory, session and files of the command, and as
-a child of this process. What is no plain start of Python is started as ever. So is everything where
-`fast_start` is not in use: the commands' own start is tested there.
+a child of this process. What is no plain start of Python is started as ever. So is everything in
+tests that are marked `own_start`, for which tests/conftest.py does not use `fast_start`: they are
+about how a command starts, or what it imports. And so is what forked processes start themselves.
 """
 
 from __future__ import annotations

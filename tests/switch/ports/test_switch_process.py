@@ -108,6 +108,7 @@ def plug(directory: Path, number: int) -> Peer:
     return Peer(directory / f"p{number}.sock")
 
 
+@pytest.mark.own_start
 def test_life_of_a_switch(start: Any, tmp_path: Path, engine: str) -> None:
     dump, dump_c = tmp_path / "program.py", tmp_path / "program.c"
     process = start(

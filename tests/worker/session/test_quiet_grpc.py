@@ -23,6 +23,7 @@ except RuntimeError:
 """
 
 
+@pytest.mark.own_start
 @pytest.mark.parametrize(
     ("first", "setting", "logged"),
     [
