@@ -144,8 +144,9 @@ def draw_simulated(path: Path, outcomes: Sequence[Outcome]) -> None:
     """What each contribution takes, against the number of ranks."""
     figure, (frames, cpu) = _panels(2, 10, 4.0)
     ranks = [one.ranks for one in outcomes]
-    frames.plot(ranks, [one.frames_each for one in outcomes], "o-", color=COLOURS["switch"])
-    frames.set_ylim(bottom=0)
+    each = [one.frames_each for one in outcomes]
+    frames.plot(ranks, each, "o-", color=COLOURS["switch"])
+    frames.set_ylim(0, 1.2 * max(each))
     _ranks_axis(frames, "Frames on all links for each contribution needed", ranks)
     parts = {
         "switches": [1e6 * one.switch_cpu / one.sent for one in outcomes],

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from p4reduce.protocol.native_slots import NativeSlots
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
@@ -24,7 +23,6 @@ Array = npt.NDArray[Any]
 
 RANK_UDP_PORT = 49152
 _LARGEST = 100  # values from minus this to this, so that float32 has their sums exactly
-_BATCH = NativeSlots.most
 
 
 @dataclass(frozen=True)
@@ -109,8 +107,8 @@ class Rank:
 
     @staticmethod
     def buffer() -> FrameBuffer:
-        """Room for what ranks take at a time."""
-        return FrameBuffer(_BATCH)
+        """Room for what a rank takes at a time."""
+        return FrameBuffer(1)
 
     def submit(self, source: Array) -> None:
         """Call an all-reduce."""
@@ -138,13 +136,10 @@ class Rank:
                 raise collective.error
         return self.machine.idle
 
-    def receive(self, frames: Sequence[tuple[int, bytes]], now: float) -> None:
-        """Take frames that have arrived."""
-        for start in range(0, len(frames), _BATCH):
-            some = frames[start : start + _BATCH]
-            for row, (_, frame) in enumerate(some):
-                self._buffer.put(row, frame)
-            self.machine.receive(self._buffer, len(some), now)
+    def receive(self, frame: bytes, now: float) -> None:
+        """Take a frame that has arrived."""
+        self._buffer.put(0, frame)
+        self.machine.receive(self._buffer, 1, now)
 
     def send(self, now: float) -> list[tuple[int, bytes]]:
         """Return what it has to send, for its port."""

@@ -5,6 +5,10 @@ Runs what runs in real life: a compiled P4 program for each switch, with the con
 and each rank's slot machine. Time is virtual: a frame crosses a link in a millisecond. So a run is
 the same whenever it is given the same seed, whatever else the machine does.
 
+A rank takes frames one by one. How many there are in a millisecond says nothing about a network: a
+round trip is two of them by one switch and four by two levels, so the slots' results come in two
+heaps there and in four here, and a heap of twice the height is cheaper for each frame.
+
     python -m bench.scale.simulation [--ranks 64 | --ranks 64 --leaves 64] [--loss 0.01]
         [--duplication 0.01] [--reordering 0.05] [--seed 1] [--json FILE]
 """
@@ -199,10 +203,13 @@ class Simulation:
         for number in sorted(arrived):
             rank = self.ranks[number]
             start = time.perf_counter()
-            rank.receive(arrived[number], self._now)
+            frames: list[tuple[int, bytes]] = []
+            for _, frame in arrived[number]:
+                rank.receive(frame, self._now)
+                frames += rank.send(self._now)
             if self._due[number] <= self._now:
                 rank.machine.expire(self._now)
-            frames = rank.send(self._now)
+            frames += rank.send(self._now)
             self._due[number] = rank.machine.next_due
             middle = time.perf_counter()
             self.links.send(number, frames)
