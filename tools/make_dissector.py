@@ -103,7 +103,7 @@ function p4reduce.dissector(buffer, packet, root)
     end
     for _, flag in ipairs(flag_names) do
         if has(flag.bit) then
-            said[#said + 1] = flag.name
+            said[#said + 1] = kind ~= KIND.RESULT and flag.otherwise or flag.name
         end
     end
     packet.cols.info = table.concat(said, " ")
@@ -114,8 +114,8 @@ function p4reduce.dissector(buffer, packet, root)
     if has(FLAG.MISMATCH) then tree:add_proto_expert_info(experts.mismatch) end
 
     local expected = 0
-    local down = kind == KIND.RESULT  -- in a contribution the same bit is TELL_ALL
-    if down and (has(FLAG.FIRST_HALF) or has(FLAG.SECOND_HALF)) then
+    -- Elsewhere the same bits say something else.
+    if kind == KIND.RESULT and (has(FLAG.FIRST_HALF) or has(FLAG.SECOND_HALF)) then
         expected = HALF_BYTES
     elseif has(FLAG.PAYLOAD) or has(FLAG.PADDED) then
         expected = PAYLOAD_BYTES
@@ -137,6 +137,15 @@ end
 
 DissectorTable.get("udp.port"):add(PORT, p4reduce)
 """
+
+
+def _flag_name(flag: wire.Flag) -> str:
+    """A flag, and what the same bit is called in other frames than a RESULT."""
+    entry = f'bit = FLAG.{flag.name}, name = "{flag.name}"'
+    for name, member in wire.Flag.__members__.items():
+        if member is flag and name != flag.name:
+            entry += f', otherwise = "{name}"'
+    return f"{{ {entry} }}"
 
 
 def _table(name: str, rows: list[str]) -> str:
@@ -211,7 +220,7 @@ def dissector() -> str:
                 ),
                 _table(
                     "flag_names",
-                    [f'{{ bit = FLAG.{flag.name}, name = "{flag.name}" }}' for flag in wire.Flag],
+                    [_flag_name(flag) for flag in wire.Flag],
                 ),
                 _table("fields", fields),
                 "p4reduce.fields = fields",

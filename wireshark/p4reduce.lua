@@ -72,8 +72,8 @@ local flag_names = {
     { bit = FLAG.MISMATCH, name = "MISMATCH" },
     { bit = FLAG.RETRANSMISSION, name = "RETRANSMISSION" },
     { bit = FLAG.PADDED, name = "PADDED" },
-    { bit = FLAG.FIRST_HALF, name = "FIRST_HALF" },
-    { bit = FLAG.SECOND_HALF, name = "SECOND_HALF" },
+    { bit = FLAG.FIRST_HALF, name = "FIRST_HALF", otherwise = "TELL_ALL" },
+    { bit = FLAG.SECOND_HALF, name = "SECOND_HALF", otherwise = "FOR_ONE" },
 }
 
 local fields = {
@@ -191,7 +191,7 @@ function p4reduce.dissector(buffer, packet, root)
     end
     for _, flag in ipairs(flag_names) do
         if has(flag.bit) then
-            said[#said + 1] = flag.name
+            said[#said + 1] = kind ~= KIND.RESULT and flag.otherwise or flag.name
         end
     end
     packet.cols.info = table.concat(said, " ")
@@ -202,8 +202,8 @@ function p4reduce.dissector(buffer, packet, root)
     if has(FLAG.MISMATCH) then tree:add_proto_expert_info(experts.mismatch) end
 
     local expected = 0
-    local down = kind == KIND.RESULT  -- in a contribution the same bit is TELL_ALL
-    if down and (has(FLAG.FIRST_HALF) or has(FLAG.SECOND_HALF)) then
+    -- Elsewhere the same bits say something else.
+    if kind == KIND.RESULT and (has(FLAG.FIRST_HALF) or has(FLAG.SECOND_HALF)) then
         expected = HALF_BYTES
     elseif has(FLAG.PAYLOAD) or has(FLAG.PADDED) then
         expected = PAYLOAD_BYTES

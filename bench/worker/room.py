@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-from p4reduce.protocol.slots import SlotMachine
+from p4reduce.protocol.slots import FEW, SlotMachine
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation
@@ -42,9 +42,12 @@ class Tree:
     Args:
         draw: where the order of frames comes from.
         lost: tells of each frame whether it gets lost.
+        few: as of `SlotMachine`.
     """
 
-    def __init__(self, draw: random.Random, lost: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, draw: random.Random, lost: Callable[[], bool] = lambda: False, few: int = FEW
+    ) -> None:
         entities = lay_out_job(SHAPE, JOB, SLOTS)
         *self.leaves, self.root = (
             make_switch(address_of(SHAPE, node), entities[node])
@@ -59,6 +62,7 @@ class Tree:
                 here=address_of(SHAPE, rank),
                 switch=address_of(SHAPE, leaf),
                 levels=SHAPE.levels_above(leaf),
+                few=few,
             )
             for leaf in SHAPE.levels[1]
             for rank in SHAPE.children(leaf)

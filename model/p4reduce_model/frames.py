@@ -15,6 +15,8 @@ from p4reduce.wire.frames import HEADER
 
 _FLAGS = wire.AGG_OFFSET + 1
 _REPEATED = int(Flag.RETRANSMISSION)
+_IN_RESULTS = {flag: str(flag.name) for flag in Flag}
+_ELSEWHERE = {flag: name for name, flag in Flag.__members__.items()}  # the last name of a bit
 
 Lanes = npt.NDArray[np.int64]
 
@@ -83,7 +85,8 @@ class Frame:
             heard = [rank for rank in range(64) if head.contributors >> rank & 1]
             words.append(f"heard {{{', '.join(map(str, heard))}}}")
         if head.flags:
-            words.append("+".join(str(flag.name) for flag in Flag if flag in head.flags))
+            names = _IN_RESULTS if head.kind is Kind.RESULT else _ELSEWHERE
+            words.append("+".join(name for flag, name in names.items() if flag in head.flags))
         return f"{words[0]} " + ", ".join(words[1:])
 
 

@@ -106,9 +106,9 @@ class Invariants:
         ranks = list(range(self._scenario.ranks)) if result else self._ranks(switch, everybody)
         wanted = self._sum(life, call, head.block, ranks)
         half = self._scenario.half(life, call)
-        if head.flags & Flag.FIRST_HALF:
+        if result and head.flags & Flag.FIRST_HALF:
             wanted = wanted[:half]
-        elif head.flags & Flag.SECOND_HALF:
+        elif result and head.flags & Flag.SECOND_HALF:
             wanted = wanted[half:]
         lanes = frame.lanes if head.flags & Flag.PAYLOAD else np.zeros_like(wanted)
         self._compare((life, call), lanes, wanted, where)

@@ -111,19 +111,24 @@ control Aggregation(inout headers_t hdr,
     }
 
     // All ranks that wait for the parent ask again when their timers run out. It is asked for the
-    // first one of them, and again when one comes that has asked since: once for all of them.
+    // first one of them, and again when one comes that has asked since: once for all of them. A
+    // rank that asks for all does so more often than they; it takes nobody's turn, and what the
+    // parent says to it of who is missing is for nobody else.
     action take_turns() {
         if (!heard) {
             meta.goes_up = !meta.lacks_room;
             askers.write(index, 0);
         } else if (!meta.lacks_room) {
-            ranks_t asked;
-            askers.read(asked, index);
-            meta.goes_up = asked == 0 || asked & meta.grant.worker_bit != 0;
-            if (meta.goes_up) {
-                asked = 0;
+            meta.goes_up = hdr.agg.flags & (FLAG_TELL_ALL | FLAG_FOR_ONE) != 0;
+            if (!meta.goes_up) {
+                ranks_t asked;
+                askers.read(asked, index);
+                meta.goes_up = asked == 0 || asked & meta.grant.worker_bit != 0;
+                if (meta.goes_up) {
+                    asked = 0;
+                }
+                askers.write(index, asked | meta.grant.worker_bit);
             }
-            askers.write(index, asked | meta.grant.worker_bit);
         }
     }
 
@@ -195,6 +200,8 @@ control Aggregation(inout headers_t hdr,
             next_exponent = 0;    // in a status: how many switches above this one it is about
             if (meta.lacks_room) {
                 flags = flags | FLAG_PADDED;
+            } else {
+                flags = flags | (hdr.agg.flags & FLAG_FOR_ONE);
             }
             hdr.agg.kind = KIND_STATUS;
         }
@@ -220,6 +227,9 @@ control Aggregation(inout headers_t hdr,
     action to_parent() {
         if (has_words && flags & FLAG_PAYLOAD == 0) {
             flags = flags | FLAG_PADDED;
+        }
+        if (heard && hdr.agg.flags & (FLAG_TELL_ALL | FLAG_FOR_ONE) != 0) {
+            flags = flags | FLAG_FOR_ONE;
         }
         tell();
         meta.delivery = Delivery.TO_REPLICAS;

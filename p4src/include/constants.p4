@@ -39,6 +39,9 @@ const bit<8> FLAG_FIRST_HALF     = 0x40;
 const bit<8> FLAG_SECOND_HALF    = 0x80;
 // The same bit as FIRST_HALF's in a contribution, which has no halves: a status is for all ranks.
 const bit<8> FLAG_TELL_ALL       = 0x40;
+// The same bit as SECOND_HALF's in what a switch asks its parent for a rank that asks for all, and in
+// the status that answers it: it is for nobody else.
+const bit<8> FLAG_FOR_ONE        = 0x80;
 // What a contribution can say that the round's result must repeat.
 const bit<8> FLAGS_STICKY = FLAG_PAYLOAD | FLAG_OVERFLOW | FLAG_NONFINITE | FLAG_MISMATCH;
 // Not on the wire, in a slot only: what is kept there is the result of the whole tree.
@@ -120,7 +123,8 @@ enum bit<8> Outcome {
     STATUS_PASSED_DOWN    = 30,   // the parent's STATUS: multicast
     ANSWER_STALE          = 31,   // from the parent, about no round that waits for it: dropped
     ANSWER_DUPLICATE      = 32,   // from the parent, about a round that has its result: dropped
-    NOT_FROM_PARENT       = 33    // a RESULT or STATUS from anybody else: dropped
+    NOT_FROM_PARENT       = 33,   // a RESULT or STATUS from anybody else: dropped
+    STATUS_KEPT_BACK      = 34    // the parent's STATUS for one rank, of no use to all: dropped
 }
 #define OUTCOMES 64
 

@@ -7,7 +7,8 @@
 //
 //  the slot is about  complete  final | whole result       half of one     status
 //  -----------------------------------+--------------------------------------------------
-//  the same round     yes       no    | keep and pass on   pass on         pass on
+//  the same round     yes       no    | keep and pass on   pass on         pass on, or drop
+//                                     |                      if it is for one (Aggregation)
 //  the same round     yes       yes   | a duplicate: drop
 //  anything else      -         -     | stale: drop
 //
@@ -119,6 +120,8 @@ control Uplink(inout headers_t hdr,
                 refuse(Outcome.ANSWER_STALE);
             } else if (final) {
                 refuse(Outcome.ANSWER_DUPLICATE);
+            } else if (hdr.agg.kind == KIND_STATUS && hdr.agg.flags & FLAG_FOR_ONE != 0) {
+                refuse(Outcome.STATUS_KEPT_BACK);
             } else {
                 to_everybody_below();
             }

@@ -193,10 +193,10 @@ class Answer:
     def events(self, scene: Scene) -> list[Event]:
         job = scene.jobs[self.job % len(scene.jobs)]
         shape = scene.shapes[self.job % len(scene.jobs)]
-        flags = self.flags & ~(Flag.PAYLOAD | Flag.FIRST_HALF | Flag.SECOND_HALF)
+        flags = self.flags & ~(Flag.PAYLOAD | Flag.FIRST_HALF)
         payload = b""
         if not self.status:
-            flags &= ~Flag.PADDED
+            flags &= ~(Flag.PADDED | Flag.SECOND_HALF)  # in a STATUS the latter is FOR_ONE
             if self.lanes is not None:
                 payload = _lanes(self.lanes, Format.INT32).astype(">i4").tobytes()
             if payload and self.part:

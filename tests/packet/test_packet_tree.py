@@ -154,15 +154,84 @@ def test_a_status_for_all_of_this_switch(bed: Testbed, jobs: Jobs) -> None:
     told = job.status_for_all(again, 0b011, flags=Flag.RETRANSMISSION)
     bed.expect([again], told, Outcome.STATUS_SENT)
     bed.exchange([job.send(2, constant(1))])
-    up = job.up(again, constant(3), flags=Flag.RETRANSMISSION)
+    up = job.up(again, constant(3), flags=Flag.RETRANSMISSION | Flag.FOR_ONE)
     bed.expect([again], up, Outcome.SUMS_SENT_UP_AGAIN)
-    other = job.send(1, constant(1), flags=tell)
-    told = job.status_for_all(other, job.everyone, flags=Flag.RETRANSMISSION)
-    bed.expect([other], told, Outcome.STATUS_SENT)
-    # No room for the sums is the sender's matter.
-    job = jobs.partial(2)
+
+
+@both_roles
+def test_what_the_parent_says_to_the_one_that_asks_for_all_is_kept_back(
+    bed: Testbed, jobs: Jobs, spine: bool
+) -> None:
+    """Its questions all go up and take nobody's turn; what is said to another one goes to all."""
+    job = jobs.partial(3, spine=spine)
+    bed.exchange([job.send(rank, constant(1)) for rank in range(3)])
+    # From a rank, or from a switch that asks for such a rank.
+    flag = Flag.FOR_ONE if spine else Flag.TELL_ALL
+    one = job.send(0, constant(1), flags=flag | Flag.RETRANSMISSION)
+    others = [job.send(rank, constant(1), flags=Flag.RETRANSMISSION) for rank in (1, 2)]
+
+    def goes_up(question: tuple[int, bytes], flags: Flag = Flag.RETRANSMISSION) -> None:
+        up = job.up(question, constant(3), flags=flags)
+        bed.expect([question], up, Outcome.SUMS_SENT_UP_AGAIN)
+
+    def status(flags: Flag) -> tuple[int, bytes]:
+        return job.from_parent(next_exponent=0, kind=Kind.STATUS, contributors=0b1, flags=flags)
+
+    def passed_down(flags: Flag) -> None:
+        header = {"kind": Kind.STATUS, "contributors": 0b1, "next_exponent": 1, "flags": flags}
+        down = job.passed_down(status(flags), **header)
+        bed.expect([status(flags)], down, Outcome.STATUS_PASSED_DOWN)
+
+    for_one = Flag.RETRANSMISSION | Flag.FOR_ONE
+    for _ in range(3):
+        goes_up(one, for_one)
+        bed.expect([status(for_one)], {}, Outcome.STATUS_KEPT_BACK)
+    # Whoever lacks room hears of it, so that says nothing of being for one.
+    passed_down(Flag.RETRANSMISSION | Flag.PADDED)
+    # Nobody's turn was taken: the first other one is next, and all hear what it is told.
+    goes_up(others[0])
+    goes_up(one, for_one)
+    passed_down(Flag.RETRANSMISSION)
+    bed.expect([status(for_one)], {}, Outcome.STATUS_KEPT_BACK)
+    answer = job.status(others[1], 2, job.everyone, flags=Flag.RETRANSMISSION)
+    bed.expect([others[1]], answer, Outcome.STATUS_SENT)
+    goes_up(one, for_one)
+    goes_up(others[1])
+    passed_down(Flag.RETRANSMISSION)
+    finish(bed, job, flags=Flag.RETRANSMISSION)
+
+
+@pytest.mark.parametrize("role", ["root", "spine"])
+def test_a_status_says_for_whom_it_is(bed: Testbed, jobs: Jobs, role: str) -> None:
+    """For one rank, where that one's switch has asked for it; a RESULT is for all in any case."""
+    job = jobs.partial(2, spine=True) if role == "spine" else jobs(2)
+    bed.exchange([job.send(0, constant(1))])
+    for_one = Flag.RETRANSMISSION | Flag.FOR_ONE
+    asked = job.send(0, constant(1), flags=for_one)
+    bed.expect([asked], job.status(asked, 0, 0b01, flags=for_one), Outcome.STATUS_SENT)
+    asked = job.send(0, constant(1), flags=Flag.RETRANSMISSION)
+    answer = job.status(asked, 0, 0b01, flags=Flag.RETRANSMISSION)
+    bed.expect([asked], answer, Outcome.STATUS_SENT)
+    # It completes a round whose contribution was lost on its way up.
+    last = job.send(1, constant(2), flags=for_one)
+    if isinstance(job, PartialJob):
+        up = job.up(last, constant(3), flags=Flag.RETRANSMISSION)
+        bed.expect([last], up, Outcome.SUMS_SENT_UP)
+        finish(bed, job, total=3)
+    else:
+        results = job.results(last, constant(3), flags=Flag.RETRANSMISSION)
+        bed.expect([last], results, Outcome.ROUND_COMPLETED)
+    again = job.send(1, constant(2), flags=for_one)
+    result = job.repeated(again, 1, constant(3), flags=Flag.RETRANSMISSION)
+    bed.expect([again], result, Outcome.RESULT_REPEATED)
+
+
+@both_roles
+def test_no_room_is_no_matter_of_one_rank(bed: Testbed, jobs: Jobs, spine: bool) -> None:
+    job = jobs.partial(2, spine=spine)
     bed.exchange([job.send(rank, constant(1)) for rank in range(2)])
-    bare = job.send(0, flags=tell)
+    flag = Flag.FOR_ONE if spine else Flag.TELL_ALL
+    bare = job.send(0, flags=flag | Flag.RETRANSMISSION)
     asked = job.status(bare, 0, job.everyone, flags=Flag.RETRANSMISSION | Flag.PADDED)
     bed.expect([bare], asked, Outcome.ROOM_ASKED)
 

@@ -143,28 +143,34 @@ def test_a_length_that_does_not_fit_the_flags_is_pointed_out(tmp_path: Path) -> 
     assert "100 bytes after the header, the flags say 1024" in json.dumps(layers)
 
 
-@needs_tshark
-def test_the_sample_capture_reads_as_the_docs_say() -> None:
+def info(capture: Path) -> list[str]:
+    """Return the column of each frame that says what it is."""
+    command = ["tshark", "-X", f"lua_script:{SCRIPT}", "-r", str(capture)]
     answer = subprocess.run(
-        [
-            "tshark",
-            "-X",
-            f"lua_script:{SCRIPT}",
-            "-r",
-            str(ROOT / "docs" / "captures" / "two-ranks-port1.pcap"),
-            "-T",
-            "fields",
-            "-e",
-            "_ws.col.Info",
-        ],
+        [*command, "-T", "fields", "-e", "_ws.col.Info"],
         capture_output=True,
         text=True,
         check=True,
         timeout=240,
     )
+    return answer.stdout.splitlines()
+
+
+@needs_tshark
+def test_a_bit_of_two_meanings_is_named_by_the_kind_of_the_frame(tmp_path: Path) -> None:
+    flags = int(wire.Flag.FIRST_HALF | wire.Flag.SECOND_HALF)
+    kinds = (wire.Kind.CONTRIBUTE, wire.Kind.STATUS, wire.Kind.RESULT)
+    frames = [wire.template(SWITCH, WORKER, Aggregation(kind=kind, flags=flags)) for kind in kinds]
+    wrpcap(str(tmp_path / "capture.pcap"), [Ether(frame) for frame in frames])
+    said = [line.split()[-2:] for line in info(tmp_path / "capture.pcap")]
+    assert said == [["TELL_ALL", "FOR_ONE"], ["TELL_ALL", "FOR_ONE"], ["FIRST_HALF", "SECOND_HALF"]]
+
+
+@needs_tshark
+def test_the_sample_capture_reads_as_the_docs_say() -> None:
     documented = (ROOT / "docs" / "wireshark.md").read_text()
-    shown = answer.stdout.splitlines()
+    shown = info(ROOT / "docs" / "captures" / "two-ranks-port1.pcap")
     assert len(shown) == 20
-    for number, info in enumerate(shown, 1):
+    for number, said in enumerate(shown, 1):
         line = next(row for row in documented.splitlines() if row.startswith(f"{number:>2}  "))
-        assert line.endswith(info)
+        assert line.endswith(said)

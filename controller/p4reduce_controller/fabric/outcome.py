@@ -47,6 +47,7 @@ class Outcome(enum.IntEnum):
     ANSWER_STALE = 31
     ANSWER_DUPLICATE = 32
     NOT_FROM_PARENT = 33
+    STATUS_KEPT_BACK = 34
 
     @property
     def label(self) -> str:

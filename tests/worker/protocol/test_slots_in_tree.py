@@ -9,6 +9,7 @@ import random
 import numpy as np
 import pytest
 from p4reduce.errors import P4ReduceTimeoutError, WorkerLostError
+from p4reduce.protocol.slots import FEW
 
 from bench.worker.room import LEAVES, RANKS, WORLD, Tree, sparse
 
@@ -22,11 +23,16 @@ def seed() -> int:
     return number
 
 
+# With one rank of each switch that asks for all, or all by themselves.
+each_way = pytest.mark.parametrize("few", [1, FEW])
+
+
+@each_way
 @pytest.mark.parametrize("lost", [0.0, 0.05], ids=["lossless", "lossy"])
 @pytest.mark.parametrize("density", [1.0, 0.3])
-def test_sums_are_exact(seed: int, lost: float, density: float) -> None:
+def test_sums_are_exact(seed: int, lost: float, density: float, few: int) -> None:
     draw = random.Random(seed)
-    tree = Tree(draw, lambda: draw.random() < lost)
+    tree = Tree(draw, lambda: draw.random() < lost, few)
     generator = np.random.default_rng(seed)
     for _ in range(2):
         arrays = [sparse(density, 20, generator) for _ in range(WORLD)]
@@ -40,15 +46,21 @@ def test_sums_are_exact(seed: int, lost: float, density: float) -> None:
         assert all(machine.timers.round_trips.count > 0 for machine in tree.ranks)
 
 
-def run_without(tree: Tree, missing: tuple[int, ...], blocks: int = 4) -> None:
-    """All ranks but some call an all-reduce, and wait until their timers have run out twice."""
+def submit_without(tree: Tree, missing: tuple[int, ...], blocks: int) -> list[int]:
+    """All ranks but some call an all-reduce; returns which do."""
     submitted = [rank for rank in range(WORLD) if rank not in missing]
     machines = list(tree.ranks)
     arrays = [np.ones(256 * blocks, np.int32)] * len(submitted)
     tree.ranks = [machines[rank] for rank in submitted]
     tree.submit(arrays)
     tree.ranks = machines
-    while min(machines[rank].timers.tries.max() for rank in submitted) < 3:
+    return submitted
+
+
+def run_without(tree: Tree, missing: tuple[int, ...], blocks: int = 4) -> None:
+    """The same, and they wait until their timers have run out twice."""
+    submitted = submit_without(tree, missing, blocks)
+    while min(tree.ranks[rank].timers.tries.max() for rank in submitted) < 3:
         tree.step()
 
 
@@ -62,9 +74,10 @@ def time_out(tree: Tree, rank: int) -> P4ReduceTimeoutError:
     return machine.broken
 
 
-def test_missing_ranks_are_named_wherever_they_are(seed: int) -> None:
+@each_way
+def test_missing_ranks_are_named_wherever_they_are(seed: int, few: int) -> None:
     """Exactly on the own switch; elsewhere those behind the switch that is missing."""
-    tree = Tree(random.Random(seed))
+    tree = Tree(random.Random(seed), few=few)
     run_without(tree, (6,))
     here, elsewhere = time_out(tree, 5), time_out(tree, 1)
     assert here.missing == (6,)
@@ -85,17 +98,36 @@ def test_a_rank_whose_questions_all_go_up_names_the_missing_ones(seed: int) -> N
     assert time_out(tree, 0).missing == (4, 5, 6, 7)
 
 
-def test_a_rank_that_left_is_named_on_all_switches(seed: int) -> None:
-    tree = Tree(random.Random(seed))
+@each_way
+def test_a_rank_that_left_is_named_on_all_switches(seed: int, few: int) -> None:
+    tree = Tree(random.Random(seed), few=few)
     run_without(tree, (6,))
-    for rank in (0, 5):
+    others = [rank for rank in range(WORLD) if rank != 6]
+    for rank in others:
         tree.ranks[rank].ranks_left((6,), tree.now)
-    while tree.ranks[0].broken is None or tree.ranks[5].broken is None:
+    began = tree.now
+    while any(tree.ranks[rank].broken is None for rank in others):
         tree.step()
-    for rank in (0, 5):
+        assert tree.now < began + 10, "somebody does not hear of it"
+    for rank in others:
         error = tree.ranks[rank].broken
         assert isinstance(error, WorkerLostError)
         assert error.ranks == (6,)
+
+
+def test_one_rank_asks_for_its_switch_and_no_other_hears_of_it(seed: int) -> None:
+    """While another switch's rank is late: until the next one asks, much later, for itself."""
+    tree = Tree(random.Random(seed), few=1)
+    submit_without(tree, (6,), 1)
+    first, *others = tree.ranks[:RANKS]
+    while first.timers.tries.max() < 2:
+        tree.step()
+    assert first.counts.retransmissions > 0
+    assert [one.counts.retransmissions for one in others] == [0] * len(others)
+    assert [one.counts.statuses for one in (first, *others)] == [0] * RANKS
+    while min(one.counts.statuses for one in (first, *others)) == 0:
+        tree.step()
+    assert [one.counts.retransmissions for one in others] == [1] + [0] * (len(others) - 1)
 
 
 def test_questions_do_not_grow_with_the_square_of_the_ranks(seed: int) -> None:

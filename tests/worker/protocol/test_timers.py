@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from p4reduce.protocol.timers import RetransmissionTimeout, SlotTimers
+from p4reduce.protocol.timers import RetransmissionTimeout, SlotTimers, timers_of
 from p4reduce.statistics import RoundTrips
 
 
@@ -58,6 +58,32 @@ def test_openings_wait_no_shorter_than_other_rounds() -> None:
     timers.opening(np.array([0]))
     timers.sent(np.array([0, 1]), now=1.0)
     assert timers.next_due == pytest.approx(1.12)
+
+
+@pytest.mark.parametrize(
+    ("place", "in_tree", "waits"),
+    [
+        (None, False, [10, 20, 40, 80, 160, 250]),
+        (None, True, [10, 20, 40, 80, 160, 250]),
+        (0, False, [10, 20, 40, 80, 160, 250]),
+        (1, False, [20, 40, 80, 160, 250, 250]),
+        (2, False, [20, 40, 80, 160, 250, 250]),
+        (0, True, [10, 10, 10, 10, 20, 20]),
+        (1, True, [30, 60, 120, 240, 375, 375]),
+        (2, True, [40, 80, 160, 320, 500, 500]),
+        (63, True, [40, 80, 160, 320, 500, 500]),
+    ],
+)
+def test_who_waits_how_long(place: int | None, in_tree: bool, waits: list[int]) -> None:
+    """In milliseconds, each time that a contribution is sent; of many ranks each has its place."""
+    timers, slots = timers_of(1, place, in_tree=in_tree), np.array([0])
+    timers.timeout.seconds = 0.01
+    found = []
+    for _ in waits:
+        timers.sent(slots, 0.0)
+        found.append(round(1000 * timers.next_due, 6))
+        timers.repeated(slots)
+    assert found == waits
 
 
 # -- What was measured ---------------------------------------------------------------------------

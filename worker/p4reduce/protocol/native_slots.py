@@ -91,7 +91,7 @@ class NativeSlots:
             "sorted": np.zeros(slots, np.int64),
             "samples": np.zeros_like(timers.arrays["round_trips"]),
         }
-        self._shared = SlotsStructure(**constants, most=self.most)
+        self._shared = SlotsStructure(**constants, **timers.constants, most=self.most)
         self._shared.wanted[:] = wanted.tolist()
         self._shared.mask[:] = mask.tolist()
         self._shared.outgoing = outgoing.address - _ROW_PAD

@@ -30,7 +30,7 @@ from p4reduce.protocol.lane_codec import Lanes
 from p4reduce.protocol.native_codec import codec_for
 from p4reduce.protocol.native_slots import NativeSlots
 from p4reduce.protocol.native_turn import LinkedTransport, NativeTurn, Tenure
-from p4reduce.protocol.timers import SlotTimers
+from p4reduce.protocol.timers import timers_of
 from p4reduce.protocol.window import Gate
 from p4reduce.statistics import Counts
 from p4reduce.tensors.blocks import Indices
@@ -143,7 +143,8 @@ class SlotMachine:
         at_switch = self._levels[0].own_ranks
         many = len(at_switch) > few
         self._asks_for_all = many and rank == at_switch[0]
-        self.timers = SlotTimers(slots, turn=int(many and not self._asks_for_all))
+        place = at_switch.index(rank) if many else None
+        self.timers = timers_of(slots, place, in_tree=len(self._levels) > 1)
         self.gate = Gate(slots, self.timers, urgent)
         self.broken: P4ReduceError | None = None
         self.key = job << 16 | rank
@@ -215,7 +216,6 @@ class SlotMachine:
                 "slots": self._slots,
                 "job": self._job,
                 "levels": len(self._levels),
-                "turn": self.timers.turn,
                 "everybody": int(self._everybody),
                 "own_bit": self._own_bit,
                 "contribution": self._first_word,

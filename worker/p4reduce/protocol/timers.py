@@ -98,6 +98,19 @@ class RetransmissionTimeout:
         return float(min(self.seconds * 2.0 ** min(retransmissions, 30), self.ceiling))
 
 
+def timers_of(slots: int, place: int | None, *, in_tree: bool) -> SlotTimers:
+    """Return the timers of a rank; docs/protocol.md, "Who asks", has the reasons.
+
+    Args:
+        slots: how many there are.
+        place: which one it is of the many ranks at its switch, from 0 on. None: these are few.
+        in_tree: whether that switch has a parent.
+    """
+    if not place:
+        return SlotTimers(slots, tries_a_doubling=4 if place == 0 and in_tree else 1)
+    return SlotTimers(slots, 1, stretch=1.0 if not in_tree else 1.5 if place == 1 else 2.0)
+
+
 class SlotTimers:
     """When each slot's contribution was sent, and when it is to be sent again.
 
@@ -110,14 +123,21 @@ class SlotTimers:
         backed_off: whether any was.
         turn: 0: this rank asks as soon as a timer runs out. 1: another one asks for it first, so
             it waits twice as long; see docs/protocol.md, "Who asks".
+        tries_a_doubling: a contribution's timeout is doubled each time that it was repeated so
+            often.
+        stretch: how many times as long all of this is.
 
     Args:
         slots: how many there are.
-        turn: see there.
+        turn, tries_a_doubling, stretch: see there.
     """
 
-    def __init__(self, slots: int, turn: int = 0) -> None:
+    def __init__(
+        self, slots: int, turn: int = 0, tries_a_doubling: int = 1, stretch: float = 1.0
+    ) -> None:
         self.turn = turn
+        self.tries_a_doubling = tries_a_doubling
+        self.stretch = stretch
         self.timeout = RetransmissionTimeout()
         self.opening_timeout = RetransmissionTimeout()
         self.round_trips = RoundTrips()
@@ -137,6 +157,15 @@ class SlotTimers:
             "due": self._due,
             "opening": self._opening,
             "round_trips": self.round_trips.seconds,
+        }
+
+    @property
+    def constants(self) -> dict[str, float]:
+        """What machine code has to know besides, likewise."""
+        return {
+            "turn": self.turn,
+            "tries_a_doubling": self.tries_a_doubling,
+            "stretch": self.stretch,
         }
 
     @property
@@ -170,10 +199,12 @@ class SlotTimers:
             return
         tries = self.tries[slots]
         self._sent_at[slots[tries == 0]] = now
-        usual = self.timeout.after(tries + self.turn)
+        doublings = tries // self.tries_a_doubling + self.turn
+        usual = self.timeout.after(doublings)
         # A frame that opens a stripe waits in the same queues as others.
-        opening = np.maximum(self.opening_timeout.after(tries + self.turn), usual)
-        self._due[slots] = now + np.where(self._opening[slots], opening, usual)
+        opening = np.maximum(self.opening_timeout.after(doublings), usual)
+        waits = np.where(self._opening[slots], opening, usual)
+        self._due[slots] = now + self.stretch * waits
 
     def be_patient(self) -> None:
         """Frames go by memory or by a Unix socket, which lose none."""
@@ -201,7 +232,7 @@ class SlotTimers:
 
         As long as that one's will, which was sent again `tries` times before.
         """
-        self._due[slots] = now + self.timeout.after_one(tries + 1 + self.turn)
+        self._due[slots] = now + self._after(tries + 1)
 
     def repeated(self, slots: Indices) -> None:
         """Contributions are to be sent again; their timers start when they are."""
@@ -229,7 +260,7 @@ class SlotTimers:
         elif self.turn or not self.tries[slot]:
             self.tries[slot] += 1
             self.backed_off = True
-            due = now + self.timeout.after_one(int(self.tries[slot]) + self.turn)
+            due = now + self._after(int(self.tries[slot]))
             self._due[slot] = max(self._due[slot], due)
             if quiet and self.turn:
                 others = np.isfinite(self._due) & (self.tries == 0)
@@ -307,7 +338,12 @@ class SlotTimers:
         waiting = np.isfinite(self._due)
         self._due[waiting] = np.minimum(self._due[waiting], now + self._usual)
 
+    def _after(self, tries: int) -> float:
+        """How long a contribution waits that was sent again so often."""
+        doublings = tries // self.tries_a_doubling + self.turn
+        return self.stretch * self.timeout.after_one(doublings)
+
     @property
     def _usual(self) -> float:
         """How long a contribution that was sent once waits."""
-        return self.timeout.after_one(self.turn) if self.turn else self.timeout.seconds
+        return self._after(0) if self.turn else self.timeout.seconds

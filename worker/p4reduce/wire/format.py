@@ -67,6 +67,9 @@ class Flag(IntFlag):
     FIRST_HALF = 0x40
     TELL_ALL = 0x40  # in a contribution, which has no halves: a STATUS is for all ranks
     SECOND_HALF = 0x80
+    FOR_ONE = (
+        0x80  # of a switch's question, and of the STATUS for it: for the rank that asks for all
+    )
 
 
 class Format(IntEnum):

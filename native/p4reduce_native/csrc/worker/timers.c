@@ -38,10 +38,16 @@ static double after(const struct p4r_timeout *timeout, int64_t retransmissions)
     return fmin(ldexp(timeout->seconds, doubled), timeout->ceiling);
 }
 
-/* How long a contribution that was sent once waits. */
+/* How long a contribution waits that was sent again so often. */
+static double waits(const struct p4r_slots *slots, const struct p4r_timeout *timeout, int64_t tries)
+{
+    return slots->stretch * after(timeout, tries / slots->tries_a_doubling + slots->turn);
+}
+
+/* And one that was sent once. */
 static double usual(const struct p4r_slots *slots)
 {
-    return slots->turn ? after(&slots->timeout, slots->turn) : slots->timeout.seconds;
+    return slots->turn ? waits(slots, &slots->timeout, 0) : slots->timeout.seconds;
 }
 
 int p4r_quiet(const struct p4r_slots *slots, double now)
@@ -64,7 +70,7 @@ void p4r_told(struct p4r_slots *slots, uint32_t slot, int heard, int quiet, doub
     } else if (slots->turn || !slots->tries[slot]) {
         slots->tries[slot]++;
         slots->backed_off = 1;
-        double due = now + after(&slots->timeout, slots->tries[slot] + slots->turn);
+        double due = now + waits(slots, &slots->timeout, slots->tries[slot]);
         slots->due[slot] = fmax(slots->due[slot], due);
         if (!quiet || !slots->turn)
             return;
@@ -154,11 +160,10 @@ void p4r_sent(struct p4r_slots *slots, const int64_t *rows, uint64_t count, doub
             continue; /* a repetition that left only after its result had come */
         if (slots->tries[slot] == 0)
             slots->sent_at[slot] = now;
-        int64_t tries = slots->tries[slot] + slots->turn;
-        double wait = after(&slots->timeout, tries);
+        double wait = waits(slots, &slots->timeout, slots->tries[slot]);
         /* A frame that opens a stripe waits in the same queues as others. */
         if (slots->opening[slot])
-            wait = fmax(wait, after(&slots->opening_timeout, tries));
+            wait = fmax(wait, waits(slots, &slots->opening_timeout, slots->tries[slot]));
         slots->due[slot] = now + wait;
     }
 }

@@ -163,6 +163,8 @@ struct p4r_slots {
     /* What never changes. */
     uint32_t slots, job, levels, turn; /* `levels`: more than one in a tree; `turn`: timers.py */
     uint32_t contribution, result;     /* first words of headers, without flags */
+    uint32_t tries_a_doubling, unused; /* timers.py */
+    double stretch;                    /* the same */
     uint64_t everybody, own_bit;       /* on the own switch, as bits */
     uint64_t wanted[P4R_COMPARED], mask[P4R_COMPARED]; /* answers.own_answers */
 
