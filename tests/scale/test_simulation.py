@@ -72,7 +72,7 @@ def test_jobs_in_turns_do_not_know_of_each_other(monkeypatch: pytest.MonkeyPatch
     assert found.large.frames == alone.frames
     assert found.large.run_cpu == pytest.approx(alone.run_cpu)  # nothing of the small ones
     assert made == list(range(len(found.small)))
-    assert len(found.small) == -(-int(alone.run_cpu) // int(cost.EVERY))
+    assert len(found.small) == -(-round(alone.run_cpu) // int(cost.EVERY))
     each = sum(one.run_cpu for one in found.small) / sum(one.contributions for one in found.small)
     needed = found.large.run_cpu / found.large.contributions
     assert found.by_needed == pytest.approx(needed / each)
