@@ -169,8 +169,8 @@ def _text(raw: io.FileIO, like: TextIO | None) -> io.TextIOWrapper:
         io.BufferedWriter(raw),
         like.encoding,
         like.errors,
-        line_buffering=like.line_buffering,
-        write_through=like.write_through,
+        # With PYTHONUNBUFFERED Python would write at once; here it waits for the end of a line.
+        line_buffering=like.line_buffering or like.write_through,
     )
 
 

@@ -144,6 +144,17 @@ def test_the_switch(tmp_path: Path) -> None:
     assert not address.exists()
 
 
+def test_with_pythonunbuffered_a_line_is_there_at_once() -> None:
+    program = (
+        "import os, sys; from p4reduce_common.output import command\n"
+        "with command('x'):\n"
+        "    print('out'); print('error', file=sys.stderr); os._exit(0)"  # nothing is flushed
+    )
+    environment = ENVIRONMENT | {"PYTHONUNBUFFERED": "1"}
+    done = run([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE)
+    assert (done.stdout, done.stderr) == ("out\n", "error\n")
+
+
 def test_the_switch_goes_on_when_its_log_cannot_be_written(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     arguments = ["--grpc-addr", f"unix:{tmp_path}/s", "--ready-file", str(ready)]
