@@ -86,7 +86,7 @@ def burst(veths: VethPorts, priorities: Sequence[int]) -> Iterator[tuple[int, in
     """Send a burst from port 1 to port 2; number, both depths and the wait (µs) of each frame."""
     with (
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender,
-        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as receiver,
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as receiver,
     ):
         sender.bind((veths.worker_side[1], 0))
         receiver.bind((veths.worker_side[2], 3))

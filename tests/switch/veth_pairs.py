@@ -66,7 +66,8 @@ def until_up(*interfaces: str) -> None:
 @contextmanager
 def on_wire(interface: str) -> Iterator[socket.socket]:
     """A packet socket on an interface; see `read_wire`."""
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as sock:
+    # With a protocol from the start it would take frames of all interfaces until it is bound.
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
         sock.bind((interface, 3))
         sock.settimeout(DEADLINE_S)
         yield sock

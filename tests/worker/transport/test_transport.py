@@ -31,6 +31,7 @@ from p4reduce.wire import format as wire
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce.wire.layer import Aggregation
 from p4reduce_native.link import why_not
+from veth_pairs import until_up
 from worker_system import DEADLINE
 
 Packets = PacketTransport | LinkedPacketTransport
@@ -195,6 +196,7 @@ def veth() -> Iterator[tuple[str, str]]:
         f"link set {far} up",
     ):
         subprocess.run(["ip", *command.split()], check=True)
+    until_up(near, far)
     yield near, far
     subprocess.run(["ip", "link", "delete", near], check=True)
 
@@ -206,7 +208,7 @@ def packet(
     if request.param is LinkedPacketTransport and (reason := why_not()):
         pytest.skip(reason)
     transport: Packets = request.param(veth[0])
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800)) as far:
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as far:
         far.bind((veth[1], 0x0800))
         far.settimeout(120.0)
         yield transport, far
