@@ -29,7 +29,9 @@ from p4reduce_lab.processes import tether
 
 _PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 _COMMANDS = ("-m", "-c")
-_STARTED_WITH = dict(os.environ)
+# What tests/conftest.py takes away and p4reduce sets, be it before this is read or later.
+_USUAL = {"PYTHONDONTWRITEBYTECODE": "", "GRPC_VERBOSITY": "NONE"}
+_STARTED_WITH = os.environ | _USUAL
 _one_at_a_time = threading.Lock()
 
 
@@ -52,7 +54,7 @@ class ForkedPopen(subprocess.Popen[Any]):
         preexec, _, pass_fds, cwd, env, _, _, shell, *pipes = rest[:14]
         stdin, _, _, stdout, _, stderr = pipes
         words = None if shell or isinstance(args, str | bytes) else _words(list(map(str, args)))
-        environment = dict(os.environ if env is None else env)
+        environment = _environment() if env is None else dict(env)
         if words is None or preexec or pass_fds or _matters_to_python(environment):
             super()._execute_child(args, executable, *rest)  # type: ignore[misc]
             return
@@ -71,6 +73,13 @@ class ForkedPopen(subprocess.Popen[Any]):
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
 
+def _environment() -> dict[str, str]:
+    """A copy of this process's, while pytest notes there which test runs."""
+    while True:
+        with contextlib.suppress(KeyError, RuntimeError):
+            return dict(os.environ)
+
+
 def _words(command: list[str]) -> tuple[bool, list[str]] | None:
     """What follows `python` in a command, and whether it is to end with this process."""
     prefix = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid())]
@@ -85,7 +94,7 @@ def _words(command: list[str]) -> tuple[bool, list[str]] | None:
 def _matters_to_python(environment: dict[str, str]) -> bool:
     """Whether it has what Python or gRPC read at their start, unlike the fork server's own."""
     return any(
-        environment.get(name) != _STARTED_WITH.get(name)
+        environment.get(name, _USUAL.get(name)) != _STARTED_WITH.get(name)
         for name in {*environment, *_STARTED_WITH}
         if name.startswith(("PYTHON", "GRPC", "LD_"))
     )
