@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -19,22 +19,30 @@ from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from relay import Relay
 from worker_system import PORTS, TARGETS, System
 
-# For tests in which leases run out. A rank that the machine leaves standing for as long is lost, as
-# it should be: where no lease is to run out, `PATIENT_LEASE` is long enough for a busy machine.
-LEASE = 1.5
-PATIENT_LEASE = 10.0
+PATIENT_LEASE = 10.0  # seconds; where no lease is to run out, long enough for a busy machine
 # What controller and workers settle among themselves needs only one target.
 EMBEDDED = pytest.mark.parametrize("fault_system", ["embedded"], indirect=True)
 
 
-def fault_system_with(lease: float, scope: Literal["session", "module"]) -> Any:
+def short_lease() -> float:
+    """In seconds, for tests in which leases run out: the busier the machine, the longer.
+
+    A rank that the machine leaves standing for as long is lost, as it should be.
+    """
+    with Path("/proc/loadavg").open() as file:
+        minute, _, _, now, _ = file.read().split()
+    ready = max(float(minute), float(now.partition("/")[0])) / (os.cpu_count() or 1)
+    return round(1.5 * max(1.0, ready / 2), 1)  # errors say three digits of how long it was
+
+
+def fault_system_with(lease: Callable[[], float], scope: Literal["session", "module"]) -> Any:
     """A fixture `fault_system`, which each test that uses it has once on each target."""
 
     @pytest.fixture(scope=scope, params=TARGETS, name="fault_system")
     def fault_system(request: pytest.FixtureRequest) -> Iterator[FaultSystem]:
         # pytest's own directories have paths too long for Unix sockets.
         with tempfile.TemporaryDirectory(prefix="p4r-") as name:
-            running = FaultSystem(request.param, Path(name), lease)
+            running = FaultSystem(request.param, Path(name), lease())
             try:
                 yield running
             finally:

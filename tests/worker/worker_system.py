@@ -93,7 +93,7 @@ class System:
         self._switch = switch
         self._directory = directory
         self._ports = ports
-        self._lease = lease
+        self.lease = lease
         self._numbers = itertools.count()
         self._processes = Processes()
         self.controller = f"unix:{directory}/controller.sock"
@@ -113,7 +113,7 @@ class System:
         ready.unlink(missing_ok=True)
         command = [sys.executable, "-m", "p4reduce_controller", "serve"]
         command += ["--switch", self._switch.grpc_address, "--listen", self.controller]
-        command += ["--ports", f"1-{self._ports}", "--lease", f"{self._lease:g}"]
+        command += ["--ports", f"1-{self._ports}", "--lease", f"{self.lease:g}"]
         command += ["--state-dir", f"{directory}/state", "--ready-file", str(ready)]
         log = directory / "controller.log"
         with fast_start():

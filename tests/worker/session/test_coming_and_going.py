@@ -23,7 +23,7 @@ from worker_system import DEADLINE, at_once, wait_for
 pytestmark = EMBEDDED
 PAIR = np.ones(300, np.float32)
 
-fault_system = fault_system_with(PATIENT_LEASE, "module")
+fault_system = fault_system_with(lambda: PATIENT_LEASE, "module")
 
 
 def beside_pair(system: FaultSystem, meanwhile: Callable[[], None], **options: str) -> None:

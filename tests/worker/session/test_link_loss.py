@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import p4reduce
 import pytest
-from fault_system import LEASE, FaultSystem
+from fault_system import FaultSystem
 from p4reduce_lab.networks.veth import VethPorts
 from p4reduce_lab.switches import bmv2
 from test_reform import ONES, fail, sum_up
@@ -22,7 +22,6 @@ pytestmark = [
     pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
     pytest.mark.parametrize("fault_system", ["bmv2"], indirect=True),
 ]
-TIMEOUT = 4 * LEASE
 
 
 def ip(*arguments: str) -> None:
@@ -90,7 +89,9 @@ def go_on(comms: list[p4reduce.Communicator]) -> None:
         at_once([comm.close for comm in fewer])
 
 
-def test_a_rank_whose_cable_is_cut_is_lost(cable: Cable, trio: list[p4reduce.Communicator]) -> None:
+def test_a_rank_whose_cable_is_cut_is_lost(
+    broken: FaultSystem, cable: Cable, trio: list[p4reduce.Communicator]
+) -> None:
     cable.cut()
     errors = fail(trio)
     for error in errors:
@@ -98,18 +99,22 @@ def test_a_rank_whose_cable_is_cut_is_lost(cable: Cable, trio: list[p4reduce.Com
         assert "has heard nothing from the switch" in str(error)
         silent = silence(error)
         assert silent is not None
-        assert silent >= LEASE  # and not before
+        assert silent >= broken.lease  # and not before
     assert "was itself declared lost" in str(errors[2])
     go_on(trio[:2])
 
 
 def test_a_rank_whose_own_interface_is_down_is_missing(
-    cable: Cable, trio: list[p4reduce.Communicator], caplog: pytest.LogCaptureFixture
+    broken: FaultSystem,
+    cable: Cable,
+    trio: list[p4reduce.Communicator],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It knows that it cannot send, and looks for a way; so it is not silent, and not lost."""
+    timeout = 4 * broken.lease
     ip("link", "set", cable.interface, "down")
     *others, own = at_once(
-        [lambda comm=comm: outcome(lambda: comm.allreduce(ONES, timeout=TIMEOUT)) for comm in trio]
+        [lambda comm=comm: outcome(lambda: comm.allreduce(ONES, timeout=timeout)) for comm in trio]
     )
     assert isinstance(own, p4reduce.SwitchUnreachableError), own
     assert f"'{cable.interface}' is down" in str(own)
@@ -117,6 +122,6 @@ def test_a_rank_whose_own_interface_is_down_is_missing(
     for error in others:
         assert isinstance(error, p4reduce.P4ReduceTimeoutError), error
         assert error.missing == (2,)
-        assert TIMEOUT <= error.seconds < DEADLINE  # the call's own, not the communicator's
+        assert timeout <= error.seconds < DEADLINE  # the call's own, not the communicator's
     trio[2].close()  # as its program does after that error
     go_on(trio[:2])

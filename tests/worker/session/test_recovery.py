@@ -21,7 +21,7 @@ T = TypeVar("T")
 WORLD = 3
 ONES = np.ones(3000, np.float32)
 
-fault_system = fault_system_with(PATIENT_LEASE, "module")
+fault_system = fault_system_with(lambda: PATIENT_LEASE, "module")
 
 
 class Training:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import p4reduce
 import pytest
-from fault_system import EMBEDDED, LEASE, FaultSystem
+from fault_system import EMBEDDED, FaultSystem
 from forked import fast_start
 from worker_system import DEADLINE, at_once, in_time, outcome, silence, wait_for
 
@@ -174,7 +174,7 @@ def test_a_rank_that_is_cut_off_from_the_switch_alone_is_lost(
             assert "has heard nothing from the switch" in str(error)
             silent = silence(error)
             assert silent is not None
-            assert silent >= LEASE  # and not before
+            assert silent >= broken.lease  # and not before
         assert "rank 2, which was itself declared lost" in str(errors[2])
         fewer = at_once([comm.reform for comm in comms[:2]])
         comms += fewer
