@@ -19,7 +19,7 @@ from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
 from p4reduce.latch import Latch
 from p4reduce.protocol.native_turn import BROKEN, DONE, OVERSLEPT, PAUSED, NativeTurn
 from p4reduce.protocol.slots import SlotMachine
-from p4reduce.session.port import Port, Share, Sift
+from p4reduce.session.port import REPRIEVE, Port, Share, Sift
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.blocks import Indices
 from p4reduce.tensors.stream import Collective
@@ -29,7 +29,6 @@ from p4reduce.wire.frames import FrameBuffer
 _TRIES_TO_TELL = 3  # sendings without an answer, after which it is overdue
 _SETTLE_TIMEOUT = 1.0
 _ABORT_LOOK = 0.05  # seconds between two looks at whether the thread is there at all
-_REPRIEVE = 2.0  # seconds for the lease's thread to hear what has happened meanwhile
 
 
 class Engine:
@@ -320,7 +319,7 @@ class Engine:
         self._machine.regain(turn, self._lent, sift)
         self._asked_at, self._asked = turn.asked
         if turn.take_back() & OVERSLEPT:
-            self._machine.postpone(time.monotonic() + _REPRIEVE)
+            self._machine.postpone(time.monotonic() + REPRIEVE)
         self._forget_asking()
 
     def begin_turn(self) -> bool:
@@ -364,7 +363,7 @@ class Engine:
             self._transport.receive()  # says how
         now = time.monotonic()
         if why & OVERSLEPT:
-            machine.postpone(now + _REPRIEVE)
+            machine.postpone(now + REPRIEVE)
         else:
             machine.expire(now)
         self._forget_asking()

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
 _OVERSLEPT = 1.0  # seconds longer than asked for: the process was stopped, or starved
-_REPRIEVE = 2.0  # seconds for the lease's thread to hear what has happened meanwhile
+REPRIEVE = 4.0  # seconds for the lease's thread to hear what has happened meanwhile
 _END_TIMEOUT = 5.0
 _QUIET = 1.0  # seconds without a collective, after which the thread listens at the link itself
 _ONE_CONNECTION = ("unix:", "udp:")  # ports that take no second one
@@ -248,7 +248,7 @@ class Port:
         if (late := time.monotonic()) - now > max(until, 0.0) + _OVERSLEPT:
             # A stopped process has not waited: before it says that the others are missing, it
             # has to hear whether it is missed itself.
-            self._each(riders, lambda rider: rider.postpone(late + _REPRIEVE))
+            self._each(riders, lambda rider: rider.postpone(late + REPRIEVE))
         # What has come counts before timers do: after a pause of this thread, answers lie in
         # the queue.
         while count := transport.receive():

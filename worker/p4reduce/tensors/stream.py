@@ -26,7 +26,7 @@ DTYPES = (np.float16, np.float32, np.float64, np.int8, np.int16, np.int32)
 BEFORE_ALL = 1 << 62
 """Taken from the order of what is urgent: see `protocol.window`."""
 
-_GRACE = 5.0  # seconds that the progress thread has beyond a deadline to report it
+_GRACE = 8.0  # seconds that the progress thread has beyond a deadline to report it
 _SLICE = 1.0  # seconds; a wait in slices does not count the time for which the process was stopped
 
 
