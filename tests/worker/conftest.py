@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import p4reduce
 import pytest
-from fault_system import FaultSystem, fault_system_with, short_lease
+from fault_system import FaultSystem, fault_system_with, short_time
 from p4reduce.machine_code import native_library
 from p4reduce.protocol import slots
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
@@ -21,7 +21,7 @@ from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from worker_system import PORTS, TARGETS, System
 
 # For tests that kill switch and controller, by way of `broken`.
-fault_system = fault_system_with(short_lease, "session")
+fault_system = fault_system_with(short_time, "session")
 
 
 @pytest.fixture(scope="session", params=TARGETS)

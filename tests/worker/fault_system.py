@@ -24,10 +24,10 @@ PATIENT_LEASE = 10.0  # seconds; where no lease is to run out, long enough for a
 EMBEDDED = pytest.mark.parametrize("fault_system", ["embedded"], indirect=True)
 
 
-def short_lease() -> float:
-    """In seconds, for tests in which leases run out: the busier the machine, the longer.
+def short_time() -> float:
+    """Seconds, for leases and timeouts that are to run out: the busier the machine, the more.
 
-    A rank that the machine leaves standing for as long is lost, as it should be.
+    A rank that the machine leaves standing for a lease is lost, as it should be.
     """
     with Path("/proc/loadavg").open() as file:
         minute, _, _, now, _ = file.read().split()

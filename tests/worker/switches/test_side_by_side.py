@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import p4reduce
 import pytest
+from fault_system import short_time
 from p4reduce.switches.dealing import Dealer
 from p4reduce.switches.shares import PERIOD, Rate
 from several_switches import SeveralSwitches
@@ -228,7 +229,7 @@ def test_ranks_with_unlike_numbers_of_switches_do_not_meet(switches: SeveralSwit
     job = switches.new_job()
 
     def two() -> Any:
-        return outcome(lambda: switches.init(0, 2, job, [0, 1], timeout=1.5))
+        return outcome(lambda: switches.init(0, 2, job, [0, 1], timeout=2 * short_time()))
 
     def one() -> Any:
         with switches.init(1, 2, job, [0]) as comm:
