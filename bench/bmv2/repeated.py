@@ -24,6 +24,9 @@ class Summary:
             was the bottleneck.
         thread_us_ratio: as `rate_ratio`, of `busiest_thread_us`. Other load on
             the machine hardly changes it.
+        thread_us_ratio_low: a quarter of the turns had a ratio below it;
+            `thread_us_ratio_high`: a quarter had one above. How far they are apart says
+            what this many turns can tell.
         load_us: CPU time of the process that sends and receives, for a contribution.
     """
 
@@ -36,15 +39,22 @@ class Summary:
     busiest_thread_us: float
     busiest_thread_load: float
     thread_us_ratio: float
+    thread_us_ratio_low: float
+    thread_us_ratio_high: float
     load_us: float
 
 
 def in_turns(cases: Mapping[str, Callable[[], Result]], turns: int) -> list[Summary]:
-    """Measure each case once a turn, and sum up."""
+    """Measure each case once per turn, and sum up.
+
+    Every other turn goes backwards: where the machine becomes slower or faster meanwhile, that
+    falls on the first case as often as on the last.
+    """
     results: dict[str, list[Result]] = {name: [] for name in cases}
-    for _ in range(turns):
-        for name, measure in cases.items():
-            results[name].append(measure())
+    names = list(cases)
+    for turn in range(turns):
+        for name in names if turn % 2 == 0 else reversed(names):
+            results[name].append(cases[name]())
     return [_summary(name, of, results[next(iter(cases))]) for name, of in results.items()]
 
 
@@ -52,21 +62,23 @@ def _summary(name: str, results: list[Result], first: list[Result]) -> Summary:
     def median(of: Callable[[Result], float]) -> float:
         return statistics.median(map(of, results))
 
-    def ratio(of: Callable[[Result], float]) -> float:
-        pairs = zip(results, first, strict=True)
-        return statistics.median(of(one) / of(other) for one, other in pairs)
+    def ratios(of: Callable[[Result], float]) -> list[float]:
+        return sorted(of(one) / of(other) for one, other in zip(results, first, strict=True))
 
+    by_thread = ratios(lambda one: one.busiest_thread_us)
     rates = [result.contributions_per_second for result in results]
     return Summary(
         name=name,
         contributions_per_second=statistics.median(rates),
         slowest=min(rates),
         fastest=max(rates),
-        rate_ratio=ratio(lambda one: one.contributions_per_second),
+        rate_ratio=statistics.median(ratios(lambda one: one.contributions_per_second)),
         switch_us=median(lambda one: one.switch_us),
         busiest_thread_us=median(lambda one: one.busiest_thread_us),
         busiest_thread_load=median(lambda one: one.busiest_thread_load),
-        thread_us_ratio=ratio(lambda one: one.busiest_thread_us),
+        thread_us_ratio=statistics.median(by_thread),
+        thread_us_ratio_low=by_thread[len(by_thread) // 4],
+        thread_us_ratio_high=by_thread[-1 - len(by_thread) // 4],
         load_us=median(lambda one: one.load_us),
     )
 
@@ -78,6 +90,7 @@ def show(summaries: list[Summary]) -> None:
             f"{one.name:44} {one.contributions_per_second:8,.0f}/s"
             f" ({one.slowest:,.0f} to {one.fastest:,.0f}; {one.rate_ratio:.2f}x)"
             f"  switch {one.switch_us:.1f} us, busiest thread {one.busiest_thread_us:.1f} us"
-            f" ({one.thread_us_ratio:.2f}x, {one.busiest_thread_load:.0%} of a core)"
+            f" ({one.thread_us_ratio:.2f}x, half of the turns {one.thread_us_ratio_low:.2f} to"
+            f" {one.thread_us_ratio_high:.2f}; {one.busiest_thread_load:.0%} of a core)"
             f"  load {one.load_us:.1f} us"
         )

@@ -67,21 +67,20 @@ control ResultDelivery(inout headers_t hdr,
 // Lengths that follow from which words an answer carries.
 control AnswerLengths(inout headers_t hdr) {
 
-    action set_lengths(bit<16> udp_length) {
-        hdr.udp.length = udp_length;
+    action set_lengths() {
+        hdr.udp.length = PAYLOAD_UDP_LENGTH;
+        if (hdr.word0.isValid() != hdr.word2.isValid()) {
+            hdr.udp.length = HALF_UDP_LENGTH;
+        } else if (!hdr.word0.isValid()) {
+            hdr.udp.length = EMPTY_UDP_LENGTH;
+        }
         hdr.udp.checksum = 0;     // none: the sums have no time for one
-        hdr.ipv4.total_length = udp_length + IPV4_BYTES;
+        hdr.ipv4.total_length = hdr.udp.length + IPV4_BYTES;
         hdr.ipv4.ttl = REPLY_TTL;
     }
 
     apply {
-        if (hdr.word0.isValid() && hdr.word2.isValid()) {
-            set_lengths(PAYLOAD_UDP_LENGTH);
-        } else if (hdr.word0.isValid() || hdr.word2.isValid()) {
-            set_lengths(HALF_UDP_LENGTH);
-        } else {
-            set_lengths(EMPTY_UDP_LENGTH);
-        }
+        set_lengths();
     }
 }  // control AnswerLengths
 

@@ -10,17 +10,25 @@ enum bit<2> LaneOp {
     LOAD    = 3     // the sums become the packet's lanes
 }
 
-// Adds one quarter of a block to its sums. No carry may leak from lane to lane, so
-// the top bit of each is left out of the addition and put back by exclusive or.
-// Two's complement has overflowed where the sum's sign is neither operand's; only the
-// top bits of that matter, and whoever reads `overflowed` masks them. (A macro, because
-// p4c turns parameters into copies, and each costs BMv2 as much as an addition.)
-#define ADD_WORD(SUMS, WORD) \
+// Adds one quarter of a block to its sums. TOP has the top bit of each lane, LOW those below
+// it; nothing else depends on how wide lanes are. No carry may leak from lane to lane, so the
+// top bits are left out of the addition and put back by exclusive or. Where the operands' signs
+// are the same and the carry into the top bit is not, two's complement overflows.
+// (A macro, and no variable but `old`: to BMv2 an assignment to a word costs as much as six
+// operations, and p4c turns parameters into assignments.)
+#define ADD_WORD(SUMS, WORD, TOP, LOW) \
     SUMS.read(old, index); \
-    sum = ((old & low) + (WORD.lanes & low)) ^ ((old ^ WORD.lanes) & top); \
-    overflowed = overflowed | ((old ^ sum) & (WORD.lanes ^ sum)); \
-    SUMS.write(index, sum); \
-    WORD.lanes = sum
+    if ((old ^ WORD.lanes ^ TOP) & (old ^ ((old & LOW) + (WORD.lanes & LOW))) & TOP != 0) { \
+        flags = flags | FLAG_OVERFLOW; \
+    } \
+    WORD.lanes = ((old & LOW) + (WORD.lanes & LOW)) ^ ((old ^ WORD.lanes) & TOP); \
+    SUMS.write(index, WORD.lanes)
+
+#define ADD_WORDS(TOP, LOW) \
+    ADD_WORD(sums0, hdr.word0, TOP, LOW); \
+    ADD_WORD(sums1, hdr.word1, TOP, LOW); \
+    ADD_WORD(sums2, hdr.word2, TOP, LOW); \
+    ADD_WORD(sums3, hdr.word3, TOP, LOW)
 
 // The packet's lanes become the sums.
 #define STORE_WORDS \
@@ -39,27 +47,12 @@ register<word_t, bit<32>>(SLOT_STATES) sums3;
 control Lanes(inout headers_t hdr, in bit<32> index, in LaneOp op, inout bit<8> flags) {
     action add() {
         word_t old;
-        word_t sum;
-        word_t overflowed = 0;
-        // The top bit of each lane, and the bits below it; nothing else depends on how
-        // wide lanes are.
-        word_t top = TOP_BITS_INT32;
-        word_t low = LOW_BITS_INT32;
-        if (hdr.agg.format != FORMAT_INT32) {
-            if (hdr.agg.format == FORMAT_INT16) {
-                top = TOP_BITS_INT16;
-                low = LOW_BITS_INT16;
-            } else {
-                top = TOP_BITS_INT8;
-                low = LOW_BITS_INT8;
-            }
-        }
-        ADD_WORD(sums0, hdr.word0);
-        ADD_WORD(sums1, hdr.word1);
-        ADD_WORD(sums2, hdr.word2);
-        ADD_WORD(sums3, hdr.word3);
-        if (overflowed & top != 0) {
-            flags = flags | FLAG_OVERFLOW;
+        if (hdr.agg.format == FORMAT_INT32) {
+            ADD_WORDS(TOP_BITS_INT32, LOW_BITS_INT32);
+        } else if (hdr.agg.format == FORMAT_INT16) {
+            ADD_WORDS(TOP_BITS_INT16, LOW_BITS_INT16);
+        } else {
+            ADD_WORDS(TOP_BITS_INT8, LOW_BITS_INT8);
         }
     }
 

@@ -74,8 +74,10 @@ parser PacketParser(packet_in packet,
 
     state parse_aggregation {
         packet.extract(hdr.agg);
-        // A parent's answers may be half a block, or ask for padding without having any.
+        // Most frames first. A parent's answers may be half a block, or ask for padding without
+        // having any.
         transition select(hdr.agg.kind, hdr.agg.flags) {
+            (KIND_CONTRIBUTE, FLAG_PAYLOAD &&& FLAG_PAYLOAD):     parse_words;
             (KIND_RESULT, FLAG_FIRST_HALF &&& FLAG_FIRST_HALF):   parse_first_half;
             (KIND_RESULT, FLAG_SECOND_HALF &&& FLAG_SECOND_HALF): parse_second_half;
             (KIND_STATUS, _):                                     accept;

@@ -17,11 +17,6 @@ control SwitchIngress(inout headers_t hdr,
     Host()        host;
     Bridge()      bridge;
 
-    action refuse(Outcome reason) {
-        meta.outcome = reason;
-        mark_to_drop(standard_metadata);
-    }
-
     apply {
         own_address.apply(meta);
 
@@ -32,12 +27,12 @@ control SwitchIngress(inout headers_t hdr,
         } else if (!meta.own) {
             source_check.apply(hdr, meta);
             if (meta.forged) {
-                refuse(Outcome.FORGED_SOURCE);
+                REFUSE(Outcome.FORGED_SOURCE);
             } else {
                 bridge.apply(hdr, meta, standard_metadata);
             }
         } else if (standard_metadata.checksum_error == 1) {
-            refuse(Outcome.BAD_IPV4_CHECKSUM);
+            REFUSE(Outcome.BAD_IPV4_CHECKSUM);
         } else if (!hdr.udp.isValid() || hdr.udp.dst_port != AGGREGATION_PORT) {
             host.apply(hdr, meta, standard_metadata);
         } else if (standard_metadata.parser_error != error.NoError
@@ -50,27 +45,27 @@ control SwitchIngress(inout headers_t hdr,
                        != ETHERNET_BYTES + (bit<32>)hdr.ipv4.total_length) {
             // The lengths that the frame states must be those that it has, or bytes that
             // nobody looked at would travel on in the answers.
-            refuse(Outcome.MALFORMED);
+            REFUSE(Outcome.MALFORMED);
         } else if (hdr.agg.version != AGGREGATION_VERSION) {
-            refuse(Outcome.BAD_VERSION);
+            REFUSE(Outcome.BAD_VERSION);
         } else if (hdr.agg.kind != KIND_CONTRIBUTE) {
             if (hdr.agg.kind == KIND_HELLO) {
                 hello.apply(meta, standard_metadata);
             } else if (hdr.agg.kind == KIND_RESULT || hdr.agg.kind == KIND_STATUS) {
                 uplink.apply(hdr, meta, standard_metadata);
             } else {
-                refuse(Outcome.UNKNOWN_KIND);
+                REFUSE(Outcome.UNKNOWN_KIND);
             }
         } else if (hdr.agg.format > FORMAT_INT8) {
-            refuse(Outcome.UNKNOWN_FORMAT);
+            REFUSE(Outcome.UNKNOWN_FORMAT);
         } else {
             admission.apply(hdr, meta, standard_metadata);
             if (hdr.agg.slot < meta.grant.slot_count) {
                 aggregation.apply(hdr, meta, standard_metadata);
             } else if (meta.grant.worker_bit == 0) {
-                refuse(Outcome.NOT_ADMITTED);
+                REFUSE(Outcome.NOT_ADMITTED);
             } else {
-                refuse(Outcome.SLOT_OUT_OF_RANGE);
+                REFUSE(Outcome.SLOT_OUT_OF_RANGE);
             }
         }
 

@@ -148,4 +148,10 @@ struct metadata_t {
     bool     lacks_room;   // to go there, would need it
 }
 
+// Drops a frame and says why. (A macro, as each call of an action with an argument is one more
+// variable to p4c, and BMv2 clears and copies all variables for each frame.)
+#define REFUSE(reason) \
+    mark_to_drop(standard_metadata); \
+    meta.outcome = reason
+
 #endif  // P4REDUCE_TYPES

@@ -104,24 +104,19 @@ control Uplink(inout headers_t hdr,
         }
     }
 
-    action refuse(Outcome reason) {
-        mark_to_drop(standard_metadata);
-        meta.outcome = reason;
-    }
-
     apply {
         if (!parents.apply().hit) {
-            refuse(Outcome.NOT_FROM_PARENT);
+            REFUSE(Outcome.NOT_FROM_PARENT);
         } else if (hdr.agg.slot >= meta.grant.slot_count) {
-            refuse(Outcome.SLOT_OUT_OF_RANGE);
+            REFUSE(Outcome.SLOT_OUT_OF_RANGE);
         } else {
             find_round();
             if (!current || !complete) {
-                refuse(Outcome.ANSWER_STALE);
+                REFUSE(Outcome.ANSWER_STALE);
             } else if (final) {
-                refuse(Outcome.ANSWER_DUPLICATE);
+                REFUSE(Outcome.ANSWER_DUPLICATE);
             } else if (hdr.agg.kind == KIND_STATUS && hdr.agg.flags & FLAG_FOR_ONE != 0) {
-                refuse(Outcome.STATUS_KEPT_BACK);
+                REFUSE(Outcome.STATUS_KEPT_BACK);
             } else {
                 to_everybody_below();
             }
