@@ -12,10 +12,13 @@
 #include <stdint.h>
 
 struct p4r_pace {
-    uint64_t looked_ns; /* when frames were last looked for */
-    uint32_t streak;    /* frames that have come in a row */
-    uint32_t patience;  /* how many there have to be before the loop sleeps */
-    int has_slept;      /* before this look */
+    uint64_t looked_ns;  /* when frames were last looked for */
+    uint64_t apart_ns;   /* from one frame to the next, as measured last */
+    uint64_t counted_ns; /* when what is measured now began */
+    uint32_t counted;    /* frames since */
+    uint32_t streak;     /* frames that have come in a row */
+    uint32_t patience;   /* how many there have to be before the loop sleeps */
+    int has_slept;       /* before this look */
 };
 
 void p4r_pace_init(struct p4r_pace *);
