@@ -10,9 +10,9 @@ import torch.distributed as dist
 from p4reduce.torch.delegate import LEASE
 from p4reduce.torch.devices import OtherDevices
 from p4reduce.torch.group import Collectives, raise_if_lost
-from p4reduce.torch.lanes import Lanes
 from p4reduce.torch.presence import arrive
 from p4reduce.torch.python_backend import group_class
+from p4reduce.torch.routes import Routes
 
 
 def create(options: Any, backend_options: Any) -> Collectives:
@@ -34,12 +34,12 @@ def create(options: Any, backend_options: Any) -> Collectives:
         raise_if_lost(ranks, LEASE)
         raise
     store = dist.PrefixStore(f"p4reduce/{generation}/", options.store)
-    lanes = Lanes(
+    routes = Routes(
         *(store, options.group_id, rank, size, ranks, options.timeout),
         lambda within: raise_if_lost(ranks, within),
     )
     return group_class()(
         *(options.store, rank, size),
-        lanes=lanes,
+        routes=routes,
         others=OtherDevices(store, rank, size, options.timeout),
     )

@@ -3,7 +3,7 @@
 
 torch runs a callback of `Future.then` in the thread that completes the future, but where that is
 complete already, in the one that calls `then`. So with the collectives that callbacks call, the
-ranks would differ in their order and in the lane (lanes.py) that they take. A future of ours
+ranks would differ in their order and in the route (routes.py) that they take. A future of ours
 always runs its callbacks in the thread of threads.py, in the order in which they were given.
 """
 

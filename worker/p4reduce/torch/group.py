@@ -34,9 +34,9 @@ from p4reduce.torch import copies, reductions
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.delegate import Gloo
 from p4reduce.torch.devices import OtherDevices
-from p4reduce.torch.lanes import Lanes
 from p4reduce.torch.names import NAME
 from p4reduce.torch.options import listed, nested, options_of
+from p4reduce.torch.routes import Routes
 from p4reduce.torch.tensors import Dense, nothing
 from p4reduce.torch.threads import at_exit
 from p4reduce.torch.work import OutcomeWork
@@ -59,7 +59,7 @@ class Collectives:
         store: of torch, for this group.
         rank: of this process in the group.
         size: of the group.
-        lanes: the ways to the other ranks.
+        routes: the ways to the other ranks.
         others: backends of other devices.
     """
 
@@ -77,14 +77,14 @@ class Collectives:
         rank: int,
         size: int,
         *,
-        lanes: Lanes,
+        routes: Routes,
         others: OtherDevices,
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch's class
         self._store = store
-        self._lanes = lanes
+        self._routes = routes
         self._others = others
-        self.channel: Channel | None = lanes.first.channel
+        self.channel: Channel | None = routes.first.channel
         self._without = "a group of one rank" if size == 1 else "a group without a job"
         self._under_way: weakref.WeakSet[OutcomeWork] = weakref.WeakSet()
         _groups.add(self)
@@ -452,7 +452,7 @@ class Collectives:
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Change the timeout of collectives that have none of their own."""
-        self._lanes.set_timeout(timeout)
+        self._routes.set_timeout(timeout)
 
     def _set_sequence_number_for_group(self) -> None:
         """Nothing: the switch's collectives are numbered anyway."""
@@ -471,7 +471,7 @@ class Collectives:
         end = time.monotonic() + _PATIENCE
         while (busy := self._busy()) and time.monotonic() < end:
             time.sleep(_POLL)
-        self._end(orderly=not (busy or self._lanes.is_broken()))
+        self._end(orderly=not (busy or self._routes.is_broken()))
 
     def abort(self) -> None:
         """Leave at once; what is under way ends with an error."""
@@ -481,19 +481,19 @@ class Collectives:
         return any(not work.is_completed() for work in list(self._under_way))
 
     def _end(self, *, orderly: bool) -> None:
-        self._lanes.end(orderly=orderly)
+        self._routes.end(orderly=orderly)
         _groups.discard(self)
 
     @property
     def _gloo(self) -> Gloo:
         """That of the script, for what is no collective of all ranks."""
-        return self._lanes.first.gloo
+        return self._routes.first.gloo
 
     # -- Where to --------------------------------------------------------------------------------
 
     def _switch(self, reason: str | None) -> Channel | None:
         """Return the way through the switch, if nothing is against it."""
-        return None if reason is not None else self._lanes.here().channel
+        return None if reason is not None else self._routes.here().channel
 
     def _elsewhere(self, tensors: Tensors) -> Any:
         """Return the backend of tensors on another device, if that has one of its own."""
@@ -528,8 +528,10 @@ class Collectives:
     ) -> OutcomeWork:
         why = reason or self._without
         result = list(tensors) if result is None else result
-        lane = self._lanes.here()
-        work = lane.gloo.call(lane.channel, collective, why, tensors, run, options, result, finish)
+        route = self._routes.here()
+        work = route.gloo.call(
+            route.channel, collective, why, tensors, run, options, result, finish
+        )
         return self._track(work)
 
     def _together(self, works: Sequence[OutcomeWork], tensors: Any) -> OutcomeWork:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group's ways to the other ranks: one for the script's own calls, others for callbacks' calls.
+"""A group's routes to the other ranks: one for the script's own calls, others for callbacks' calls.
 
 Ranks have to call collectives in the same order. A script does, and so does each of the threads
 that complete futures (threads.py); but which of them is faster differs from rank to rank. With
-one way for both, the second round of PowerSGD's bucket 0 would meet the first one of bucket 1. So
+one route for both, the second round of PowerSGD's bucket 0 would meet the first one of bucket 1. So
 what is called from a callback has a job of its own on the switch and a Gloo group of its own, which
 the ranks make when they first need it.
 """
@@ -32,12 +32,12 @@ _CONNECT = 20.0
 
 
 @dataclass(frozen=True)
-class Lane:
-    """One way to the others.
+class Route:
+    """One route to the others.
 
     Attributes:
         lease: the communicator; None: there is none, and all goes to Gloo.
-        channel: the way through the switch; None as well then.
+        channel: the route through the switch; None as well then.
         gloo: the inner group.
     """
 
@@ -52,8 +52,8 @@ class Lane:
         self.gloo.end(orderly=orderly)
 
 
-class Lanes:
-    """The lanes of one group; that of the script is made at once.
+class Routes:
+    """The routes of one group; that of the script is made at once.
 
     Args:
         store: of torch, for this alone.
@@ -61,7 +61,7 @@ class Lanes:
         rank: of this process in the group.
         size: of the group.
         global_ranks: of the group's ranks; empty where they are the same numbers.
-        timeout: of making a lane, and of collectives that have none of their own.
+        timeout: of making a route, and of collectives that have none of their own.
         check: waits so many seconds for news that a rank is lost, and raises what says so.
 
     Raises:
@@ -89,48 +89,48 @@ class Lanes:
         self._lock = threading.Lock()
         self._ended = False
         self.first = self._open(0)
-        self._lanes = [self.first]
+        self._routes = [self.first]
 
-    def here(self) -> Lane:
-        """Return the caller's lane; all ranks call this, the first time from a callback."""
+    def here(self) -> Route:
+        """Return the caller's route; all ranks call this, the first time from a callback."""
         level = current_level()
-        while level >= len(self._lanes):
-            made = self._open(len(self._lanes))
+        while level >= len(self._routes):
+            made = self._open(len(self._routes))
             with self._lock:
                 if not self._ended:
-                    self._lanes.append(made)
+                    self._routes.append(made)
                     continue
             made.end(orderly=False)
             raise dist.DistBackendError("p4reduce: the group was destroyed meanwhile")
-        return self._lanes[level]
+        return self._routes[level]
 
     def is_broken(self) -> bool:
         """Whether a rank is lost."""
-        channels = [lane.channel for lane in self._lanes]
+        channels = [route.channel for route in self._routes]
         return any(channel is not None and channel.comm.broken for channel in channels)
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Change the timeout of collectives that have none of their own."""
         self._timeout = timeout
-        for lane in self._lanes:
-            if lane.channel is not None:
-                lane.channel.timeout = timeout.total_seconds()
-            lane.gloo.set_timeout(timeout)
+        for route in self._routes:
+            if route.channel is not None:
+                route.channel.timeout = timeout.total_seconds()
+            route.gloo.set_timeout(timeout)
 
     def end(self, *, orderly: bool) -> None:
         """Leave. Twice is once."""
         with self._lock:
             ended, self._ended = self._ended, True
         if not ended:
-            for lane in reversed(self._lanes):
-                lane.end(orderly=orderly)
+            for route in reversed(self._routes):
+                route.end(orderly=orderly)
 
-    def _open(self, level: int) -> Lane:
+    def _open(self, level: int) -> Route:
         seconds = self._timeout.total_seconds()
         deadline = time.monotonic() + seconds
-        store = dist.PrefixStore(f"lane{level}/", self._store)
+        store = dist.PrefixStore(f"route{level}/", self._store)
         if self._size == 1:
-            return Lane(None, None, self._connect(store, seconds))
+            return Route(None, None, self._connect(store, seconds))
         own = self._global_ranks[self._rank] if self._global_ranks else self._rank
         check = self._raise_if_broken if level else self._check
         try:
@@ -154,7 +154,7 @@ class Lanes:
         except BaseException:
             lease.end(orderly=False)
             raise
-        return Lane(lease, channel, gloo)
+        return Route(lease, channel, gloo)
 
     def _connect(self, store: Any, seconds: float) -> Gloo:
         within = timedelta(seconds=seconds)
