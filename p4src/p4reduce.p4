@@ -18,8 +18,8 @@
 #include "include/admission.p4"     // may this contribution touch that slot?
 #include "include/slots.p4"         // what is kept of each slot
 #include "include/lanes.p4"         // the sums
-#include "include/aggregation.p4"   // rounds: who was heard, what to answer
-#include "include/uplink.p4"        // in a tree: what the switch above answers
+#include "include/aggregation.p4"   // rounds: who was heard, what to answer, what to ask a parent
+#include "include/uplink.p4"        // in a tree: what the parent has answered
 #include "include/host.p4"          // the switch's own address: ARP, ping
 #include "include/source_check.p4"  // who says that he is the switch?
 #include "include/bridge.p4"        // everybody else's traffic

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DistributedDataParallel costs over the switch."""
+"""Training by DistributedDataParallel over the switch: time to an accuracy, time of a step."""

@@ -10,6 +10,13 @@
 
 See `init` for how a process finds its rank, its controller and its switch, and
 `Communicator.allreduce` for what may be reduced, how exactly, and what can go wrong.
+
+On top is what scripts call: `communicator` and its `collectives`, `handle`, `statistics`, `errors`;
+`environment` finds rank and world size. Below, from a tensor to the wire: `tensors` (blocks,
+exponents, zeros, rounding), `protocol` (slots, timers, window), `wire` (the header, frames),
+`transport` (sockets). `session` joins a job and mends what breaks, `switches` spreads it over
+several switches, `ring` does without one; `control` talks to the controller. `compression` sends
+less, `torch` is PyTorch's backend. Each of these folders says which of the others it imports.
 """
 
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """`p4reduce-controller`: one module for each group of commands.
 
-Imports all other folders; nothing but `python -m p4reduce_controller` imports it.
+Imports all other folders; only the command itself loads it (p4reduce_common/commands.py).
 """

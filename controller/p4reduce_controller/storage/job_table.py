@@ -4,7 +4,8 @@
 A file a controller, in the state directory: a line with the format's number, the length and the
 SHA-256 of what follows; then JSON. Each version is written beside the last one, flushed, and
 renamed over it, so that a crash at any byte leaves the one or the other. It holds nonces and
-secrets, so only this user may read it. Beside it is a lock, held as long as a controller lives.
+secrets, so only this user may read it. Which fields of a job are kept, jobs/job.py says: all that
+are not TRANSIENT. Beside it is a lock, held as long as a controller lives.
 """
 
 from __future__ import annotations

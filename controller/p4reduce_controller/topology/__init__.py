@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """The controller's switches and the links between them.
 
-Imports values/ alone.
+Imports `values` alone.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network between switch and workers: Mininet hosts, or veth pairs.
+"""The network between switch and workers: Mininet hosts, veth pairs, or shaped links in namespaces.
 
 Imports `processes` only.
 """

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The P4Runtime server over one data plane: arbitration, configuration, read, write, packets.
 
-Imports the data plane, the pipeline and `state`; nothing but the command line imports it.
+`server` takes the calls, `arbitration` says who is primary, `write` plans updates and `read`
+answers reads, `entities` refuses what is malformed. Imports the data plane, the pipeline, `state`,
+and `codegen_c` for its errors; only a switch as a process (`process`, the command lines) needs it.
 """

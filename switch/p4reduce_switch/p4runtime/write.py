@@ -2,8 +2,8 @@
 """Updates of a Write: from a P4Runtime message to an operation on the pipeline.
 
 `plan` checks all of an update that does not depend on the pipeline's state and returns what is left
-to do. That part is short, so that the data plane, which runs it between two packets, is not held up
-by protobuf.
+to do; match keys, priorities and actions are checked in entities/table_entries.py. What is left is
+short, so that the data plane, which runs it between two packets, is not held up by protobuf.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 `SOCK_SEQPACKET` listening at a path, one peer at a time. A peer may come and go as a cable may be
 plugged; a second one is turned away. A message is a frame, unless the peer asks for more and there
-is machine code (see `ports_peer`). A port of another switch can call there; a message is always a
+is machine code (see peer.py). A port of another switch can call there; a message is always a
 frame then.
 """
 

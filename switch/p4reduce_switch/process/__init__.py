@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A switch as a process: opens ports, serves P4Runtime, and ends at a signal.
 
-What the command lines share (`cli`, `simple_switch`); they only read options.
+What the command lines share (`cli`, `simple_switch`); they only read options. Imports `p4runtime`,
+`ports`, `state`, and the choices of pipeline and data plane.
 """

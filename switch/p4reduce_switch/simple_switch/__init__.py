@@ -1,3 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`p4reduce-simple-switch-grpc`: the embedded switch behind the command line of BMv2's
-simple_switch_grpc, so that scripts written for that start it by another path."""
+"""`p4reduce-simple-switch-grpc`: the embedded switch behind the options of simple_switch_grpc.
+
+Scripts that were written for BMv2's command line start it by another path. Imports `process`, and
+of `p4runtime` and `ports` what options are read into.
+"""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CAT: each step sends the level that promises the most progress for its price.
+"""CAT by the paper's own rule, "cat:paper": the level with the most progress for its price.
 
 Khirirat, Magnusson, Aytekin and Johansson, arXiv 2003.06377; the formulas are in `levels.py`, the
-prices in `costs.py`.
+prices in `costs.py`. What is called "cat" is built on this: `MemoryCat` in `memory.py`.
 """
 
 from __future__ import annotations

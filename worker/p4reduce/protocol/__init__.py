@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker's side of the protocol: slots, timers, the window, blocks to lanes of frames.
 
-Imports `wire` and `tensors`. What it wants sent, and when, is up to `session.engine`.
+It says what is to be sent, and by its timers when to send it again; `session.engine` does the
+sending. Imports `tensors` and `wire`, and of `transport` how much is received at once.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several switches side by side: a session for each, and what of each call goes through which.
 
-Imports `session` and what that imports; `communicator` is made of it.
+Imports all folders but `compression`, `protocol` and `torch`; `communicator` is made of it.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays as the protocol sees them: rows of one block each."""
+"""Arrays as the protocol sees them: rows of one block each. What is in them is for measure.py."""
 
 from __future__ import annotations
 
