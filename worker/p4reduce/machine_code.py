@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worker's functions in C, if there is machine code here.
 
-What they do is said in csrc/worker/worker.h. The results are those of the modules that do the same
-with numpy, bit for bit. These are the reference, and take over where there is no machine code
-(`P4REDUCE_NATIVE=0`, or neither compiler nor compiled library).
+What they do is said in native/p4reduce_native/csrc/worker/worker.h. The results are those of the
+modules that do the same with numpy, bit for bit. These are the reference, and take over where there
+is no machine code (`P4REDUCE_NATIVE=0`, or neither compiler nor compiled library).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job needs on the switch: which entries, and in which order they come and go."""
+"""What a job needs on the switch: which entries, in which order. `fabric.py` writes them."""
 
 from __future__ import annotations
 

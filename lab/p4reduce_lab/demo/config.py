@@ -28,7 +28,7 @@ NO_FAULT = "none"
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """Hyperparameters and seeds. The defaults reach about 98 % on scikit-learn's digits.
+    """Hyperparameters and seeds. The defaults reach about 97 % on scikit-learn's digits.
 
     Attributes:
         workers: World size; the global batch is split over that many ranks.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A port on a UDP socket: for workers anywhere that IP reaches, without root and without a cable.
 
-One peer at a time. It is let in by a handshake (`p4reduce_native.udp_handshake`), which shows that
-it is where it says it is, and that it has the key where there is one. From there on its datagrams
-come to a connected socket of its own and carry a token; whatever else comes is counted and has no
-effect.
+One peer at a time. It is let in by a handshake (`Doorkeeper` in
+native/p4reduce_native/udp_handshake.py), which shows that it is where it says it is, and that it
+has the key where there is one. From there on its datagrams come to a connected socket of its own
+and carry a token; whatever else comes is counted and has no effect.
 """
 
 from __future__ import annotations

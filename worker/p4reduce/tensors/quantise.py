@@ -4,9 +4,10 @@
 A switch adds integers. So the ranks agree on an exponent for each block one round before they
 send it (SwitchML, Sapio et al., NSDI 2021, section 3.7) and scale their numbers by it: each frame
 carries the exponent of its rank's next block (`protocol.slots`), and the switch keeps the largest
-(`join_round` in p4src/include/aggregation.p4). This is the reference of csrc/worker/lanes.c. The
-exponent is float32's own biased one: a block has exponent E if the largest magnitude m in it has
-2^(E-127) <= m < 2^(E-126); subnormal ones have E = 0, and E = 255 says NaN or infinity.
+(`join_round` in p4src/include/aggregation.p4). The exponent is float32's own biased one: a block
+has exponent E if the largest magnitude m in it has 2^(E-127) <= m < 2^(E-126); subnormal ones have
+E = 0, and E = 255 says NaN or infinity. This is the reference of the machine code in
+native/p4reduce_native/csrc/worker/lanes.c.
 
 With world size n and lane maximum L, the scale is 2^k / 2^(E-126), where k is the largest integer
 with n * 2^k <= L + 1. It is a power of two, so that scaling a float32 loses nothing. Lanes are

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the backend's process groups: for `init_process_group` and for `new_group`."""
+"""Makes process groups for `init_process_group` and `new_group`; their calls are in group.py."""
 
 from __future__ import annotations
 
