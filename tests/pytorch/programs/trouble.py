@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from p4reduce.torch import communicators, lanes
+from p4reduce.torch import communicators, routes
 from torch.distributed import ReduceOp
 
 WRONG, FILE, RANK, SIZE = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -69,8 +69,8 @@ def main() -> None:
     elif WRONG == "joining":  # when all have said that they are here
         lose_one_at(communicators, "init")
     elif WRONG == "connecting":  # when all have joined the job
-        lanes._CONNECT = 5.0
-        lose_one_at(lanes, "Gloo")
+        routes._CONNECT = 5.0
+        lose_one_at(routes, "Gloo")
     elif WRONG == "exit":  # without destroy_process_group, with works that nobody waits for
         dist.all_reduce(tensor, async_op=True).get_future()
         if RANK == 0:
