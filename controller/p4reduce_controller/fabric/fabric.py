@@ -48,7 +48,7 @@ class PipelineLostError(SwitchError):
 
 
 class Fabric:
-    """The one that writes to the switch; SwitchUnreachableError where that needs a session.
+    """Writes to the switch; raises SwitchUnreachableError where that needs a session.
 
     Args:
         program: to put there.

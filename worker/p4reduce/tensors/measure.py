@@ -2,8 +2,8 @@
 """Each block's exponent, and which blocks are all zeros, so that they are skipped.
 
 That is what a rank finds in its own tensor before it sends anything (OmniReduce, Fei et al.,
-SIGCOMM 2021, section 3), in machine code where there is any. Over all ranks the switch keeps the
-smallest next block and the largest exponent (`join_round` in p4src/include/aggregation.p4).
+SIGCOMM 2021), in machine code where there is any. Over all ranks the switch keeps the smallest next
+block and the largest exponent (`join_round` in p4src/include/aggregation.p4).
 """
 
 from __future__ import annotations
