@@ -7,18 +7,17 @@ SHELL := /bin/bash
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 READY  := $(VENV)/.ready
-TESTS_READY := $(VENV)/.ready-for-tests
 LINT_READY  := $(VENV)/.ready-for-lint
 PACKAGES := common/p4reduce_common native/p4reduce_native worker/p4reduce controller/p4reduce_controller switch/p4reduce_switch lab/p4reduce_lab model/p4reduce_model bench
 SCRIPTS := experiments tools examples
 
-# What `make run` and `make lab` take: WORKERS, SWITCH=bmv2|embedded, BW=Mbit/s, PCAP=1; `make run`
+# What `make run` and `make lab` take: RANKS, SWITCH=bmv2|embedded, BW=100Mbit, PCAP=1; `make run`
 # also NET=mininet|local|udp (the lab is a Mininet network), SWITCHES=2 (side by side), TREE=2x4 (leaves
 # and the ranks of each), COMPRESSION=cat (or another name; a wrong one lists all),
 # FAULT=kill-worker|restart-switch|restart-controller, or FRAMEWORK=torch. All but the first go
 # through the environment.
-WORKERS ?= 4
-LAB_TAKES := WORKERS SWITCH BW PCAP
+RANKS ?= 4
+LAB_TAKES := RANKS SWITCH BW PCAP
 RUN_TAKES := $(LAB_TAKES) NET SWITCHES TREE COMPRESSION FAULT FRAMEWORK
 
 # A name that nobody reads is a mistake, which would otherwise pass in silence.
@@ -35,27 +34,23 @@ help:
 	@sed -n 's/^\([a-z0-9-]*\): .*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 $(READY): pyproject.toml tools/setup-venv
-	tools/setup-venv $(VENV) all
-	@touch $@
-
-$(TESTS_READY): $(READY)
-	tools/setup-venv $(VENV) test
+	tools/setup-venv $(VENV) all,test
 	@touch $@
 
 $(LINT_READY): $(READY)
-	tools/setup-venv $(VENV) lint,test
+	tools/setup-venv $(VENV) lint
 	@touch $@
 
 .PHONY: setup
-setup: $(READY)  ## the virtual environment: what the demo needs; tests and lint add theirs
+setup: $(READY)  ## the virtual environment: what demo and tests need; lint adds its own
 
 .PHONY: run
-run: $(READY)  ## train a classifier on WORKERS=4 workers, gradients summed by the switch
-	@$(PYTHON) -m p4reduce_lab run $(if $(filter file,$(origin WORKERS)),,--workers $(WORKERS))
+run: $(READY)  ## train a classifier on RANKS=4 ranks, gradients summed by the switch
+	@$(PYTHON) -m p4reduce_lab run $(if $(filter file,$(origin RANKS)),,--ranks $(RANKS))
 
 .PHONY: lab
 lab: $(READY)  ## leave a Mininet network up, with its prompt (root); `make stop` takes it down
-	@$(PYTHON) -m p4reduce_lab lab --hosts $(WORKERS)
+	@$(PYTHON) -m p4reduce_lab lab --ranks $(RANKS)
 
 .PHONY: stop
 stop: $(READY)  ## take down what `make lab` has left up
@@ -73,26 +68,26 @@ PYTEST := $(PYTHON) -m pytest -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope
 test test-long: export OPENBLAS_NUM_THREADS := 1
 
 .PHONY: test
-test: $(TESTS_READY)  ## every test that this machine can run, but long ones; says what it skips and why
+test: $(READY)  ## every test that this machine can run, but long ones; says what it skips and why
 	$(PYTEST) -m "not long"
 
 .PHONY: test-long
-test-long: $(TESTS_READY)  ## whole runs: demos with faults, on BMv2 and in Mininet too (minutes)
+test-long: $(READY)  ## whole runs: demos with faults, on BMv2 and in Mininet too (minutes)
 	$(PYTEST) -m long
 
 .PHONY: test-again
-test-again: $(TESTS_READY)  ## the tests that failed last, one after the other
+test-again: $(READY)  ## the tests that failed last, one after the other
 	$(PYTHON) -m pytest --last-failed --last-failed-no-failures none
 
 .PHONY: test-install
-test-install: $(TESTS_READY)  ## the wheel beside the newest jupyterlab, ray, mlflow, … (gigabytes, minutes)
+test-install: $(READY)  ## the wheel beside the newest jupyterlab, ray, mlflow, … (gigabytes, minutes)
 	P4REDUCE_TEST_INSTALL=1 $(PYTHON) -m pytest tests/install
 
 # The CPU build, 200 MB, where this is run first.
 TORCH := torch==2.13.0
 NEED_TORCH = $(PYTHON) -c 'import torch' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH)
 .PHONY: test-torch
-test-torch: $(TESTS_READY)  ## install PyTorch where it is missing, and test what needs it (minutes)
+test-torch: $(READY)  ## install PyTorch where it is missing, and test what needs it (minutes)
 	$(PYTHON) -c 'import torch, expecttest' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH) expecttest
 	$(PYTHON) -m pytest -n 2 --dist loadfile tests/pytorch
 
@@ -111,7 +106,7 @@ SANITIZED_TESTS := tests/native/test_c_programs.py tests/native/test_c_expressio
 # The sanitizer keeps memory that has been freed.
 UNSANITIZED_TESTS := tests/native/test_loop.py::test_a_jam_gives_its_memory_back
 .PHONY: native-sanitize
-native-sanitize: $(TESTS_READY)  ## all C against Python, under ASan and UBSan (minutes)
+native-sanitize: $(READY)  ## all C against Python, under ASan and UBSan (minutes)
 	mkdir -p -m 700 build/sanitized
 	CC=gcc P4REDUCE_CACHE_DIR=$(CURDIR)/build/sanitized \
 	P4REDUCE_CFLAGS="-O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined" \
@@ -123,13 +118,13 @@ native-sanitize: $(TESTS_READY)  ## all C against Python, under ASan and UBSan (
 # SECONDS are shared among the tests; SEED=… repeats what one of them has printed.
 SECONDS := 300
 .PHONY: fuzz
-fuzz: $(TESTS_READY)  ## random frames, requests and files at everything that reads them, for SECONDS=300
+fuzz: $(READY)  ## random frames, requests and files at everything that reads them, for SECONDS=300
 	FUZZ_SECONDS=$(SECONDS) $(PYTHON) -m pytest -m fuzz --timeout=0
 
 MINUTES := 30
 LOSS := 0.01
 .PHONY: soak
-soak: $(TESTS_READY)  ## run for MINUTES=30 with LOSS=0.01 of the frames, and tell whether anything grows
+soak: $(READY)  ## run for MINUTES=30 with LOSS=0.01 of the frames, and tell whether anything grows
 	CYCLES=1000 $(PYTHON) -m pytest -q --timeout=0 tests/controller/jobs/test_churn.py
 	$(PYTHON) -m bench.worker.soak --minutes $(MINUTES) --loss $(LOSS)
 
@@ -143,6 +138,10 @@ lint: $(LINT_READY)  ## ruff, mypy --strict, clang-format, C compilers, and who 
 	for scripts in $(SCRIPTS); do (cd $$scripts && \
 	    $(CURDIR)/$(VENV)/bin/mypy --config-file $(CURDIR)/pyproject.toml \
 	    --cache-dir $(CURDIR)/.mypy_cache *.py) || exit 1; done
+
+.PHONY: prose
+prose:  ## check the English of the pages: sentence length, phrases, page length
+	@python3 tools/lint_prose.py
 
 .PHONY: format
 format: $(LINT_READY)  ## let ruff and clang-format write Python and C
@@ -159,11 +158,12 @@ numbers: $(READY)  ## measure all that docs/performance.md shows, and write its 
 	$(PYTHON) -m bench.run --docs
 	@$(MAKE) --no-print-directory compare
 
-# ARGUMENTS="--rates 10 --ranks 8": of `p4reduce-lab compare`; without, all of its standard set.
+# ARGUMENTS="--rates 10Mbit --ranks 8": of `p4reduce-lab compare`; without, all of its standard set.
 .PHONY: compare
 compare: $(READY)  ## p4reduce beside Gloo and Open MPI on the same shaped links (root, torch; ten minutes)
 	$(NEED_TORCH)
-	$(PYTHON) -m p4reduce_lab compare --page docs/performance.md --readme README.md $(ARGUMENTS)
+	$(PYTHON) -m p4reduce_lab compare $(ARGUMENTS)
+	$(PYTHON) -m bench.allreduce.comparison_pages --page docs/performance.md --readme README.md
 
 .PHONY: accuracy
 accuracy: $(READY)  ## time to accuracy over slow links, by Gloo and by the switch (root, torch; half an hour)
@@ -181,7 +181,6 @@ experiments: $(READY)  ## how little can be sent: adaptive compression against f
 .PHONY: p4
 p4: $(READY)  ## compile p4src/ with p4c into p4src/compiled/ (committed; only needed after a change)
 	$(PYTHON) tools/compile_p4.py
-	$(PYTHON) -m bench.bmv2.one_lane.compile
 
 .PHONY: clean
 clean:  ## remove build products and the virtual environment

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -21,6 +22,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE_DIR = ROOT / "p4src"
 COMPILED_DIR = SOURCE_DIR / "compiled"
+FINGERPRINT_FILE = "sources.sha256"
+COMPILER = "p4c-bm2-ss"
 MAIN = SOURCE_DIR / "p4reduce.p4"
 
 
@@ -31,6 +34,19 @@ def fingerprint() -> str:
         digest.update(path.relative_to(SOURCE_DIR).as_posix().encode() + b"\0")
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
+
+
+def recorded(target: Path = COMPILED_DIR) -> str:
+    """Return the fingerprint of the sources that `target` was made from; empty: none says so."""
+    try:
+        return (target / FINGERPRINT_FILE).read_text().strip()
+    except OSError:
+        return ""
+
+
+def available() -> bool:
+    """Whether p4c is on PATH."""
+    return shutil.which(COMPILER) is not None
 
 
 def compiler_version(compiler: str) -> str:
@@ -45,10 +61,10 @@ def compile_program(target: Path, sources: Path | None = None) -> None:
 
     `sources`: a copy of p4src/ in place of it; the fingerprint is that of p4src/ nevertheless.
     """
-    compiler = shutil.which("p4c-bm2-ss")
+    compiler = shutil.which(COMPILER)
     if compiler is None:
         sys.exit(
-            "p4c-bm2-ss is not on PATH. Install p4lang's package p4lang-p4c (docs/bmv2.md); "
+            f"{COMPILER} is not on PATH. Install p4lang's package p4lang-p4c (docs/bmv2.md); "
             "only a changed P4 program needs it."
         )
     with tempfile.TemporaryDirectory() as scratch:
@@ -79,10 +95,17 @@ def compile_program(target: Path, sources: Path | None = None) -> None:
         program = json.loads(json_path.read_text())
         program["program"] = f"./{MAIN.name}"
         target.mkdir(parents=True, exist_ok=True)
-        (target / json_path.name).write_text(json.dumps(program, indent=1) + "\n")
-        shutil.copy(p4info_path, target / p4info_path.name)
-        (target / "sources.sha256").write_text(fingerprint() + "\n")
-        (target / "p4c.version").write_text(compiler_version(compiler) + "\n")
+        _put(target / json_path.name, json.dumps(program, indent=1))
+        _put(target / p4info_path.name, p4info_path.read_text().removesuffix("\n"))
+        _put(target / "p4c.version", compiler_version(compiler))
+        _put(target / FINGERPRINT_FILE, fingerprint())
+
+
+def _put(path: Path, text: str) -> None:
+    """Write a file such that whoever reads it meanwhile has the old one or the new one."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.write_text(text + "\n")
+    new.replace(path)
 
 
 def main() -> None:

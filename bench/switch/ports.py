@@ -54,7 +54,6 @@ from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import CSRC
 from p4reduce_native.link import Kind, Link, offers
-from p4reduce_switch.ports.batch import BATCH
 
 from bench.machine import describe, machine
 
@@ -344,7 +343,7 @@ def _pointers(links: list[Link]) -> Any:
 def _send(link: Link, frames: list[bytes]) -> None:
     while frames:
         try:
-            frames = frames[link.send(frames[:BATCH]) :]
+            frames = frames[link.send(frames[:64]) :]
         except BlockingIOError:  # noqa: PERF203
             link.wait(-1, DEADLINE_S, writable=True)
 

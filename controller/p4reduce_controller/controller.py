@@ -30,6 +30,7 @@ from p4reduce_controller.fabric.p4client import (
 )
 from p4reduce_controller.fabric.probes import Probes
 from p4reduce_controller.fabric.schema import Counts, Row
+from p4reduce_controller.fabric.slots import SlotState
 from p4reduce_controller.fabric.switch_link import BREAKS, LinkStatus
 from p4reduce_controller.fabric.switches import Switches, Taken
 from p4reduce_controller.jobs import leases
@@ -248,6 +249,10 @@ class Controller:
             self.jobs.hold(link, f"switch {switch} was lost, and no probe has come through since")
         self.jobs.lost(switch, reason)
 
+    def switch_away(self, switch: str, reason: str) -> None:
+        """Let the jobs say it to newcomers."""
+        self.jobs.away(switch, reason)
+
     def switch_back(self, switch: str) -> None:
         """Let the jobs go on."""
         which = "" if switch == ONLY else f"{switch} at "
@@ -303,6 +308,15 @@ class Controller:
             self.jobs.fail(job, Cause.SWITCH_REFUSED, str(error))
         else:
             self.jobs.configured(job)
+
+    def look(self, job: Job) -> None:
+        """Compare a job's entries with what its switches have."""
+        self._spawn(self._look(job))
+
+    async def _look(self, job: Job) -> None:
+        missing = await self._switches.missing(job.incarnation, list(job.shares))
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        self.jobs.looked(job, "; ".join(missing[:3]) + more)
 
     def settled(self, job: Job) -> None:
         """Wake those who wait for the job."""
@@ -429,6 +443,11 @@ class Controller:
     async def outcomes(self, switch: str) -> dict[Outcome, Counts]:
         """Return what became of every frame at a switch."""
         return await self._switches.call(switch, Fabric.outcomes)
+
+    async def slots(self, switch: str, job: Job) -> list[SlotState]:
+        """Return what each of a job's slots is doing at a switch."""
+        slots = job.shares[switch].slots
+        return await self._switches.call(switch, Fabric.slots, job.incarnation, slots)
 
     async def tables(self, switch: str) -> list[str]:
         """Return the names of a switch's tables."""

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc.aio
@@ -25,7 +27,7 @@ from p4reduce_controller.service import listen
 from p4reduce_controller.service.control_api import Service
 from p4reduce_controller.service.decoding import Decoding
 from p4reduce_controller.service.limits import MAX_CALLS, SERVER_OPTIONS
-from p4reduce_controller.settings import Server, Settings
+from p4reduce_controller.settings import Http, Server, Settings
 from p4reduce_controller.storage.job_table import TableFile
 from p4reduce_controller.topology.switches import Topology
 
@@ -45,6 +47,7 @@ class Daemon:
     def __init__(self, settings: Settings, program: Program | None = None) -> None:
         self._settings = settings
         listen.prepare(settings.listen, settings.tls)
+        self._page = _bind_page(settings.http)
         program = program or load_program()
         self._fabrics = {
             name: Fabric(program, ground(settings.topology, name, settings.hello_limit))
@@ -59,6 +62,11 @@ class Daemon:
             self._hang_up()
             self._file.close()
             raise
+
+    @property
+    def page(self) -> tuple[str, int] | None:
+        """Host and port of the live page, if there is one."""
+        return self._page.getsockname()[:2] if self._page is not None else None
 
     def _restored(self) -> list[Job]:
         """Return the jobs of a former life that ended without ending them."""
@@ -120,6 +128,7 @@ class Daemon:
             timeout=timeout or settings.connect_timeout,
             files=settings.switch_tls,
             patient=timeout is None,
+            take_over=settings.take_over,
         )
 
     def _hang_up(self) -> None:
@@ -136,14 +145,16 @@ class Daemon:
                 maximum_concurrent_rpcs=MAX_CALLS,
             )
             try:
-                add_ControlServicer_to_server(Service(controller), server)
+                service = Service(controller)
+                add_ControlServicer_to_server(service, server)
                 address = listen.bind(server, self._settings.listen, self._settings.tls)
                 with listen.cleared_away(address):
                     await server.start()
                     controller.start()
-                    ready(address)
-                    await stop.wait()
-                    log.info("stopping")
+                    async with self._shown(controller, service):
+                        ready(address)
+                        await stop.wait()
+                        log.info("stopping")
                     await controller.stop()
                     await server.stop(ANSWERS_GRACE)
             except BaseException:
@@ -153,6 +164,31 @@ class Daemon:
         finally:
             self._hang_up()
             self._file.close()
+
+    @contextlib.asynccontextmanager
+    async def _shown(self, controller: Controller, service: Service) -> AsyncIterator[None]:
+        """Show the live page, if it was asked for."""
+        if self._page is None or self._settings.http is None:
+            yield
+            return
+        from p4reduce_controller.web.server import serving
+
+        async with serving(self._settings.http, self._page, controller, service) as address:
+            log.info("live page at %s", address)
+            yield
+
+
+def _bind_page(http: Http | None) -> socket.socket | None:
+    """Take the page's port before anything else is done. Raises ListenError."""
+    if http is None:
+        return None
+    try:
+        from p4reduce_controller.web.server import bind
+    except ModuleNotFoundError as error:
+        raise listen.ListenError(
+            f"--http needs the package {error.name!r}: pip install 'p4reduce[web]'"
+        ) from None
+    return bind(http)
 
 
 def _is_on_switch(job: Job) -> bool:

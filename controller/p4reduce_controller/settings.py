@@ -15,6 +15,15 @@ from p4reduce_controller.topology.switches import Topology
 
 
 @dataclass(frozen=True)
+class Http:
+    """Where the live page is. Beyond loopback it needs TLS files and a token."""
+
+    address: str  # HOST:PORT
+    tls: TlsFiles | None = None
+    token: str = ""
+
+
+@dataclass(frozen=True)
 class Server:
     """A switch's P4Runtime server."""
 
@@ -37,4 +46,6 @@ class Settings:
     tls: TlsFiles | None = None  # of the control API, where that goes by TCP
     switch_tls: TlsFiles | None = None  # of the P4Runtime sessions
     hello_limit: HelloLimit = field(default_factory=HelloLimit)
+    take_over: bool = True  # a switch without a primary, with the election id that it takes
+    http: Http | None = None  # where to show the live page and the metrics
     keep_jobs: bool = False  # when told to stop, leave them to the next controller

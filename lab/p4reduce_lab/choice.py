@@ -13,6 +13,7 @@ from p4reduce_lab.switches import bmv2
 from p4reduce_lab.switches.bmv2 import Bmv2Switch
 from p4reduce_lab.switches.embedded import EmbeddedSwitch, udp_ports
 from p4reduce_lab.switches.launch import SwitchLauncher
+from p4reduce_lab.units import rate_as_typed, rate_in_words
 
 NAMES = {"embedded": "embedded switch", "bmv2": "BMv2 (simple_switch_grpc)"}
 PLACES = {
@@ -56,7 +57,7 @@ class Choice:
         """In one line."""
         place = PLACES[self.switch, self.network]
         if self.bandwidth is not None:
-            place += f", links of {self.bandwidth:g} Mbit/s"
+            place += f", links of {rate_in_words(self.bandwidth * 1e6)}"
         return f"{self.name}, {place} ({self.why})"
 
     def launcher(self, directory: Path, ports: int | Mapping[int, str]) -> SwitchLauncher:
@@ -119,14 +120,15 @@ def _mininet_of_the_lab(network: str) -> tuple[str, str]:
 
 def _pick_network(network: str, bandwidth: float | None, nearest_to_real: bool) -> tuple[str, str]:
     """Return the network and the reason, which is empty where there is none to give."""
+    limit = f"BW={rate_as_typed((bandwidth or 0.0) * 1e6)}"
     if network in ("local", "udp") and bandwidth is not None:
-        raise ArgumentsError(f"BW={bandwidth:g} takes NET=mininet: only its links can be limited")
+        raise ArgumentsError(f"{limit} needs NET=mininet: only its links can be limited")
     obstacle = mininet_net.unavailable()
     if network == "mininet" or bandwidth is not None:
-        wish = "NET=mininet" if network == "mininet" else f"BW={bandwidth:g}, for Mininet's links,"
+        wish = "NET=mininet" if network == "mininet" else f"{limit}, for Mininet's links,"
         if obstacle:
             raise UnavailableError(f"{wish} cannot run here: {obstacle}")
-        return "mininet", "NET as asked" if network == "mininet" else "BW takes Mininet"
+        return "mininet", "NET as asked" if network == "mininet" else "BW needs Mininet"
     if network in ("local", "udp"):
         return network, "NET as asked"
     if not nearest_to_real:

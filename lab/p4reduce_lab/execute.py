@@ -11,15 +11,15 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
-from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlClient, ControlError
+from p4reduce.control.client import ControlError
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import ArgumentsError, LabError
+from p4reduce_lab.ports import ports_for
 from p4reduce_lab.processes.children import POLL, Child, Processes, ending
 from p4reduce_lab.processes.rundir import results_directory, run_directory
 from p4reduce_lab.several import Switches, system_of
@@ -33,6 +33,7 @@ from p4reduce_lab.system import (
 )
 
 CAPTURES = Path("build/exec")  # where --pcap leaves them, with the logs
+_PORT = "{port}"  # in P4REDUCE_INTERFACE, for the number of a rank's port
 DRAIN = 2.0  # seconds for the rest of the output of processes that have ended
 COLOURS = (36, 33, 35, 32, 34, 31)  # of the prefixes: ANSI's cyan, yellow, magenta, …
 
@@ -56,16 +57,24 @@ def running_system() -> Mapping[str, str] | None:
 
 
 def execute(
-    command: list[str], workers: int, system: Choice | Mapping[str, str], switches: Switches = 1
+    command: list[str],
+    ranks: int,
+    system: Choice | Mapping[str, str],
+    switches: Switches = 1,
+    first_port: int | None = None,
 ) -> int:
-    """Runs ``command`` for ranks 0 to ``workers`` - 1 and returns the exit code for the shell:
-    0, or that of the first process that failed.
+    """Runs ``command`` for each rank and returns the exit code for the shell: 0, or that of the
+    first process that failed.
 
     Args:
         command: The program with its arguments.
-        workers: The world size.
+        ranks: The world size.
         system: A switch to start, or the variables of one that runs.
         switches: How many to start, side by side, or the tree that they are.
+        first_port: Rank 0's port of a switch that runs; None: any free ones.
+
+    Raises:
+        LabError: something did not start, or the switch has no such ports.
     """
     with ExitStack() as stack:
         services: Processes | None = None
@@ -75,13 +84,14 @@ def execute(
             if system.pcap:
                 kept = results_directory(CAPTURES, replace=("*.log", "*.pcap"))
                 logs = stack.enter_context(kept)
-            started = stack.enter_context(system_of(system, directory, logs, workers, switches))
+            started = stack.enter_context(system_of(system, directory, logs, ranks, switches))
             services = started.processes
             started.start()
             started.wait_ready()
             variables: Mapping[str, str] = started.variables()
+            interfaces = [variables[INTERFACE_VARIABLE]] * ranks
         else:
-            _check_ports(system, workers)
+            interfaces = _interfaces(system, ranks, first_port, stack)
             variables = system
         # A job of its own for each run: what is left of one does not keep the next from starting.
         job = os.environ.get(JOB_VARIABLE) or f"exec-{secrets.token_hex(4)}"
@@ -91,21 +101,25 @@ def execute(
             **variables,
             JOB_VARIABLE: job,
         }
-        ranks = stack.enter_context(Processes())
+        processes = stack.enter_context(Processes())
         outputs = []
-        for rank in range(workers):
-            child = ranks.start(
+        for rank, interface in enumerate(interfaces):
+            child = processes.start(
                 f"rank {rank}",
                 command if started is None else started.rank_command(rank, command),
-                environment={**rank_variables(rank, workers), **variables},
+                environment={
+                    **rank_variables(rank, ranks),
+                    **variables,
+                    INTERFACE_VARIABLE: interface,
+                },
                 stdout=subprocess.PIPE,
             )
             assert child.process.stdout is not None
-            outputs.append(_Output(child.process.stdout, _prefix(rank, workers)))
+            outputs.append(_Output(child.process.stdout, _prefix(rank, ranks)))
         try:
-            failed = _wait(ranks, services)
+            failed = _wait(processes, services)
         finally:
-            ranks.end()
+            processes.end()
             for output in outputs:
                 output.finish()
     if failed is None:
@@ -115,19 +129,23 @@ def execute(
     return code if code > 0 else 128 - code
 
 
-def _check_ports(system: Mapping[str, str], workers: int) -> None:
-    """Refuse more ranks than a system has ports where each has one of its own."""
-    address, interface = system[CONTROLLER_VARIABLE], system[INTERFACE_VARIABLE]
-    if "{port}" not in interface or "," in address:
-        return  # several may share a port; of several switches the ranks will tell
-    with ControlClient(address) as control, suppress(ControlError):  # which the ranks will tell
-        switches = control.call(control.stub.ListSwitches, pb.ListSwitchesRequest()).switches
-        ports = sum(len(switch.ports) for switch in switches)  # of a tree the leaves have them
-        if workers > ports:
+def _interfaces(
+    system: Mapping[str, str], ranks: int, first_port: int | None, held: ExitStack
+) -> list[str]:
+    """How each rank reaches the switch: by a port that it alone has, until `held` is closed."""
+    interface = system[INTERFACE_VARIABLE]
+    if _PORT not in interface:
+        if first_port is not None:
             raise ArgumentsError(
-                f"{workers} ranks take as many ports, but the switch of the controller at "
-                f"{address} has {ports}: start `p4reduce-lab up --ports {workers}`"
+                f"--first-port needs {_PORT} in {INTERFACE_VARIABLE}, which is {interface}"
             )
+        return [interface] * ranks  # several may share a port
+    try:
+        ports = held.enter_context(ports_for(system[CONTROLLER_VARIABLE], ranks, first_port))
+    except ControlError:  # The ranks will wait for the controller, or say what is wrong.
+        first = first_port or 1
+        ports = list(range(first, first + ranks))
+    return [interface.replace(_PORT, str(port)) for port in ports]
 
 
 def _meeting_point(system: System | None) -> dict[str, str]:

@@ -35,7 +35,6 @@ def stay_in_lab(choice: Choice, hosts: int, output: Path) -> None:
         os.environ["P4REDUCE_CONTROLLER"] = system.controller_address
         os.environ["P4REDUCE_INTERFACE"] = HOST_INTERFACE
         os.environ[STATE_VARIABLE] = str(system.state_directory)
-        os.environ["WORLD_SIZE"] = "2"
         os.environ["PATH"] = own_path()
         system.start()
         system.wait_ready()
@@ -46,8 +45,8 @@ def stay_in_lab(choice: Choice, hosts: int, output: Path) -> None:
         print(wrapped(hosts_text))
         print(f"  h1 ping -c 3 h2                  h1 ping -c 3 {SWITCH_IP}")
         print("  h1 tcpdump -c 10 -w /tmp/h1.pcap &")
-        print("  h1 RANK=0 python examples/allreduce.py &")
-        print("  h2 RANK=1 python examples/allreduce.py")
+        print("  h1 RANK=0 WORLD_SIZE=2 python examples/allreduce.py &")
+        print("  h2 RANK=1 WORLD_SIZE=2 python examples/allreduce.py")
         print("  sh p4reduce-controller job list")
         print("`exit`, or `make stop` elsewhere, takes it down.", flush=True)
         # At the prompt Ctrl-C ends what runs there, not the lab.

@@ -15,8 +15,10 @@ from types import TracebackType
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControllerUnreachableError
 
+from p4reduce_lab import slow_paths
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
+from p4reduce_lab.fresh_program import refresh_program
 from p4reduce_lab.networks.mininet_net import MininetNetwork, host_interface, switch_ip
 from p4reduce_lab.networks.shaped import ShapedNetwork
 from p4reduce_lab.networks.veth import VethError
@@ -152,6 +154,7 @@ class System:
         self._start_controller("controller-2.log")
 
     def _start_controller(self, log: str) -> None:
+        refresh_program()
         command = [sys.executable, "-m", "p4reduce_controller", "serve", *self._serve_options()]
         command += ["--listen", self.controller_address]
         command += ["--default-slots", str(self._running_switch.slots)]
@@ -192,6 +195,7 @@ class System:
                 list_switches = self.control.stub.ListSwitches
                 request = pb.ListSwitchesRequest()
                 reply = self.control.call(list_switches, request, timeout=PROBE, wait=True)
+                slow_paths.tell([self._running_switch.log])
                 return reply.switches[0]
             except ControllerUnreachableError as error:
                 if time.monotonic() > deadline:

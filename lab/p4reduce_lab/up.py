@@ -51,6 +51,7 @@ def stay_up(choice: Choice, ports: int, output: Path, switches: Switches = 1) ->
             print(f"  export {name}={shlex.quote(value)}")
         example = min(4, ports)
         print(f"\nfor example\n  p4reduce-lab exec -n {example} -- python examples/allreduce.py")
+        print(wrapped("Each `exec` takes ports that no other has, so several jobs run at once."))
         for part in system.parts:
             # Of several switches each has a controller, and the command line talks to one.
             which = f" --controller {part.controller_address}" if len(system.parts) > 1 else ""

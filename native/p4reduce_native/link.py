@@ -26,6 +26,7 @@ __all__ = [
     "BATCH_FRAMES",
     "MAX_FRAMES",
     "UNIX_KINDS",
+    "DatagramCounts",
     "Kind",
     "Link",
     "LinkCounts",
@@ -40,6 +41,7 @@ BATCH_FRAMES = 64
 MAX_FRAMES = 128
 """The most frames of one call."""
 
+_LETTER_BYTES = 128
 _MAX_WAIT_MS = 2**31 - 1
 _WOKEN = 2
 _HELLO_BYTES = range(8, 14)  # of this version, and of a later one that says more
@@ -88,6 +90,18 @@ class LinkCounts(ctypes.Structure):
     )
 
 
+class DatagramCounts(ctypes.Structure):
+    """What a link over UDP has counted since it was made; see `p4r_datagram_counts` in link.h."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in (
+            *("strangers", "path_bytes", "path_narrowed", "path_widened", "path_too_narrow"),
+            *("letters", "rx_calls", "rx_datagrams", "tx_calls", "tx_too_long", "tx_runs_refused"),
+        )
+    )
+
+
 class _Frame(ctypes.Structure):
     _fields_ = (("bytes", ctypes.c_uint64), ("length", ctypes.c_uint32))
 
@@ -115,14 +129,17 @@ class _Functions:
         self.over_datagrams = quick.p4r_link_over_datagrams
         self.over_datagrams.argtypes = (
             *(_INT, ctypes.c_char_p, _UINT),
-            *(ctypes.c_char_p, _UINT, ctypes.c_char_p, _UINT),
+            *(ctypes.c_char_p, _UINT, ctypes.c_char_p, _UINT, _UINT),
         )
         self.over_datagrams.restype = _POINTER
         self.poke = quick.p4r_link_poke
         self.poke.argtypes = (_POINTER,)
-        self.strangers = quick.p4r_link_strangers
-        self.strangers.argtypes = (_POINTER,)
-        self.strangers.restype = ctypes.c_uint64
+        self.datagram_counts = quick.p4r_link_datagram_counts
+        self.datagram_counts.argtypes = (_POINTER,)
+        self.datagram_counts.restype = ctypes.POINTER(DatagramCounts)
+        self.letter = quick.p4r_link_letter
+        self.letter.argtypes = (_POINTER, ctypes.c_char_p)
+        self.letter.restype = _SIZE
         self.free = quick.p4r_link_free
         self.free.argtypes = (_POINTER,)
         self.free.restype = None
@@ -264,8 +281,13 @@ class Link:
         return cls(pointer)
 
     @classmethod
-    def over_datagrams(cls, sock: socket.socket, entered: Entered) -> Link:
+    def over_datagrams(cls, sock: socket.socket, entered: Entered, patience: float = 0.3) -> Link:
         """Make one end of a connected UDP socket, which belongs to the link from now on.
+
+        Args:
+            sock: of the worker, or that of the switch for this worker.
+            entered: what both ends know after the handshake.
+            patience: seconds for the answer to a question about the path, of which there are three.
 
         Raises:
             NativeUnavailableError: there is no machine code; the socket is as before.
@@ -275,6 +297,7 @@ class Link:
         pointer = functions.over_datagrams(
             *(sock.detach(), entered.token, entered.size),
             *(entered.greeting, len(entered.greeting), entered.answer, len(entered.answer)),
+            max(round(patience * 1000), 1),
         )
         if not pointer:
             raise MemoryError("no memory for a link")
@@ -287,7 +310,18 @@ class Link:
     @property
     def strangers(self) -> int:
         """How many datagrams came from the peer's address without its token."""
-        return int(self._functions.strangers(self.pointer))
+        return int(self.datagram_counts.strangers)
+
+    @property
+    def datagram_counts(self) -> Any:  # DatagramCounts, whose fields ctypes makes
+        """What a link over UDP counts, as of now; zeros for other kinds."""
+        return self._functions.datagram_counts(self.pointer).contents
+
+    def letter(self) -> bytes:
+        """Take the last message of a handshake that came from the peer's address; empty: none."""
+        room = ctypes.create_string_buffer(_LETTER_BYTES)
+        length = self._functions.letter(self.pointer, room)
+        return bytes(room.raw[: min(length, _LETTER_BYTES)]).ljust(length, b"\0")
 
     def close(self) -> None:
         """Release everything. May be called twice."""

@@ -42,6 +42,7 @@ class News(IntEnum):
     NONE = 0
     DOWN = 1
     ERROR = 2
+    LETTER = 3
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ FramesHandler = Callable[[int, list[bytes]], None]
 """Called with a port's number and the frames that came in there; must not raise."""
 
 _FRAMES_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.POINTER(_Frame), ctypes.c_int)
-_PORT_COUNTS = 11
+_PORT_COUNTS = 14
 _PORT_STATS = ctypes.c_uint64 * _PORT_COUNTS
 _LOOP_STATS = ctypes.c_uint64 * 3
 

@@ -10,7 +10,8 @@
 
 An answer is never longer than its question, so nobody can have the switch send much to a third
 host. The cookie is a MAC of address, nonce and time with a secret of the switch (as in RFC 9147,
-section 5.1, and RFC 9000, section 8.1). With a key, both prove by HMAC-SHA-256 that they know it.
+section 5.1, and RFC 9000, section 8.1), and lets somebody in once. With a key, both prove by
+HMAC-SHA-256 that they know it.
 The token of the data that follows (`csrc/link/datagram.c`) is made of both nonces and the key.
 """
 
@@ -121,6 +122,7 @@ class Doorkeeper:
     def __init__(self, key: bytes = b"") -> None:
         self._key = key
         self._secret = os.urandom(32)
+        self._used: dict[bytes, float] = {}  # cookies of those who were let in: until when
 
     def answer(
         self, message: bytes, address: tuple[str, int], *, is_free: bool
@@ -145,6 +147,7 @@ class Doorkeeper:
             return _refuse(nonce, Refusal.WRONG_KEY), None
         if not is_free:
             return _refuse(nonce, Refusal.BUSY), None
+        self._use_up(cookie)
         own = os.urandom(_NONCE)
         accept = _message(Kind.ACCEPT, nonce) + own + _prove(self._key, b"accept", nonce, own)
         return accept, Entered(_token(self._key, nonce, own), size, message, accept)
@@ -155,10 +158,16 @@ class Doorkeeper:
 
     def _knows(self, cookie: bytes, nonce: bytes, address: tuple[str, int]) -> bool:
         now = _now()
-        return any(
+        return cookie not in self._used and any(
             hmac.compare_digest(cookie, self._cookie(nonce, address, period))
             for period in (now, now - 1)
         )
+
+    def _use_up(self, cookie: bytes) -> None:
+        """A cookie lets one worker in once: a CONNECT may be on its way twice."""
+        now = time.monotonic()
+        self._used = {used: until for used, until in self._used.items() if until > now}
+        self._used[cookie] = now + 2 * _COOKIE_SECONDS
 
 
 def enter(sock: socket.socket, key: bytes, deadline: float) -> Entered:
@@ -193,10 +202,14 @@ def enter(sock: socket.socket, key: bytes, deadline: float) -> Entered:
 
 
 def never_cut_up(sock: socket.socket) -> None:
-    """Let no router take this UDP socket's datagrams apart: a part that is lost loses all of it."""
+    """Let no router take this UDP socket's datagrams apart: a part that is lost loses all of it.
+
+    Nor does the kernel believe routers that say how large datagrams may be, as anybody can say that
+    (RFC 8899, section 3): the handshake and the link find it by asking the other end.
+    """
     ipv6 = sock.family == socket.AF_INET6
-    if sys.platform == "linux":  # IP_MTU_DISCOVER and IPV6_MTU_DISCOVER to PMTUDISC_DO
-        level, option, value = (socket.IPPROTO_IPV6, 23, 2) if ipv6 else (socket.IPPROTO_IP, 10, 2)
+    if sys.platform == "linux":  # IP_MTU_DISCOVER and IPV6_MTU_DISCOVER to PMTUDISC_PROBE
+        level, option, value = (socket.IPPROTO_IPV6, 23, 3) if ipv6 else (socket.IPPROTO_IP, 10, 3)
     else:  # IPV6_DONTFRAG and IP_DONTFRAG of macOS and the BSDs
         level, option, value = (socket.IPPROTO_IPV6, 62, 1) if ipv6 else (socket.IPPROTO_IP, 28, 1)
     with contextlib.suppress(OSError):

@@ -3,10 +3,10 @@
 
 `loader` reads the program into the types of `program`, `codegen_python` turns it into Python and
 `codegen_c` into C, `pipeline` and `native_pipeline` bind that to `state` and `native`, `dataplane`
-and `native_dataplane` feed it from `ports`, and `p4runtime` lets a controller in. Whether C or
-Python runs is decided in `pipeline_choice` and `dataplane_choice`. `process` is all of that as a
-running switch, for `cli` and for BMv2's command line in `simple_switch`. It knows no aggregation,
-and nothing of worker and controller.
+feeds it from `ports`, and `p4runtime` lets a controller in. Whether a program runs as C or in
+Python is decided in `pipeline_choice`; the loop and the ports are always C. `process` is all of
+that as a running switch, for `cli` and for BMv2's command line in `simple_switch`. It knows no
+aggregation, and nothing of worker and controller.
 """
 
 from p4reduce_common.p4runtime_messages import install

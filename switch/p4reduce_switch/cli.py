@@ -116,8 +116,8 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     type=click.Choice(["auto", "native", "python"]),
     default="auto",
     show_default=True,
-    help="What runs ports and programs: machine code (native), Python, or machine code where that "
-    "can be; the log says what it has become, and why.",
+    help="What runs programs: machine code (native), Python, or machine code where that can be; "
+    "the log says what it has become, and why.",
 )
 @click.option(
     "--priority-queues",

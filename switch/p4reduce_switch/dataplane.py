@@ -1,121 +1,341 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data plane in Python: takes frames from ports, runs the pipeline, sends the outcome.
+"""The data plane: one thread, whose loop is in C, and what others ask of it.
 
-Neither ports nor requests starve: a turn of the loop serves one batch of every port that has
-frames, and all requests. `native_dataplane` does the same in C.
+A compiled pipeline never comes near Python. One that runs in Python is handed the frames of the
+same loop and the same ports, a batch per call; so a switch may load either kind, one after the
+other, and loses no port. Python enters for requests, packet-ins, timers, and what is rare.
+
+Everything that touches ports, pipeline or tables happens in the data plane's thread; others ask for
+it with `run`. So the packet path has no locks, and a change from outside falls between two packets.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-import select
-from collections import defaultdict
-from collections.abc import Sequence
-from functools import partial
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-from p4reduce_switch.dataplane_thread import DataPlaneStats, DataPlaneThread
-from p4reduce_switch.ports.port import Handler, Port
+from google.rpc import code_pb2
+from p4reduce_native.library import runtime
+from p4reduce_native.loop import Loop, Reason
 
-__all__ = ["DataPlane", "DataPlaneStats"]
+from p4reduce_switch.errors import P4RuntimeError
+from p4reduce_switch.ports.complaints import Complaints
+from p4reduce_switch.ports.opening import open_ports
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Handler, Port, PortSpec
+from p4reduce_switch.requests import Requests, result_of
+from p4reduce_switch.state.timers import Timers
+
+if TYPE_CHECKING:
+    from p4reduce_switch.pipeline import Pipeline
+    from p4reduce_switch.state.queues import EgressQueues
+
+__all__ = ["DataPlane", "DataPlaneStats", "open_data_plane"]
+
+log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+PACKET_OUT_QUEUE = 1024  # packet-outs that wait to be injected; more are refused
+_RUN_TIMEOUT_S = 10.0
+_STOP_TIMEOUT_S = 2.0
+_FLUSH_INTERVAL_S = 1.0  # of captures
+_LOG_INTERVAL_S = 5.0  # between reports of failing packets
 
 
-class DataPlane(DataPlaneThread):
-    """Runs packets through a pipeline, with ports that are served by Python.
+@dataclass(slots=True)
+class DataPlaneStats:
+    """Counts of what the data plane itself did with frames; those of ports are in `PortStats`."""
+
+    no_pipeline: int = 0  # came in before a pipeline was set
+    no_such_port: int = 0  # left by a port that does not exist
+    failed: int = 0  # the pipeline's code raised an exception
+    packet_outs: int = 0
+    packet_ins: int = 0
+    packet_ins_dropped: int = 0  # no primary controller, it does not read, or too many at once
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+class DataPlane:
+    """A thread that runs packets through a pipeline.
 
     Args:
         ports: opened ports; `stop` closes them.
         cpu_port: the port of packet-ins and packet-outs, or None.
+
+    Raises:
+        NativeUnavailableError: there is no machine code here.
     """
 
-    language = "Python"
-
     def __init__(self, ports: Sequence[Port], *, cpu_port: int | None = None) -> None:
-        super().__init__(ports, cpu_port=cpu_port)
-        self._own_ports = {port.number: port for port in ports}
-        self._poller = _EpollPoller()
+        self.cpu_port = cpu_port
+        self.ports: Mapping[int, Port] = {port.number: port for port in ports}
+        self.stats = DataPlaneStats()
+        self._pipeline: Pipeline | None = None
+        self._timers = Timers()  # those of the pipeline, once there is one
+        self._queues: EgressQueues | None = None  # those of a pipeline that runs in Python
+        self._packet_in: Callable[[bytes], bool] = _no_controller
+        self._requests = Requests()
+        self._packet_outs: deque[bytes] = deque()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._loop = Loop(self._wake_fd, cpu_port)
+        self._poller = _LoopPoller(self._loop)
+        self._running = False
+        self._closed = False
+        self._stop_requested = False
+        self._thread = threading.Thread(target=self._serve, name="dataplane", daemon=True)
+        self._next_report = 0.0
+        self._unreported = 0
+        self._complaints = Complaints(ports)
 
-    def _attach(self) -> None:
-        self._poller.watch(self._wake_fd, select.EPOLLIN, self._on_wake_fd)
-        for port in self._own_ports.values():
-            port.attach(self._poller, partial(self._on_frames, port))
+    # -- From any thread ---------------------------------------------------------------------------
 
-    def _release(self) -> None:
-        self._poller.close()
+    def on_packet_in(self, sink: Callable[[bytes], bool]) -> None:
+        """Set what takes frames that leave by the CPU port; it must not wait. False: not taken."""
+        self._packet_in = sink
+
+    def start(self) -> None:
+        for port in self.ports.values():
+            port.join(self._loop, self._poller)
+        self._running = True
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, after the batches under way, and close the ports. Once is enough."""
+        if self._closed:
+            return
+        if self._running:
+            self._stop_requested = True
+            self._wake()
+            self._thread.join(_STOP_TIMEOUT_S)
+            if self._thread.is_alive():
+                log.error("the data plane did not stop within %.0f s", _STOP_TIMEOUT_S)
+                return
+            self._running = False
+        self._closed = True
+        for port in self.ports.values():
+            port.close()
+        self._loop.close()
+        os.close(self._wake_fd)
+
+    def run(self, action: Callable[[], _T], timeout: float = _RUN_TIMEOUT_S) -> _T:
+        """Call `action` in the data plane's thread, between two packets; return what it returns.
+
+        Before `start` and after `stop` it is called right here. What it raises is raised here.
+
+        Raises:
+            P4RuntimeError: UNAVAILABLE, the data plane did not get to it within `timeout` seconds.
+        """
+        if not self._running or threading.current_thread() is self._thread:
+            return action()
+        future = self._requests.ask(action)
+        self._wake()
+        return result_of(future, timeout)
+
+    def install(self, pipeline: Pipeline) -> None:
+        """Send packets through `pipeline` from now on. Only by `run`."""
+        self._pipeline = pipeline
+        self._timers = pipeline.timers
+        self._queues = pipeline.queues
+        if self._queues is not None:
+            self._queues.ready = self._loop.has_room
+        if self._closed:
+            return
+        for port in self.ports.values():
+            port.limit_backlog(pipeline.has_queues)
+        if pipeline.native is not None:
+            self._loop.set_program(pipeline.native)
+        else:
+            self._loop.set_handler(self._run_in_python)
+
+    def inject(self, frame: bytes) -> None:
+        """Take in a frame at the CPU port, soon.
+
+        Raises:
+            P4RuntimeError: there is no CPU port, the frame is too long, or too many wait.
+        """
+        if self.cpu_port is None:
+            raise P4RuntimeError(
+                code_pb2.FAILED_PRECONDITION, "the switch was started without a CPU port"
+            )
+        if len(frame) > MAX_FRAME_BYTES:
+            raise P4RuntimeError(
+                code_pb2.INVALID_ARGUMENT,
+                f"the packet-out takes {len(frame)} bytes with its header; "
+                f"at most {MAX_FRAME_BYTES} are allowed",
+            )
+        if len(self._packet_outs) >= PACKET_OUT_QUEUE:
+            raise P4RuntimeError(
+                code_pb2.RESOURCE_EXHAUSTED,
+                f"{PACKET_OUT_QUEUE} packet-outs wait already; send more slowly",
+            )
+        self._packet_outs.append(frame)
+        self._wake()
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """All counts by now: "switch", "port N" of each port, and "pipeline" if there is one."""
+        return self.run(self._counts)
+
+    # -- In the data plane's thread ----------------------------------------------------------------
+
+    def _serve(self) -> None:
+        next_flush = time.monotonic() + _FLUSH_INTERVAL_S
+        while not self._stop_requested:
+            try:
+                quiet = not self._turn(self._wait_s())
+                self._timers.run_due()
+                if self._queues is not None:
+                    self._send(self._queues.release())
+                if quiet or time.monotonic() >= next_flush:
+                    next_flush = time.monotonic() + _FLUSH_INTERVAL_S
+                    self._flush()
+                    self._complaints.look(time.monotonic())
+            except Exception:  # noqa: PERF203 - once a turn
+                # A port's own failure must not stop the others.
+                self._report("the data plane")
+        self._requests.serve()
+
+    def _wait_s(self) -> float:
+        """Seconds until there is something to do without anybody asking."""
+        wait = self._timers.wait_s(_FLUSH_INTERVAL_S)
+        due = None if self._queues is None else self._queues.next_ns()
+        return wait if due is None else max(0.0, min(wait, (due - self._timers.clock()) / 1e9))
 
     def _turn(self, timeout_s: float) -> bool:
-        return self._poller.turn(timeout_s)
+        """Serve ports and requests, waiting at most so long; whether there was anything."""
+        # Reason.ROOM has no handler: queues in Python are asked after every turn.
+        reasons = self._loop.run(time.monotonic_ns() + int(timeout_s * 1e9))
+        if reasons & Reason.DESCRIPTOR:
+            self._poller.handle()
+        self._take(reasons)
+        if reasons & Reason.WOKEN:
+            self._on_wake()
+        return reasons != Reason.DEADLINE
 
-    def _has_room(self, port_number: int) -> bool:
-        port = self._own_ports.get(port_number)
-        return port is None or port.has_room
+    def _on_wake(self) -> None:
+        self._requests.serve()
+        if self._packet_outs and self.cpu_port is not None:
+            frames = [self._packet_outs.popleft() for _ in range(len(self._packet_outs))]
+            self.stats.packet_outs += len(frames)
+            for frame in frames:
+                self._loop.inject(self.cpu_port, frame)
+            self._take(self._loop.flush())
 
-    def _flush(self) -> None:
-        for port in self._own_ports.values():
-            port.flush()
+    def _take(self, reasons: Reason) -> None:
+        """Take in what frames have led to: first what the program says, then whom it sent it to."""
+        if reasons & Reason.NEWS:
+            for port in self.ports.values():
+                port.look_for_news()
+        if reasons & Reason.PROGRAM and self._pipeline is not None:
+            self._pipeline.serve_events()
+        if reasons & Reason.PACKET_IN:
+            frames = list(self._loop.packet_ins())
+            taken = sum(map(self._packet_in, frames))
+            self.stats.packet_ins += taken
+            self.stats.packet_ins_dropped += len(frames) - taken
 
-    def _on_wake_fd(self, events: int) -> None:
-        os.eventfd_read(self._wake_fd)
-        self._on_wake()
-
-    def _on_frames(self, port: Port) -> None:
-        frames = port.receive()
+    def _send(self, frames: Sequence[tuple[int, bytes]]) -> None:
+        for egress_port, frame in frames:
+            self._loop.emit(egress_port, frame)
         if frames:
-            self._process(port.number, frames)
+            self._take(self._loop.flush())
 
-    def _process(self, port_number: int, frames: Sequence[bytes]) -> None:
-        if self._pipeline is None:
-            self.stats.no_pipeline += len(frames)
-            return
-        process = self._pipeline.process
-        outgoing: list[tuple[int, bytes]] = []
+    def _run_in_python(self, port_number: int, frames: list[bytes]) -> None:
+        assert self._pipeline is not None
+        process, emit = self._pipeline.process, self._loop.emit
         for frame in frames:
             try:
-                outgoing += process(port_number, frame)
+                for egress_port, out in process(port_number, frame):
+                    emit(egress_port, out)
             except Exception:  # noqa: PERF203 - the next frame must not suffer
                 self.stats.failed += 1
                 self._report(f"a frame of {len(frame)} bytes from port {port_number}")
-        self._send(outgoing)
 
-    def _send(self, frames: Sequence[tuple[int, bytes]]) -> None:
-        outgoing: defaultdict[int, list[bytes]] = defaultdict(list)
-        for egress_port, frame in frames:
-            outgoing[egress_port].append(frame)
-        for egress_port, batch in outgoing.items():
-            port = self._own_ports.get(egress_port)
-            if port is not None:
-                port.send(batch)
-            elif egress_port == self.cpu_port:
-                self._punt(batch)
-            else:
-                self.stats.no_such_port += len(batch)
+    def _flush(self) -> None:
+        self._loop.flush_captures()
+        for port in self.ports.values():
+            port.flush()
+
+    def _report(self, what: str) -> None:
+        """Log the exception being handled, but not one a packet."""
+        now = time.monotonic()
+        if now < self._next_report:
+            self._unreported += 1
+            return
+        more = f" ({self._unreported} more since the last report)" if self._unreported else ""
+        log.exception("%s failed%s", what, more)
+        self._next_report = now + _LOG_INTERVAL_S
+        self._unreported = 0
+
+    def _counts(self) -> dict[str, dict[str, int]]:
+        self.stats.no_pipeline, self.stats.no_such_port, lost = self._loop.counts
+        counts = {"switch": self.stats.as_dict()}
+        counts["switch"]["packet_ins_dropped"] += lost
+        for number, port in self.ports.items():
+            port.poll_stats()
+            counts[f"port {number}"] = port.stats.as_dict()
+        if self._pipeline is not None:
+            counts["pipeline"] = self._pipeline.stats.as_dict()
+        return counts
+
+    def _wake(self) -> None:
+        os.eventfd_write(self._wake_fd, 1)
 
 
-class _EpollPoller:
-    """`port.Poller` by epoll, level-triggered."""
+def open_data_plane(
+    specs: Sequence[PortSpec],
+    *,
+    cpu_port: int | None = None,
+    capture_dir: Path | None = None,
+    capture_by_direction: bool = False,
+    udp_key: bytes = b"",
+) -> DataPlane:
+    """A data plane whose ports are opened by `open_ports`, which says what the arguments are.
 
-    def __init__(self) -> None:
-        self._epoll = select.epoll()
+    Raises:
+        NativeUnavailableError: there is no machine code here; no port was opened.
+        PortError: a port cannot be opened; the others are closed again.
+    """
+    runtime()
+    ports = open_ports(
+        specs, capture_dir=capture_dir, capture_by_direction=capture_by_direction, udp_key=udp_key
+    )
+    return DataPlane(ports, cpu_port=cpu_port)
+
+
+class _LoopPoller:
+    """`ports.Poller` for the descriptors that Python serves: those that listen."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
         self._handlers: dict[int, Handler] = {}
 
     def watch(self, fd: int, events: int, handler: Handler) -> None:
-        self._epoll.register(fd, events)
+        self._loop.watch(fd, events)
         self._handlers[fd] = handler
 
     def change(self, fd: int, events: int) -> None:
-        self._epoll.modify(fd, events)
+        self._loop.change(fd, events)
 
     def unwatch(self, fd: int) -> None:
         if self._handlers.pop(fd, None) is not None:
-            self._epoll.unregister(fd)
+            self._loop.unwatch(fd)
 
-    def turn(self, timeout: float) -> bool:
-        """Handle what is ready, waiting at most `timeout` seconds; whether anything was."""
-        ready = self._epoll.poll(timeout)
-        for fd, events in ready:
+    def handle(self) -> None:
+        """Call the handlers of what is ready."""
+        for fd, events in self._loop.ready():
             handler = self._handlers.get(fd)
-            if handler is not None:  # else closed by a handler of this turn
+            if handler is not None:
                 handler(events)
-        return bool(ready)
 
-    def close(self) -> None:
-        self._epoll.close()
+
+def _no_controller(frame: bytes) -> bool:
+    return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a packet whose program loops for ever: it is dropped, and that is said seldom."""
+"""What becomes of a packet whose program loops for ever: it is dropped, which is logged slowly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from p4reduce_switch.program.limits import MAX_TURNS
-from p4reduce_switch.seldom import Seldom
+from p4reduce_switch.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
     from p4reduce_switch.state.pipeline_stats import PipelineStats
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["endless_loop", "say_endless_loop"]
 
 log = logging.getLogger(__name__)
-_seldom = Seldom(log)
+_warnings = RateLimitedLog(log)
 
 
 def endless_loop(stats: PipelineStats, where: str) -> None:
@@ -26,6 +26,6 @@ def endless_loop(stats: PipelineStats, where: str) -> None:
 
 def say_endless_loop(where: str) -> None:
     """Log it, at a slow rate: packets decide how often there is one."""
-    _seldom.warning(
+    _warnings.warning(
         "a loop at %s took more than %d turns; its packet was dropped", where, MAX_TURNS
     )

@@ -33,7 +33,6 @@ class NativePipeline(Pipeline):
     """A P4 program as machine code; otherwise like `Pipeline`.
 
     Attributes:
-        native: where a loop in C enters it.
         source: the generated C.
 
     Raises:
@@ -42,8 +41,6 @@ class NativePipeline(Pipeline):
             does not bear.
         NativeUnavailableError: there is no compiler, or machine code is turned off.
     """
-
-    native: NativeEntry
 
     def _make_process(self, program: Program) -> Process:
         spec = program.intrinsic["egress_spec"]

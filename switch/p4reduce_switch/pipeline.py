@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from p4reduce_native.loop import NativeEntry
+
 from p4reduce_switch.codegen_python.generate import Binding, generate
 from p4reduce_switch.endless import endless_loop
 from p4reduce_switch.loader.load_program import load
@@ -117,6 +119,8 @@ class Pipeline:
         self.stats = PipelineStats()
         self._replays = ReplayQueue(self.stats)
         self._start = clock()
+        self.native: NativeEntry | None = None
+        """Where the loop enters a program that is machine code."""
         self.queues: EgressQueues | None = None
         """The egress queues of a program that has some and runs in Python."""
         self.source = ""
@@ -134,6 +138,9 @@ class Pipeline:
     def release(self) -> list[tuple[int, bytes]]:
         """Let go what waits in egress queues and is due; gives (port, frame) as `process` does."""
         return [] if self.queues is None else self.queues.release()
+
+    def serve_events(self) -> None:
+        """Take in what a program that is machine code has left for Python."""
 
     def _make_process(self, program: Program) -> Process:
         """What runs frames; it leaves the text that it was made from in `source`."""

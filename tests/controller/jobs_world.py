@@ -30,6 +30,7 @@ class World:
     to_remove: list[Job] = field(default_factory=list)
     to_withdraw: list[Job] = field(default_factory=list)
     has_settled: list[Job] = field(default_factory=list)
+    looks: list[Job] = field(default_factory=list)
     incarnation: int = 0
     changes: int = 0
     next_id: Callable[[], int] = None  # type: ignore[assignment]
@@ -49,6 +50,9 @@ class World:
 
     def remove(self, job: Job) -> None:
         self.to_remove.append(job)
+
+    def look(self, job: Job) -> None:
+        self.looks.append(job)
 
     def withdraw(self, job: Job) -> None:
         self.to_withdraw.append(job)

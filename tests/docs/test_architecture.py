@@ -152,7 +152,12 @@ def test_each_step_of_the_walk_is_where_it_is_said_to_be() -> None:
     steps = rows("The walk of one number")
     assert len(steps) > 15
     for _, _, file, function in steps:
-        assert function.strip("`") in definitions(file.strip("`")), (file, function)
+        file, function = file.strip("`"), function.strip("`")
+        if file.endswith(".c"):
+            defined = re.compile(rf"^\w.*\b{function}\(", re.MULTILINE)
+            assert defined.search((ROOT / file).read_text()), (file, function)
+        else:
+            assert function in definitions(file), (file, function)
 
 
 def test_what_to_change_has_a_place() -> None:

@@ -66,7 +66,7 @@ def test_a_worker_imports_nothing_else() -> None:
          "is not installed here: pip install 'p4reduce[controller]'"),
         ("click", "lab", ["--help"], "p4reduce-lab needs the package 'click', which is not "
          "installed here: pip install 'p4reduce[lab]'"),
-        ("sklearn", "lab", ["run", "--workers", "1"], "p4reduce-lab needs the package 'sklearn', "
+        ("sklearn", "lab", ["run", "--ranks", "1"], "p4reduce-lab needs the package 'sklearn', "
          "which is not installed here: pip install 'p4reduce[demo]'"),
     ],
 )  # fmt: skip

@@ -60,7 +60,7 @@ def test_a_bandwidth_takes_mininet() -> None:
     choice = choose("auto", "auto", bandwidth=100.0)
     assert (choice.network, choice.bandwidth) == ("mininet", 100.0)
     assert "links of 100 Mbit/s" in choice.text
-    with pytest.raises(ArgumentsError, match="BW=100 takes NET=mininet"):
+    with pytest.raises(ArgumentsError, match="BW=100Mbit needs NET=mininet"):
         choose("auto", "local", bandwidth=100.0)
     with pytest.raises(ArgumentsError, match="BMv2 has no UDP ports"):
         choose("bmv2", "udp")
@@ -98,7 +98,12 @@ def test_the_lab_without_mininet_says_what_is_missing() -> None:
     [
         ("bmv2", "auto", None, "SWITCH=bmv2 cannot run here: simple_switch_grpc is not on PATH"),
         ("auto", "mininet", None, "NET=mininet cannot run here: Mininet needs root"),
-        ("auto", "auto", 10.0, "BW=10, for Mininet's links, cannot run here: Mininet needs root"),
+        (
+            "auto",
+            "auto",
+            10.0,
+            "BW=10Mbit, for Mininet's links, cannot run here",
+        ),
     ],
 )
 def test_what_is_not_there_is_refused_with_what_to_install(

@@ -35,7 +35,7 @@ def lab(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 @pytest.mark.parametrize("number", ["0", "-3", "65", "four"])
 @pytest.mark.parametrize("command", [["run"], ["exec", "true"]])
 def test_senseless_numbers_of_workers_are_refused(command: list[str], number: str) -> None:
-    done = lab(command[0], "--workers", number, *command[1:])
+    done = lab(command[0], "--ranks", number, *command[1:])
     assert done.returncode == 2
     assert number in done.stderr
     assert "Traceback" not in done.stderr
@@ -51,7 +51,7 @@ def test_an_unknown_switch_is_refused_with_the_known_ones() -> None:
 def test_an_unknown_compression_is_refused_at_once_with_the_known_ones() -> None:
     done = lab("run", COMPRESSION="gzip")
     assert done.returncode == 2
-    assert "Invalid value for '--compression': compression 'gzip'" in done.stderr
+    assert "'--compression' (env var: 'COMPRESSION'): compression 'gzip'" in done.stderr
     assert "topk:SHARE" in done.stderr
     assert "Switch:" not in done.stdout
 
@@ -62,20 +62,20 @@ def test_the_lab_refuses_another_network_at_once() -> None:
     assert "NET=local is not possible here: the lab is a Mininet network" in done.stderr
 
 
-@pytest.mark.parametrize("bandwidth", ["-1", "0", "nan", "5000", "inf", "abc"])
+@pytest.mark.parametrize("bandwidth", ["-1Mbit", "0bit", "nan", "5Gbit", "100", "abc"])
 @pytest.mark.parametrize(("command", "net"), [("run", "auto"), ("run", "local"), ("lab", "auto")])
 def test_a_senseless_bandwidth_is_refused_at_once(command: str, net: str, bandwidth: str) -> None:
     done = CliRunner().invoke(commands, [command], env={"BW": bandwidth, "NET": net})
     assert done.exit_code == 2
-    assert "Invalid value for '--bandwidth'" in done.output
+    assert "Invalid value for '--bandwidth' (env var: 'BW')" in done.output
     assert bandwidth in done.output
     assert "Switch:" not in done.output
 
 
 def test_a_bandwidth_without_links_to_limit_is_refused_at_once() -> None:
-    done = lab("run", BW="100", NET="local")
+    done = lab("run", BW="100Mbit", NET="local")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "BW=100 takes NET=mininet" in done.stderr
+    assert "BW=100Mbit needs NET=mininet" in done.stderr
 
 
 def test_bmv2_where_it_is_not_says_what_to_install() -> None:

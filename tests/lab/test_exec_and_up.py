@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from launched import DEADLINE, ENVIRONMENT, LAB, ROOT, Launched
+from p4reduce_lab.ports import ports_for
 
 # One rank raises; the other is ended by the launcher, in the middle of a call.
 FAILING = """
@@ -19,6 +20,22 @@ comm = p4reduce.init()
 comm.barrier()
 assert comm.rank == 0
 comm.barrier()
+"""
+
+
+# A rank that leaves only when the ranks of both jobs have been there: they run at the same time.
+TOGETHER = """
+import os, pathlib, time, numpy, p4reduce
+comm = p4reduce.init()
+assert comm.allreduce(numpy.ones(3, numpy.float32)).tolist() == [2, 2, 2]
+where = os.environ["P4REDUCE_INTERFACE"]
+print("at", where, flush=True)
+pathlib.Path({directory!r}, f"there-{{os.environ['P4REDUCE_JOB']}}-{{comm.rank}}").touch()
+deadline = time.monotonic() + 200
+while len(list(pathlib.Path({directory!r}).glob("there-*"))) < 4:
+    assert time.monotonic() < deadline
+    time.sleep(0.02)
+comm.close()
 """
 
 
@@ -38,7 +55,7 @@ def test_up_serves_workers_that_exec_starts(tmp_path: Path) -> None:
     # More ranks than ports are refused here, not by a traceback of the last rank.
     done = _run([*LAB, "exec", "-n", "4", "--", "true"], environment)
     assert done.returncode == 2
-    assert done.stderr.startswith("p4reduce-lab: 4 ranks take as many ports, but the switch")
+    assert done.stderr.startswith("p4reduce-lab: 4 ranks need as many ports, but the switch")
     assert "`p4reduce-lab up --ports 4`" in done.stderr
     assert "Traceback" not in done.stderr
     # The operator's token is in the state directory: a job with a token of its own can be deleted.
@@ -59,6 +76,49 @@ def test_up_serves_workers_that_exec_starts(tmp_path: Path) -> None:
     up.process.send_signal(signal.SIGINT)
     assert up.wait() == 130
     assert len(list((tmp_path / "build" / "up").glob("port*.pcap"))) == 3
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize(
+    "options",
+    [["--net", "local"], ["--net", "udp"], pytest.param(["--tree", "2x2"], marks=pytest.mark.long)],
+    ids=["unix", "udp", "tree"],
+)
+def test_two_jobs_under_one_switch_get_ports_of_their_own(
+    tmp_path: Path, options: list[str]
+) -> None:
+    up = Launched(tmp_path, "up", *([] if "--tree" in options else ["--ports", "4"]), *options)
+    up.wait_for("Ctrl-C ends it")
+    exported = dict(re.findall(r"export (\w+)='?([^'\s]+)'?", up.output))
+    environment = {**ENVIRONMENT, **exported}
+    script = tmp_path / "job.py"
+    script.write_text(TOGETHER.format(directory=str(tmp_path)))
+    command = [*LAB, "exec", "-n", "2", "--", sys.executable, str(script)]
+    pair = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=DEADLINE)[0] for process in pair]
+    assert [process.returncode for process in pair] == [0, 0], said
+    ports = re.findall(r"\] at (\S+)", "".join(said))
+    assert len(set(ports)) == 4, ports
+    # One that says which ports it wants gets them, or hears who has them.
+    printed = [sys.executable, "-c", "import os; print(os.environ['P4REDUCE_INTERFACE'])"]
+    done = _run([*LAB, "exec", "-n", "2", "--first-port", "3", "--", *printed], environment)
+    assert sorted(re.findall(r"\[(\d)\] (\S+)", done.stdout)) == [
+        (str(rank), exported["P4REDUCE_INTERFACE"].replace("{port}", str(rank + 3)))
+        for rank in range(2)
+    ]
+    done = _run([*LAB, "exec", "-n", "2", "--first-port", "4", "--", "true"], environment)
+    assert done.returncode == 2
+    assert "the switch has no port 5: its ports are 1 to 4" in done.stderr
+    with ports_for(exported["P4REDUCE_CONTROLLER"], 3) as got:
+        assert got == [1, 2, 3]
+        done = _run([*LAB, "exec", "-n", "2", "--", "true"], environment)
+        assert done.returncode == 2
+        assert "other jobs have 1 to 3 of 1 to 4" in done.stderr
+    up.process.send_signal(signal.SIGINT)
+    assert up.wait() == 130
 
 
 def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

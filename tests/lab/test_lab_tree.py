@@ -45,7 +45,7 @@ def test_what_is_no_tree(text: str, complaint: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--tree", "2x2", "--workers", "3"], "3 workers do not fit the tree, which has 4"),
+        (["--tree", "2x2", "--ranks", "3"], "--ranks 3 does not fit the tree, which has 4"),
         (["--tree", "2x2", "--switches", "2"], "SWITCHES and TREE exclude each other"),
     ],
 )
@@ -59,7 +59,7 @@ def test_what_does_not_go_together(arguments: list[str], complaint: str) -> None
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--tree", "2x2", "--ports", "3"], "3 ports do not fit the tree, which has 4"),
+        (["--tree", "2x2", "--ports", "3"], "--ports 3 does not fit the tree, which has 4"),
         (["--tree", "2x2", "--switches", "2"], "SWITCHES and TREE exclude each other"),
     ],
 )
@@ -95,9 +95,9 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_make_refuses_what_it_does_not_know() -> None:
     wrong = make("run", "Workers=2")
     assert wrong.returncode != 0
-    assert "make run does not know Workers. It takes WORKERS SWITCH BW PCAP NET" in wrong.stderr
+    assert "make run does not know Workers. It takes RANKS SWITCH BW PCAP NET" in wrong.stderr
     assert "make lab does not know TREE" in make("lab", "TREE=2x2").stderr
-    for given in ("WORKERS=2", "TREE=2x2", "SWITCHES=2", "NET=udp"):
+    for given in ("RANKS=2", "TREE=2x2", "SWITCHES=2", "NET=udp"):
         assert make("run", given).returncode == 0, given
 
 
@@ -105,7 +105,7 @@ def test_make_refuses_what_it_does_not_know() -> None:
 def test_a_tree_of_three_levels_trains_as_one_switch_does(tmp_path: Path) -> None:
     """The same weights, bit for bit, by a root, two spines with a leaf each, two ranks a leaf."""
     summaries = []
-    for where in (["--tree", "2x1x2"], ["--workers", "4"]):
+    for where in (["--tree", "2x1x2"], ["--ranks", "4"]):
         output = tmp_path / where[0][2:]
         options = ["--switch", "embedded", "--net", "local", "--steps", "6", "-o", str(output)]
         done = CliRunner().invoke(commands, ["run", *where, *options])

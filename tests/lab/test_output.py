@@ -100,7 +100,7 @@ def test_exec_with_a_switch_of_its_own() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     "arguments",
-    [["run", "--steps", "2", "--workers", "2"], ["up", "--ports", "1"], ["--help"]],
+    [["run", "--steps", "2", "--ranks", "2"], ["up", "--ports", "1"], ["--help"]],
     ids=lambda arguments: arguments[0],
 )
 @pytest.mark.usefixtures("nothing_left")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program in C, as small as can be, that stands for a compiled pipeline where a test is about the
-loop; and what `NativeDataPlane` asks of a pipeline besides."""
+loop; and what `DataPlane` asks of a pipeline besides."""
 
 from __future__ import annotations
 

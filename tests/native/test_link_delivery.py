@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import select
 import socket
 
@@ -21,6 +22,7 @@ from link_ends import (
 )
 from p4reduce.wire.format import FRAME_STRIDE
 from p4reduce.wire.frames import MAX_FRAME_BYTES, FrameBuffer
+from p4reduce_native.library import runtime
 from p4reduce_native.link import BATCH_FRAMES, MAX_FRAMES, UNIX_KINDS, Kind, Link, offers
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
@@ -50,6 +52,42 @@ def test_random_frames_in_random_batches_both_ways(kind: Kind, slots: int, fuzz:
                     assert came[here] == frames[here][: len(came[here])]
         assert ends[0].counts.rx_frames == ends[1].counts.tx_frames > 512  # so rings wrapped
         assert ends[0].counts.rx_bytes == ends[1].counts.tx_bytes
+
+
+def look(end: Link, most: int = 64) -> list[int]:
+    """The lengths of what is there, by the call of the worker's loop; all of it is taken."""
+    library = ctypes.PyDLL(runtime()._name)
+    library.p4r_link_look.argtypes = (
+        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t),
+        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int),
+    )
+    library.p4r_link_drop.argtypes = (ctypes.c_void_p, ctypes.c_int)
+    rows, lengths = np.zeros((most, 2048), np.uint8), np.zeros(most, np.int64)
+    frames = np.zeros(most, np.uint64)
+    count = library.p4r_link_look(
+        *(end.pointer, rows.ctypes.data, 2048, 2048, 78),
+        *(lengths.ctypes.data, frames.ctypes.data, most),
+    )
+    assert count >= 0
+    library.p4r_link_drop(end.pointer, count)
+    return list(map(int, lengths[:count]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_way_to_receive_counts_alike(kind: Kind) -> None:
+    lengths = [14, 1102, 2048]
+    frames = [b"f" * length for length in lengths]
+    rows, into = np.zeros((64, 2048), np.uint8), np.zeros(64, np.int64)
+    with link(kind) as (switch, worker):
+        assert switch.send(frames) == 3
+        assert receive_all(worker, 3) == frames
+        assert (worker.counts.rx_frames, worker.counts.rx_bytes) == (3, sum(lengths))
+        assert switch.send(frames) == 3
+        assert worker.receive_rows(rows.ctypes.data, 2048, 2048, into.ctypes.data, 64) == 3
+        assert (worker.counts.rx_frames, worker.counts.rx_bytes) == (6, 2 * sum(lengths))
+        assert switch.send(frames) == 3
+        assert look(worker) == lengths
+        assert (worker.counts.rx_frames, worker.counts.rx_bytes) == (9, 3 * sum(lengths))
 
 
 @pytest.mark.parametrize("kind", KINDS)

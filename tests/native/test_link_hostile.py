@@ -135,6 +135,23 @@ def test_nothing_is_written_beyond_the_room_of_a_row(peer: Peer, length: int) ->
     assert (rows[room:] == 0xAA).all()
 
 
+@pytest.mark.parametrize("slot", [0, SLOTS - 1])
+@pytest.mark.parametrize("length", [2109, 2110, 2111, 2114, 65535])
+def test_nothing_is_read_beyond_a_slot(peer: Peer, slot: int, length: int) -> None:
+    """Behind the last one the memory ends, or the other direction begins."""
+    most, room = 64, 4096
+    rows = np.full((most, room), 0xAA, np.uint8)
+    lengths = np.zeros(most, np.int64)
+    for at in range(slot):
+        peer.put(at, 14, b"x" * 14)
+    peer.put(slot, length, FRAME)
+    peer.up[PUT] = slot + 1
+    count = peer.switch.receive_rows(rows.ctypes.data, room, room, lengths.ctypes.data, most)
+    assert count == slot + 1
+    assert lengths[slot] == min(length, SLOT_BYTES - 2)
+    assert (rows[slot, SLOT_BYTES - 2 :] == 0xAA).all()
+
+
 def test_a_ring_that_goes_on_after_the_hang_up_comes_to_an_end(peer: Peer) -> None:
     """The memory can be written to by whoever still maps it; the port is free all the same."""
     peer.put(0, 14, b"x" * 14)

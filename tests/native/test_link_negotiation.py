@@ -8,22 +8,23 @@ import errno
 import fcntl
 import logging
 import os
+import select
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
-from link_ends import ALL, DEADLINE_S, HELLO, NO_LINKS, answering, link
+from link_ends import ALL, DEADLINE_S, HELLO, NO_LINKS, answering
+from link_ends import link as both_ends
 from p4reduce.errors import ConfigurationError, SwitchUnreachableError
 from p4reduce.transport import LinkTransport, Transport, UnixTransport, open_port
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce_native.link import UNIX_KINDS, Kind, Link, offers
-from p4reduce_switch.dataplane import DataPlane
-from p4reduce_switch.ports.batch import FrameBatches
+from p4reduce_switch.dataplane import DataPlane, open_data_plane
 from p4reduce_switch.ports.port import PortSpec
-from p4reduce_switch.ports.unix import UnixPort
 from stand_ins import Program, cable
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
@@ -32,27 +33,71 @@ FRAMES = [bytes([i]) * (14 + 10 * i) for i in range(100)]
 
 
 @pytest.fixture
-def make_switch(tmp_path: Path) -> Iterator[Callable[[Kind | None], DataPlane]]:
-    """A switch at tmp_path/p1 and p2; None: it has no machine code."""
-    made: list[DataPlane] = []
+def switch(tmp_path: Path) -> Iterator[DataPlane]:
+    """A switch at tmp_path/p1 and p2, which joins them by a wire."""
+    made = open_data_plane([PortSpec(n, socket_path=tmp_path / f"p{n}") for n in (1, 2)])
+    made.start()
+    made.run(lambda: made.install(Program(cable)))  # type: ignore[arg-type]
+    yield made
+    made.stop()
 
-    def make(best: Kind | None) -> DataPlane:
-        batches = FrameBatches()
-        with pytest.MonkeyPatch.context() as patch:
-            if best is None:
-                patch.setenv("P4REDUCE_NATIVE", "0")
-            ports = [
-                UnixPort(PortSpec(n, socket_path=tmp_path / f"p{n}"), batches, best or Kind.SINGLE)
-                for n in (1, 2)
-            ]
-        made.append(DataPlane(ports))
-        made[-1].start()
-        made[-1].run(lambda: made[-1].install(Program(cable)))  # type: ignore[arg-type]
-        return made[-1]
 
-    yield make
-    for each in made:
-        each.stop()
+class OlderSwitch:
+    """The same, of which a link can do no more than `best`; None: it knows nothing of links."""
+
+    def __init__(self, directory: Path, best: Kind | None) -> None:
+        self._offers = 0 if best is None else offers(best)
+        self._listeners = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+        for number, listener in enumerate(self._listeners, start=1):
+            listener.bind(os.fspath(directory / f"p{number}"))
+            listener.listen()
+        self._links: list[Link | None] = [None, None]
+        self._held: list[list[bytes]] = [[], []]  # frames for who is not there yet
+        self.too_short = [0, 0]
+        self._stop = os.eventfd(0, os.EFD_NONBLOCK)
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def close(self) -> None:
+        os.eventfd_write(self._stop, 1)
+        self._thread.join()
+        for end in (*self._links, *self._listeners):
+            if end is not None:
+                end.close()
+        os.close(self._stop)
+
+    def _serve(self) -> None:
+        while True:
+            poll = select.poll()
+            poll.register(self._stop, select.POLLIN)
+            for listener, link in zip(self._listeners, self._links, strict=True):
+                poll.register(listener, select.POLLIN)
+                if link is not None:
+                    poll.register(link.fileno(), link.events(frames_wait=False))
+            ready = dict(poll.poll(DEADLINE_S * 1000))
+            if not ready or self._stop in ready:
+                return
+            for number in (0, 1):
+                self._turn(number, ready)
+
+    def _turn(self, number: int, ready: dict[int, int]) -> None:
+        link, listener = self._links[number], self._listeners[number]
+        if link is not None and link.fileno() in ready:
+            try:
+                self._held[1 - number] += link.receive()
+            except BrokenPipeError:
+                self._links[number] = None
+            self.too_short[number] += link.counts.rx_too_short
+            if self._links[number] is None:
+                link.close()
+        if listener.fileno() in ready:
+            peer = listener.accept()[0]
+            peer.setblocking(False)
+            self._links[number] = Link.accept(peer, self._offers)
+        link = self._links[1 - number]
+        while link is not None and self._held[1 - number]:
+            with suppress(BlockingIOError):
+                del self._held[1 - number][: link.send(self._held[1 - number])]
 
 
 def exchange(one: Transport, other: Transport) -> None:
@@ -87,25 +132,27 @@ def test_the_best_that_both_can(
     theirs: Kind | None,
     agreed: Kind,
     tmp_path: Path,
-    make_switch: Callable[[Kind | None], DataPlane],
+    request: pytest.FixtureRequest,
 ) -> None:
-    switch = make_switch(theirs)
+    older = None
+    if theirs is Kind.SHARED:
+        request.getfixturevalue("switch")
+    else:
+        older = OlderSwitch(tmp_path, theirs)
+        request.addfinalizer(older.close)
     workers = [LinkTransport(tmp_path / f"p{n}", ours, 0.3) for n in (1, 2)]
     if theirs is not Kind.SINGLE:
         assert [worker.kind for worker in workers] == [agreed, agreed]
     exchange(*workers)
-    counts = switch.counts()["port 1"]
-    assert counts["rx_frames"] == counts["tx_frames"] == len(FRAMES)
-    # An older switch takes the hello for a frame that is too short.
-    assert counts["rx_too_short"] == (theirs in (None, Kind.SINGLE) and ours != Kind.SINGLE)
+    if older is not None:  # one that knows no links takes the hello for a frame too short
+        asked = theirs in (None, Kind.SINGLE) and ours != Kind.SINGLE
+        assert [count > 0 for count in older.too_short] == [asked, asked]
     for worker in workers:
         worker.close()
 
 
-def test_old_and_new_workers_at_a_new_switch(
-    tmp_path: Path, make_switch: Callable[[Kind | None], DataPlane]
-) -> None:
-    make_switch(Kind.SHARED)
+@pytest.mark.usefixtures("switch")
+def test_old_and_new_workers_at_a_new_switch(tmp_path: Path) -> None:
     old, new = UnixTransport(tmp_path / "p1"), LinkTransport(tmp_path / "p2")
     assert new.kind == Kind.SHARED
     exchange(old, new)
@@ -230,11 +277,34 @@ def test_memory_that_could_be_cut_short_is_refused(seals: int) -> None:
             Link.connect(there, ALL, DEADLINE_S)
 
 
-def test_where_memory_is_kept_back_frames_go_one_by_one(
-    tmp_path: Path, make_switch: Callable[[Kind | None], DataPlane]
-) -> None:
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+@pytest.mark.parametrize("files", [2, 3, 253])
+@pytest.mark.parametrize("is_answer", [True, False])
+def test_descriptors_that_nobody_asked_for_are_closed(files: int, is_answer: bool) -> None:
+    """Of an answer with more than one, and of messages that are no answer."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with here, Path(os.devnull).open() as unwanted:
+        before = open_files()
+        message = b"P4RL" + bytes([1, 2, 0, 0]) + (65536).to_bytes(4, "little")
+        several = array.array("i", [unwanted.fileno()] * files)
+        for _ in range(3):
+            here.sendmsg(
+                [message if is_answer else FRAMES[0]],
+                [(socket.SOL_SOCKET, socket.SCM_RIGHTS, several)],
+            )
+        with pytest.raises(
+            OSError, match=os.strerror(errno.EPROTO if is_answer else errno.ETIMEDOUT)
+        ):
+            Link.connect(there, ALL, DEADLINE_S if is_answer else 0.05)
+        assert open_files() == before - 1, "all but the link's own socket"
+
+
+@pytest.mark.usefixtures("switch")
+def test_where_memory_is_kept_back_frames_go_one_by_one(tmp_path: Path) -> None:
     """As by something that passes messages on, and knows nothing of file descriptors."""
-    make_switch(Kind.SHARED)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(str(tmp_path / "relay"))
     listener.listen()
@@ -265,10 +335,8 @@ def test_where_memory_is_kept_back_frames_go_one_by_one(
     listener.close()
 
 
-def test_the_switch_turns_a_second_worker_away(
-    tmp_path: Path, make_switch: Callable[[Kind | None], DataPlane]
-) -> None:
-    make_switch(Kind.SHARED)
+@pytest.mark.usefixtures("switch")
+def test_the_switch_turns_a_second_worker_away(tmp_path: Path) -> None:
     first = LinkTransport(tmp_path / "p1")
     with pytest.raises(SwitchUnreachableError, match=f"hung up on unix:{tmp_path}/p1.*another"):
         LinkTransport(tmp_path / "p1")
@@ -277,10 +345,7 @@ def test_the_switch_turns_a_second_worker_away(
 
 
 @pytest.mark.parametrize("kind", list(UNIX_KINDS))
-def test_the_switch_stops(
-    kind: Kind, tmp_path: Path, make_switch: Callable[[Kind | None], DataPlane]
-) -> None:
-    switch = make_switch(Kind.SHARED)
+def test_the_switch_stops(kind: Kind, tmp_path: Path, switch: DataPlane) -> None:
     worker = LinkTransport(tmp_path / "p1", kind)
     switch.stop()
     worker.wait(DEADLINE_S)
@@ -289,13 +354,12 @@ def test_the_switch_stops(
     worker.close()
 
 
+@pytest.mark.usefixtures("switch")
 def test_which_kind_the_environment_asks_for(
     tmp_path: Path,
-    make_switch: Callable[[Kind | None], DataPlane],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    make_switch(Kind.SHARED)
     name = f"unix:{tmp_path}/p1"
     for asked, kind in ((None, 2), ("shared", 2), ("batch", 1), ("single", 0)):
         if asked is None:
@@ -319,7 +383,7 @@ def test_which_kind_the_environment_asks_for(
 
 
 def test_wake_ends_a_wait() -> None:
-    with link(Kind.SHARED) as (_, worker):
+    with both_ends(Kind.SHARED) as (_, worker):
         wake = os.eventfd(0, os.EFD_NONBLOCK)
         assert not worker.wait(wake, 0.0, writable=False)
         os.eventfd_write(wake, 1)

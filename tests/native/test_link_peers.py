@@ -20,12 +20,10 @@ from p4reduce.errors import SwitchUnreachableError
 from p4reduce.transport import LinkTransport
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce_native.link import Kind, Link, offers
-from p4reduce_switch.dataplane import DataPlane
-from p4reduce_switch.ports.batch import FrameBatches
-from p4reduce_switch.ports.egress_queue import QUEUE_FRAMES
+from p4reduce_switch.dataplane import open_data_plane
 from p4reduce_switch.ports.port import PortSpec
-from p4reduce_switch.ports.unix import UnixPort
 from stand_ins import Program
+from switch_peer import QUEUE_FRAMES
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
 
@@ -47,12 +45,10 @@ class Collect(Program):
 
 class Switch:
     def __init__(self, directory: Path) -> None:
-        batches = FrameBatches()
         self.paths = {n: directory / f"p{n}" for n in (1, 2)}
-        self.ports = {
-            n: UnixPort(PortSpec(n, socket_path=p), batches) for n, p in self.paths.items()
-        }
-        self.dataplane = DataPlane(list(self.ports.values()))
+        specs = [PortSpec(n, socket_path=path) for n, path in self.paths.items()]
+        self.dataplane = open_data_plane(specs)
+        self.ports = self.dataplane.ports
         self.dataplane.start()
 
     def install(self, program: Collect) -> Collect:

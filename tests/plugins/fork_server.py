@@ -36,7 +36,7 @@ MODULES = (
     "p4reduce_controller.serving",
     "p4reduce_lab.cli",
     "p4reduce_switch.cli",
-    "p4reduce_switch.dataplane_choice",
+    "p4reduce_switch.dataplane",
     "p4reduce_switch.native_pipeline",
     "p4reduce_switch.p4runtime.server",
 )

@@ -73,12 +73,16 @@ def test_an_example_trains(name: str, system: TorchSystem, tmp_path: Path) -> No
     ids=["one switch", "tree", "two"],
 )
 def test_the_demo_compares_switch_and_gloo(tmp_path: Path, switches: list[str]) -> None:
+    for name in ("summary.json", "training.png"):  # of FRAMEWORK=numpy
+        (tmp_path / name).write_text("of an earlier run")
     command = [sys.executable, "-m", "p4reduce_lab", "run", "--framework", "torch", *switches]
     command += ["--steps", "30", "--switch", "embedded", "--net", "local", "-o", str(tmp_path)]
     done = subprocess.run(
         command, env=clean_environment(), capture_output=True, text=True, timeout=280, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert not any((tmp_path / name).exists() for name in ("summary.json", "training.png"))
+    assert done.stdout.count("step 30 of 30") == 2, done.stdout
     switch, gloo = json.loads((tmp_path / "torch-summary.json").read_text())
     assert (switch["backend"], gloo["backend"]) == ("p4reduce", "gloo")
     assert switch["same_weights"]

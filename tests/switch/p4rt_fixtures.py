@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from p4reduce_switch.dataplane_choice import open_data_plane
+from p4reduce_switch.dataplane import open_data_plane
 from p4reduce_switch.p4runtime.server import P4RuntimeServer
 from p4reduce_switch.ports.port import PortSpec
 from p4rt_client import Builder, Client, config
@@ -18,7 +18,7 @@ CPU_PORT = 255
 
 
 class Target:
-    """The server under test: machine code, but for P4REDUCE_NATIVE=0."""
+    """The server under test."""
 
     def __init__(self, directory: Path) -> None:
         self._paths = {n: directory / f"p{n}.sock" for n in (1, 2)}

@@ -19,6 +19,7 @@ class Program:
         self.stats = PipelineStats()
         self.timers = Timers()
         self.queues = None
+        self.native = None
         self.has_queues = False
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 DEADLINE_S = 120.0  # a test fails by it, and passes long before
+QUEUE_FRAMES = 1024  # wait at most for room at a port (csrc/loop/queue.h)
 
 
 class Peer:

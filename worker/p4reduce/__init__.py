@@ -16,7 +16,8 @@ On top is what scripts call: `communicator` and its `collectives`, `handle`, `st
 exponents, zeros, rounding), `protocol` (slots, timers, window), `wire` (the header, frames),
 `transport` (sockets). `session` joins a job and mends what breaks, `switches` spreads it over
 several switches, `ring` does without one; `control` talks to the controller. `compression` sends
-less, `torch` is PyTorch's backend. Each of these folders says which of the others it imports.
+less, `methods` are algorithms over it, `torch` is PyTorch's backend. Each of these folders says
+which of the others it imports.
 """
 
 import os

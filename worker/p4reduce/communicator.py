@@ -79,7 +79,8 @@ def init(
     Args:
         rank: of this process, 0 to world_size - 1. None: from the environment of torchrun, Open
             MPI, MPICH or Slurm, or `P4REDUCE_RANK`.
-        world_size: number of ranks, 1 to 64. None: from there as well, or `P4REDUCE_WORLD_SIZE`.
+        world_size: number of ranks: 1 to 64 on one switch, up to 4,096 on a tree of switches.
+            None: from there as well, or `P4REDUCE_WORLD_SIZE`.
         controller: gRPC address, "host:port" or "unix:/path". None: `P4REDUCE_CONTROLLER`, or
             the socket at which a controller of this user listens by default. Several, as a list
             or with commas between them, where each of several switches has its own.
@@ -87,8 +88,9 @@ def init(
             the torchrun or Slurm job, or "default".
         timeout: seconds to wait for the other ranks; also the default of all collectives.
         interface: how to reach the switch: a network interface ("eth0", needs CAP_NET_RAW), or a
-            Unix socket of the embedded switch ("unix:/path/port{port}.sock"; `{rank}`,
-            `{local_rank}` and `{port}` = rank + 1 are filled in). None: `P4REDUCE_INTERFACE`.
+            port of the embedded switch: a Unix socket ("unix:/path/port{port}.sock") or a UDP port
+            ("udp:switch.example:7000+{port}"). `{rank}`, `{local_rank}` and `{port}` are filled
+            in; the port is rank + 1. None: `P4REDUCE_INTERFACE`.
             Several, as a list or with commas between them, spread the work over as many switches;
             on all ranks in the same order. See docs/scale.md.
         slots: aggregators of each switch to ask for, 1 to 1,024: how many blocks of 1,024 bytes

@@ -247,7 +247,7 @@ def _load() -> Library | None:
             raise NativeUnavailableError("the library is of another version than the package")
         return Library(library)
     except NativeUnavailableError as reason:
-        _log.info("the worker computes with numpy: %s", reason)
+        _log.warning("the worker computes with numpy, many times slower: %s", reason)
         return None
 
 

@@ -95,6 +95,7 @@ class Counts:
         empty_sent: contributions without, about other ranks' blocks or to open a stripe.
         blocks_received: sums with payload. As many as blocks_announced, but for blocks that
             are not finite.
+        overflows: collectives that ended with LaneOverflowError.
     """
 
     frames_sent: int = 0
@@ -114,6 +115,7 @@ class Counts:
     blocks_sent: int = 0
     empty_sent: int = 0
     blocks_received: int = 0
+    overflows: int = 0
 
     @property
     def blocks_skipped(self) -> int:

@@ -55,7 +55,13 @@ def cli(
     tls_key: Path | None,
     tls_ca: Path | None,
 ) -> None:
-    """Controller of the switches that sum gradients: runs them, and shows what they do."""
+    """Run the controller of the switches that sum gradients, and show what they do.
+
+    \b
+    Examples:
+      p4reduce-controller serve --switch unix:/tmp/p4r/switch.sock --ports 1-4
+      p4reduce-controller watch
+    """
     files = TlsFiles.given(tls_cert, tls_key, tls_ca)
     ctx.obj = Options(controller, as_json, files)
 
@@ -70,9 +76,13 @@ cli.add_command(doctor)
 
 @cli.group()
 def switch() -> None:
-    """The switches, as their controller sees them.
+    """Show the switches, as their controller sees them.
 
     Where there are several, each command is about all of them, or about the one that is named.
+
+    \b
+    Example:
+      p4reduce-controller switch status
     """
 
 
@@ -86,7 +96,12 @@ _which = click.option(
 @with_json
 @click.pass_obj
 def switch_status(options: Options, which: str) -> None:
-    """Show the switches, their program and what is free on them."""
+    """Show the switches, their program and what is free on them.
+
+    \b
+    Example:
+      p4reduce-controller switch status
+    """
     with options.connect() as client:
         found = _switches(client, which)
     if len(found) == 1:
@@ -109,7 +124,12 @@ def _switches(client: ControlClient, which: str) -> list[pb.Switch]:
 @with_json
 @click.pass_obj
 def switch_counters(options: Options, everything: bool, which: str) -> None:
-    """Show what became of every frame."""
+    """Show what became of every frame.
+
+    \b
+    Example:
+      p4reduce-controller switch counters --all
+    """
     with options.connect() as client:
         names = [which] if which else [each.name for each in _switches(client, which)]
         counters = {
@@ -135,7 +155,13 @@ def switch_counters(options: Options, everything: bool, which: str) -> None:
 @with_json
 @click.pass_obj
 def switch_tables(options: Options, name: str | None, which: str) -> None:
-    """List the tables, or the entries of one, which is that of one switch."""
+    """List the tables, or the entries of one, which is that of one switch.
+
+    \b
+    Examples:
+      p4reduce-controller switch tables
+      p4reduce-controller switch tables admission
+    """
     with options.connect() as client:
         if not which and not name:  # they are the same on all
             which = _switches(client, "")[0].name
@@ -143,6 +169,33 @@ def switch_tables(options: Options, name: str | None, which: str) -> None:
         table = client.call(client.stub.GetTable, request)
     view = render.entries_table(table.entries) if name else "\n".join(table.names)
     put(options, table, view)
+
+
+@switch.command("slots")
+@click.argument("job", required=False)
+@_which
+@with_json
+@click.pass_obj
+def switch_slots(options: Options, job: str | None, which: str) -> None:
+    """Show what each slot of the running jobs (or of one) is doing.
+
+    The embedded switch shows its registers; BMv2 does not.
+
+    \b
+    Example:
+      p4reduce-controller switch slots training
+    """
+    with options.connect() as client:
+        names = [which] if which else [each.name for each in _switches(client, which)]
+        slots = {
+            name: client.call(client.stub.GetSlots, pb.GetSlotsRequest(switch=name, job=job or ""))
+            for name in names
+        }
+    views = [
+        render.slots_view(name if len(names) > 1 else "", each) for name, each in slots.items()
+    ]
+    data = {"switches": [{"name": name, **plain(each)} for name, each in slots.items()]}
+    put(options, data, RenderGroup(*views))
 
 
 # -- watch -----------------------------------------------------------------------------
@@ -165,6 +218,11 @@ def watch(options: Options, name: str | None, interval: float) -> None:
 
     In a pipe, or with --json, only the events: one a line. A job that is not there yet is waited
     for.
+
+    \b
+    Examples:
+      p4reduce-controller watch
+      p4reduce-controller watch training --json
     """
     from p4reduce_controller.cli.watch import follow, is_there, not_there, watch_live
 

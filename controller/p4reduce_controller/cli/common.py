@@ -16,6 +16,7 @@ from p4reduce.control.client import ControlClient, ControlError, ControllerUnrea
 from p4reduce.control.controller_address import ENVIRONMENT as ADDRESS_ENVIRONMENT
 from p4reduce.control.controller_address import default_address, parse_address
 from p4reduce.control.tls import ENVIRONMENT, OPTIONS, TlsError, TlsFiles
+from p4reduce_common.command_group import CommandGroup
 from rich.console import Console, RenderableType
 
 from p4reduce_controller.terminal.exit_codes import Exit, Failure
@@ -51,8 +52,10 @@ class Options:
         return ControlClient(self.address, self.tls)
 
 
-class Group(click.Group):
+class Group(CommandGroup):
     """Gives errors of the controller their exit codes."""
+
+    group_class = CommandGroup
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

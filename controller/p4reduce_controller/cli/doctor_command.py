@@ -45,7 +45,7 @@ from p4reduce_controller.terminal.exit_codes import Exit
     default=5.0,
     show_default=True,
     metavar="SECONDS",
-    help="For each thing that has to answer.",
+    help="How long each thing has to answer.",
 )
 @with_json
 @click.pass_context
@@ -63,6 +63,11 @@ def doctor(
 
     Says what to do about what is wrong. Looks only, but for a job of one rank if there is an
     --interface. In the environment of a worker it sees what the worker would.
+
+    \b
+    Examples:
+      p4reduce-controller doctor
+      p4reduce-controller doctor --interface eth0
     """
     # These take long to load, and no other command needs them.
     from p4reduce_controller.doctor import Finding, Patient, Status, examine, view

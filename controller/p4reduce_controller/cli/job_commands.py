@@ -12,6 +12,7 @@ import grpc
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import TOKEN_ENVIRONMENT, ControlClient, ControlError
 from p4reduce.control.controller_address import is_local
+from p4reduce_common.command_group import CommandGroup
 
 from p4reduce_controller.cli.common import Options, put, state_dir_option, with_json
 from p4reduce_controller.jobs import tokens
@@ -21,15 +22,21 @@ from p4reduce_controller.terminal import render
 from p4reduce_controller.terminal.json_output import plain
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def job() -> None:
-    """Jobs: groups of workers that reduce together."""
+    """Make, show and end jobs: groups of ranks that reduce together.
+
+    \b
+    Examples:
+      p4reduce-controller job list
+      p4reduce-controller job create training --ranks 4
+    """
 
 
 @job.command("create")
 @click.argument("name")
 @click.option(
-    "--world-size",
+    "--ranks",
     "-n",
     type=int,
     required=True,
@@ -59,7 +66,7 @@ def job() -> None:
 def job_create(
     options: Options,
     name: str,
-    world_size: int,
+    ranks: int,
     slots: int | None,
     token: str | None,
     new_token: bool,
@@ -68,13 +75,17 @@ def job_create(
     """Make a job ahead of its ranks (the first rank to join would make it as well).
 
     Workers find the job's token in P4REDUCE_TOKEN.
+
+    \b
+    Example:
+      p4reduce-controller job create training --ranks 4 --new-token
     """
-    if world_size < 0:  # does not fit the message; all else the controller judges
-        raise click.UsageError(f"world size {world_size} is negative")
+    if ranks < 0:  # does not fit the message; all else the controller judges
+        raise click.UsageError(f"--ranks {ranks} is negative")
     token = tokens.new_token() if new_token else token or ""
     with options.connect() as client:
         request = pb.CreateJobRequest(
-            name=name, world_size=world_size, slots=slots or 0, token=token, switch=switch
+            name=name, world_size=ranks, slots=slots or 0, token=token, switch=switch
         )
         made = client.call(client.stub.CreateJob, request)
     if new_token and options.json:
@@ -90,7 +101,12 @@ def job_create(
 @with_json
 @click.pass_obj
 def job_list(options: Options, everything: bool) -> None:
-    """List the jobs."""
+    """List the jobs.
+
+    \b
+    Example:
+      p4reduce-controller job list --all
+    """
     with options.connect() as client:
         jobs = list(client.call(client.stub.ListJobs, pb.ListJobsRequest()).jobs)
     if not everything:
@@ -103,7 +119,12 @@ def job_list(options: Options, everything: bool) -> None:
 @with_json
 @click.pass_obj
 def job_show(options: Options, name: str) -> None:
-    """Show a job (the latest of that name), its ranks and what the switch counted for them."""
+    """Show a job (the latest of that name), its ranks and what the switch counted for them.
+
+    \b
+    Example:
+      p4reduce-controller job show training
+    """
     with options.connect() as client:
         statistics = client.call(client.stub.GetStatistics, pb.GetStatisticsRequest(job=name))
     ranks = {each.rank: each for each in statistics.ranks}
@@ -121,7 +142,12 @@ def job_show(options: Options, name: str) -> None:
 @with_json
 @click.pass_obj
 def job_delete(options: Options, name: str, token: str | None, state_dir: Path | None) -> None:
-    """End a job whatever it is doing; its workers are told with their next heartbeat."""
+    """End a job whatever it is doing; its workers are told with their next heartbeat.
+
+    \b
+    Example:
+      p4reduce-controller job delete training
+    """
     candidates = [token] if token is not None else _tokens_at_hand(options.address, state_dir)
     with options.connect() as client:
         gone = _delete(client, name, candidates)

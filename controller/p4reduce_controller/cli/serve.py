@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from p4reduce.control.controller_address import parse_address
+from p4reduce.control.controller_address import is_local, parse_address
 from p4reduce.control.tls import TlsFiles
 
 from p4reduce_controller.cli.common import (
@@ -28,7 +28,9 @@ from p4reduce_controller.topology.switches import ONLY, Topology, TopologyError
 from p4reduce_controller.values.mac_ip import is_host, is_station, parse_ip, parse_mac
 
 if TYPE_CHECKING:
-    from p4reduce_controller.settings import Server
+    from p4reduce_controller.settings import Http, Server
+
+TOKEN_CHARACTERS = 16  # of the live page's token, at least
 
 
 def _read_switches(
@@ -116,6 +118,31 @@ def _network(
     return topology, {name: Server(address, device_id) for name, address in switches.items()}
 
 
+def _page(address: str | None, token_file: Path | None, tls: TlsFiles | None) -> Http | None:
+    """Return where the live page is to be, if anywhere."""
+    from p4reduce_controller.settings import Http
+
+    if address is None:
+        if token_file is not None:
+            raise click.UsageError("--http-token-file needs --http")
+        return None
+    try:
+        place = parse_address(address)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--http") from None
+    if place is None:
+        raise click.BadParameter(f"{address} is no HOST:PORT", param_hint="--http")
+    token = ""
+    if token_file is not None:
+        token = token_file.read_text(encoding="utf-8").strip()
+        if len(token) < TOKEN_CHARACTERS:
+            raise click.BadParameter(
+                f"{token_file} has {len(token)} characters; at least {TOKEN_CHARACTERS} are needed",
+                param_hint="--http-token-file",
+            )
+    return Http(address, None if is_local(address) else tls, token)
+
+
 def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     def check(ctx: click.Context, param: click.Parameter, value: str) -> str:
         try:
@@ -148,13 +175,27 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
 )
 @tls_options("switch-", "the switch")
 @tls_options("", "workers and operators")
-@click.option("--device-id", type=click.IntRange(min=0), default=1, show_default=True)
+@click.option(
+    "--device-id",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="The switch's device id in P4Runtime.",
+)
 @click.option(
     "--election-id",
     type=click.IntRange(min=1, max=(1 << 128) - 1),
     default=1,
     show_default=True,
     help="The controller with the highest one is primary; a lower one refuses to serve.",
+)
+@click.option(
+    "--take-over/--no-take-over",
+    default=True,
+    show_default=True,
+    help="Where the primary controller of a switch is gone, take the switch over, with the "
+    "election id that the switch then asks for. A live one is never challenged beyond "
+    "--election-id.",
 )
 @click.option(
     "--listen",
@@ -183,6 +224,7 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     default="02:70:34:72:65:64",
     show_default=True,
     callback=_checked(parse_mac, is_station),
+    help="The switch's own MAC address. Further switches have those above it.",
 )
 @click.option(
     "--station",
@@ -206,7 +248,7 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     type=click.IntRange(1, SLOTS),
     default=DEFAULT_SLOTS,
     show_default=True,
-    help="Of a job that does not say how many it wants. More keep a fast switch busier; BMv2 "
+    help="How many slots a job gets that does not say. More keep a fast switch busier; BMv2 "
     "queues 64 frames a port and drops the rest.",
 )
 @click.option(
@@ -239,6 +281,18 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     "controller with this --state-dir to take up. Otherwise they end.",
 )
 @click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Serve the live page and /metrics there, read only. Beyond loopback this needs TLS and "
+    "--http-token-file.",
+)
+@click.option(
+    "--http-token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The token, 16 characters or more, that opens the live page.",
+)
+@click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -249,6 +303,7 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
+    help="The least severe messages that are logged.",
 )
 @click.pass_obj
 def serve(
@@ -263,6 +318,7 @@ def serve(
     tls_ca: Path | None,
     device_id: int,
     election_id: int,
+    take_over: bool,
     listen: str | None,
     ports: tuple[str, ...],
     switch_ip: str,
@@ -275,6 +331,8 @@ def serve(
     state_dir: Path | None,
     connect_timeout: float,
     keep_jobs: bool,
+    http: str | None,
+    http_token_file: Path | None,
     ready_file: Path | None,
     log_level: str,
 ) -> None:
@@ -283,6 +341,11 @@ def serve(
     All that was on a switch is replaced; but where an earlier controller with this --state-dir
     was killed, or left its jobs, these are taken up. Prints one line when ready, and logs to
     stderr. A switch that goes away is waited for.
+
+    \b
+    Examples:
+      p4reduce-controller serve --switch unix:/tmp/p4r/switch.sock --ports 1-4
+      p4reduce-controller serve --topology net.toml --listen 127.0.0.1:7070
     """
     # These take long to load, and no other command needs them.
     from p4reduce_controller import serving
@@ -297,11 +360,13 @@ def serve(
     topology, servers = _network(
         switches, net, device_id, ports, stations, parse_ip(switch_ip), parse_mac(switch_mac)
     )
+    files = TlsFiles.given(tls_cert, tls_key, tls_ca) or options.tls
     serving.serve(
         Settings(
             topology=topology,
             servers=servers,
             election_id=election_id,
+            take_over=take_over,
             listen=listen or options.address,
             lease=lease,
             default_slots=default_slots,
@@ -309,7 +374,8 @@ def serve(
             state_directory=state_dir or default_state_directory(),
             connect_timeout=connect_timeout,
             keep_jobs=keep_jobs,
-            tls=TlsFiles.given(tls_cert, tls_key, tls_ca) or options.tls,
+            http=_page(http, http_token_file, files),
+            tls=files,
             switch_tls=switch_tls_files(switch_tls_cert, switch_tls_key, switch_tls_ca),
         ),
         ready_file,

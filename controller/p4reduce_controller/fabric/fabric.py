@@ -23,6 +23,7 @@ from p4reduce_controller.fabric.p4client import (
     WriteRefusedError,
 )
 from p4reduce_controller.fabric.schema import Counts, Entity, Op, Row, Update
+from p4reduce_controller.fabric.slots import SlotState, read_slots
 from p4reduce_controller.fabric.take_up import difference, named, read_all
 
 HALVES = DELIVERIES[1:]
@@ -174,6 +175,18 @@ class Fabric:
             self._undo(stage)
         self._undo([station(*key) for key in gone])
 
+    def missing(self, incarnation: int) -> list[str]:
+        """Return which entries of a job that is installed the switch has not. Raises SwitchError.
+
+        One that is there with another content is among them.
+        """
+        layout = self._layouts.get(incarnation)
+        if layout is None:
+            return []
+        wanted: list[Entity] = [entity for stage in layout.stages for entity in stage]
+        updates = difference(read_all(self._client), wanted).updates
+        return [str(update.entity) for update in updates if update.op is not Op.DELETE]
+
     def _is_there(self, key: tuple[int, int]) -> bool:
         return bool(self._stations[key]) or key in self.ground.stations
 
@@ -210,6 +223,10 @@ class Fabric:
         """Return what became of every frame so far. Raises SwitchError."""
         cells = self._client.read_counter("outcomes")
         return {outcome: cells[outcome] for outcome in Outcome}
+
+    def slots(self, incarnation: int, slots: range) -> list[SlotState]:
+        """Return what each of a job's slots is doing. Raises SwitchError."""
+        return read_slots(self._client, slots, incarnation)
 
     def tables(self) -> list[str]:
         """Return the tables' names."""

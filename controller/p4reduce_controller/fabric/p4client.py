@@ -8,6 +8,7 @@ Section numbers are those of the P4Runtime specification 1.4.
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import threading
 import time
@@ -22,7 +23,18 @@ from p4reduce.control import tls
 from p4runtime_sh.p4runtime import P4RuntimeClient, SSLOptions
 
 from p4reduce_controller.fabric.compiled_program import Program
-from p4reduce_controller.fabric.schema import Counts, Group, MeterRate, Op, Row, Schema, Update
+from p4reduce_controller.fabric.schema import (
+    Counts,
+    Group,
+    MeterRate,
+    Op,
+    Row,
+    Schema,
+    Update,
+    decode,
+)
+
+log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -45,8 +57,24 @@ class NotPrimaryError(SwitchError):
     """Another controller owns the switch."""
 
 
+class NoPrimaryError(NotPrimaryError):
+    """No controller owns the switch, but one with a higher election id has.
+
+    Args:
+        needed: the lowest election id that the switch takes now.
+    """
+
+    def __init__(self, message: str, needed: int) -> None:
+        super().__init__(message)
+        self.needed = needed
+
+
 class PipelineRefusedError(SwitchError):
     """The switch does not take the program."""
+
+
+class RegistersHiddenError(SwitchError):
+    """The switch keeps its registers to itself, as BMv2's P4Runtime server does."""
 
 
 class RequestRefusedError(SwitchError):
@@ -200,14 +228,39 @@ class SwitchClient:
         timeout: float = 10.0,
         files: tls.TlsFiles | None = None,
         patient: bool = True,
+        take_over: bool = True,
     ) -> SwitchClient:
         """Become the primary controller of the switch at `address`, by TLS if there are `files`.
 
         `timeout` is in seconds. Raises SwitchUnreachableError if nothing answers, NotPrimaryError
         if another controller has the switch, which then keeps it, and TlsError if the files cannot
         be used. Unless `patient`, a refused connection is not tried again.
+
+        A switch remembers the highest election id that it has seen, also of a controller that is
+        gone. With `take_over`, this asks again with that id where there is no primary. Of several
+        that do so, the switch takes the first: it lets no two live controllers have the same id.
         """
         wait_for_server(address, timeout, files, patient=patient)
+        try:
+            return cls._arbitrate(address, device_id, election_id, timeout, files)
+        except NoPrimaryError as error:
+            if not take_over:
+                raise
+            log.warning(
+                "%s has no primary controller: taking it over with election id %d",
+                *(address, error.needed),
+            )
+            return cls._arbitrate(address, device_id, error.needed, timeout, files)
+
+    @classmethod
+    def _arbitrate(
+        cls,
+        address: str,
+        device_id: int,
+        election_id: int,
+        timeout: float,
+        files: tls.TlsFiles | None,
+    ) -> SwitchClient:
         halves = (election_id >> 64, election_id & 0xFFFFFFFFFFFFFFFF)
         session = _Session(address, device_id, halves, timeout, files)
         try:
@@ -352,6 +405,26 @@ class SwitchClient:
             cells[read.counter_entry.index.index] = Counts(data.packet_count, data.byte_count)
         return cells
 
+    def read_cells(self, registers: Sequence[str], indices: Sequence[int]) -> list[list[int]]:
+        """Return the values of the cells `indices` of each of the registers, in order.
+
+        All cells come from one Read, but not from one moment. Raises RegistersHiddenError for a
+        switch that keeps its registers to itself, as BMv2 does.
+        """
+        ids = [self.schema.register(name).preamble.id for name in registers]
+        entities = []
+        for register in ids:
+            for index in indices:
+                entity = p4runtime_pb2.Entity()
+                entity.register_entry.register_id = register
+                entity.register_entry.index.index = index
+                entities.append(entity)
+        values = {
+            (entry.register_id, entry.index.index): decode(entry.data.bitstring)
+            for entry in (read.register_entry for read in self._read(*entities))
+        }
+        return [[values[register, index] for index in indices] for register in ids]
+
     def read_groups(self) -> list[Group]:
         """Return all multicast groups."""
         entity = p4runtime_pb2.Entity()
@@ -363,8 +436,8 @@ class SwitchClient:
             groups.append(Group(entry.multicast_group_id, replicas))
         return groups
 
-    def _read(self, entity: Any, timeout: float | None = READ_TIMEOUT) -> Iterator[Any]:
-        request = p4runtime_pb2.ReadRequest(device_id=self.device_id, entities=[entity])
+    def _read(self, *entities: Any, timeout: float | None = READ_TIMEOUT) -> Iterator[Any]:
+        request = p4runtime_pb2.ReadRequest(device_id=self.device_id, entities=entities)
 
         def read(request: Any, timeout: float) -> list[Any]:
             replies = self._session.stub.Read(request, timeout=timeout)
@@ -373,6 +446,11 @@ class SwitchClient:
         try:
             yield from self._call(read, request, timeout)
         except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise RegistersHiddenError(
+                    f"the switch at {self.address} does not show its registers by P4Runtime "
+                    "(BMv2 does not; the embedded switch does)"
+                ) from None
             raise RequestRefusedError(
                 f"the switch refuses to read: {error.code().name} {error.details()}"
             ) from None
@@ -469,9 +547,10 @@ def _check_primary(session: _Session, address: str, timeout: float) -> None:
         return
     primary = _election_id(arbitration)
     if arbitration.status.code == code_pb2.NOT_FOUND:
-        raise NotPrimaryError(
+        raise NoPrimaryError(
             f"a backup: there is no primary now, but one with election id {primary} was there "
-            f"before, and the switch takes none lower; ours is {ours}"
+            f"before, and the switch takes none lower; ours is {ours}",
+            max(primary, ours),
         )
     raise NotPrimaryError(f"a backup: the primary has election id {primary}, ours is {ours}")
 

@@ -108,6 +108,8 @@ class Schema:
     def __init__(self, p4info: p4info_pb2.P4Info) -> None:
         self._context = Context()
         self._context.set_p4info(p4info)
+        # Context knows nothing of registers.
+        self._registers = {each.preamble.name: each for each in p4info.registers}
 
     @property
     def tables(self) -> list[str]:
@@ -135,6 +137,12 @@ class Schema:
         if counter is None:
             raise SchemaError(f"no counter {name!r}")
         return counter
+
+    def register(self, name: str) -> Any:
+        """Return a register's p4info. Raises SchemaError."""
+        if name not in self._registers:
+            raise SchemaError(f"no register {name!r}")
+        return self._registers[name]
 
     def meter(self, name: str) -> Any:
         """Return an indirect meter's p4info. Raises SchemaError."""

@@ -54,6 +54,9 @@ class User(Protocol):
     def switch_lost(self, reason: str) -> None:
         """The switch is not there, or was there but has forgotten everything."""
 
+    def switch_away(self, reason: str) -> None:
+        """It is not back yet, now for another reason than the one that was told last."""
+
     def switch_back(self) -> None:
         """It is there, and configured. It may never have been told lost."""
 
@@ -64,6 +67,7 @@ class LinkStatus:
 
     lost: str  # why there is none; empty while there is
     primary: bool
+    election_id: int  # of the session that there is, or was last
     connected_since: float  # seconds since the epoch
 
 
@@ -91,6 +95,7 @@ class Link:
         self._stopping = threading.Event()
         self._since = time.time()
         self._lost = ""
+        self._away_for = ""  # what came of the latest attempts to reconnect
         self._primary = True
         self.sessions = 1  # so far; to know one from another
         self._tasks: list[asyncio.Task[None]] = []
@@ -98,7 +103,7 @@ class Link:
     @property
     def status(self) -> LinkStatus:
         """How it is."""
-        return LinkStatus(self._lost, self._primary, self._since)
+        return LinkStatus(self._lost, self._primary, self._client.election_id, self._since)
 
     # -- Life --------------------------------------------------------------------------
 
@@ -229,13 +234,17 @@ class Link:
         return kept
 
     def _note(self, reason: str, error: Exception) -> None:
-        told = bool(self._lost)
-        lost = reason if str(error) in reason else f"{reason}; now {error}"
-        if told and lost != self._lost:
-            log.warning("%s", error)
-        self._lost, self._primary = lost, False
-        if not told:
-            self._user.switch_lost(lost)
+        """Tell that it is lost; later on, whenever it stays away for another reason."""
+        now = str(error)
+        if not self._lost:
+            self._lost = reason if now in reason else f"{reason}; now {now}"
+            self._primary, self._away_for = False, now
+            self._user.switch_lost(self._lost)
+        elif now != self._away_for:
+            log.warning("%s", now)
+            # That comes first then: what it began with may be long over.
+            self._lost, self._away_for = f"{now} (it was lost as {reason})", now
+            self._user.switch_away(self._lost)
 
     # -- Plumbing ----------------------------------------------------------------------
 

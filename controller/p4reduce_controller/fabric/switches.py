@@ -50,6 +50,9 @@ class Owner(Protocol):
     def switch_lost(self, switch: str, reason: str) -> None:
         """A switch is not there, or was there but has forgotten everything."""
 
+    def switch_away(self, switch: str, reason: str) -> None:
+        """It is not back yet, now for another reason than the one that was told last."""
+
     def switch_back(self, switch: str) -> None:
         """It is there, and configured. It may never have been told lost."""
 
@@ -66,6 +69,9 @@ class _User:
 
     def switch_lost(self, reason: str) -> None:
         self.owner.switch_lost(self.switch, reason)
+
+    def switch_away(self, reason: str) -> None:
+        self.owner.switch_away(self.switch, reason)
 
     def switch_back(self) -> None:
         self.owner.switch_back(self.switch)
@@ -142,6 +148,16 @@ class Switches:
             ):
                 counts |= each
         return counts
+
+    async def missing(self, incarnation: int, switches: Iterable[str]) -> list[str]:
+        """Return which entries of a job its switches have not, as far as they are there."""
+
+        async def of(name: str) -> list[str]:
+            with contextlib.suppress(SwitchError):  # its link tells if the session broke
+                return await self.call(name, Fabric.missing, incarnation)
+            return []
+
+        return [entry for each in await asyncio.gather(*map(of, switches)) for entry in each]
 
     async def statistics(self, incarnation: int, switches: Iterable[str]) -> dict[int, RankCounts]:
         """Return what was counted for each rank of a job, as far as its switches are there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import enum
 import heapq
+import math
 from dataclasses import dataclass, field
 
 from p4reduce_controller.topology.switches import ONLY
@@ -193,6 +194,10 @@ class Job:
     latest: Member | None = field(default=None, metadata=TRANSIENT)
     # A heap of (completed, rank) with what members have said, also of what is out of date.
     progress: list[tuple[int, int]] = field(default_factory=list, metadata=TRANSIENT)
+    # When a rank first said that the switch has answered nobody for too long.
+    silence_noticed: float | None = field(default=None, metadata=TRANSIENT)
+    # When the controller last began to look whether its switches have all of it.
+    looked_at: float = field(default=-math.inf, metadata=TRANSIENT)
 
     @property
     def alive(self) -> bool:

@@ -350,10 +350,22 @@ class Jobs(Roster):
         job.completes(member, completed)
         member.report = silence.report(now, unanswered, heard)
         if job.state is JobState.RUNNING:
-            reason = silence.cut_off(job, member, now, self.lease)
-            if reason:
-                self._lose(job, member, reason)
+            self._hear_silence(job, member, now)
         return job
+
+    def _hear_silence(self, job: Job, member: Member, now: float) -> None:
+        """Act on what a rank says of the switch's answers."""
+        if reason := silence.cut_off(job, member, now, self.lease):
+            self._lose(job, member, reason)
+        elif reason := silence.of_all(job, member, now, self.lease):
+            self.fail(job, Cause.SWITCH_LOST, reason)
+        elif silence.to_look(job, member, now, self.lease):
+            self._listener.look(job)
+
+    def looked(self, job: Job, missing: str) -> None:
+        """A job's switches have all of it that they should have, or not that."""
+        if missing and job.state is JobState.RUNNING:
+            self.fail(job, Cause.SWITCH_LOST, f"the switch has lost entries of the job: {missing}")
 
     def begin_waiting(self, member: Member) -> None:
         """A call waits for the job to run: the connection stands in for heartbeats."""
@@ -499,10 +511,7 @@ class Jobs(Roster):
 
     def lost(self, part: str, reason: str) -> None:
         """A switch is gone, with all that it had in its registers; or a link, by its text."""
-        why = f"the switch was lost: {reason}" if part == ONLY else f"{part} was lost: {reason}"
-        if part in self.topology.switches and part != ONLY:
-            why = f"switch {why}"
-        self._lost[part] = why
+        self._lost[part] = why = self._why_lost(part, reason)
         hit = []
         for job in self.all:
             if job.state is JobState.FORMING:
@@ -515,6 +524,14 @@ class Jobs(Roster):
                 self._remove(job)
                 hit.append(job)
         self._listener.changed(*hit)
+
+    def away(self, part: str, reason: str) -> None:
+        """A switch that was lost is not back yet, and there is news of why."""
+        self._lost[part] = self._why_lost(part, reason)
+
+    def _why_lost(self, part: str, reason: str) -> str:
+        why = f"the switch was lost: {reason}" if part == ONLY else f"{part} was lost: {reason}"
+        return f"switch {why}" if part in self.topology.switches and part != ONLY else why
 
     def hold(self, part: str, reason: str) -> None:
         """Nobody knows yet whether a link works: jobs that run go on, others wait for it."""

@@ -34,6 +34,9 @@ class Listener(Protocol):
     def remove(self, job: Job) -> None:
         """Take the job off its switches, then call `Jobs.release`."""
 
+    def look(self, job: Job) -> None:
+        """See whether its switches have all of a job that runs, then call `Jobs.looked`."""
+
     def withdraw(self, job: Job) -> None:
         """Take off what `configure` has put there so far, before anything that is asked for later.
 

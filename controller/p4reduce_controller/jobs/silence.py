@@ -3,11 +3,21 @@
 
 A rank reaches the controller by another way than the switch, so its lease says nothing of its
 port. Each heartbeat tells for how long the switch has left it without an answer.
+
+A switch answers each repeated contribution of a job that it has. So where a rank has heard nothing
+for half a lease, the controller looks whether the switch has all of the job. Where no rank hears
+anything for longer than it takes to find one that is cut off, the job has lost its switch, whatever
+the cause: its ranks form it anew, instead of waiting for their deadlines.
 """
 
 from __future__ import annotations
 
 from p4reduce_controller.jobs.job import Job, Member, Report
+
+# In leases:
+LOOK_AFTER = 1 / 2
+LOST_AFTER = 3 / 2
+SURE_AFTER = 1 / 10  # less than from one heartbeat to the next
 
 
 def report(now: float, unanswered: float, heard: float) -> Report:
@@ -31,4 +41,34 @@ def cut_off(job: Job, member: Member, now: float, limit: float) -> str:
     return (
         f"{member} was lost: it reaches the controller, but has heard nothing from the switch "
         f"for {now - since:.3g} s"
+    )
+
+
+def to_look(job: Job, member: Member, now: float, lease: float) -> bool:
+    """Whether it is time to look what the switch has of a job; not again within as long."""
+    since = member.report.silent_since
+    limit = LOOK_AFTER * lease
+    if since is None or now - max(since, job.looked_at) < limit:
+        return False
+    job.looked_at = now
+    return True
+
+
+def of_all(job: Job, member: Member, now: float, lease: float) -> str:
+    """Say that the switch answers no rank, or nothing; `member` is one that asks."""
+    since = member.report.silent_since
+    limit = LOST_AFTER * lease
+    if since is None or now - since < limit:
+        return ""
+    answers = (other.report.answered for other in job.active)
+    if any(answered is not None and answered > now - limit for answered in answers):
+        job.silence_noticed = None
+        return ""
+    if job.silence_noticed is None:
+        job.silence_noticed = now
+    if now - job.silence_noticed < SURE_AFTER * lease:
+        return ""  # it may be the first that is heard of a machine that stood still
+    return (
+        f"the switch has answered nothing for {now - since:.3g} s, though {member} asked again "
+        "and again, and no other rank had an answer"
     )

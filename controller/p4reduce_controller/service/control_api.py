@@ -17,10 +17,15 @@ from p4reduce.control.control_pb2_grpc import ControlServicer
 from p4reduce_controller.controller import Controller, NotReadyInTimeError
 from p4reduce_controller.events import Event, TooManyError, TooSlowError
 from p4reduce_controller.fabric.fabric import RankCounts
-from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchError, SwitchUnreachableError
+from p4reduce_controller.fabric.p4client import (
+    NotPrimaryError,
+    RegistersHiddenError,
+    SwitchError,
+    SwitchUnreachableError,
+)
 from p4reduce_controller.fabric.schema import Row, SchemaError
 from p4reduce_controller.jobs import presence, tokens
-from p4reduce_controller.jobs.job import SLOTS, Cause, Job, Member, RefusedError
+from p4reduce_controller.jobs.job import SLOTS, Cause, Job, JobState, Member, RefusedError
 from p4reduce_controller.jobs.plan import plan
 from p4reduce_controller.service import limits
 from p4reduce_controller.values.mac_ip import format_ip, format_mac
@@ -69,6 +74,8 @@ def status_of(error: Exception) -> grpc.StatusCode | None:
         return grpc.StatusCode.RESOURCE_EXHAUSTED
     if isinstance(error, SwitchUnreachableError | NotPrimaryError):
         return grpc.StatusCode.UNAVAILABLE
+    if isinstance(error, RegistersHiddenError):
+        return grpc.StatusCode.UNIMPLEMENTED
     if isinstance(error, SwitchError):
         return grpc.StatusCode.INTERNAL
     return None
@@ -357,7 +364,7 @@ class Service(ControlServicer):
             uplink=self._uplink(name),
             address=settings.servers[name].address,
             device_id=settings.servers[name].device_id,
-            election_id=str(settings.election_id),
+            election_id=str(status.election_id),
             primary=status.primary,
             program=self._controller.program,
             slots=SLOTS,
@@ -405,6 +412,33 @@ class Service(ControlServicer):
             return pb.Table(names=names)
         rows = await self._controller.table(switch, request.name)
         return pb.Table(names=names, entries=[_table_entry(row) for row in rows])
+
+    @_answers
+    async def GetSlots(self, request: pb.GetSlotsRequest, context: _Context) -> pb.Slots:  # noqa: N802
+        switch = self._named(request.switch)
+        jobs = [self._jobs.named(request.job)] if request.job else self._jobs.all
+        return pb.Slots(
+            jobs=[
+                await self._slots(switch, job)
+                for job in jobs
+                if job.state is JobState.RUNNING and switch in job.shares
+            ]
+        )
+
+    async def _slots(self, switch: str, job: Job) -> pb.JobSlots:
+        children = plan(job, self._jobs.topology)[switch]
+        message = pb.JobSlots(job=job.name, incarnation=job.incarnation, children=len(children))
+        for state in await self._controller.slots(switch, job):
+            slot = message.slots.add(slot=state.slot, activity=pb.FREE)
+            if state.job:
+                missing = state.missing(len(children))
+                slot.activity = pb.COLLECTING if missing else pb.COMPLETE
+                slot.round, slot.block = state.round, state.block
+                slot.heard = len(children) - len(missing)
+                slot.missing_ranks.extend(
+                    rank for number in missing for rank in children[number].ranks
+                )
+        return message
 
 
 # -- Messages --------------------------------------------------------------------------

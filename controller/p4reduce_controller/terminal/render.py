@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from p4reduce.control import control_pb2 as pb
+from p4reduce.wire.format import NO_BLOCK
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -21,6 +22,12 @@ _STATE_STYLES = {
     "attached": "green",
     "left": "dim",
     "lost": "bold red",
+}
+_SLOT_MARKS = {
+    pb.SLOT_ACTIVITY_UNSPECIFIED: "?",
+    pb.FREE: "·",
+    pb.COLLECTING: "◐",
+    pb.COMPLETE: "●",
 }
 _EVENT_STYLES = {
     "hello-refused": "yellow",
@@ -252,6 +259,35 @@ def counters_table(counts: Iterable[pb.Count], *, zeros: bool) -> RenderableType
         if zeros or count.frames:
             table.add_row(count.name, str(count.frames), str(count.bytes))
     return table if table.row_count else Text("no frames so far", style="dim")
+
+
+def slots_view(switch: str, slots: pb.Slots) -> RenderableType:
+    """Show the slots of a switch: a mark each, and a line for each that waits for a rank."""
+    parts: list[RenderableType] = []
+    for job in slots.jobs:
+        at = f" on switch {switch}" if switch else ""
+        title = Text(f"{job.job}{at}", style="bold")
+        done = sum(slot.activity == pb.COMPLETE for slot in job.slots)
+        waiting = [slot for slot in job.slots if slot.activity == pb.COLLECTING]
+        title.append(
+            f"  {len(job.slots)} slots: {len(waiting)} collecting, {done} complete, "
+            f"{len(job.slots) - done - len(waiting)} free",
+            style="not bold",
+        )
+        marks = Text("".join(_SLOT_MARKS[slot.activity] for slot in job.slots))
+        table = columns("slot", "round", "block", "heard", "waits for", right=["slot", "round"])
+        for slot in waiting:
+            ranks = port_ranges(slot.missing_ranks)
+            heard = f"{slot.heard} of {job.children}"
+            table.add_row(
+                str(slot.slot), str(slot.round), _block(slot.block), heard, f"rank {ranks}"
+            )
+        parts += [title, marks, *([table] if waiting else []), Text()]
+    return Group(*parts) if parts else Text("no job is running", style="dim")
+
+
+def _block(number: int) -> str:
+    return "none" if number == NO_BLOCK else str(number)
 
 
 def entries_table(entries: Sequence[pb.TableEntry]) -> RenderableType:

@@ -106,8 +106,8 @@ def compare(
     }
     rows: list[Row] = []
     with results_directory(output, replace=(RESULTS_FILE, "compare-*.png")) as place:
-        minutes = expected_seconds(cells) / 60
-        say(f"{described(begun)}\n{len(cells)} cells; about {max(1, round(minutes))} minutes\n")
+        cases = "1 case" if len(cells) == 1 else f"{len(cells)} cases"
+        say(f"{described(begun)}\n{cases}; {_about(expected_seconds(cells))}\n")
 
         def so_far() -> Report:
             return Report(begun, settings, tuple(rows), time.monotonic() - began)
@@ -220,6 +220,14 @@ def _take_turns(cell: Cell, groups: Mapping[str, Ranks]) -> dict[Case, list[Turn
     return turns
 
 
+def _about(seconds: float) -> str:
+    """ "about 7 minutes"."""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "less than a minute"
+    return f"about {minutes} minute{'s' if minutes > 1 else ''}"
+
+
 def _show(rows: list[Row], say: Callable[[str], None]) -> list[Row]:
     for row in rows:
         links = f"{row.rate_mbit:g} Mbit/s" if row.rate_mbit else "no links"
@@ -228,7 +236,7 @@ def _show(rows: list[Row], say: Callable[[str], None]) -> list[Row]:
         say(
             f"{row.ranks} ranks, {links:>11}, {bytes_text(row.bytes):>7}  {row.name:26}"
             f"{row.seconds * 1e3:11.2f} ms  {bound} {times}  "
-            f"CPU {row.cpu_seconds * 1e3:8.1f} ms, busy {row.machine_busy:4.0%}  {row.limit}"
+            f"CPU {row.cpu_seconds * 1e3:8.1f} ms, busy {row.machine_busy:4.0%}  limit: {row.limit}"
         )
     return rows
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from p4reduce_lab import slow_paths
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.demo.config import (
     COMPARED_STAGE,
@@ -33,7 +34,9 @@ from p4reduce_lab.system import System, rank_variables
 
 SUMMARY_FILE = "summary.json"
 PICTURE_FILE = "training.png"
-REPLACED = (SUMMARY_FILE, PICTURE_FILE, "*.log", "*.pcap")
+WORKER_LOG = "worker-{}.log"  # of each rank
+# What FRAMEWORK=torch leaves as well: a directory holds one run.
+REPLACED = (SUMMARY_FILE, PICTURE_FILE, "torch-*", "*.log", "*.pcap")
 TRAINING_TIMEOUT = 600.0  # seconds; far above any sane training, so that nothing waits for ever
 SMOOTHING = 1.0  # seconds over which the rate of contributions is shown
 
@@ -72,6 +75,7 @@ def run_demo(
         faults = Faults(config, system, children, directory)
         _watch(config, children, faults, system.processes, directory, console)
         system.wait_ready(may_finish=children)
+        slow_paths.tell([results / WORKER_LOG.format(0)])  # the others say the same
         counts = system.counters()
         system.processes.end()
         inputs = digits.train_images.shape[1]
@@ -95,7 +99,7 @@ def _start_children(
         system.processes.start(
             f"worker of rank {rank}",
             system.rank_command(rank, [*lab, "worker", str(directory)]),
-            log=results / f"worker-{rank}.log",
+            log=results / WORKER_LOG.format(rank),
             environment={**rank_variables(rank, config.workers), **system.variables()},
         )
         for rank in range(config.workers)

@@ -24,6 +24,7 @@ from typing import Any
 
 from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.networks.veth import VethError, prepare
+from p4reduce_lab.units import rate_as_typed
 
 SYSTEM_PACKAGES = Path("/usr/lib/python3/dist-packages")
 SUBNET = "10.0.0"
@@ -54,7 +55,8 @@ def check_bandwidth(bandwidth: float | None) -> None:
     """Refuse what no link can be limited to. Raises LabError."""
     if bandwidth is not None and not 0 < bandwidth <= MAX_BANDWIDTH:
         raise LabError(
-            f"a bandwidth of {bandwidth:g} Mbit/s; it must be above 0 and at most {MAX_BANDWIDTH:g}"
+            f"a bandwidth of {rate_as_typed(bandwidth * 1e6)}; it must be above 0 and at most "
+            f"{rate_as_typed(MAX_BANDWIDTH * 1e6)}"
         )
 
 

@@ -23,6 +23,7 @@ from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, PREFIX_LENGTH, SUB
 from p4reduce_lab.networks.namespaces import Namespace, run
 from p4reduce_lab.networks.veth import VethError, prepare
 from p4reduce_lab.processes.children import Processes
+from p4reduce_lab.units import rate_as_typed
 
 BRIDGE_INTERFACE = "eth1"
 BRIDGE_SUBNET = "10.1.0"
@@ -43,7 +44,8 @@ def unavailable() -> str | None:
 def check_rate(rate: float) -> None:
     """Refuse what no link can be limited to. Raises LabError."""
     if not RATES[0] <= rate <= RATES[1]:
-        raise LabError(f"a rate of {rate:g} Mbit/s; it must be {RATES[0]:g} to {RATES[1]:g}")
+        least, most = (rate_as_typed(limit * 1e6) for limit in RATES)
+        raise LabError(f"a rate of {rate_as_typed(rate * 1e6)}; it must be {least} to {most}")
 
 
 class ShapedNetwork:

@@ -21,7 +21,7 @@ from p4reduce_lab.planning.sizing import (
     switches_for_line_rate,
 )
 from p4reduce_lab.planning.training import Step, StepTime, amdahl, hiding_factor, step_time
-from p4reduce_lab.planning.units import in_words, rate_in_words
+from p4reduce_lab.units import in_words, rate_in_words
 
 RING = "ring over TCP"
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from functools import partial
 from operator import mul
 from pathlib import Path
@@ -13,12 +14,14 @@ import numpy as np
 from p4reduce_lab.planning.advice import Advice
 from p4reduce_lab.planning.report import title
 from p4reduce_lab.planning.training import step_time
-from p4reduce_lab.planning.units import in_words
+from p4reduce_lab.units import in_words
 
+TITLE_CHARACTERS = 140  # in a line
 INK = "#1f2933"
 FAINT = "#9aa5b1"
 GRID = "#e4e7eb"
 COMPUTE = "#c8d1da"
+WAITING = "#b07d12"  # of no way to sum
 COLOURS = {"ring": "#000000", "switch": "#d1495b", "side": "#0072B2", "other": "#009E73"}
 """One colour is one way to sum in all pictures of planning and of scale."""
 
@@ -43,7 +46,8 @@ def draw(path: Path, advice: Advice) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(1.35, 1))
     _bars(left, advice)
     _batches(right, advice)
-    figure.suptitle(title(advice), x=0.01, ha="left", color=INK, fontsize=10, fontweight="bold")
+    text = textwrap.fill(title(advice), TITLE_CHARACTERS)
+    figure.suptitle(text, x=0.01, ha="left", color=INK, fontsize=10, fontweight="bold")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
 
@@ -55,17 +59,16 @@ def _bars(axes: Any, advice: Advice) -> None:
     waits = np.array([option.time.exposed for option in advice.options])
     hidden = np.array([option.time.after for option in advice.options]) - compute - waits
     axes.barh(places, compute, color=COMPUTE, label="computing")
-    colours = [colour_of(option.name) for option in advice.options]
-    axes.barh(places, waits, left=compute, color=colours)
-    axes.barh(places, hidden, left=compute + waits, color=colours, alpha=0.3)
-    axes.barh([0], [0], color=FAINT, label="waiting for sums that overlap with backward")
-    axes.barh([0], [0], color=FAINT, alpha=0.4, label="waiting besides where they do not")
+    text = "waiting for sums that overlap with backward"
+    axes.barh(places, waits, left=compute, color=WAITING, label=text)
+    text = "waiting besides where they do not"
+    axes.barh(places, hidden, left=compute + waits, color=WAITING, alpha=0.3, label=text)
     for place, option in zip(places, advice.options, strict=True):
-        text = f" {in_words(option.time.overlapped)}, {option.faster:.2f} times the ring"
+        text = f" {in_words(option.time.overlapped)}, {_against_the_ring(option.faster)}"
         axes.annotate(text, (option.time.after, place), va="center", fontsize=8, color=INK)
     axes.set_yticks(places, [option.name for option in advice.options], fontsize=8.5)
     axes.invert_yaxis()
-    axes.set_xlim(right=1.38 * max(option.time.after for option in advice.options))
+    axes.set_xlim(right=1.75 * max(option.time.after for option in advice.options))
     axes.set_xlabel("a step, seconds", fontsize=9, color=INK)
     axes.legend(
         loc="upper left",
@@ -76,6 +79,10 @@ def _bars(axes: Any, advice: Advice) -> None:
         labelcolor=INK,
     )
     style(axes, "What a step is made of")
+
+
+def _against_the_ring(faster: float) -> str:
+    return "the ring" if faster == 1.0 else f"{faster:.2f} times as fast as the ring"
 
 
 def _batches(axes: Any, advice: Advice) -> None:
@@ -98,7 +105,7 @@ def _batches(axes: Any, advice: Advice) -> None:
     axes.minorticks_off()
     axes.set_xlabel("batch, as a multiple of the present one", fontsize=9, color=INK)
     axes.legend(frameon=False, fontsize=8, labelcolor=INK)
-    style(axes, "Share of a step that waits for sums, overlapped (%)")
+    style(axes, "Share of a step that waits (%)")
 
 
 def style(axes: Any, text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from p4reduce_lab.planning.advice import Advice
 from p4reduce_lab.planning.commands import commands
-from p4reduce_lab.planning.units import in_words, rate_in_words, size_in_words
+from p4reduce_lab.units import in_words, rate_in_words, size_in_words
 
 HEAD = ("sums by", "sums", "of the step", "step", "overlapped", "faster", "sent per rank")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce_lab.choice import Choice
+from p4reduce_lab.demo.run import REPLACED
 from p4reduce_lab.demo.training.data import load_digits
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.execute import execute
@@ -74,7 +75,7 @@ def run_torch_demo(
         raise LabError(
             f"COMPRESSION={compression} is not one of PyTorch's hooks: {', '.join(HOOKS)} are"
         )
-    with results_directory(output, replace=(SUMMARY_FILE, "torch-*.json")):
+    with results_directory(output, replace=REPLACED):
         runs = [
             _train(backend, workers, steps, seed, compression, choice, output, switches)
             for backend in ("p4reduce", "gloo")
@@ -100,6 +101,7 @@ def _train(
     command += ["--data", str(data), "--result", str(result.absolute())]
     command += ["--steps", str(steps or STEPS), "--batch", str(BATCH), "--seed", str(seed or 0)]
     command += ["--hook", HOOKS[compression]]
+    print(f"Training over {backend}: {workers} ranks, which load PyTorch first.", flush=True)
     code = execute(command, workers, choice, switches)
     if code:
         raise LabError(f"training with {backend} ended with exit code {code}")

@@ -27,6 +27,7 @@ from p4reduce_lab.demo.training.data import Digits
 
 RATE = 0.05
 MOMENTUM = 0.9
+REPORT = 2.0  # seconds between two lines of rank 0 about its progress
 LOCAL_STEPS = 20  # to find out how long a step takes without communication
 TCP_BYTES_ACKED = 120  # where struct tcp_info of Linux has tcpi_bytes_acked, 64 bits
 
@@ -68,6 +69,22 @@ def switch_bytes() -> int:
     """What this rank has sent to the switch so far, in bytes of whole frames; 0 without one."""
     channel = getattr(dist.group.WORLD, "channel", None)
     return 0 if channel is None else int(channel.comm.stats.bytes_sent)
+
+
+class Progress:
+    """Rank 0's lines about how far the training is."""
+
+    def __init__(self, rank: int, steps: int) -> None:
+        self._shown = rank == 0
+        self._steps = steps
+        self._next = 0.0
+
+    def __call__(self, done: int) -> None:
+        """Say that so many steps are done, if the last line is some time ago."""
+        now = time.monotonic()
+        if self._shown and (now >= self._next or done == self._steps):
+            self._next = now + REPORT
+            print(f"step {done} of {self._steps}", flush=True)
 
 
 def one_step(model: nn.Module, optimiser: torch.optim.Optimizer, images: Any, labels: Any) -> float:
@@ -112,10 +129,13 @@ def main() -> None:
     tcp, switch = tcp_bytes(), switch_bytes()
     began = time.perf_counter()
     seconds = []
-    for _ in range(options.steps):
+    progress = Progress(rank, options.steps)
+    for done in range(options.steps):
+        progress(done)
         chosen = torch.randint(len(images), (size, options.batch), generator=batches)[rank]
         seconds.append(one_step(model, optimiser, images[chosen], labels[chosen]))
     elapsed = time.perf_counter() - began
+    progress(options.steps)
     tcp, switch = tcp_bytes() - tcp, switch_bytes() - switch
 
     with torch.no_grad():

@@ -159,6 +159,15 @@ class CounterSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class RegisterSpec:
+    """A register array of `size` cells."""
+
+    id: int
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class ValueSetSpec:
     id: int
     name: str
@@ -192,7 +201,7 @@ class P4Info:
     tables: Mapping[int, TableSpec]
     actions: Mapping[int, ActionSpec]
     counters: Mapping[int, CounterSpec]
-    registers: Mapping[int, str]
+    registers: Mapping[int, RegisterSpec]
     profiles: Mapping[int, ProfileSpec]
     meters: Mapping[int, MeterSpec]
     digests: Mapping[int, DigestSpec]
@@ -232,7 +241,10 @@ class P4Info:
             },
             actions=actions,
             counters=counters,
-            registers={r.preamble.id: r.preamble.name for r in message.registers},
+            registers={
+                r.preamble.id: RegisterSpec(r.preamble.id, r.preamble.name, r.size)
+                for r in message.registers
+            },
             profiles=profiles,
             meters={m.preamble.id: _parse_meter(m, m.size) for m in message.meters},
             digests={d.preamble.id: _parse_digest(d, message.type_info) for d in message.digests},
@@ -331,7 +343,7 @@ def _replaced(p4info: P4Info, pipeline: Pipeline) -> Iterator[tuple[str, str]]:
     kinds: tuple[tuple[str, set[str], set[str]], ...] = (
         ("table", {t.name for t in p4info.tables.values()}, _own_tables(pipeline)),
         ("counter", {c.name for c in p4info.counters.values()}, _indirect(pipeline.counters)),
-        ("register", set(p4info.registers.values()), set(pipeline.registers)),
+        ("register", {r.name for r in p4info.registers.values()}, set(pipeline.registers)),
         ("meter", {m.name for m in p4info.meters.values()}, _indirect(pipeline.meters)),
         ("digest", {d.name for d in p4info.digests.values()}, set(pipeline.digests)),
         ("value set", {v.name for v in p4info.value_sets.values()}, set(pipeline.value_sets)),

@@ -17,14 +17,14 @@ from p4.v1 import p4runtime_pb2
 from p4reduce_switch.errors import P4RuntimeError, invalid
 from p4reduce_switch.p4runtime import bytestrings
 from p4reduce_switch.p4runtime.p4info import names
-from p4reduce_switch.seldom import Seldom
+from p4reduce_switch.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.p4info import PacketHeader
 
 __all__ = ["PacketCodec"]
 
-_seldom = Seldom(logging.getLogger(__name__))
+_warnings = RateLimitedLog(logging.getLogger(__name__))
 
 
 class PacketCodec:
@@ -48,7 +48,7 @@ class PacketCodec:
         does not emit its own packet-in header can cause.
         """
         if self._strings:
-            _seldom.warning("a packet-in was dropped: %s", self._why())
+            _warnings.warning("a packet-in was dropped: %s", self._why())
             return None
         if len(frame) < self.size:
             return None

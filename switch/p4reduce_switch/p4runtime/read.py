@@ -19,6 +19,7 @@ from p4reduce_switch.p4runtime.entities.clones import encode_replicas, query_ses
 from p4reduce_switch.p4runtime.entities.digests import query_digests
 from p4reduce_switch.p4runtime.entities.meters import encode_rates, metered_table, query_meters
 from p4reduce_switch.p4runtime.entities.profiles import encode_target, query_groups, query_members
+from p4reduce_switch.p4runtime.entities.registers import query_registers
 from p4reduce_switch.p4runtime.entities.table_entries import (
     UNSUPPORTED,
     decode_match,
@@ -82,6 +83,8 @@ def plan(config: ForwardingConfig, entity: Any) -> Query:
         return Query(*query_members(config, message))
     if kind == "action_profile_group":
         return Query(*query_groups(config, message))
+    if kind == "register_entry":
+        return Query(*query_registers(config, message))
     if kind == "value_set_entry":
         return Query(*query_value_sets(config, message))
     return _plan_replication(config, message)

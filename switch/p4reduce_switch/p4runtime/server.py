@@ -2,12 +2,12 @@
 """The P4Runtime server: the gRPC service over one data plane.
 
 Implements P4Runtime 1.4.1. Requests of all clients are serialised by one lock; what touches tables
-runs in the data plane's thread between two packets (`DataPlaneThread.run`), so neither needs locks
+runs in the data plane's thread between two packets (`DataPlane.run`), so neither needs locks
 of its own and every update is atomic for packets.
 
-Where the specification leaves a choice this does as BMv2's server: registers are out of reach, ids
-of multicast groups end at 32767, the default entries of all tables can be read at once, a device
-has 16 streams. Where BMv2's differs from the specification this follows the specification: a full
+Where the specification leaves a choice this does as BMv2's server: ids of multicast groups end at
+32767, the default entries of all tables can be read at once, a device has 16 streams. Registers can
+be read, which BMv2's cannot. Where BMv2's differs otherwise this follows the specification: a full
 table is RESOURCE_EXHAUSTED and not UNKNOWN; nobody becomes primary without asking; filters of a
 Read are applied, and its errors come for each entity; empty byte strings, doubled fields and
 missing packet-out metadata are refused; a MODIFY may leave out the action; entries of a constant
@@ -38,7 +38,7 @@ from p4reduce_switch.p4runtime.entities.idle import idle_message
 from p4reduce_switch.pipeline_choice import load_pipeline
 
 if TYPE_CHECKING:
-    from p4reduce_switch.dataplane_thread import DataPlaneThread
+    from p4reduce_switch.dataplane import DataPlane
     from p4reduce_switch.p4runtime.packets import PacketCodec
     from p4reduce_switch.pipeline import Pipeline
     from p4reduce_switch.pipeline_choice import Engine
@@ -59,6 +59,7 @@ MAX_STREAMS = 16
 _UNARY_THREADS = 8
 _MAX_MESSAGE_BYTES = 64 << 20
 _UPDATES_PER_TURN = 64  # updates of a batch that the data plane carries out between two packets
+_READS_PER_TURN = 64  # entities of a Read that it copies between two packets
 _ENTITIES_PER_RESPONSE = 256
 _LOCK_TIMEOUT_S = 30.0
 _KEEPALIVE = (
@@ -92,7 +93,7 @@ class P4RuntimeServer:
 
     def __init__(
         self,
-        dataplane: DataPlaneThread,
+        dataplane: DataPlane,
         *,
         device_id: int = 1,
         engine: Engine = "auto",
@@ -315,17 +316,17 @@ class P4RuntimeServer:
         answers: list[tuple[read.Query, list[Any]]] = []
         with self._locked():
             config = self._configured()
-            for entity in request.entities:
-                query = _attempt(partial(read.plan, config, entity))
-                if isinstance(query, P4RuntimeError):
-                    results.append(query)
-                    continue
-                rows = self._dataplane.run(partial(_attempt, query.snapshot))
-                if isinstance(rows, P4RuntimeError):
-                    results.append(rows)
-                    continue
-                results.append(None)
-                answers.append((query, rows))
+            plans = [_attempt(partial(read.plan, config, e)) for e in request.entities]
+            for start in range(0, len(plans), _READS_PER_TURN):
+                turn = plans[start : start + _READS_PER_TURN]
+                for query, rows in zip(
+                    turn, self._dataplane.run(partial(_copy, turn)), strict=True
+                ):
+                    if isinstance(rows, P4RuntimeError):
+                        results.append(rows)
+                    elif not isinstance(query, P4RuntimeError):
+                        results.append(None)
+                        answers.append((query, rows))
         response = p4runtime_pb2.ReadResponse()
         for query, rows in answers:
             for row in rows:
@@ -581,6 +582,13 @@ def _carry_out(
 ) -> list[P4RuntimeError | None]:
     """Run in the data plane: an operation gives None, like any function without a result."""
     return [plan if isinstance(plan, P4RuntimeError) else _attempt(plan) for plan in plans]
+
+
+def _copy(
+    plans: Sequence[read.Query | P4RuntimeError],
+) -> list[list[Any] | P4RuntimeError]:
+    """Run in the data plane: the rows of each query."""
+    return [plan if isinstance(plan, P4RuntimeError) else _attempt(plan.snapshot) for plan in plans]
 
 
 def _stopping() -> P4RuntimeError:

@@ -73,6 +73,8 @@ def plan(config: ForwardingConfig, update: Any) -> Operation:
     kind = update.entity.WhichOneof("entity")
     if kind is None:
         raise invalid("the update has no entity")
+    if kind == "register_entry":
+        raise P4RuntimeError(code_pb2.UNIMPLEMENTED, "registers can be read, not written")
     if kind in UNSUPPORTED:
         raise P4RuntimeError(code_pb2.UNIMPLEMENTED, UNSUPPORTED[kind])
     if update.type not in (_Update.INSERT, _Update.MODIFY, _Update.DELETE):

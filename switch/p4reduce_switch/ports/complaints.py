@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from p4reduce_switch.ports.port import MAX_FRAME_BYTES, OpenPort
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Port
 
 __all__ = ["Complaints"]
 
@@ -23,9 +23,9 @@ class Complaints:
     Whoever sends such frames is told nothing and only sees no answer.
     """
 
-    def __init__(self, ports: Iterable[OpenPort]) -> None:
+    def __init__(self, ports: Iterable[Port]) -> None:
         self._ports = tuple(ports)
-        self._told: dict[int, _Counts] = {}
+        self._reported: dict[int, _Counts] = {}
         self._next: dict[int, float] = {}
 
     def look(self, now: float) -> None:
@@ -33,7 +33,7 @@ class Complaints:
         for port in self._ports:
             stats = port.stats
             counts = (stats.rx_too_short, stats.rx_too_long, stats.tx_too_long)
-            before = self._told.get(port.number, (0, 0, 0))
+            before = self._reported.get(port.number, (0, 0, 0))
             if counts == before or now < self._next.get(port.number, now):
                 continue
             log.warning(
@@ -45,5 +45,5 @@ class Complaints:
                 MAX_FRAME_BYTES,
                 counts[2],
             )
-            self._told[port.number] = counts
+            self._reported[port.number] = counts
             self._next[port.number] = now + _INTERVAL_S

@@ -7,16 +7,15 @@ import errno
 import fcntl
 import logging
 import os
-import select
 import socket
 import struct
-from collections.abc import Callable, Sequence
 
-from p4reduce_switch.ports.batch import FrameBatches
-from p4reduce_switch.ports.egress_queue import EgressQueue
+from p4reduce_native.loop import Loop, LoopPort, News
+
+from p4reduce_switch.ports.capture import Capture, Captures
 from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, PortError, PortSpec, PortStats
 
-__all__ = ["InterfaceSocket", "PacketPort"]
+__all__ = ["PacketPort"]
 
 log = logging.getLogger(__name__)
 
@@ -40,17 +39,21 @@ _BUFFER_BYTES = 8 << 20
 _SHALLOW_BYTES = 53_248  # which the kernel doubles: some 45 full frames
 
 
-class InterfaceSocket:
-    """What every port on an interface does in Python: the packet socket, and how the interface is.
+class PacketPort:
+    """A port on an interface.
 
     The socket receives all frames of the interface, in promiscuous mode, but for those that leave
     by it.
 
+    Args:
+        captures: where all frames are written, or None.
+
     Raises:
-        PortError: there is no such interface, or no right to open it.
+        PortError: there is no such interface, no right to open it, or the capture cannot be
+            written.
     """
 
-    def __init__(self, spec: PortSpec) -> None:
+    def __init__(self, spec: PortSpec, captures: Captures | None = None) -> None:
         assert spec.interface is not None
         self.number = spec.number
         self.description = str(spec)
@@ -70,8 +73,19 @@ class InterfaceSocket:
             self._socket.close()
             raise PortError(f"port {spec}: {_reason(spec.interface, error)}") from None
         self._max_bytes = min(MAX_FRAME_BYTES, mtu + _HEADER_BYTES)
+        self._offload = spec.offload
+        self._served: LoopPort | None = None
+        self._overruns = 0
         if not self.is_up:
             log.warning("port %s: the interface is down", spec)
+        self._capture: Capture | None = None
+        self._capture = Capture(self, captures)
+
+    @property
+    def stats(self) -> PortStats:
+        stats = PortStats() if self._served is None else PortStats(*self._served.counts)
+        stats.rx_overrun = self._overruns
+        return stats
 
     @property
     def is_up(self) -> bool:
@@ -88,91 +102,46 @@ class InterfaceSocket:
             _SHALLOW_BYTES if limited else _BUFFER_BYTES,
         )
 
+    def join(self, loop: Loop, poller: Poller) -> None:
+        """Begin to be served; once."""
+        assert self._capture is not None
+        self._served = loop.add_packet_port(
+            self.number, self._max_bytes, self._capture.take(), offload=self._offload
+        )
+        self._capture.split(self._served)
+        self._served.attach(self._socket.fileno())
+
+    def look_for_news(self) -> News:
+        """Handle what the loop has to tell, and return what it was."""
+        assert self._served is not None
+        news, error = self._served.take_news()
+        if news is News.ERROR:
+            # Reported once per change; the socket goes on when the interface comes up again.
+            why = _reason(self._interface, OSError(error, os.strerror(error)))
+            log.warning("port %s: %s", self.description, why)
+        return news
+
+    def poll_stats(self) -> None:
+        """Ask the kernel what it has dropped since the last call."""
+        raw = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)  # resets the kernel's
+        self._overruns += int(struct.unpack("II", raw)[1])
+
+    def flush(self) -> None:
+        """Nothing has to wait here."""
+
+    def close(self) -> None:
+        if self._served is not None:
+            self.poll_stats()
+            self._served.detach()
+        self._socket.close()
+        if self._capture is not None:
+            self._capture.close()
+
     def _flags(self) -> int:
         try:
             return _interface_int(self._socket, self._interface, _SIOCGIFFLAGS)
         except (OSError, ValueError):  # ValueError: it was closed
             return 0
-
-    def _overrun(self) -> int:
-        """Frames that the kernel has dropped since the last call."""
-        raw = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)  # resets the kernel's
-        return int(struct.unpack("II", raw)[1])
-
-    def _warn(self, error: OSError) -> None:
-        # Reported once per change; the socket goes on when the interface comes up again.
-        log.warning("port %s: %s", self.description, _reason(self._interface, error))
-
-
-class PacketPort(InterfaceSocket):
-    """A port on an interface that Python serves.
-
-    Raises:
-        PortError: there is no such interface, no right to open it, or it shall have offload.
-    """
-
-    def __init__(self, spec: PortSpec, batches: FrameBatches) -> None:
-        if spec.offload:
-            raise PortError(f"port {spec}: offload needs the data plane in C")
-        super().__init__(spec)
-        self.stats = PortStats()
-        self._batches = batches
-        self._poller: Poller | None = None
-        self._on_frames: Callable[[], None] | None = None
-        self._egress = EgressQueue(
-            self.stats, max_bytes=self._max_bytes, set_events=self._set_events
-        )
-
-    @property
-    def has_room(self) -> bool:
-        return self._egress.is_empty
-
-    def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
-        self._poller = poller
-        self._on_frames = on_frames
-        poller.watch(self._socket.fileno(), select.EPOLLIN, self._on_events)
-
-    def receive(self) -> Sequence[bytes]:
-        try:
-            return self._batches.receive_packets(self._socket.fileno(), self.stats)
-        except OSError as error:
-            self._warn(error)
-            return ()
-
-    def send(self, frames: Sequence[bytes]) -> None:
-        try:
-            self._egress.send(self._push, frames)
-        except OSError:
-            self._egress.clear()  # logged when the kernel reports it to `receive`
-
-    def poll_stats(self) -> None:
-        self.stats.rx_overrun += self._overrun()
-
-    def flush(self) -> None:
-        """Nothing is buffered that has to be written."""
-
-    def close(self) -> None:
-        self.poll_stats()
-        if self._poller is not None:
-            self._poller.unwatch(self._socket.fileno())
-        self._socket.close()
-
-    def _on_events(self, events: int) -> None:
-        if events & select.EPOLLOUT:
-            try:
-                self._egress.drain(self._push)
-            except OSError:
-                self._egress.clear()
-                self._set_events(select.EPOLLIN)
-        if events & (select.EPOLLIN | select.EPOLLERR) and self._on_frames is not None:
-            self._on_frames()
-
-    def _push(self, frames: Sequence[bytes]) -> int:
-        return self._batches.send(self._socket.fileno(), frames)
-
-    def _set_events(self, events: int) -> None:
-        if self._poller is not None:
-            self._poller.change(self._socket.fileno(), events)
 
 
 def _open(interface: str) -> socket.socket:

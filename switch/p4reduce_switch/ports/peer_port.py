@@ -1,96 +1,150 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a port that Python serves does with its peer, on whatever socket that has come."""
+"""What ports on Unix and UDP sockets have in common: one peer at a time, which comes and goes.
+
+Python takes a peer and says farewell to it; in between its frames go through the loop in C.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import errno
+import logging
+import os
+import select
+import socket
+from abc import ABC, abstractmethod
 
-from p4reduce_switch.ports.egress_queue import EgressQueue
-from p4reduce_switch.ports.listener import OnePeer
-from p4reduce_switch.ports.peer import GONE, Peer, why_gone
-from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, PortStats
+from p4reduce_native.loop import Loop, LoopPort, News
 
-__all__ = ["PeerPort"]
+from p4reduce_switch.ports.capture import Capture, Captures
+from p4reduce_switch.ports.port import Poller, PortSpec, PortStats
+from p4reduce_switch.rate_limited_log import RateLimitedLog
+
+__all__ = ["PEER_BUFFER_BYTES", "PeerListener", "PeerPort"]
+
+PEER_BUFFER_BYTES = 4 << 20
+"""Asked of the kernel for each direction; what its limits leave of it is enough to work."""
 
 
-class PeerPort(OnePeer):
-    """Beside the listener of a kind of socket: `class UnixPort(PeerPort, UnixListener)`.
+class PeerPort(ABC):
+    """A port that serves one peer at a time.
 
-    The constructor of such a class calls `_begin`, and its `_connected` calls `_serve`.
+    The constructor of a class of such ports ends with `_open_capture`, when `close` may be called.
+
+    Args:
+        spec: what was asked for.
+        log: of the module that says what sockets these are.
+        names_peer: whether the log says which peer it was that left.
     """
 
-    def _begin(self) -> None:
-        self.stats = PortStats()
-        self._peer: Peer | None = None
-        self._on_frames: Callable[[], None] = _nothing
-        self._events = 0
-        self._egress = EgressQueue(
-            self.stats, max_bytes=MAX_FRAME_BYTES, set_events=lambda _: self._set_events()
-        )
+    def __init__(self, spec: PortSpec, log: logging.Logger, *, names_peer: bool) -> None:
+        self.number = spec.number
+        self.description = str(spec)
+        self._poller: Poller | None = None
+        self._who = ""  # the peer, while there is one
+        self._warnings = RateLimitedLog(log)
+        self._log = log
+        self._names_peer = names_peer
+        self._served: LoopPort | None = None
+        self._capture: Capture | None = None
+
+    def _open_capture(self, captures: Captures | None) -> None:
+        """Open the files of a capture. Raises PortError where that fails; the port is closed."""
+        self._capture = Capture(self, captures)
 
     @property
-    def has_room(self) -> bool:
-        return self._egress.is_empty
+    def stats(self) -> PortStats:
+        return PortStats() if self._served is None else PortStats(*self._served.counts)
 
-    def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
-        self._on_frames = on_frames
+    @property
+    def is_up(self) -> bool:
+        return bool(self._who)
+
+    @property
+    def has_carrier(self) -> bool:
+        return True  # as a link on which nobody has been heard yet
+
+    def limit_backlog(self, limited: bool) -> None:  # noqa: B027 - there is nothing to do
+        """A peer's socket holds little anyway, and by IP what waits in the kernel is on its way."""
+
+    def poll_stats(self) -> None:  # noqa: B027 - the loop keeps all counts
+        """All counts are the loop's."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Called about once a second: what has to be done again and again."""
+
+    def join(self, loop: Loop, poller: Poller) -> None:
+        """Begin to be served; once."""
+        assert self._capture is not None
+        self._served = self._join(loop, self._capture.take())
+        self._capture.split(self._served)
         self._take_peers(poller)
 
-    def receive(self) -> Sequence[bytes]:
-        if self._peer is None:
-            return ()
-        try:
-            frames = self._peer.receive()
-        except OSError as error:
-            self._disconnect(why_gone(error))
-            return ()
-        self._set_events()
-        return frames
+    def look_for_news(self) -> News:
+        """Handle what the loop has to tell, and return what it was."""
+        news, error = self._in_loop.take_news()
+        if news is News.DOWN:
+            self._disconnect(_why_gone(error))
+        return news
 
-    def send(self, frames: Sequence[bytes]) -> None:
-        if self._peer is None:
-            self.stats.tx_down += len(frames)
-            return
-        try:
-            self._egress.send(self._peer.send, frames)
-        except OSError as error:
-            self._disconnect(why_gone(error))
+    def close(self) -> None:
+        self._disconnect("is cut off: the switch stops")
+        self._poller = None
+        if self._capture is not None:
+            self._capture.close()
 
     # -- In the data plane's thread --------------------------------------------------------------
 
-    def _serve(self, peer: Peer) -> None:
-        self._peer = peer
-        assert self._poller is not None
-        self._events = peer.events(frames_wait=False)
-        self._poller.watch(peer.fileno(), self._events, self._on_events)
+    @abstractmethod
+    def _join(self, loop: Loop, capture_fd: int) -> LoopPort:
+        """Make it a port of a loop."""
+
+    @abstractmethod
+    def _take_peers(self, poller: Poller) -> None:
+        """Have a peer from now on, whenever there is one."""
+
+    @property
+    def _in_loop(self) -> LoopPort:
+        assert self._served is not None, "it has not joined a loop"
+        return self._served
+
+    def _disconnect(self, why: str) -> None:
+        if not self._who:
+            return
+        who, self._who = self._who, ""
+        self._disconnecting()
+        whose = f"{who} " if self._names_peer else ""
+        self._log.info("port %s is down: its peer %s%s", self.description, whose, why)
 
     def _disconnecting(self) -> None:
-        peer, self._peer = self._peer, None
-        assert peer is not None
-        self._egress.clear()
+        """Stop serving the peer, and close its socket."""
+        self._in_loop.detach()
+
+
+class PeerListener(PeerPort):
+    """A port that listens at a socket."""
+
+    _listener: socket.socket  # made by the subclass
+
+    def close(self) -> None:
         if self._poller is not None:
-            self._poller.unwatch(peer.fileno())
-        peer.close()
+            self._poller.unwatch(self._listener.fileno())
+        super().close()
+        self._listener.close()
 
-    def _on_events(self, events: int) -> None:
-        if self._peer is not None and not self._egress.is_empty:
-            try:
-                self._egress.drain(self._peer.send)
-            except OSError as error:
-                self._disconnect(why_gone(error))
-        if events & GONE and self._peer is not None:
-            self._peer.hung_up()
-        self._on_frames()
+    # -- In the data plane's thread --------------------------------------------------------------
 
-    def _set_events(self) -> None:
-        """Tell the poller, if what has to be waited for has changed."""
-        if self._peer is None or self._poller is None:
-            return
-        events = self._peer.events(frames_wait=not self._egress.is_empty)
-        if events != self._events:
-            self._events = events
-            self._poller.change(self._peer.fileno(), events)
+    @abstractmethod
+    def _on_arrival(self, events: int) -> None:
+        """Somebody wants to be the peer."""
+
+    def _take_peers(self, poller: Poller) -> None:
+        self._poller = poller
+        poller.watch(self._listener.fileno(), select.EPOLLIN, self._on_arrival)
 
 
-def _nothing() -> None:
-    """Where frames go before the port is attached: it has none then."""
+def _why_gone(error: int) -> str:
+    """How a log line about a peer that is lost ends, by an errno."""
+    if error == errno.EPROTO:
+        return "is cut off: it wrote what cannot be into the shared memory"
+    return "left" if error == errno.EPIPE else f"left: {os.strerror(error)}"

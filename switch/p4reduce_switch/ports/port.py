@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from p4reduce_native.loop import Loop, News
 
 __all__ = [
     "MAX_FRAME_BYTES",
     "MAX_PORT",
     "MIN_FRAME_BYTES",
     "Handler",
-    "OpenPort",
     "Poller",
     "Port",
     "PortError",
@@ -56,6 +58,9 @@ class PortStats:
     tx_queue_full: int = 0
     tx_down: int = 0  # no peer, or the interface is down
     rx_stranger: int = 0  # UDP: datagrams of nobody who was let in
+    path_narrowed: int = 0  # UDP: how often the path took smaller datagrams only than before
+    path_too_narrow: int = 0  # UDP: how often not even the least size was answered
+    tx_runs_refused: int = 0  # UDP: the kernel did not send several datagrams in one piece
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -71,9 +76,10 @@ class Poller(Protocol):
     def unwatch(self, fd: int) -> None: ...
 
 
-class OpenPort(Protocol):
-    """A port of the switch, whatever serves it. Everything but `stats` is only used in the data
-    plane's thread.
+class Port(Protocol):
+    """A port of the switch: Python opens and closes it and writes the log, C passes its frames.
+
+    Everything but `stats` is only used in the data plane's thread.
     """
 
     @property
@@ -97,32 +103,20 @@ class OpenPort(Protocol):
         """Whether only a little may wait outside of the switch, in the kernel: what is behind it
         waits in egress queues, where the program sees it."""
 
+    def join(self, loop: Loop, poller: Poller) -> None:
+        """Begin to be served; once."""
+
+    def look_for_news(self) -> News:
+        """Handle what the loop has to tell, and return what it was."""
+
     def poll_stats(self) -> None:
         """Bring `stats` up to date with counts that others keep (the kernel's)."""
 
     def flush(self) -> None:
-        """Called about once a second: write out what is buffered (a capture), and try again what
-        had to wait."""
+        """Called about once a second: try again what had to wait."""
 
     def close(self) -> None:
         """Release everything, sockets in the file system included."""
-
-
-class Port(OpenPort, Protocol):
-    """A port that Python serves."""
-
-    @property
-    def has_room(self) -> bool:
-        """Whether nothing waits to be sent."""
-
-    def attach(self, poller: Poller, on_frames: Callable[[], None]) -> None:
-        """Start watching; `on_frames` is called whenever `receive` may have something."""
-
-    def receive(self) -> Sequence[bytes]:
-        """Up to one batch of frames, without waiting; those of bad length are dropped."""
-
-    def send(self, frames: Sequence[bytes]) -> None:
-        """Send without waiting. What cannot be sent is counted and dropped."""
 
 
 @dataclass(frozen=True, slots=True)

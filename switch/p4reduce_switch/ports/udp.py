@@ -4,26 +4,32 @@
 One peer at a time. It is let in by a handshake (`Doorkeeper` in
 native/p4reduce_native/udp_handshake.py), which shows that it is where it says it is, and that it
 has the key where there is one. From there on its datagrams come to a connected socket of its own
-and carry a token; whatever else comes is counted and has no effect.
+and carry a token; whatever else comes is counted and has no effect, but for two things. A peer
+that was started again at the same address is let in by its new handshake. One whose address has
+changed (a NAT box forgot it) is asked at the new one for a nonce, as in RFC 9000, section 8.2, and
+is served there from then on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hmac
 import ipaddress
 import logging
+import os
 import socket
-from abc import abstractmethod
+import time
+from dataclasses import dataclass
 
-from p4reduce_native.datagrams import DatagramLink
-from p4reduce_native.link import Link, why_not
-from p4reduce_native.udp_handshake import Doorkeeper, Entered, never_cut_up
+from p4reduce_native.link import Link
+from p4reduce_native.loop import Loop, LoopPort, News
+from p4reduce_native.udp_handshake import TOKEN_BYTES, Doorkeeper, Entered, never_cut_up
 
-from p4reduce_switch.ports.listener import PEER_BUFFER_BYTES, PeerListener
-from p4reduce_switch.ports.peer import DatagramPeer, LinkPeer
-from p4reduce_switch.ports.peer_port import PeerPort
-from p4reduce_switch.ports.port import PortError, PortSpec
+from p4reduce_switch.ports.capture import Captures
+from p4reduce_switch.ports.peer_port import PEER_BUFFER_BYTES, PeerListener
+from p4reduce_switch.ports.port import PortError, PortSpec, PortStats
 
-__all__ = ["GONE_AFTER", "UdpListener", "UdpPort"]
+__all__ = ["GONE_AFTER", "UdpPort"]
 
 log = logging.getLogger(__name__)
 
@@ -32,23 +38,43 @@ GONE_AFTER = 10
 
 _HANDSHAKES = 64  # of one turn, so that a flood of them does not stop the port's frames
 
+_CHALLENGE_S = 0.2  # between two questions whether the peer has moved
+_PING, _PONG = b"\1\0\0\0", b"\2\0\0\0"  # types of datagrams, behind the token
 
-class UdpListener(PeerListener):
-    """What every UDP port does in Python: the handshake, and whose turn it is.
+_Address = tuple[str, int]
+
+
+@dataclass
+class _Move:
+    """The peer may have another address, where it was asked for a nonce."""
+
+    address: _Address
+    nonce: bytes
+    asked: float
+
+
+class UdpPort(PeerListener):
+    """A port on a UDP socket: the handshake, and whose turn it is.
 
     Args:
         spec: with its `udp_address`.
         key: which workers have to know; empty: none.
+        captures: where all frames are written, or None.
 
     Raises:
-        PortError: nothing can listen there.
+        PortError: nothing can listen there, or the capture cannot be written.
     """
 
-    def __init__(self, spec: PortSpec, key: bytes = b"") -> None:
+    def __init__(self, spec: PortSpec, key: bytes = b"", captures: Captures | None = None) -> None:
         assert spec.udp_address is not None
         super().__init__(spec, log, names_peer=True)
         self._doorkeeper = Doorkeeper(key)
-        self._strangers = 0
+        self._token = b""  # the peer's
+        self._peer_address: _Address | None = None
+        self._move: _Move | None = None
+        self._path_bytes = self._too_narrow = 0  # that are in the log
+        self._strangers = 0  # of the listener; the loop counts those of its peers
+        self._link: Link | None = None  # the peer's; the loop frees it
         address = spec.udp_address
         try:
             self._listener = _listen(address.host, address.udp_port)
@@ -62,21 +88,31 @@ class UdpListener(PeerListener):
                 "port %s has no key: whoever reaches it may become its worker (--udp-key-file)",
                 self.description,
             )
+        self._open_capture(captures)
+
+    @property
+    def stats(self) -> PortStats:
+        stats = super().stats
+        stats.rx_stranger += self._strangers
+        return stats
+
+    def look_for_news(self) -> News:
+        news = super().look_for_news()
+        if news is News.LETTER and self._link is not None and self._peer_address is not None:
+            self._answer(self._link.letter(), self._peer_address)
+        return news
 
     def flush(self) -> None:
         """See whether the peer is there still."""
-        if self._who and self._poke() > GONE_AFTER:
+        if self._link is not None and self._link.poke() > GONE_AFTER:
             self._disconnect(f"has not been heard for {GONE_AFTER} s")
+        if self._link is not None:
+            self._report_path(self._link)
 
     # -- In the data plane's thread --------------------------------------------------------------
 
-    @abstractmethod
-    def _connected(self, peer: socket.socket, entered: Entered) -> None:
-        """Serve a peer, whose socket is the port's from now on."""
-
-    @abstractmethod
-    def _poke(self) -> int:
-        """Ask the peer for a word, as `p4r_link_poke` does."""
+    def _join(self, loop: Loop, capture_fd: int) -> LoopPort:
+        return loop.add_udp_port(self.number, capture_fd)
 
     def _on_arrival(self, events: int) -> None:
         for _ in range(_HANDSHAKES):
@@ -84,62 +120,113 @@ class UdpListener(PeerListener):
                 message, address = self._listener.recvfrom(65536)
             except OSError:
                 return
-            answer, entered = self._doorkeeper.answer(message, address, is_free=not self._who)
-            if not answer:
-                self._strangers += 1
-                continue
-            if entered is not None and not self._let_in(address, entered):
-                continue
-            try:
-                self._listener.sendto(answer, address)
-            except OSError as error:
-                log.debug("port %s: no answer to %s: %s", self.description, address, error)
+            if self._token and hmac.compare_digest(message[:TOKEN_BYTES], self._token):
+                self._hear_from_elsewhere(message[TOKEN_BYTES:], address)
+            else:
+                self._answer(message, address)
 
-    def _let_in(self, address: tuple[str, int], entered: Entered) -> bool:
+    def _answer(self, message: bytes, address: _Address) -> None:
+        """A message of a handshake; from the peer's own address, it was started again."""
+        again = address == self._peer_address
+        is_free = not self._who or again
+        answer, entered = self._doorkeeper.answer(message, address, is_free=is_free)
+        if not answer:
+            self._strangers += 1
+            return
+        if entered is not None:
+            if again:
+                self._disconnect("was started again")
+            if not self._let_in(address, entered):
+                return
+        elif self._who and not again:
+            self._ask_for_a_word()
+        self._send(answer, address)
+
+    def _ask_for_a_word(self) -> None:
+        """Somebody else wants the port: a peer that has gone without a word is found out sooner,
+        by what its host says."""
+        if self._link is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._link.fileno(), self._token + _PING)
+
+    def _hear_from_elsewhere(self, rest: bytes, address: _Address) -> None:
+        """The peer's token came from another address than the peer's."""
+        move = self._move
+        if move and move.address == address and rest == _PONG + move.nonce:
+            self._follow(address)
+            return
+        self._strangers += 1
+        now = time.monotonic()
+        question = _PING + os.urandom(8)
+        if len(rest) < len(question) or (move and now < move.asked + _CHALLENGE_S):
+            return
+        # Each question has a nonce of its own, so an answer is of whoever receives there now. It is
+        # not longer than what came.
+        self._move = _Move(address, question[len(_PING) :], now)
+        self._send(self._token + question, address)
+
+    def _follow(self, address: _Address) -> None:
+        """Serve the peer at another address."""
+        if self._link is None:
+            return
+        with socket.socket(fileno=os.dup(self._link.fileno())) as same:
+            try:
+                same.connect(address)
+            except OSError as error:
+                self._warnings.warning("port %s: cannot follow: %s", self.description, error)
+                return
+        former, self._who = self._who, f"{address[0]}:{address[1]}"
+        self._peer_address, self._move = address, None
+        log.info("port %s: its peer %s is at %s now", self.description, former, self._who)
+
+    def _report_path(self, link: Link) -> None:
+        """Log it once when datagrams have to be smaller than before, or may be larger."""
+        counts = link.datagram_counts
+        if counts.path_bytes != self._path_bytes:
+            less = counts.path_bytes < self._path_bytes
+            log.log(
+                logging.WARNING if less else logging.INFO,
+                "port %s: datagrams of up to %d bytes now, not %d, to %s%s",
+                *(self.description, counts.path_bytes, self._path_bytes, self._who),
+                ": larger ones are lost on the path" if less else "",
+            )
+            self._path_bytes = counts.path_bytes
+        if counts.path_too_narrow != self._too_narrow:
+            self._too_narrow = counts.path_too_narrow
+            self._warnings.warning(
+                "port %s: no datagram of %d bytes reaches %s, which is the least for a frame: "
+                "a host or router on the path takes smaller ones only, or the peer does not answer",
+                *(self.description, counts.path_bytes, self._who),
+            )
+
+    def _send(self, answer: bytes, address: _Address) -> None:
+        try:
+            self._listener.sendto(answer, address)
+        except OSError as error:
+            log.debug("port %s: no answer to %s: %s", self.description, address, error)
+
+    def _disconnect(self, why: str) -> None:
+        super()._disconnect(why)
+        self._token, self._peer_address, self._move = b"", None, None
+
+    def _let_in(self, address: _Address, entered: Entered) -> bool:
         try:
             peer = _socket_for(self._listener, self._address, address)
         except OSError as error:
-            self._scarcity.warning("port %s: cannot take a peer: %s", self.description, error)
+            self._warnings.warning("port %s: cannot take a peer: %s", self.description, error)
             return False
-        self._connected(peer, entered)
+        self._link = Link.over_datagrams(peer, entered)
+        self._in_loop.attach_link(self._link.pointer)
         self._who = f"{address[0]}:{address[1]}"
+        self._token, self._peer_address = entered.token, address
+        self._path_bytes, self._too_narrow = entered.size, 0
         log.info(
             "port %s is up: peer is %s, datagrams of up to %d bytes",
             *(self.description, self._who, entered.size),
         )
         return True
 
-
-class UdpPort(PeerPort, UdpListener):
-    """A port that Python serves. Opened by the constructor. Raises PortError, as `UdpListener`."""
-
-    def __init__(self, spec: PortSpec, key: bytes = b"") -> None:
-        super().__init__(spec, key)
-        self._begin()
-        self._link: Link | DatagramLink | None = None  # the peer's
-        self._of_former_peers = 0
-
-    def poll_stats(self) -> None:
-        own = 0 if self._link is None else self._link.strangers
-        self.stats.rx_stranger = self._strangers + self._of_former_peers + own
-
-    # -- In the data plane's thread --------------------------------------------------------------
-
-    def _connected(self, peer: socket.socket, entered: Entered) -> None:
-        if why_not() is None:
-            self._link = link = Link.over_datagrams(peer, entered)
-            self._serve(LinkPeer(link, self.stats))
-        else:
-            self._link = slow = DatagramLink(peer, entered)
-            self._serve(DatagramPeer(slow, self.stats))
-
-    def _poke(self) -> int:
-        assert self._link is not None
-        return self._link.poke()
-
     def _disconnecting(self) -> None:
-        assert self._link is not None
-        self._of_former_peers += self._link.strangers
         self._link = None
         super()._disconnecting()
 

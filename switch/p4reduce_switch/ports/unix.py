@@ -2,32 +2,27 @@
 """A port on a Unix socket: needs no root and no interface.
 
 `SOCK_SEQPACKET` listening at a path, one peer at a time. A peer may come and go as a cable may be
-plugged; a second one is turned away. A message is a frame, unless the peer asks for more and there
-is machine code (see peer.py). A port of another switch can call there; a message is always a
-frame then.
+plugged; a second one is turned away. A message is a frame, unless the peer asks for more
+(csrc/link/hello.c). A port of another switch can call there; a message is always a frame then.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import logging
 import os
 import select
 import socket
-from abc import abstractmethod
 from pathlib import Path
 
-from p4reduce_native.link import Kind, Link, offers, why_not
+from p4reduce_native.loop import Loop, LoopPort
 
-from p4reduce_switch.ports.batch import FrameBatches
-from p4reduce_switch.ports.listener import PEER_BUFFER_BYTES, OnePeer, PeerListener
-from p4reduce_switch.ports.peer import GONE, LinkPeer, SocketPeer, has_gone
-from p4reduce_switch.ports.peer_port import PeerPort
+from p4reduce_switch.ports.capture import Captures
+from p4reduce_switch.ports.peer_port import PEER_BUFFER_BYTES, PeerListener, PeerPort
 from p4reduce_switch.ports.port import Poller, PortError, PortSpec
 
-__all__ = ["UnixCaller", "UnixCallingPort", "UnixListener", "UnixPort", "prepare_socket_path"]
+__all__ = ["UnixCallingPort", "UnixPort", "prepare_socket_path"]
 
 log = logging.getLogger(__name__)
 
@@ -69,14 +64,19 @@ def prepare_socket_path(path: Path, kind: socket.SocketKind) -> None:
     raise OSError(errno.EADDRINUSE, "another process listens there", str(path))
 
 
-class UnixListener(PeerListener):
-    """What every port on a Unix socket does in Python: the socket file, and whose turn it is.
+class UnixPort(PeerListener):
+    """A port on a Unix socket. `close` removes the socket file.
+
+    Args:
+        spec: with its `socket_path`.
+        captures: where all frames are written, or None.
 
     Raises:
-        PortError: the path is in use, not writable or too long, or its directory is missing.
+        PortError: the path is in use, not writable or too long, its directory is missing, or the
+            capture cannot be written.
     """
 
-    def __init__(self, spec: PortSpec) -> None:
+    def __init__(self, spec: PortSpec, captures: Captures | None = None) -> None:
         assert spec.socket_path is not None
         super().__init__(spec, log, names_peer=False)
         self._path = spec.socket_path
@@ -87,6 +87,8 @@ class UnixListener(PeerListener):
         except OSError as error:
             raise PortError(f"port {spec}: {error.strerror or error}") from None
         self._inode = self._path.stat().st_ino
+        self._loop: Loop | None = None
+        self._open_capture(captures)
 
     def flush(self) -> None:
         """Nothing is buffered that has to be written; a peer that could not be taken may wait."""
@@ -102,13 +104,9 @@ class UnixListener(PeerListener):
 
     # -- In the data plane's thread --------------------------------------------------------------
 
-    @abstractmethod
-    def _connected(self, peer: socket.socket) -> None:
-        """Serve a peer, whose socket is the port's from now on."""
-
-    @abstractmethod
-    def _hear_out(self) -> None:
-        """If the peer has hung up, take in what it has sent, and let it go."""
+    def _join(self, loop: Loop, capture_fd: int) -> LoopPort:
+        self._loop = loop
+        return loop.add_unix_port(self.number, capture_fd)
 
     def _on_arrival(self, events: int) -> None:
         try:
@@ -118,7 +116,9 @@ class UnixListener(PeerListener):
             return
         if self._who:
             # The peer so far may have hung up in the same turn.
-            self._hear_out()
+            assert self._loop is not None
+            self._loop.hear_out(self._in_loop)
+            self.look_for_news()
         who = _credentials(peer)
         if self._who:
             log.warning(
@@ -131,7 +131,7 @@ class UnixListener(PeerListener):
             return
         peer.setblocking(False)
         _grow_buffers(peer)
-        self._connected(peer)
+        self._in_loop.attach(peer.detach())
         self._who = who
         log.info("port %s is up: peer is %s", self.description, who)
 
@@ -142,7 +142,7 @@ class UnixListener(PeerListener):
         if scarce and self._poller is not None:
             self._accepting = False
             self._poller.change(self._listener.fileno(), 0)
-        self._scarcity.warning(
+        self._warnings.warning(
             "port %s: cannot take a peer: %s%s",
             self.description,
             error.strerror,
@@ -150,49 +150,22 @@ class UnixListener(PeerListener):
         )
 
 
-class UnixPort(PeerPort, UnixListener):
-    """A port that Python serves. Opened by the constructor; `close` removes the socket file.
+class UnixCallingPort(PeerPort):
+    """A port that connects to a socket where another switch listens, again whenever that is gone.
 
     Args:
-        spec: with its `socket_path`.
-        batches: the data plane's buffers, for peers without machine code.
-        best: the fastest kind of link to agree to.
+        spec: with its `socket_path`, and `calls`.
+        captures: where all frames are written, or None.
 
     Raises:
-        PortError: the path is in use, not writable or too long, or its directory is missing.
+        PortError: the capture cannot be written.
     """
 
-    def __init__(self, spec: PortSpec, batches: FrameBatches, best: Kind = Kind.SHARED) -> None:
-        super().__init__(spec)
-        self._begin()
-        self._batches = batches
-        self._best = best
-        self._is_native = _is_native()
-
-    def poll_stats(self) -> None:
-        """All counts are kept here."""
-
-    # -- In the data plane's thread --------------------------------------------------------------
-
-    def _connected(self, peer: socket.socket) -> None:
-        self._serve(
-            LinkPeer(Link.accept(peer, offers(self._best)), self.stats)
-            if self._is_native
-            else SocketPeer(peer, self._batches, self.stats)
-        )
-
-    def _hear_out(self) -> None:
-        while self._peer is not None and has_gone(self._peer.fileno()):
-            self._on_events(GONE)
-
-
-class UnixCaller(OnePeer):
-    """What a port in Python does that connects to another switch's, again whenever that is gone."""
-
-    def __init__(self, spec: PortSpec) -> None:
+    def __init__(self, spec: PortSpec, captures: Captures | None = None) -> None:
         assert spec.socket_path is not None
         super().__init__(spec, log, names_peer=False)
         self._path = spec.socket_path
+        self._open_capture(captures)
 
     def flush(self) -> None:
         """Nothing is buffered that has to be written; the other switch may be there by now."""
@@ -201,9 +174,8 @@ class UnixCaller(OnePeer):
 
     # -- In the data plane's thread --------------------------------------------------------------
 
-    @abstractmethod
-    def _connected(self, peer: socket.socket) -> None:
-        """Serve a peer, whose socket is the port's from now on."""
+    def _join(self, loop: Loop, capture_fd: int) -> LoopPort:
+        return loop.add_unix_port(self.number, capture_fd)
 
     def _take_peers(self, poller: Poller) -> None:
         self._poller = poller
@@ -217,33 +189,13 @@ class UnixCaller(OnePeer):
         except OSError as error:
             peer.close()
             if error.errno not in (errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN):
-                self._scarcity.warning("port %s: %s", self.description, error.strerror)
+                self._warnings.warning("port %s: %s", self.description, error.strerror)
             return
         who = _credentials(peer)
         _grow_buffers(peer)
-        self._connected(peer)
+        self._in_loop.attach(peer.detach())
         self._who = who
         log.info("port %s is up: peer is %s", self.description, who)
-
-
-class UnixCallingPort(PeerPort, UnixCaller):
-    """A port that Python serves, at whose other end another switch listens.
-
-    Args:
-        spec: with its `socket_path`, and `calls`.
-        batches: the data plane's buffers.
-    """
-
-    def __init__(self, spec: PortSpec, batches: FrameBatches) -> None:
-        super().__init__(spec)
-        self._begin()
-        self._batches = batches
-
-    def poll_stats(self) -> None:
-        """All counts are kept here."""
-
-    def _connected(self, peer: socket.socket) -> None:
-        self._serve(SocketPeer(peer, self._batches, self.stats))
 
 
 def _listen(path: Path) -> socket.socket:
@@ -263,18 +215,6 @@ def _grow_buffers(peer: socket.socket) -> None:
     """Ask for large buffers; what the kernel's limits leave of it is enough to work."""
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         peer.setsockopt(socket.SOL_SOCKET, option, PEER_BUFFER_BYTES)
-
-
-def _is_native() -> bool:
-    reason = why_not()
-    if reason is not None:
-        _tell_once(reason)
-    return reason is None
-
-
-@functools.cache
-def _tell_once(reason: str) -> None:
-    log.info("Unix ports take one frame per message, by Python: %s", reason)
 
 
 def _credentials(peer: socket.socket) -> str:

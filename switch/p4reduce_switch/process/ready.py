@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from p4reduce_switch.process.settings import StartError, SwitchSettings
 
 if TYPE_CHECKING:
-    from p4reduce_switch.dataplane_thread import DataPlaneThread
+    from p4reduce_switch.dataplane import DataPlane
     from p4reduce_switch.p4runtime.listen_address import GrpcAddress
 
 __all__ = ["announce", "beside", "summary"]
@@ -22,7 +22,7 @@ def beside(ready_file: Path) -> Path:
     return ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
 
 
-def announce(settings: SwitchSettings, dataplane: DataPlaneThread, address: GrpcAddress) -> str:
+def announce(settings: SwitchSettings, dataplane: DataPlane, address: GrpcAddress) -> str:
     """Write the ready file and the ready line, and return what to say.
 
     Raises:
@@ -50,7 +50,7 @@ def announce(settings: SwitchSettings, dataplane: DataPlaneThread, address: Grpc
     cpu = "none" if dataplane.cpu_port is None else dataplane.cpu_port
     return (
         f"{settings.name} ready: P4Runtime on {address}, device {settings.device_id}, ports "
-        f"{ports}, CPU port {cpu}, data plane in {dataplane.language}"
+        f"{ports}, CPU port {cpu}"
     )
 
 

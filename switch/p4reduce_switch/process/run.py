@@ -17,7 +17,7 @@ from p4reduce_switch.process.settings import StartError, SwitchSettings
 from p4reduce_switch.process.sources import source_writer
 
 if TYPE_CHECKING:
-    from p4reduce_switch.dataplane_thread import DataPlaneThread
+    from p4reduce_switch.dataplane import DataPlane
     from p4reduce_switch.p4runtime.listen_address import GrpcAddress
     from p4reduce_switch.p4runtime.server import P4RuntimeServer
 
@@ -49,7 +49,7 @@ def run(settings: SwitchSettings) -> None:
 
     # Below are the imports that take long: arguments are checked, and --help answers, without them.
     from p4reduce_switch.p4runtime.server import P4RuntimeServer
-    from p4reduce_switch.seldom import calm_grpc
+    from p4reduce_switch.rate_limited_log import calm_grpc
 
     calm_grpc()
     with contextlib.ExitStack() as cleanup:
@@ -102,24 +102,23 @@ def _read_udp_key(path: Path | None) -> bytes:
         raise StartError(f"--udp-key-file: {error}") from None
 
 
-def _open_data_plane(settings: SwitchSettings) -> DataPlaneThread:
+def _open_data_plane(settings: SwitchSettings) -> DataPlane:
     from p4reduce_native.errors import NativeUnavailableError
 
-    from p4reduce_switch.dataplane_choice import open_data_plane
+    from p4reduce_switch.dataplane import open_data_plane
     from p4reduce_switch.ports.port import PortError
 
     udp_key = _read_udp_key(settings.udp_key_file)
     try:
         return open_data_plane(
             settings.ports,
-            engine=settings.engine,
             cpu_port=settings.cpu_port,
             capture_dir=settings.capture_dir,
             capture_by_direction=settings.capture_by_direction,
             udp_key=udp_key,
         )
     except NativeUnavailableError as error:
-        raise StartError(f"--engine native: {error}") from None
+        raise StartError(f"the switch's ports are machine code: {error}") from None
     except PortError as error:
         raise StartError(str(error)) from None
 

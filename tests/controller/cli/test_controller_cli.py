@@ -49,9 +49,9 @@ SERVE = ("serve", "--switch", "x:1", "--ports", "1")
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["job", "create", "x"], "--world-size"),
+        (["job", "create", "x"], "--ranks"),
         (["job", "create", "x", "-n", "two"], "two"),
-        (["job", "create", "x", "-n", "-2"], "world size -2 is negative"),
+        (["job", "create", "x", "-n", "-2"], "--ranks -2 is negative"),
         (["serve", "--ports", "1"], "--switch"),
         (["serve", "--switch", "x:1", "--ports", "4-1"], "'4-1' is no range of ports"),
         (["serve", "--switch", "x:1", "--ports", "1,x"], "'x' is no port"),
@@ -185,7 +185,7 @@ def test_interrupt_is_clean(switch: SwitchProcess, tmp_path: Path) -> None:
 
 def test_jobs(controller: RunningController, switch: SwitchProcess) -> None:
     at = ["--controller", controller.address]
-    made = cli_json(*at, "job", "create", "train", "--world-size", "3", "--slots", "10")
+    made = cli_json(*at, "job", "create", "train", "--ranks", "3", "--slots", "10")
     assert made["state"] == "forming"
     assert (made["slot_base"], made["slot_count"], made["world_size"]) == (0, 10, 3)
     again = cli(*at, "job", "create", "train", "-n", "3")

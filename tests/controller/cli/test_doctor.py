@@ -40,7 +40,6 @@ from p4reduce_controller.fabric.compiled_program import load_program
 from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.jobs import tokens
 from p4reduce_switch.p4runtime import server
-from p4reduce_switch.ports.batch import FrameBatches
 from p4reduce_switch.ports.packet import PacketPort
 from p4reduce_switch.ports.port import PortSpec
 
@@ -423,7 +422,7 @@ def test_a_port_without_a_carrier(tmp_path: Path) -> None:
         subprocess.run(["ip", "link", "set", "p4rdoc1", "up"], check=True)
         assert ports._is_dark("p4rdoc1")
         specs = [PortSpec(1, "p4rdoc1"), PortSpec(2, "lo")]
-        opened = [PacketPort(spec, FrameBatches()) for spec in specs]
+        opened = [PacketPort(spec) for spec in specs]
         assert [port.has_carrier for port in opened] == [False, True]
         for port in opened:
             port.close()

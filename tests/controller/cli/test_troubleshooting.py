@@ -135,6 +135,7 @@ EXEMPT_ERRORS = {
     "NotNativeError": "a reason behind the one text on the page: docs/embedded-switch.md, engines",
     "CodecError": _WITHIN,
     "AssertionError": "cannot happen",
+    "LostError": "of ranks that are threads of one process: docs/methods.md",
     "LoadError": "one a construct, with file and line: docs/embedded-switch.md has what is there",
     "P4InfoError": "one a contradiction in a P4Info that p4c did not write",
 }
@@ -143,8 +144,11 @@ FOREIGN = {"unable to get local issuer certificate", "too many open files"}
 
 _PROGRAM = "about the program that this package brings: a bug, met when a controller starts at all"
 EXEMPT_TEXTS = {
+    "… a sum leaves …": "of ranks that are threads of one process: docs/methods.md",
+    "the job goes on at the switch where it was": "a reason within; recovery goes on by itself",
     "… … does not fit … bits": _PROGRAM,
     "no counter …": _PROGRAM,
+    "no register …": _PROGRAM,
     "table … matches on … not …": _PROGRAM,
     "table … has no action …": _PROGRAM,
     "action … takes … not …": _PROGRAM,

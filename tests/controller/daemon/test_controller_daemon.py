@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -448,6 +449,26 @@ def test_a_second_controller_takes_over_nothing(
     for rank in ranks:
         contribute(rank, 4)
     assert bytes(result(ranks[1]).payload)[:4] == (8).to_bytes(4, "big")
+
+
+def test_a_controller_that_died_leaves_its_switch_to_the_next(
+    start: Start, mortal_switch: SwitchProcess, tmp_path: Path
+) -> None:
+    """The switch remembers the election id of the one that is gone, and takes none lower."""
+    start(mortal_switch, election_id=5).crash()
+    options: dict[str, Any] = {"election_id": 4, "state_directory": tmp_path / "second"}
+    with pytest.raises(NotPrimaryError, match="there is no primary now, but one with election id"):
+        RunningController(mortal_switch.address, tmp_path, take_over=False, **options)
+    second = start(mortal_switch, **options)
+    assert second.call("GetSwitch").election_id == "5"
+    ranks = second.running(mortal_switch, 2)
+    for rank in ranks:
+        contribute(rank, 4)
+    assert bytes(result(ranks[1]).payload)[:4] == (8).to_bytes(4, "big")
+    third: dict[str, Any] = {"election_id": 4, "state_directory": tmp_path / "third"}
+    third["listen"] = f"unix:{tmp_path}/third.sock"
+    with pytest.raises(NotPrimaryError, match="the primary has election id 5, ours is 4"):
+        RunningController(mortal_switch.address, tmp_path, **third)
 
 
 def test_a_switch_without_room_refuses_the_job_as_a_whole(

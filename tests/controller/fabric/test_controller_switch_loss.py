@@ -183,6 +183,25 @@ def test_stopping_while_the_switch_hangs(start: Start, mortal_switch: SwitchProc
         controller.stop()
 
 
+def test_a_job_whose_entries_are_gone_is_formed_anew(
+    start: Start, mortal_switch: SwitchProcess
+) -> None:
+    """Found when a rank says that the switch does not answer it."""
+    controller = start(mortal_switch)
+    ranks = controller.running(mortal_switch, 2)
+    client = controller.client_now()
+    [entry, *_] = client.read_table("admission")
+    client.write([Update(Op.DELETE, Row("admission", entry.match))])
+    assert ranks[0].heartbeat(unanswered=16.0).state == pb.RUNNING  # of a lease of 30 s
+    reply = failed(ranks)
+    assert reply.cause == pb.CAUSE_SWITCH_LOST
+    assert "the switch has lost entries of the job: admission" in reply.reason
+    again = reform(ranks, world_size=2)
+    for rank in again:
+        rank.await_ready()
+    sums(again)
+
+
 def test_another_controller_is_not_fought(
     start: Start, mortal_switch: SwitchProcess, tmp_path: Path
 ) -> None:
@@ -201,11 +220,25 @@ def test_another_controller_is_not_fought(
     sums(theirs)
     assert second.call("GetSwitch").primary
     assert not first.call("GetSwitch").connected
-    # Once the other one is gone, and nobody has a claim to the switch, it is ours again.
+    # Who joins meanwhile hears how it is now.
+
+    def joins() -> object:
+        return first.call("Join", job="another", rank=0, world_size=1, host="here", pid=1)
+
+    assert "the primary has election id 11, ours is 10" in refused(
+        grpc.StatusCode.UNAVAILABLE, joins
+    )
+    with stopped(mortal_switch.process.pid):
+        eventually(
+            lambda: refused(grpc.StatusCode.UNAVAILABLE, joins).startswith(
+                f"the switch was lost: no P4Runtime server answers at {mortal_switch.address}"
+            ),
+            "they hear that it has changed",
+        )
+    # Once the other one is gone the switch is ours again, with the id that the switch asks for.
     second.stop()
-    mortal_switch.kill()
-    mortal_switch.revive()
     connected(first)
+    assert first.call("GetSwitch").election_id == "11"
     again = reform(ranks, world_size=2)
     for rank in again:
         rank.await_ready()

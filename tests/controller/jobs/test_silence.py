@@ -108,3 +108,41 @@ def test_each_incarnation_has_a_secret_of_its_own(jobs: Jobs) -> None:
     second, _ = join(jobs, "b", 0, 1)
     assert len(first.secret) == len(second.secret) == 32
     assert first.secret != second.secret
+
+
+def test_a_switch_that_answers_nobody_is_lost(jobs: Jobs, world: World) -> None:
+    """Whatever the cause: no job waits for its deadline in silence."""
+    job = running(jobs)
+    beat(jobs, job, 0, unanswered=1.6 * LEASE, heard=1.7 * LEASE)
+    assert job.state is JobState.RUNNING  # the process may have stood still
+    world.now += LEASE / 8
+    beat(jobs, job, 1, heard=1.5 * LEASE)
+    beat(jobs, job, 0, unanswered=1.725 * LEASE, heard=1.825 * LEASE)
+    assert (job.state, job.cause) == (JobState.FAILED, Cause.SWITCH_LOST)
+    assert job.reason == (
+        "the switch has answered nothing for 17.2 s, though rank 0 (host host0, pid 100) asked "
+        "again and again, and no other rank had an answer"
+    )
+
+
+def test_an_answer_to_anybody_shows_that_the_switch_is_there(jobs: Jobs, world: World) -> None:
+    job = running(jobs)
+    for _ in range(4):
+        beat(jobs, job, 1, heard=LEASE * 1.2)
+        beat(jobs, job, 0, unanswered=2 * LEASE)
+        world.now += LEASE / 8
+    assert job.state is JobState.RUNNING
+
+
+def test_it_is_looked_whether_the_switch_has_the_job(jobs: Jobs, world: World) -> None:
+    job = running(jobs)
+    beat(jobs, job, 0, unanswered=LEASE / 4)
+    assert world.looks == []
+    for _ in range(4):  # not at each heartbeat
+        beat(jobs, job, 0, unanswered=LEASE / 2)
+    assert world.looks == [job]
+    jobs.looked(job, "")
+    assert job.state is JobState.RUNNING
+    jobs.looked(job, "admission {port: 1}")
+    assert (job.state, job.cause) == (JobState.FAILED, Cause.SWITCH_LOST)
+    assert "has lost entries of the job: admission {port: 1}" in job.reason

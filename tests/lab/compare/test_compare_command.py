@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from p4reduce_lab.cli import commands
 from p4reduce_lab.compare import starting
+from p4reduce_lab.compare.run import Report, write_page
 from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.networks import shaped
 from p4reduce_lab.networks.shaped import ShapedNetwork
@@ -30,7 +31,7 @@ CONTENDERS = ",".join(
     [
         (["--ranks", "1,4"], "2 to 64 ranks are possible"),
         (["--ranks", "four"], "whole numbers, separated by commas, are needed"),
-        (["--rates", "99999"], "a rate of 99999 Mbit/s; it must be 0.1 to 10000, or 0 for no"),
+        (["--rates", "99Gbit"], "a rate of 99Gbit; it must be 100kbit to 10Gbit, or none"),
         (["--sizes", "1000"], "a size of 1000 bytes; it must be a multiple of 1024"),
         (["--sizes", "4G"], "write 4K, 2M or 2097152"),
         (["--densities", "0"], "densities are above 0 and at most 1"),
@@ -95,7 +96,7 @@ class TestNetwork:
     def test_what_is_not_possible_is_refused(self) -> None:
         with pytest.raises(LabError, match="65 ranks"):
             ShapedNetwork(65, 10)
-        with pytest.raises(LabError, match="a rate of 0 Mbit/s"):
+        with pytest.raises(LabError, match="a rate of 0bit"):
             ShapedNetwork(2, 0)
         network = ShapedNetwork(1, 10, "nonsense")
         with pytest.raises(LabError, match="no TCP congestion control 'nonsense'; it has "):
@@ -108,7 +109,7 @@ class TestNetwork:
 @needs_namespaces
 def test_all_contenders_over_links(tmp_path: Path) -> None:
     """Those that are installed; no tensor takes less than its bytes take."""
-    for row in compared(tmp_path, CONTENDERS, "50"):
+    for row in compared(tmp_path, CONTENDERS, "50Mbit"):
         assert row["seconds"] > 0.8 * row["bound_seconds"]  # but for what a bucket holds
         if row["name"] in ("p4reduce", "gloo", "mpi"):
             assert row["megabytes_up"] * 1e6 > row["bytes"]
@@ -116,12 +117,12 @@ def test_all_contenders_over_links(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_all_contenders_without_links(tmp_path: Path) -> None:
-    compared(tmp_path, CONTENDERS, "0")
+    compared(tmp_path, CONTENDERS, "none")
 
 
 def test_p4reduce_without_links(tmp_path: Path) -> None:
     """Needs neither root nor torch."""
-    compared(tmp_path, "p4reduce", "0")
+    compared(tmp_path, "p4reduce", "none")
 
 
 def compared(directory: Path, contenders: str, rate: str) -> list[dict[str, Any]]:
@@ -132,10 +133,11 @@ def compared(directory: Path, contenders: str, rate: str) -> list[dict[str, Any]
         commands,
         ["compare", "--contenders", contenders, "--ranks", "2", "--rates", rate, "--sizes", "64K",
          "--precisions", "int32,int8", "--densities", "1,0.1", "--turns", "2",
-         "-o", str(directory / "out"), "--page", str(page)],
+         "-o", str(directory / "out")],
         catch_exceptions=False,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
+    write_page(Report.read(directory / "out" / "compare.json"), page, directory / "images")
     rows: list[dict[str, Any]] = json.loads((directory / "out" / "compare.json").read_text())[
         "results"
     ]

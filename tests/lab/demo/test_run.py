@@ -24,7 +24,7 @@ def test_a_short_run_gives_what_numpy_gives(tmp_path: Path, workers: int) -> Non
 @pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_a_compressed_run_tells_what_it_saved_beside_the_uncompressed_one(tmp_path: Path) -> None:
-    arguments = ["--workers", "2", "--steps", "40", "--output", "out"]
+    arguments = ["--ranks", "2", "--steps", "40", "--output", "out"]
     run = Launched(tmp_path, "run", *arguments, "--compression", "topk:0.2")
     assert run.wait() == 0, run.output
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
@@ -106,7 +106,7 @@ def test_any_number_of_switches_trains_the_same_weights(tmp_path: Path) -> None:
 def _check_run(
     tmp_path: Path, switch: str, workers: int, network: str = "local", switches: int = 1
 ) -> dict[str, Any]:
-    arguments = ["--workers", str(workers), "--steps", "15", "--output", "out", "--pcap"]
+    arguments = ["--ranks", str(workers), "--steps", "15", "--output", "out", "--pcap"]
     arguments += ["--switches", str(switches)]
     run = Launched(tmp_path, "run", *arguments, "--switch", switch, "--net", network)
     assert run.wait() == 0, run.output

@@ -22,7 +22,7 @@ from p4reduce_lab.networks import mininet_net
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_in_mininet_that_is_interrupted_leaves_nothing(tmp_path: Path, number: int) -> None:
     run = Launched(
-        tmp_path, "run", "--workers", "2", "--steps", "20000", "--net", "mininet", "--pcap"
+        tmp_path, "run", "--ranks", "2", "--steps", "20000", "--net", "mininet", "--pcap"
     )
     run.wait_for(r"step +\d+/20000")
     prefix = f"p4r{run.process.pid}-"
@@ -45,7 +45,7 @@ def test_a_run_in_mininet_that_is_interrupted_leaves_nothing(tmp_path: Path, num
     ],
 )
 def test_a_run_that_is_interrupted_leaves_nothing(tmp_path: Path, number: int) -> None:
-    run = Launched(tmp_path, "run", "--workers", "2", "--steps", "20000")
+    run = Launched(tmp_path, "run", "--ranks", "2", "--steps", "20000")
     run.wait_for(r"step +\d+/20000")
     run.process.send_signal(number)
     code = run.wait()
@@ -67,7 +67,7 @@ def test_a_run_that_is_interrupted_leaves_nothing(tmp_path: Path, number: int) -
 def test_a_run_whose_process_is_killed_ends_and_names_it(
     tmp_path: Path, what: str, rank: int | None, name: str
 ) -> None:
-    run = Launched(tmp_path, "run", "--workers", "2", "--steps", "20000")
+    run = Launched(tmp_path, "run", "--ranks", "2", "--steps", "20000")
     run.wait_for(r"step +\d+/20000")
     os.kill(pid_of(what, rank), signal.SIGKILL)
     assert run.wait() == 1
@@ -81,7 +81,7 @@ def test_a_run_whose_process_is_killed_ends_and_names_it(
 def test_a_run_whose_worker_hangs_ends_when_its_lease_does_and_names_the_rank(
     tmp_path: Path,
 ) -> None:
-    run = Launched(tmp_path, "run", "--workers", "3", "--steps", "20000")
+    run = Launched(tmp_path, "run", "--ranks", "3", "--steps", "20000")
     run.wait_for(r"step +\d+/20000")
     os.kill(pid_of("p4reduce_lab worker", 2), signal.SIGSTOP)
     assert run.wait() == 1
@@ -92,7 +92,7 @@ def test_a_run_whose_worker_hangs_ends_when_its_lease_does_and_names_the_rank(
 @pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_a_second_run_in_the_same_directory_is_refused(tmp_path: Path) -> None:
-    first = Launched(tmp_path, "run", "--workers", "1", "--steps", "20000")
+    first = Launched(tmp_path, "run", "--ranks", "1", "--steps", "20000")
     first.wait_for(r"step +\d+/20000")
     second = subprocess.run(
         [*LAB, "run"], env=ENVIRONMENT, cwd=tmp_path, capture_output=True, text=True, check=False

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from launched import Launched
 
-ONE = ["--workers", "2"]
+ONE = ["--ranks", "2"]
 TREE = ["--tree", "2x1"]
-TWO = ["--workers", "2", "--switches", "2"]
+TWO = ["--ranks", "2", "--switches", "2"]
 KILLED = {
     "restart-switch": ("the switch", "the root switch", "switch a"),
     "restart-controller": ("the controller", "the controller", "the controller of switch a"),
@@ -51,7 +51,7 @@ def test_a_run_ends_with_the_undisturbed_weights_when_something_is_killed(
 @pytest.mark.usefixtures("nothing_left")
 def test_the_fault_comes_however_short_the_training_is(tmp_path: Path) -> None:
     """Nine steps are over before the launcher looks at them a second time."""
-    arguments = ["--workers", "2", "--steps", "9", "--output", "out", "--switch", "embedded"]
+    arguments = ["--ranks", "2", "--steps", "9", "--output", "out", "--switch", "embedded"]
     run = Launched(tmp_path, "run", *arguments, "--fault", "restart-controller")
     assert run.wait() == 0, run.output
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
@@ -64,7 +64,7 @@ def test_the_fault_comes_however_short_the_training_is(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize(
     "where",
-    [["--workers", "3"], ["--tree", "3x1"], ["--workers", "3", "--switches", "2"]],
+    [["--ranks", "3"], ["--tree", "3x1"], ["--ranks", "3", "--switches", "2"]],
     ids=["one switch", "tree", "two"],
 )
 def test_the_others_train_to_the_end_when_a_worker_is_killed(

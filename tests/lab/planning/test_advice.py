@@ -115,7 +115,7 @@ def test_the_command_answers(tmp_path: Path) -> None:
         (("--parameters", "1e6"), "say --parameters and --compute"),
         (("--parameters", "1e6", "--compute", "0s"), "above 0"),
         (("--parameters", "0", "--compute", "1s"), "0 parameters"),
-        (("--parameters", "1e6", "--compute", "1s", "--bandwidth", "0"), "rate of 0"),
+        (("--parameters", "1e6", "--compute", "1s", "--bandwidth", "0bit"), "rate of 0"),
         (("--parameters", "1e6", "--compute", "1s", "x"), "only a script"),
         (("--profile", __file__, "--parameters", "1e6"), "--profile measures"),
     ],

@@ -489,23 +489,10 @@ def test_what_the_program_has_none_of(features: Client, message: Any) -> None:
         assert "this pipeline has no" in text
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        p4rt.RegisterEntry(register_id=1),
-        p4rt.ExternEntry(extern_type_id=1),
-    ],
-    ids=lambda message: type(message).__name__,
-)
-def test_kinds_without_support_say_so(features: Client, message: Any) -> None:
+def test_kinds_without_support_say_so(features: Client) -> None:
+    message = p4rt.ExternEntry(extern_type_id=1)
     assert features.refused(MODIFY, message)[0] == "UNIMPLEMENTED"
     assert features.read_refused(message)[0] == "UNIMPLEMENTED"
-
-
-def test_registers_are_out_of_reach_as_in_bmv2(features: Client, build: Builder) -> None:
-    register = p4rt.RegisterEntry(register_id=build.id("ingress.seen"))
-    assert features.read_refused(register)[0] == "UNIMPLEMENTED"
-    assert features.refused(MODIFY, register)[0] == "UNIMPLEMENTED"
 
 
 def test_reading_all_of_what_there_is_none_of(features: Client) -> None:

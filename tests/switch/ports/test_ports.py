@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 import os
 import random
-import select
 import socket
 import threading
 import time
@@ -16,44 +15,26 @@ from pathlib import Path
 
 import pytest
 from google.rpc import code_pb2
-from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_native.library import runtime
-from p4reduce_switch.dataplane_choice import Engine, open_data_plane
+from p4reduce_switch.dataplane import open_data_plane
 from p4reduce_switch.errors import P4RuntimeError
-from p4reduce_switch.ports.batch import FrameBatches
+from p4reduce_switch.ports.capture import Captures
 from p4reduce_switch.ports.complaints import Complaints
-from p4reduce_switch.ports.egress_queue import QUEUE_FRAMES
-from p4reduce_switch.ports.native import NativeUnixPort
 from p4reduce_switch.ports.packet import PacketPort
-from p4reduce_switch.ports.pcap import CapturedPort, Captures
-from p4reduce_switch.ports.port import MAX_FRAME_BYTES, PortError, PortSpec, parse_port
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, PortError, PortSpec, PortStats, parse_port
 from p4reduce_switch.ports.unix import UnixPort
 from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
 from stand_ins import Process, Program, cable
-from switch_peer import DEADLINE_S, Peer, ethernet, eventually
+from switch_peer import DEADLINE_S, QUEUE_FRAMES, Peer, ethernet, eventually
 from veth_pairs import ip, on_wire, read_wire, until_up, veth_pair
 
 
-@pytest.fixture(params=["native", "python"])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    """Who serves the ports; the programs of these tests run in Python with either."""
-    engine: Engine = request.param
-    if engine == "native":
-        try:
-            runtime()
-        except NativeUnavailableError as error:
-            pytest.skip(str(error))
-    return engine
-
-
 class Switch:
-    """A data plane with two ports on Unix sockets."""
+    """A data plane with two ports on Unix sockets, and a program in Python."""
 
     def __init__(
         self,
         directory: Path,
-        engine: Engine,
         process: Process | None = cable,
         *,
         capture_dir: Path | None = None,
@@ -61,9 +42,7 @@ class Switch:
     ) -> None:
         self.paths = {n: directory / f"p{n}.sock" for n in (1, 2)}
         specs = [PortSpec(n, socket_path=path) for n, path in self.paths.items()]
-        self.dataplane = open_data_plane(
-            specs, engine=engine, capture_dir=capture_dir, cpu_port=cpu_port
-        )
+        self.dataplane = open_data_plane(specs, capture_dir=capture_dir, cpu_port=cpu_port)
         self.ports = self.dataplane.ports
         self._peers: list[Peer] = []
         self.dataplane.start()
@@ -89,11 +68,11 @@ class Switch:
 
 
 @pytest.fixture
-def make_switch(tmp_path: Path, engine: Engine) -> Iterator[Callable[..., Switch]]:
+def make_switch(tmp_path: Path) -> Iterator[Callable[..., Switch]]:
     made: list[Switch] = []
 
     def make(process: Process | None = cable, **options: object) -> Switch:
-        made.append(Switch(tmp_path, engine, process, **options))  # type: ignore[arg-type]
+        made.append(Switch(tmp_path, process, **options))  # type: ignore[arg-type]
         return made[-1]
 
     yield make
@@ -205,8 +184,12 @@ def test_frames_of_bad_length_are_told_while_the_switch_runs(
 
 
 def test_bad_lengths_are_told_slowly(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    batches = FrameBatches()
-    ports = [UnixPort(PortSpec(n, socket_path=tmp_path / f"p{n}"), batches) for n in (1, 2)]
+    class Counted(UnixPort):
+        stats = PortStats()
+
+    ports = [Counted(PortSpec(n, socket_path=tmp_path / f"p{n}")) for n in (1, 2)]
+    for port in ports:
+        port.stats = PortStats()
     complaints = Complaints(ports)
 
     def told(now: float) -> list[str]:
@@ -274,33 +257,6 @@ def test_last_words_of_a_leaving_peer_are_heard(make_switch: Callable[..., Switc
     assert switch.counts("port 1")["rx_too_short"] == 0  # what is read at the end is no frame
 
 
-def test_the_end_is_no_frame_where_the_peer_left_while_it_was_read(tmp_path: Path) -> None:
-    """epoll told of frames only; by the time that they are read the peer is gone."""
-
-    class Quiet:
-        def watch(self, fd: int, events: int, handler: Callable[[int], None]) -> None:
-            self.handler = handler
-
-        def change(self, fd: int, events: int) -> None: ...
-
-        def unwatch(self, fd: int) -> None: ...
-
-    path, poller = tmp_path / "p1.sock", Quiet()
-    port = UnixPort(PortSpec(1, socket_path=path), FrameBatches())
-    port.attach(poller, lambda: None)
-    left = Peer(path)
-    poller.handler(select.EPOLLIN)
-    frames = [ethernet(bytes([i])) for i in range(3)]
-    for frame in frames:
-        left.send(frame)
-    left.close()
-    assert port.receive() == frames
-    assert port.receive() == ()
-    assert port.stats.rx_too_short == 0
-    assert not port.is_up
-    port.close()
-
-
 def test_a_second_peer_is_refused(
     make_switch: Callable[..., Switch], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -366,7 +322,7 @@ def test_every_frame_to_a_peer_that_leaves_is_accounted_for(
 
 def test_socket_files_appear_private_and_disappear(tmp_path: Path) -> None:
     path = tmp_path / "p1.sock"
-    port = UnixPort(PortSpec(1, socket_path=path), FrameBatches())
+    port = UnixPort(PortSpec(1, socket_path=path))
     assert path.stat().st_mode & 0o777 == 0o600
     port.close()
     assert not path.exists()
@@ -375,7 +331,7 @@ def test_socket_files_appear_private_and_disappear(tmp_path: Path) -> None:
 def test_a_missing_directory_is_not_made(tmp_path: Path) -> None:
     path = tmp_path / "misspelt" / "p1.sock"
     with pytest.raises(PortError, match=f"p1.sock: there is no directory {tmp_path}/misspelt"):
-        UnixPort(PortSpec(1, socket_path=path), FrameBatches())
+        UnixPort(PortSpec(1, socket_path=path))
     assert not path.parent.exists()
 
 
@@ -384,7 +340,7 @@ def test_a_dead_process_socket_is_replaced(tmp_path: Path) -> None:
     dead = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     dead.bind(str(path))
     dead.close()
-    port = UnixPort(PortSpec(1, socket_path=path), FrameBatches())
+    port = UnixPort(PortSpec(1, socket_path=path))
     Peer(path).close()
     port.close()
 
@@ -392,7 +348,7 @@ def test_a_dead_process_socket_is_replaced(tmp_path: Path) -> None:
 def test_a_live_socket_is_not_taken_over(make_switch: Callable[..., Switch]) -> None:
     switch = make_switch()
     with pytest.raises(PortError, match=r"port 7=unix:.*another process listens there"):
-        UnixPort(PortSpec(7, socket_path=switch.paths[1]), FrameBatches())
+        UnixPort(PortSpec(7, socket_path=switch.paths[1]))
     switch.plug(1)
 
 
@@ -400,13 +356,13 @@ def test_a_file_in_the_way_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data")
     with pytest.raises(PortError, match="not a socket"):
-        UnixPort(PortSpec(1, socket_path=path), FrameBatches())
+        UnixPort(PortSpec(1, socket_path=path))
     assert path.read_text() == "data"
 
 
 def test_a_path_too_long_for_a_socket_is_explained(tmp_path: Path) -> None:
     with pytest.raises(PortError, match="longer than 107 bytes"):
-        UnixPort(PortSpec(1, socket_path=tmp_path / ("x" * 120)), FrameBatches())
+        UnixPort(PortSpec(1, socket_path=tmp_path / ("x" * 120)))
 
 
 # -- The loop ------------------------------------------------------------------------------------
@@ -605,10 +561,7 @@ def test_capture_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "p1.sock"
     capture_dir, spec = tmp_path / "file" / "sub", PortSpec(1, socket_path=path)
     with pytest.raises(PortError, match=r"port1\.pcap"):
-        CapturedPort(UnixPort(spec, FrameBatches()), Captures(capture_dir))
-    assert not path.exists()
-    with pytest.raises(PortError, match=r"port1\.pcap"):
-        NativeUnixPort(spec, Captures(capture_dir))
+        UnixPort(spec, Captures(capture_dir))
     assert not path.exists()
 
 
@@ -617,7 +570,7 @@ def test_capture_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 def test_an_interface_that_does_not_exist_is_named() -> None:
     with pytest.raises(PortError, match=r"port 1=nosuchif0: (there is no interface|.*root)"):
-        PacketPort(PortSpec(1, interface="nosuchif0"), FrameBatches())
+        PacketPort(PortSpec(1, interface="nosuchif0"))
 
 
 @pytest.fixture
@@ -636,9 +589,9 @@ def wire(veth: tuple[str, str]) -> Iterator[socket.socket]:
 class InterfaceSwitch:
     """One port on an interface, one on a Unix socket, joined by a wire."""
 
-    def __init__(self, interface: str, path: Path, engine: Engine) -> None:
+    def __init__(self, interface: str, path: Path) -> None:
         specs = [PortSpec(1, interface=interface), PortSpec(2, socket_path=path)]
-        self.dataplane = open_data_plane(specs, engine=engine)
+        self.dataplane = open_data_plane(specs)
         self.packet_port, self.unix_port = (self.dataplane.ports[n] for n in (1, 2))
         self.dataplane.start()
         self.dataplane.run(lambda: self.dataplane.install(Program(cable)))  # type: ignore[arg-type]
@@ -651,10 +604,8 @@ class InterfaceSwitch:
 
 
 @pytest.fixture
-def interface_switch(
-    veth: tuple[str, str], tmp_path: Path, engine: Engine
-) -> Iterator[InterfaceSwitch]:
-    switch = InterfaceSwitch(veth[0], tmp_path / "p2.sock", engine)
+def interface_switch(veth: tuple[str, str], tmp_path: Path) -> Iterator[InterfaceSwitch]:
+    switch = InterfaceSwitch(veth[0], tmp_path / "p2.sock")
     yield switch
     switch.close()
 
@@ -740,7 +691,7 @@ def test_interface_may_go_down_and_up(
     assert interface_switch.peer.receive() == ethernet(b"back")
 
 
-def test_timers_run_without_frames(engine: Engine) -> None:
+def test_timers_run_without_frames() -> None:
     program = Program(cable)
     called: list[str] = []
     done = threading.Event()
@@ -751,7 +702,7 @@ def test_timers_run_without_frames(engine: Engine) -> None:
 
     program.timers.call_after(30_000_000, late)
     program.timers.call_after(1_000_000, lambda: called.append("early"))
-    dataplane = open_data_plane([], engine=engine)
+    dataplane = open_data_plane([])
     dataplane.start()
     try:
         dataplane.run(lambda: dataplane.install(program))  # type: ignore[arg-type]

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_native.library import runtime
-from p4reduce_switch.dataplane_choice import open_data_plane
+from p4reduce_switch.dataplane import open_data_plane
 from p4reduce_switch.pipeline_choice import Engine, load_pipeline
 from p4reduce_switch.ports.port import PortSpec
 from p4reduce_switch.state.queue_settings import QueueSettings
@@ -22,23 +20,18 @@ from switch_peer import Peer, eventually
 
 PROBE = struct.Struct(">HBBBBIIII")
 
-# What serves the ports, and what runs the program.
-ENGINES: list[tuple[Engine, Engine]] = [
-    ("native", "native"),
-    ("native", "python"),
-    ("python", "python"),
-]
+ENGINES: list[Engine] = ["native", "python"]
 
 
 class Switch:
     """Two ports on Unix sockets, with egress queues between them."""
 
-    def __init__(self, directory: Path, engines: tuple[Engine, Engine], queues: QueueSettings):
+    def __init__(self, directory: Path, engine: Engine, queues: QueueSettings):
         paths = {n: directory / f"p{n}.sock" for n in (1, 2)}
         specs = [PortSpec(n, socket_path=path) for n, path in paths.items()]
-        self.dataplane = open_data_plane(specs, engine=engines[0])
+        self.dataplane = open_data_plane(specs)
         self.dataplane.start()
-        pipeline = load_pipeline(config("queues"), engine=engines[1], queues=queues)
+        pipeline = load_pipeline(config("queues"), engine=engine, queues=queues)
         self.dataplane.run(lambda: self.dataplane.install(pipeline))
         self.peers = {n: Peer(path) for n, path in paths.items()}
         for number, port in self.dataplane.ports.items():
@@ -65,13 +58,8 @@ class Switch:
         self.dataplane.stop()
 
 
-@pytest.fixture(params=ENGINES, ids="-".join)
+@pytest.fixture(params=ENGINES)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Switch]]:
-    if "native" in request.param:
-        try:
-            runtime()
-        except NativeUnavailableError as error:
-            pytest.skip(str(error))
     made: list[Switch] = []
 
     def start(**queues: int) -> Switch:

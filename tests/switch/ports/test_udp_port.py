@@ -7,12 +7,13 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from p4reduce_native.datagrams import DatagramLink
+from p4reduce_native.link import Link
 from p4reduce_native.udp_handshake import RefusedError, enter, never_cut_up
-from p4reduce_switch.dataplane_choice import Engine, open_data_plane
-from p4reduce_switch.dataplane_thread import DataPlaneThread
+from p4reduce_switch.dataplane import DataPlane, open_data_plane
 from p4reduce_switch.ports import udp
 from p4reduce_switch.ports.port import PortError, parse_ports
 from stand_ins import Program, cable
@@ -22,16 +23,15 @@ SECONDS = 120.0
 FRAME = bytes(range(60))
 
 
-Open = Callable[..., DataPlaneThread]
+Open = Callable[..., DataPlane]
 
 
-@pytest.fixture(params=["native", "python"])
-def open_switch(request: pytest.FixtureRequest) -> Iterator[Open]:
-    engine: Engine = request.param
+@pytest.fixture
+def open_switch() -> Iterator[Open]:
     switches = []
 
-    def make(where: str = "1-2=udp:127.0.0.1:0", key: bytes = b"") -> DataPlaneThread:
-        switch = open_data_plane(parse_ports(where), engine=engine, udp_key=key)
+    def make(where: str = "1-2=udp:127.0.0.1:0", key: bytes = b"") -> DataPlane:
+        switch = open_data_plane(parse_ports(where), udp_key=key)
         switches.append(switch)
         switch.start()
         switch.run(lambda: switch.install(Program(cable)))  # type: ignore[arg-type]
@@ -42,11 +42,11 @@ def open_switch(request: pytest.FixtureRequest) -> Iterator[Open]:
         switch.stop()
 
 
-def address(switch: DataPlaneThread, port: int) -> tuple[str, int]:
+def address(switch: DataPlane, port: int) -> tuple[str, int]:
     return "127.0.0.1", int(switch.ports[port].description.rpartition(":")[2])
 
 
-def worker_at(switch: DataPlaneThread, port: int, key: bytes = b"") -> DatagramLink:
+def worker_at(switch: DataPlane, port: int, key: bytes = b"") -> DatagramLink:
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.setblocking(False)
     never_cut_up(sock)
@@ -62,7 +62,7 @@ def received(link: DatagramLink) -> list[bytes]:
     return eventually(link.receive, "a frame came", SECONDS)
 
 
-def count(switch: DataPlaneThread, port: int, name: str) -> int:
+def count(switch: DataPlane, port: int, name: str) -> int:
     return switch.counts()[f"port {port}"][name]
 
 
@@ -187,3 +187,140 @@ def test_a_port_in_use_is_told(open_switch: Open) -> None:
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(PortError, match="Address already in use"):
             open_switch(f"1=udp:127.0.0.1:{taken.getsockname()[1]}")
+
+
+# -- Peers that come again, and peers that move -------------------------------------------------
+
+
+def bound_socket(switch: DataPlane, where: tuple[str, int]) -> socket.socket:
+    """A socket at an address of its own, which the next one can have as well."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    never_cut_up(sock)
+    sock.bind(where)
+    sock.connect(address(switch, 1))
+    return sock
+
+
+def test_a_worker_that_was_started_again_at_its_address_is_let_in(
+    open_switch: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a goodbye, and at once: its handshake is fresh."""
+    switch = open_switch()
+    two = worker_at(switch, 2)
+    first = bound_socket(switch, ("127.0.0.1", 0))
+    where = first.getsockname()
+    enter(first, b"", time.monotonic() + SECONDS)
+    assert switch.ports[1].is_up
+    first.close()
+    with caplog.at_level(logging.INFO, "p4reduce_switch"):
+        sock = bound_socket(switch, where)
+        again = DatagramLink(sock, enter(sock, b"", time.monotonic() + SECONDS))
+        assert again.send([FRAME]) == 1
+        assert received(two) == [FRAME]
+    assert "was started again" in caplog.text
+    assert count(switch, 1, "rx_frames") == 1
+    again.close()
+    two.close()
+
+
+def test_a_connect_that_comes_again_after_the_goodbye_lets_nobody_in(
+    open_switch: Open,
+) -> None:
+    """A network may deliver a datagram twice; a cookie is good for one entry."""
+    switch = open_switch()
+    sock = bound_socket(switch, ("127.0.0.1", 0))
+    sent: list[bytes] = []
+
+    class Recorded(socket.socket):
+        def send(self, message: Any, *flags: int) -> int:  # type: ignore[override]
+            sent.append(bytes(message))
+            return super().send(message, *flags)
+
+    recorded = Recorded(fileno=sock.detach())
+    recorded.setblocking(False)
+    worker = DatagramLink(recorded, enter(recorded, b"", time.monotonic() + SECONDS))
+    connects = [message for message in sent if message[5] == 3]
+    where = recorded.getsockname()
+    worker.close()
+    eventually(lambda: not switch.ports[1].is_up, "the port is free", SECONDS)
+    ghost = bound_socket(switch, where)
+    ghost.setblocking(True)
+    ghost.settimeout(SECONDS)
+    for connect in connects:
+        ghost.send(connect)
+        assert ghost.recv(100)[5] == 5  # REFUSE
+    assert not switch.ports[1].is_up
+    ghost.close()
+    worker_at(switch, 1).close()
+
+
+def test_a_worker_behind_a_box_that_gives_it_another_address(
+    open_switch: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its port follows it, once it has shown that it receives there; no rank is lost."""
+    switch = open_switch()
+    two = worker_at(switch, 2)
+    before, after = (bound_socket(switch, ("127.0.0.1", 0)) for _ in range(2))
+    entered = enter(before, b"", time.monotonic() + SECONDS)
+    before.close()
+    worker = Link.over_datagrams(after, entered)  # the same worker, from where the box sends now
+
+    def arrives() -> list[bytes]:
+        worker.send([FRAME])
+        worker.receive()
+        return two.receive()
+
+    with caplog.at_level(logging.INFO, "p4reduce_switch"):
+        eventually(arrives, "its frames arrive", SECONDS)
+    assert "is at 127.0.0.1:" in caplog.text
+    two.send([FRAME])
+    eventually(worker.receive, "it gets frames at its new address", SECONDS)
+    worker.close()
+    eventually(lambda: not switch.ports[1].is_up, "its goodbye counts as well", SECONDS)
+    two.close()
+
+
+def test_nobody_is_followed_who_does_not_receive_there(open_switch: Open) -> None:
+    """Whoever has seen the token could name any address as its own."""
+    switch = open_switch()
+    sock = bound_socket(switch, ("127.0.0.1", 0))
+    entered = enter(sock, b"", time.monotonic() + SECONDS)
+    worker, two = DatagramLink(sock, entered), worker_at(switch, 2)
+    elsewhere = bound_socket(switch, ("127.0.0.1", 0))
+    elsewhere.setblocking(True)
+    elsewhere.settimeout(SECONDS)
+    for answer in (b"", bytes(8), b"\xff" * 8):
+        forged = entered.token + bytes(4) + len(FRAME).to_bytes(2, "little") + FRAME
+        elsewhere.send(forged)
+        time.sleep(0.25)  # it is asked at most so often
+        elsewhere.send(entered.token + b"\2\0\0\0" + answer)
+    question = elsewhere.recv(65536)
+    assert question[:12] == entered.token + b"\1\0\0\0"
+    assert len(question) <= len(forged)
+    assert worker.send([FRAME + b"still here"]) == 1
+    assert received(two) == [FRAME + b"still here"]
+    assert count(switch, 1, "rx_frames") == 1
+    for thing in (worker, two, elsewhere):
+        thing.close()
+
+
+def test_a_worker_without_a_host_frees_its_port_when_somebody_wants_it(
+    open_switch: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its host says that nobody listens there; three times is believed at once."""
+    monkeypatch.setattr(udp, "GONE_AFTER", 1 << 30)
+    switch = open_switch()
+    sock = bound_socket(switch, ("127.0.0.1", 0))
+    enter(sock, b"", time.monotonic() + SECONDS)
+    sock.close()
+
+    def gets_in() -> bool:
+        try:
+            worker_at(switch, 1).close()
+        except RefusedError:
+            return False
+        return True
+
+    eventually(gets_in, "somebody else has the port", SECONDS)

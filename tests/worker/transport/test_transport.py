@@ -171,6 +171,15 @@ def test_interface_is_filled_in(tmp_path: Path) -> None:
         transport.close()
 
 
+def test_ports_are_counted_from_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for first, port in (("", "3"), ("5", "7")):
+        monkeypatch.setenv("P4REDUCE_FIRST_PORT", first)
+        assert port_name("udp:switch:7000+{port}", 2, 0) == f"udp:switch:7000+{port}"
+    monkeypatch.setenv("P4REDUCE_FIRST_PORT", "eth0")
+    with pytest.raises(ConfigurationError, match="P4REDUCE_FIRST_PORT='eth0' is not the number"):
+        port_name("unix:port{port}", 2, 0)
+
+
 def test_wrong_interfaces_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("P4REDUCE_INTERFACE", raising=False)
     with pytest.raises(ConfigurationError, match="P4REDUCE_INTERFACE"):

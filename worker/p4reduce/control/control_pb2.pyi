@@ -80,6 +80,31 @@ ENDED: JobState.ValueType  # 4
 """all left, or deleted"""
 global___JobState = JobState
 
+class _SlotActivity:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _SlotActivityEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_SlotActivity.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    SLOT_ACTIVITY_UNSPECIFIED: _SlotActivity.ValueType  # 0
+    FREE: _SlotActivity.ValueType  # 1
+    """the job has not used it yet"""
+    COLLECTING: _SlotActivity.ValueType  # 2
+    """contributions of some children are missing"""
+    COMPLETE: _SlotActivity.ValueType  # 3
+    """the result was sent, and waits to be overwritten"""
+
+class SlotActivity(_SlotActivity, metaclass=_SlotActivityEnumTypeWrapper): ...
+
+SLOT_ACTIVITY_UNSPECIFIED: SlotActivity.ValueType  # 0
+FREE: SlotActivity.ValueType  # 1
+"""the job has not used it yet"""
+COLLECTING: SlotActivity.ValueType  # 2
+"""contributions of some children are missing"""
+COMPLETE: SlotActivity.ValueType  # 3
+"""the result was sent, and waits to be overwritten"""
+global___SlotActivity = SlotActivity
+
 @typing.final
 class JoinRequest(google.protobuf.message.Message):
     """-- Workers ---------------------------------------------------------------------"""
@@ -353,6 +378,7 @@ class WorkerStatistics(google.protobuf.message.Message):
     RETRANSMISSIONS_FIELD_NUMBER: builtins.int
     BYTES_SENT_FIELD_NUMBER: builtins.int
     BYTES_RECEIVED_FIELD_NUMBER: builtins.int
+    OVERFLOWS_FIELD_NUMBER: builtins.int
     collectives: builtins.int
     blocks: builtins.int
     """in the tensors reduced, zero or not"""
@@ -365,6 +391,8 @@ class WorkerStatistics(google.protobuf.message.Message):
     retransmissions: builtins.int
     bytes_sent: builtins.int
     bytes_received: builtins.int
+    overflows: builtins.int
+    """collectives that ended as a sum left its lanes' range"""
     def __init__(
         self,
         *,
@@ -376,8 +404,9 @@ class WorkerStatistics(google.protobuf.message.Message):
         retransmissions: builtins.int = ...,
         bytes_sent: builtins.int = ...,
         bytes_received: builtins.int = ...,
+        overflows: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["blocks", b"blocks", "blocks_announced", b"blocks_announced", "blocks_sent", b"blocks_sent", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "collectives", b"collectives", "empty_sent", b"empty_sent", "retransmissions", b"retransmissions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["blocks", b"blocks", "blocks_announced", b"blocks_announced", "blocks_sent", b"blocks_sent", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "collectives", b"collectives", "empty_sent", b"empty_sent", "overflows", b"overflows", "retransmissions", b"retransmissions"]) -> None: ...
 
 global___WorkerStatistics = WorkerStatistics
 
@@ -1177,3 +1206,99 @@ class Table(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["entries", b"entries", "names", b"names"]) -> None: ...
 
 global___Table = Table
+
+@typing.final
+class GetSlotsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SWITCH_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    switch: builtins.str
+    job: builtins.str
+    """empty: all that run"""
+    def __init__(
+        self,
+        *,
+        switch: builtins.str = ...,
+        job: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "switch", b"switch"]) -> None: ...
+
+global___GetSlotsRequest = GetSlotsRequest
+
+@typing.final
+class Slot(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: builtins.int
+    ACTIVITY_FIELD_NUMBER: builtins.int
+    ROUND_FIELD_NUMBER: builtins.int
+    BLOCK_FIELD_NUMBER: builtins.int
+    HEARD_FIELD_NUMBER: builtins.int
+    MISSING_RANKS_FIELD_NUMBER: builtins.int
+    slot: builtins.int
+    """of the switch"""
+    activity: global___SlotActivity.ValueType
+    round: builtins.int
+    block: builtins.int
+    heard: builtins.int
+    """how many children"""
+    @property
+    def missing_ranks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """all behind the children that are missing"""
+
+    def __init__(
+        self,
+        *,
+        slot: builtins.int = ...,
+        activity: global___SlotActivity.ValueType = ...,
+        round: builtins.int = ...,
+        block: builtins.int = ...,
+        heard: builtins.int = ...,
+        missing_ranks: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["activity", b"activity", "block", b"block", "heard", b"heard", "missing_ranks", b"missing_ranks", "round", b"round", "slot", b"slot"]) -> None: ...
+
+global___Slot = Slot
+
+@typing.final
+class JobSlots(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    INCARNATION_FIELD_NUMBER: builtins.int
+    CHILDREN_FIELD_NUMBER: builtins.int
+    SLOTS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    incarnation: builtins.int
+    children: builtins.int
+    """of that switch"""
+    @property
+    def slots(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Slot]: ...
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        incarnation: builtins.int = ...,
+        children: builtins.int = ...,
+        slots: collections.abc.Iterable[global___Slot] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["children", b"children", "incarnation", b"incarnation", "job", b"job", "slots", b"slots"]) -> None: ...
+
+global___JobSlots = JobSlots
+
+@typing.final
+class Slots(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: builtins.int
+    @property
+    def jobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___JobSlots]: ...
+    def __init__(
+        self,
+        *,
+        jobs: collections.abc.Iterable[global___JobSlots] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["jobs", b"jobs"]) -> None: ...
+
+global___Slots = Slots

@@ -96,6 +96,11 @@ class ControlStub(object):
                 request_serializer=p4reduce_dot_control_dot_control__pb2.GetTableRequest.SerializeToString,
                 response_deserializer=p4reduce_dot_control_dot_control__pb2.Table.FromString,
                 )
+        self.GetSlots = channel.unary_unary(
+                '/p4reduce.control.Control/GetSlots',
+                request_serializer=p4reduce_dot_control_dot_control__pb2.GetSlotsRequest.SerializeToString,
+                response_deserializer=p4reduce_dot_control_dot_control__pb2.Slots.FromString,
+                )
 
 
 class ControlServicer(object):
@@ -230,6 +235,14 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetSlots(self, request, context):
+        """What each slot of the running jobs is doing. UNIMPLEMENTED: the switch keeps its registers to
+        itself, as BMv2 does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -312,6 +325,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.GetTable,
                     request_deserializer=p4reduce_dot_control_dot_control__pb2.GetTableRequest.FromString,
                     response_serializer=p4reduce_dot_control_dot_control__pb2.Table.SerializeToString,
+            ),
+            'GetSlots': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSlots,
+                    request_deserializer=p4reduce_dot_control_dot_control__pb2.GetSlotsRequest.FromString,
+                    response_serializer=p4reduce_dot_control_dot_control__pb2.Slots.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -593,5 +611,22 @@ class Control(object):
         return grpc.experimental.unary_unary(request, target, '/p4reduce.control.Control/GetTable',
             p4reduce_dot_control_dot_control__pb2.GetTableRequest.SerializeToString,
             p4reduce_dot_control_dot_control__pb2.Table.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def GetSlots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/p4reduce.control.Control/GetSlots',
+            p4reduce_dot_control_dot_control__pb2.GetSlotsRequest.SerializeToString,
+            p4reduce_dot_control_dot_control__pb2.Slots.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

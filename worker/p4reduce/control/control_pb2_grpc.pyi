@@ -143,6 +143,14 @@ class ControlStub:
         p4reduce.control.control_pb2.Table,
     ]
 
+    GetSlots: grpc.UnaryUnaryMultiCallable[
+        p4reduce.control.control_pb2.GetSlotsRequest,
+        p4reduce.control.control_pb2.Slots,
+    ]
+    """What each slot of the running jobs is doing. UNIMPLEMENTED: the switch keeps its registers to
+    itself, as BMv2 does.
+    """
+
 class ControlAsyncStub:
     """-- For workers -------------------------------------------------------------"""
 
@@ -262,6 +270,14 @@ class ControlAsyncStub:
         p4reduce.control.control_pb2.GetTableRequest,
         p4reduce.control.control_pb2.Table,
     ]
+
+    GetSlots: grpc.aio.UnaryUnaryMultiCallable[
+        p4reduce.control.control_pb2.GetSlotsRequest,
+        p4reduce.control.control_pb2.Slots,
+    ]
+    """What each slot of the running jobs is doing. UNIMPLEMENTED: the switch keeps its registers to
+    itself, as BMv2 does.
+    """
 
 class ControlServicer(metaclass=abc.ABCMeta):
     """-- For workers -------------------------------------------------------------"""
@@ -414,5 +430,15 @@ class ControlServicer(metaclass=abc.ABCMeta):
         request: p4reduce.control.control_pb2.GetTableRequest,
         context: _ServicerContext,
     ) -> typing.Union[p4reduce.control.control_pb2.Table, collections.abc.Awaitable[p4reduce.control.control_pb2.Table]]: ...
+
+    @abc.abstractmethod
+    def GetSlots(
+        self,
+        request: p4reduce.control.control_pb2.GetSlotsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[p4reduce.control.control_pb2.Slots, collections.abc.Awaitable[p4reduce.control.control_pb2.Slots]]:
+        """What each slot of the running jobs is doing. UNIMPLEMENTED: the switch keeps its registers to
+        itself, as BMv2 does.
+        """
 
 def add_ControlServicer_to_server(servicer: ControlServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

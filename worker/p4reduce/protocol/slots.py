@@ -978,6 +978,7 @@ class SlotMachine:
             self.counts.collectives += collective.counted
             collective.finish()
         else:
+            self.counts.overflows += 1
             collective.finish(overflow_error(collective, collective.overflowed))
 
     def _contribute(

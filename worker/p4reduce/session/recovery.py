@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
@@ -10,6 +11,7 @@ import time
 from dataclasses import replace
 from typing import Protocol
 
+from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
 from p4reduce.errors import (
     ClosedError,
@@ -26,7 +28,7 @@ from p4reduce.ring.links import Neighbourhood
 from p4reduce.session.engine import Engine
 from p4reduce.session.membership import Attached, Membership, Seat
 from p4reduce.session.refuge import Agreement, Move, Refuge, Taken, leave_behind
-from p4reduce.session.seeker import Connect, Found, Seeker
+from p4reduce.session.seeker import Connect, Found, Seeker, Standing
 from p4reduce.tensors.stream import Collective
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,8 @@ _HALT_TIMEOUT = 5.0
 _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
 _ELSEWHERE_PAUSE = 0.2  # seconds between two looks at whether another switch is there
 _HOME_AGAIN = 1.0  # seconds, after an attempt to go elsewhere was in vain
+_LOOK_HOME = 0.5  # seconds between two looks at whether the job goes on at home
+_LOOK_TIMEOUT = 1.0
 _RING_PAUSE = 0.2  # seconds between two looks at whether all have lost the switch
 
 
@@ -92,6 +96,35 @@ class Host(fallback.Host, Protocol):
         """There is no going on."""
 
 
+class _HomeLook:
+    """Looks again and again whether the job goes on at the switch where it was.
+
+    A rank may have stopped waiting for it in the moment in which the last one arrived there. The
+    others are there then, and nobody comes to where this one goes.
+    """
+
+    def __init__(self, membership: Membership, standing: Standing, *, homeless: bool) -> None:
+        self._membership = membership
+        self._seat = standing.seat
+        # Of the life that was lost, the controller may not have noticed yet that it is.
+        self._due = math.inf if homeless or standing.seat is standing.life else 0.0
+
+    def __call__(self) -> None:
+        """Raise SwitchUnreachableError if it does."""
+        if time.monotonic() < self._due:
+            return
+        seat = self._seat
+        request = pb.HeartbeatRequest(
+            incarnation=seat.incarnation, rank=seat.rank, nonce=seat.nonce
+        )
+        with contextlib.suppress(
+            ControlError, ValueError
+        ):  # of one that does not answer, or is closed
+            if self._membership.heartbeat(request, _LOOK_TIMEOUT).state == pb.RUNNING:
+                raise SwitchUnreachableError("the job goes on at the switch where it was")
+        self._due = time.monotonic() + _LOOK_HOME
+
+
 class _OverError(P4ReduceError):
     """Nobody wants a switch any more."""
 
@@ -106,12 +139,14 @@ class Recovery:
         host: see there.
         engine: the one whose switch was lost.
         seat: of that life of the job.
+        why: it was lost, for people.
     """
 
-    def __init__(self, host: Host, engine: Engine, seat: Seat) -> None:
+    def __init__(self, host: Host, engine: Engine, seat: Seat, why: str) -> None:
+        self._why = why
         self._host = host
         self._engine = engine
-        self._seat = seat
+        self._standing = Standing.of_engine(seat, host.completed)
         self._awaited = ""
         self._switch_there = False
         self._moved = False  # to a job that has not agreed on what it begins with
@@ -163,11 +198,11 @@ class Recovery:
             return False
         seeker = Seeker(
             self._host.membership,
-            self._seat,
+            self._standing,
             0 if self._moved else self._engine.udp_port,
             self._host.connect,
             self._host.completed,
-            self._seated,
+            self._host.moved,
             self.wake,
         )
         seeker.start()
@@ -176,26 +211,23 @@ class Recovery:
         finally:
             seeker.cancel(_HALT_TIMEOUT)
 
-    def _seated(self, seat: Seat) -> None:
-        self._seat = seat
-        self._host.moved(seat)
-
     def _await(self, seeker: Seeker, machine: SlotMachine) -> bool:
         while not self._host.over():
             self._changed.clear()
-            due_elsewhere = self._due_elsewhere(seeker)
-            if due_elsewhere <= 0:
-                return False
-            if seeker.failed is not None:
-                raise seeker.failed
             if self._must_agree(seeker):
                 self._by_ring(seeker, machine)
                 return True
+            # Before it is time to go elsewhere: the others may be back on it as well.
             if (found := seeker.take()) is not None:
                 if self._moved:
                     return self._agree(self._taken_at_home(found), machine)
                 self._resume(found, machine)
                 return True
+            due_elsewhere = self._due_elsewhere(seeker)
+            if due_elsewhere <= 0:
+                return False
+            if seeker.failed is not None:
+                raise seeker.failed
             self._awaited, self._switch_there = seeker.awaited, seeker.switch_there
             self._changed.wait(min(self._until_deadline(), due_elsewhere))
         return True
@@ -224,7 +256,8 @@ class Recovery:
         seconds = now - due_first.started
         text = (
             f"{due_first.description} is not complete after {seconds:.3g} s: the switch was lost "
-            f"{now - self._started:.3g} s ago, and what is waited for since is {self._awaited}"
+            f"{now - self._started:.3g} s ago, and what is waited for since is {self._awaited} "
+            f"(how it was lost: {self._why})"
         )
         if self._switch_there:
             raise P4ReduceTimeoutError(text, seconds=seconds)
@@ -256,7 +289,13 @@ class Recovery:
         for at in refuge.candidates(host.home, homeless=self._homeless):
             self._awaited = f"all ranks to come to the next switch, as job {refuge.name(at)!r}"
             self._switch_there = True
-            move = Move(refuge, self._seat, host.membership.place, self._check)
+            look = _HomeLook(host.membership, self._standing, homeless=self._homeless)
+
+            def check(look: _HomeLook = look) -> None:
+                self._check()
+                look()
+
+            move = Move(refuge, self._standing.seat, host.membership.place, check)
             try:
                 taken = move.take_seat(at, host.slots, host.urgent_slots)
             except WorkerLostError:
@@ -266,7 +305,7 @@ class Recovery:
                 log.info("%s: switch %d: %s", host.membership.who, at, error)
                 continue
             self._moved, self._homeless = True, False
-            self._seat = taken.attached.seat
+            self._standing = Standing.of_newcomer(taken.attached.seat, host.completed)
             host.moved_to(taken)
             if self._agree(taken, machine):
                 return True

@@ -67,6 +67,36 @@ class Found:
     engine: Engine | None = None
 
 
+@dataclass
+class Standing:
+    """Which lives of its job a rank without a switch has to do with.
+
+    It outlasts a `Seeker`: the next one goes on with it.
+
+    Attributes:
+        life: the seat in the life that the slots at hand belong to. Only in that one they can go
+            on over another transport; in a later one all begin with fresh slots. None: in none.
+        seat: in the latest life.
+        before: in the life before that, by which the rank gets a place in the latest one again.
+        resume_from: number of the first collective that a rank lacked when that one was formed.
+    """
+
+    life: Seat | None
+    seat: Seat
+    before: Seat
+    resume_from: int
+
+    @classmethod
+    def of_engine(cls, seat: Seat, completed: int) -> Standing:
+        """Return that of a rank whose engine has lost its transport."""
+        return cls(seat, seat, seat, completed)
+
+    @classmethod
+    def of_newcomer(cls, seat: Seat, completed: int) -> Standing:
+        """Return that of a rank that has run nothing yet in the life of that seat."""
+        return cls(None, seat, seat, completed)
+
+
 class _CancelledError(Exception):
     pass
 
@@ -84,7 +114,7 @@ class Seeker:
 
     Args:
         membership: for the calls.
-        seat: in the job that lost its switch.
+        standing: in the job that lost its switch; changed as seats are.
         udp_port: of the transport before; 0 if it had none.
         connect: to open a transport.
         completed: number of the first collective of which this rank lacks the result.
@@ -95,7 +125,7 @@ class Seeker:
     def __init__(
         self,
         membership: Membership,
-        seat: Seat,
+        standing: Standing,
         udp_port: int,
         connect: Connect,
         completed: int,
@@ -109,18 +139,17 @@ class Seeker:
         self.found: Found | None = None
         self.failed: P4ReduceError | None = None
         self._membership = membership
-        self._lost = self._before = self._seat = seat
+        self._standing = standing
         self._udp_port = udp_port
         self._connect = connect
         self._completed = completed
-        self._resume_from = completed
         self._moved = moved
         self._over = over
         self._cancelled = threading.Event()
         self._started = time.monotonic()
         self._unknown_since: float | None = None
         self._thread = threading.Thread(
-            target=self._run, name=f"p4reduce-seek-{seat.rank}", daemon=True
+            target=self._run, name=f"p4reduce-seek-{standing.seat.rank}", daemon=True
         )
 
     def start(self) -> None:
@@ -172,11 +201,12 @@ class Seeker:
         try:
             reply = self._ask()
         except ControlError as error:
-            if error.code == grpc.StatusCode.NOT_FOUND and self._seat is not self._before:
+            standing = self._standing
+            if error.code == grpc.StatusCode.NOT_FOUND and standing.seat is not standing.before:
                 # The new job gave up on this rank when its way to the switch broke again. By its
                 # seat in the old one it gets its place back.
-                self._seat = self._before
-                self._moved(self._seat)
+                standing.seat = standing.before
+                self._moved(standing.seat)
                 return
             self._refused(error)
             return
@@ -185,13 +215,13 @@ class Seeker:
         self._raise_if_over(reply)
         if reply.state == pb.FAILED:
             self._reform()
-        elif self._seat is self._lost and reply.state == pb.RUNNING:
+        elif self._standing.seat is self._standing.life and reply.state == pb.RUNNING:
             self._reconnect()
         else:
             self._attach()
 
     def _ask(self) -> pb.HeartbeatReply:
-        seat = self._seat
+        seat = self._standing.seat
         request = pb.HeartbeatRequest(
             incarnation=seat.incarnation,
             rank=seat.rank,
@@ -215,12 +245,13 @@ class Seeker:
                 raise translated(error, f"{self._membership.who} cannot go on")
 
     def _raise_if_over(self, reply: pb.HeartbeatReply) -> None:
-        error = why_over(self._membership.job, self._seat, reply)
+        seat = self._standing.seat
+        error = why_over(self._membership.job, seat, reply)
         if error is not None:
             raise error
         left = tuple(reply.left)
         # When the job is formed anew, all ranks leave the old one at once, this one as well.
-        if left and self._seat.rank not in left:
+        if left and seat.rank not in left:
             raise WorkerLostError(
                 f"job {self._membership.job!r} lost its switch when {describe_ranks(left)} had "
                 "left already",
@@ -231,11 +262,11 @@ class Seeker:
         if not self.all_lost:
             self.awaited = "the controller to have a switch again, and all ranks to ask for it"
             self.all_lost = True
-        before = self._seat
+        standing, before = self._standing, self._standing.seat
         try:
-            self._seat, self._resume_from = self._membership.reform(
+            standing.seat, standing.resume_from = self._membership.reform(
                 before,
-                world_size=self._seat.world_size,
+                world_size=before.world_size,
                 completed=self._completed,
                 intact=True,
                 timeout=_REFORM_TIMEOUT,
@@ -244,18 +275,20 @@ class Seeker:
         except ControlError as error:
             self._refused(error)
             return
-        self._before = before
+        standing.before = before
         self.switch_there = True
-        self._moved(self._seat)
+        self._moved(standing.seat)
         self._attach()
 
     def _attach(self) -> None:
+        """Enter the latest life, be it forming or running: none of this rank has run in it."""
         self.awaited = "all ranks to reach the switch again"
+        standing = self._standing
         transport = self._open(0)
         if transport is None:
             return
         try:
-            ready = self._membership.attach(self._seat, transport, _ATTACH_TIMEOUT, self._check)
+            ready = self._membership.attach(standing.seat, transport, _ATTACH_TIMEOUT, self._check)
         except (ControlError, SwitchUnreachableError) as error:
             transport.close()
             self.switch_there = False
@@ -267,8 +300,8 @@ class Seeker:
             transport.close()
             raise
         else:
-            attached = Attached(self._seat, transport, ready)
-            self.found = Found(transport, attached, self._resume_from)
+            attached = Attached(standing.seat, transport, ready)
+            self.found = Found(transport, attached, standing.resume_from)
 
     def _reconnect(self) -> None:
         """The job runs: the switch is there, or the controller has not noticed its loss yet."""
@@ -276,7 +309,7 @@ class Seeker:
             return
         transport = self._open(self._udp_port)
         if transport is not None:
-            self.found = Found(transport, None, self._resume_from)
+            self.found = Found(transport, None, self._standing.resume_from)
 
     def _open(self, udp_port: int) -> Transport | None:
         try:

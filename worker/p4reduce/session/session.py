@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -222,6 +223,7 @@ class Session:
 
     def _start_engine(self, machine: SlotMachine, seat: Seat, transport: Transport) -> Engine:
         lost = self._lost(seat) if self.settings.recover else None
+        self._engine_since = time.monotonic()
         return Engine(machine, transport, f"p4reduce-{seat.rank}", lost)
 
     def _lost(self, seat: Seat) -> Callable[[SwitchUnreachableError], None]:
@@ -239,7 +241,7 @@ class Session:
                 self._ledger.fail(self.broken or ClosedError("the communicator was closed"))
                 return
             log.warning("%s: %s; looking for the switch", self.membership.who, why)
-            self._recovery = Recovery(self, self._engine, seat)
+            self._recovery = Recovery(self, self._engine, seat, why)
             self._recovery.start()
 
     # What follows is for `Recovery`.
@@ -351,6 +353,7 @@ class Session:
                 self._lease = found.attached.ready.lease
                 self.neighbourhood = neighbourhood(found.attached)
                 self._recoveries += 1
+            self._engine_since = time.monotonic()
             self._engine = found.engine or self._start_engine(machine, self._seat, found.transport)
             self._recovery = None
             self.arriving = False
@@ -416,7 +419,7 @@ class Session:
             self._attendance = None
 
     def _beat(self, seat: Seat, timeout: float) -> pb.HeartbeatReply:
-        unanswered, heard = (0.0, 0.0) if self._recovery else self._engine.silence()
+        unanswered, heard = (0.0, 0.0) if self._recovery else self._silence()
         request = pb.HeartbeatRequest(
             incarnation=seat.incarnation,
             rank=seat.rank,
@@ -427,6 +430,18 @@ class Session:
             statistics=worker_statistics(self.statistics()),
         )
         return self.membership.heartbeat(request, timeout)
+
+    def _silence(self) -> tuple[float, float]:
+        """As `Engine.silence`, and also where nothing is asked although something is under way.
+
+        What is under way is repeated several times a second, so a lease without any answer tells of
+        a way that is stuck, whatever the engine thinks that it has sent.
+        """
+        unanswered, heard = self._engine.silence()
+        first = min((one.started for one in self.under_way()), default=math.inf)
+        silent = time.monotonic() - max(first, self._engine_since)
+        silent = min(silent, heard or math.inf)
+        return max(unanswered, silent if silent > self._lease else 0.0), heard
 
     def _hear(self, seat: Seat, reply: pb.HeartbeatReply) -> None:
         """Act on how the job is."""

@@ -10,7 +10,8 @@ has the table.
 
 `registration` makes the name known to torch, `backend` makes a group. `group` has the calls that
 torch and DDP make, those of DDP's buckets too; `reductions` hands their tensors to a communicator,
-`delegate` hands to Gloo what the switch does not do. `hooks` is only for what a script registers.
+`delegate` hands to Gloo what the switch does not do. `hooks` is only for what a script registers,
+and `LocalSGD` for scripts that average models in place of gradients.
 More than a dozen modules: torch's interface to a backend (devices, work, futures, options,
 rendezvous) has a module for each of its parts. Imports the communicator, `compression`, `tensors`,
 `transport` and `wire`, and of the library nothing imports it.
@@ -18,6 +19,20 @@ rendezvous) has a module for each of its parts. Imports the communicator, `compr
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from p4reduce.torch.statistics import Statistics, Tally, statistics
 
-__all__ = ["Statistics", "Tally", "statistics"]
+if TYPE_CHECKING:
+    from p4reduce.torch.local_sgd import LocalSGD
+
+__all__ = ["LocalSGD", "Statistics", "Tally", "statistics"]
+
+
+def __getattr__(name: str) -> Any:
+    # torch imports this package at its own import, before what this needs of torch is there.
+    if name == "LocalSGD":
+        from p4reduce.torch.local_sgd import LocalSGD
+
+        return LocalSGD
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -35,7 +35,7 @@ def create(options: Any, backend_options: Any) -> Collectives:
         raise
     store = dist.PrefixStore(f"p4reduce/{generation}/", options.store)
     routes = Routes(
-        *(store, options.group_id, rank, size, ranks, options.timeout),
+        *(store, rank, size, ranks, options.timeout),
         lambda within: raise_if_lost(ranks, within),
     )
     return group_class()(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from p4reduce.communicator import Communicator, init
@@ -21,7 +21,10 @@ from p4reduce.transport import port_name
 # Seconds to join a job. The ranks have just met in torch's store, whose timeout is half an hour if
 # the user says nothing; none of them comes later, unless it was killed.
 _JOIN = 120.0
-_MAX_BASE = 40  # characters of the launcher's or user's name in that of a job
+# Characters: of the launcher's or user's name in that of a job, and of the ranks. With several
+# switches a job's name may have 84.
+_MAX_BASE = 34
+_MAX_RANKS = 20
 
 
 class Lease:
@@ -44,7 +47,7 @@ class Lease:
 
 def open_communicator(
     store: Any,
-    name: str,
+    label: str,
     rank: int,
     size: int,
     global_rank: int,
@@ -55,7 +58,7 @@ def open_communicator(
 
     Args:
         store: of torch, for this alone.
-        name: of the group.
+        label: which ranks these are, for the job's name.
         rank: of this process in the group.
         size: of the group.
         global_rank: of this process; says which port of the switch is its own.
@@ -71,11 +74,31 @@ def open_communicator(
     # are global ones.
     local_rank = placement(global_rank, max(global_rank + 1, size)).local_rank
     port = port_name(None, global_rank, local_rank)
-    words = meet(store, rank, size, json.dumps(_new_name(name)), timeout, check)
+    words = meet(store, rank, size, json.dumps(_new_name(label)), timeout, check)
     left = min(max(deadline - time.monotonic(), 1.0), _JOIN)
     job = json.loads(words[0])
     return Lease(init(rank, size, job=job, timeout=left, interface=port, check=check))
 
 
-def _new_name(group: str) -> str:
-    return f"{job_name(None)[:_MAX_BASE]}/{group[:_MAX_BASE]}/{secrets.token_hex(6)}"
+def label_of(global_ranks: Sequence[int]) -> str:
+    """Return how a job's name says which ranks are in it: "ranks 0-3,6".
+
+    Args:
+        global_ranks: of the group, ascending or not; empty: all ranks.
+    """
+    if not global_ranks:
+        return "all ranks"
+    runs: list[list[int]] = []
+    for rank in sorted(global_ranks):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1][1:] = [rank]
+        else:
+            runs.append([rank])
+    shown = ",".join("-".join(map(str, run)) for run in runs)
+    if len(shown) > _MAX_RANKS:
+        shown = f"{shown[: _MAX_RANKS - 1]}…"
+    return f"rank {shown}" if len(global_ranks) == 1 else f"ranks {shown}"
+
+
+def _new_name(label: str) -> str:
+    return f"{job_name(None)[:_MAX_BASE]}: {label}, {secrets.token_hex(4)}"

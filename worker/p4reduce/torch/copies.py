@@ -41,15 +41,17 @@ def whole_reason(output: torch.Tensor, tensor: torch.Tensor, size: int) -> str |
     return copy_reason([tensor, output])
 
 
-def broadcast(channel: Channel, tensor: torch.Tensor, options: Any) -> OutcomeWork:
-    """Give all ranks the root's tensor, in place."""
+def broadcast(
+    channel: Channel, tensor: torch.Tensor, options: Any, name: str | None = None
+) -> OutcomeWork:
+    """Give all ranks the root's tensor, in place; they have to agree on the name as well."""
     root = options.rootRank
     lent = lend_bytes(tensor)
     return channel.start(
         "broadcast",
         bytes_of([tensor]) if channel.rank == root else 0,
         lambda timeout: channel.comm.broadcast_async(
-            lent.array, root, _name(tensor), lent.array, timeout
+            lent.array, root, _name(tensor, name), lent.array, timeout
         ),
         options=options,
         result=[tensor],
@@ -113,9 +115,10 @@ def barrier(channel: Channel, options: Any) -> OutcomeWork:
     )
 
 
-def _name(tensor: torch.Tensor) -> str:
+def _name(tensor: torch.Tensor, given: str | None = None) -> str:
     """Return what tells apart ranks whose dtypes differ: on the way all are bytes."""
-    return str(tensor.dtype).removeprefix("torch.")
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return dtype if given is None else f"{given}, {dtype}"
 
 
 def _is_own_part(mine: Array, room: Array, rank: int) -> bool:

@@ -50,7 +50,7 @@ class Gloo:
     """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
-        address = _own_address()
+        address = own_address()
         try:
             if address is None:
                 self.group: Any = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
@@ -116,7 +116,7 @@ class Gloo:
         self.group = None
 
 
-def _own_address() -> str | None:
+def own_address() -> str | None:
     """Return the address by which this host reaches torch's store; None: let Gloo find one.
 
     Gloo alone takes what the host's name resolves to, which on many hosts is loopback.

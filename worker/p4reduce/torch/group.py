@@ -34,12 +34,16 @@ from p4reduce.torch import copies, reductions
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.delegate import Gloo
 from p4reduce.torch.devices import OtherDevices
+from p4reduce.torch.dynamo import methods_eagerly
 from p4reduce.torch.names import NAME
 from p4reduce.torch.options import listed, nested, options_of
 from p4reduce.torch.routes import Routes
 from p4reduce.torch.tensors import Dense, nothing
 from p4reduce.torch.threads import at_exit
+from p4reduce.torch.versions import warn_if_untested
 from p4reduce.torch.work import OutcomeWork
+
+warn_if_untested(torch.__version__)
 
 Tensors = Sequence[torch.Tensor]
 
@@ -47,6 +51,7 @@ _PATIENCE = 10.0  # seconds for collectives that nobody has waited for, when the
 _POLL = 0.01  # seconds
 
 
+@methods_eagerly
 class Collectives:
     """The methods of a process group, or of a backend, of the name "p4reduce".
 
@@ -547,8 +552,10 @@ class P4ReduceGroup(Collectives, dist.ProcessGroup):
 
     def __init__(self, *place: Any, **ways: Any) -> None:
         super().__init__(*place, **ways)
-        # For what asks a group for its backends, such as torch's own timeouts.
+        # For what asks a group for its backends: torch's own timeouts, and the flight recorder of
+        # torch 2.15, which wants the default one's name of the group.
         self._register_backend(torch.device("cpu"), self.BackendType.CUSTOM, self._gloo.group)
+        self._set_default_backend(self.BackendType.CUSTOM)
 
 
 def ours(group: Any) -> Collectives | None:

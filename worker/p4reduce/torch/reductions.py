@@ -73,8 +73,22 @@ def _dense_reason(tensors: Sequence[torch.Tensor], operation: Any) -> str | None
     return sum_reason(tensors, operation)
 
 
-def all_reduce(channel: Channel, tensor: torch.Tensor, options: Any) -> OutcomeWork:
-    """Sum a tensor in place."""
+def all_reduce(
+    channel: Channel,
+    tensor: torch.Tensor,
+    options: Any,
+    name: str | None = None,
+    precision: str | None = None,
+) -> OutcomeWork:
+    """Sum a tensor in place.
+
+    Args:
+        channel: of the group.
+        tensor: dense or sparse.
+        options: torch's.
+        name: that the ranks have to agree on as well.
+        precision: of a dense tensor's lanes, "int16"; None: all bits.
+    """
     if tensor.layout != torch.strided:
         return all_reduce_sparse(channel, tensor, _operation(options), options)
     lent = lend(tensor)
@@ -82,7 +96,12 @@ def all_reduce(channel: Channel, tensor: torch.Tensor, options: Any) -> OutcomeW
         "all_reduce",
         bytes_of([tensor]),
         lambda timeout: channel.comm.allreduce_async(
-            lent.array, _operation(options), _name(tensor), lent.array, timeout
+            lent.array,
+            _operation(options),
+            _name(tensor, name),
+            lent.array,
+            timeout,
+            precision=precision,
         ),
         options=options,
         result=[tensor],
@@ -91,12 +110,17 @@ def all_reduce(channel: Channel, tensor: torch.Tensor, options: Any) -> OutcomeW
 
 
 def all_reduce_coalesced(
-    channel: Channel, tensors: Sequence[torch.Tensor], options: Any
+    channel: Channel,
+    tensors: Sequence[torch.Tensor],
+    options: Any,
+    given: Sequence[str | None] | None = None,
+    precision: str | None = None,
 ) -> OutcomeWork:
-    """Sum many tensors, each in place."""
+    """Sum many tensors, each in place; `given` are names, and `precision` as of `all_reduce`."""
     lent = [lend(tensor) for tensor in tensors]
     arrays = [one.array for one in lent]
-    names = [_name(tensor) or "" for tensor in tensors]
+    wanted = [None] * len(tensors) if given is None else given
+    names = [_name(tensor, name) or "" for tensor, name in zip(tensors, wanted, strict=True)]
 
     def put_back() -> None:
         for one in lent:
@@ -106,7 +130,7 @@ def all_reduce_coalesced(
         "all_reduce_coalesced",
         bytes_of(tensors),
         lambda timeout: channel.comm.grouped_allreduce_async(
-            arrays, _operation(options), names, arrays, timeout
+            arrays, _operation(options), names, arrays, timeout, precision=precision
         ),
         options=options,
         result=list(tensors),
@@ -172,6 +196,8 @@ def _operation(options: Any) -> Operation:
     return Operation.MEAN if options.reduceOp == dist.ReduceOp.AVG else Operation.SUM
 
 
-def _name(tensor: torch.Tensor) -> str | None:
-    """Return what makes ranks differ that widen and such that do not."""
-    return "bfloat16" if tensor.dtype == torch.bfloat16 else None
+def _name(tensor: torch.Tensor, given: str | None = None) -> str | None:
+    """Return the name given, and what makes ranks differ that widen and such that do not."""
+    if tensor.dtype != torch.bfloat16:
+        return given
+    return "bfloat16" if given is None else f"{given}, bfloat16"

@@ -13,8 +13,11 @@ import socket
 from collections.abc import Iterator
 from datetime import timedelta
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlparse
+
+if TYPE_CHECKING:
+    from p4reduce.communicator import Communicator
 
 _PLACES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _BYTES = 256  # of a host's name and a port
@@ -54,36 +57,51 @@ def _is_placed() -> bool:
 
 
 def _meet(timeout: timedelta) -> tuple[Any, int, int]:
-    import numpy as np
-    import torch.distributed as dist
-
     from p4reduce.communicator import init
     from p4reduce.errors import P4ReduceError
     from p4reduce.torch.errors import as_torch_error
 
     try:
         with init(timeout=timeout.total_seconds()) as comm:
-            word = np.zeros(_BYTES, np.uint8)
-            store = None
-            if comm.rank == 0:
-                host = _own_address()
-                store = dist.TCPStore(
-                    *(host, 0, comm.size),
-                    is_master=True,
-                    timeout=timeout,
-                    wait_for_workers=False,
-                    multi_tenant=True,
-                )
-                told = f"{host} {store.port}".encode()
-                word[: len(told)] = np.frombuffer(told, np.uint8)
-            comm.broadcast(word, out=word)
-            rank, size = comm.rank, comm.size
+            return meet_over(comm, _own_address(), timeout)
     except P4ReduceError as error:
         raise as_torch_error(error) from error
+
+
+def meet_over(comm: Communicator, address: str, timeout: timedelta) -> tuple[Any, int, int]:
+    """Make torch's store in rank 0's process, and tell the others by the switch where it is.
+
+    Args:
+        comm: of all ranks.
+        address: where the others reach this host.
+        timeout: of the store.
+
+    Returns:
+        The store, this process's rank and the number of ranks.
+
+    Raises:
+        P4ReduceError: of the communicator.
+    """
+    import numpy as np
+    import torch.distributed as dist
+
+    word = np.zeros(_BYTES, np.uint8)
+    store = None
+    if comm.rank == 0:
+        store = dist.TCPStore(
+            *(address, 0, comm.size),
+            is_master=True,
+            timeout=timeout,
+            wait_for_workers=False,
+            multi_tenant=True,
+        )
+        told = f"{address} {store.port}".encode()
+        word[: len(told)] = np.frombuffer(told, np.uint8)
+    comm.broadcast(word, out=word)
     if store is None:
         host, port = word.tobytes().rstrip(b"\0").decode().split()
-        store = dist.TCPStore(host, int(port), size, is_master=False, timeout=timeout)
-    return store, rank, size
+        store = dist.TCPStore(host, int(port), comm.size, is_master=False, timeout=timeout)
+    return store, comm.rank, comm.size
 
 
 def _own_address() -> str:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.torch.channel import Channel
-from p4reduce.torch.communicators import Lease, open_communicator
+from p4reduce.torch.communicators import Lease, label_of, open_communicator
 from p4reduce.torch.delegate import LEASE, Gloo
 from p4reduce.torch.errors import as_torch_error
 from p4reduce.torch.threads import current_level
@@ -57,7 +57,6 @@ class Routes:
 
     Args:
         store: of torch, for this alone.
-        name: of the group.
         rank: of this process in the group.
         size: of the group.
         global_ranks: of the group's ranks; empty where they are the same numbers.
@@ -72,7 +71,6 @@ class Routes:
     def __init__(
         self,
         store: Any,
-        name: str,
         rank: int,
         size: int,
         global_ranks: Sequence[int],
@@ -80,7 +78,6 @@ class Routes:
         check: Callable[[float], None],
     ) -> None:
         self._store = store
-        self._name = name
         self._rank = rank
         self._size = size
         self._global_ranks = global_ranks
@@ -133,9 +130,10 @@ class Routes:
             return Route(None, None, self._connect(store, seconds))
         own = self._global_ranks[self._rank] if self._global_ranks else self._rank
         check = self._raise_if_broken if level else self._check
+        label = label_of(self._global_ranks) + (", callbacks" if level else "")
         try:
             lease = open_communicator(
-                *(store, self._name, self._rank, self._size, own, seconds),
+                *(store, label, self._rank, self._size, own, seconds),
                 lambda: check(0.0),
             )
         except dist.DistNetworkError:

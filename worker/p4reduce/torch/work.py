@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from p4reduce.torch.dynamo import methods_eagerly
 from p4reduce.torch.futures import promise
 from p4reduce.torch.tensors import nothing
 
@@ -73,6 +74,7 @@ class Outcome:
         del self._wait, self._finish, self._pending
 
 
+@methods_eagerly
 class OutcomeWork(dist.Work):
     """A collective under way.
 

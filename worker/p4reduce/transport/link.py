@@ -125,7 +125,15 @@ class LinkTransport(FramesOverLink):
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         description = f"unix:{os.fspath(path)}"
-        super().__init__(description, _connect(Path(path), description, best, answer_seconds))
+        link = _connect(Path(path), description, best, answer_seconds)
+        super().__init__(description, link)
+        if link.kind != best:
+            log.warning(
+                "%s: frames go by a %s link, slower than the %s one that was asked for",
+                description,
+                link.kind.name.lower(),
+                best.name.lower(),
+            )
 
 
 def _connect(path: Path, description: str, best: Kind, answer_seconds: float) -> Link:
@@ -135,7 +143,7 @@ def _connect(path: Path, description: str, best: Kind, answer_seconds: float) ->
     except OSError as error:
         if error.errno not in _CONNECT_AGAIN:
             raise _broken(description, error.errno or 0) from None
-        log.debug("%s: one frame per message: %s", description, error.strerror)
+        log.warning("%s: one frame per message, which is slower: %s", description, error.strerror)
     # Anew, so that an answer that comes late cannot be taken for a frame.
     return Link.connect(connect(path), 0, 0.0)
 

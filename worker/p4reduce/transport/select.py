@@ -18,6 +18,7 @@ from p4reduce.transport.udp import open_udp
 from p4reduce.transport.unix import UnixTransport
 
 INTERFACE_ENVIRONMENT = "P4REDUCE_INTERFACE"
+FIRST_PORT_ENVIRONMENT = "P4REDUCE_FIRST_PORT"
 LINK_ENVIRONMENT = "P4REDUCE_LINK"
 _UNIX = "unix:"
 _UDP = "udp:"
@@ -32,8 +33,8 @@ def port_name(interface: str | None, rank: int, local_rank: int) -> str:
     Args:
         interface: the name of a network interface, or "unix:/path" or "udp:host:port" for a port
             of the embedded switch. With ",offload" behind an interface's name, packets have many
-            frames. `{rank}`, `{local_rank}` and `{port}` (rank + 1) are filled in. None:
-            `$P4REDUCE_INTERFACE`.
+            frames. `{rank}`, `{local_rank}` and `{port}` are filled in; the port is the
+            rank plus `$P4REDUCE_FIRST_PORT`, or plus 1. None: `$P4REDUCE_INTERFACE`.
         rank: within the job.
         local_rank: within this host.
 
@@ -48,11 +49,21 @@ def port_name(interface: str | None, rank: int, local_rank: int) -> str:
             "(unix:/run/p4reduce/port{port}.sock, udp:switch:7001+{rank})"
         )
     try:
-        return given.format(rank=rank, local_rank=local_rank, port=rank + 1)
+        return given.format(rank=rank, local_rank=local_rank, port=rank + _first_port())
     except (LookupError, ValueError, AttributeError, TypeError) as error:
         raise ConfigurationError(
             f"interface {given!r}: {error!r}; {{rank}}, {{local_rank}} and {{port}} are filled in"
         ) from None
+
+
+def _first_port() -> int:
+    """The port of rank 0, where ports are counted."""
+    text = os.environ.get(FIRST_PORT_ENVIRONMENT) or "1"
+    if not text.isdecimal():
+        raise ConfigurationError(
+            f"{FIRST_PORT_ENVIRONMENT}={text!r} is not the number of a port, such as 5"
+        )
+    return int(text)
 
 
 def open_port(name: str, rank: int, udp_port: int = 0) -> Transport:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import sys
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -137,7 +137,7 @@ class _Notices(logging.Handler):
     def add(self, text: str) -> None:
         """Keeps a text."""
         self.kept.append(Notice(time.monotonic(), text))
-        print(text, file=sys.stderr)
+        _log(text)
 
 
 class _Rank:
@@ -257,9 +257,17 @@ class _Rank:
                 self._wait_for_fault()
 
         start = time.monotonic()
-        model, curve = train(config or self._config, self._digits, aggregator, on_step)
+        trained = config or self._config
+        _log(f"{trained.steps} steps begin")
+        model, curve = train(trained, self._digits, aggregator, on_step)
         seconds = time.monotonic() - start
         writer.close()
+        stats = self._comm.stats
+        _log(
+            f"{trained.steps} steps in {seconds:.2f} s, accuracy {curve.accuracies[-1]:.2%}; "
+            f"{stats.frames_sent:,} frames sent, {stats.retransmissions:,} repeated, "
+            f"{stats.recoveries} recoveries"
+        )
         return _Trained(model, curve, moved, ends, seconds)
 
     @property
@@ -291,4 +299,9 @@ def run_worker(directory: Path, rank: int | None = None, controller: str | None 
             wait=True,
         )
     with p4reduce.init(rank=rank, world_size=config.workers, controller=controller) as comm:
+        _log(f"rank {comm.rank} of {comm.size} in job {comm.job!r}, process {os.getpid()}")
         _Rank(config, directory, digits, comm).run()
+
+
+def _log(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)

@@ -6,23 +6,24 @@
 
 static size_t filled_up(size_t bytes) { return (bytes + 3) & ~(size_t)3; }
 
-/* Finds the frames of a message; what is left of it where a record does not fit is one frame of
- * bad length. */
-int p4r_find_frames(const uint8_t *message, size_t bytes, struct p4r_frame *frames, int most)
+/* Finds the frames of a message from `*at` on, and moves it behind them; what is left where a record
+ * does not fit is one frame of bad length. */
+int p4r_find_frames(const uint8_t *message, size_t bytes, size_t *at, struct p4r_frame *frames,
+                    int most)
 {
     static const uint8_t nothing[1];
     int count = 0;
-    size_t at = 0;
-    while (at < bytes && count < most) {
-        size_t length = 0, room = bytes - at;
+    while (*at < bytes && count < most) {
+        size_t length = 0, room = bytes - *at;
         if (room >= P4R_RECORD_HEAD)
-            length = (size_t)message[at] | (size_t)message[at + 1] << 8;
+            length = (size_t)message[*at] | (size_t)message[*at + 1] << 8;
         if (room < P4R_RECORD_HEAD || length > room - P4R_RECORD_HEAD) {
             frames[count++] = (struct p4r_frame){nothing, 0};
+            *at = bytes;
             break;
         }
-        frames[count++] = (struct p4r_frame){message + at + P4R_RECORD_HEAD, (uint32_t)length};
-        at += filled_up(P4R_RECORD_HEAD + length);
+        frames[count++] = (struct p4r_frame){message + *at + P4R_RECORD_HEAD, (uint32_t)length};
+        *at += filled_up(P4R_RECORD_HEAD + length);
     }
     return count;
 }
@@ -38,7 +39,8 @@ int p4r_batch_receive(struct p4r_link *link, struct p4r_frame *frames, int most)
         return p4r_is_full(errno) ? 0 : p4r_break(link, errno);
     if (bytes == 0) /* the end; nobody sends a message without a record */
         return p4r_break(link, EPIPE);
-    return p4r_find_frames(link->rows, (size_t)bytes, frames, P4R_LINK_FRAMES);
+    size_t at = 0;
+    return p4r_find_frames(link->rows, (size_t)bytes, &at, frames, P4R_LINK_FRAMES);
 }
 
 /* Sends one message of up to `most` frames; returns how many it had, 0: there is no room. */

@@ -13,9 +13,17 @@
 #define HELLO_END 14 /* an Ethernet header: each hello is shorter */
 static const uint8_t magic[4] = {'P', '4', 'R', 'L'};
 
+#define MOST_FILES 253 /* SCM_MAX_FD: the kernel passes no more with one message */
+
 union control {
     struct cmsghdr header;
     uint8_t bytes[CMSG_SPACE(sizeof(int))];
+};
+
+/* Room for all that a message can bring: what is not seen cannot be closed. */
+union large_control {
+    struct cmsghdr header;
+    uint8_t bytes[CMSG_SPACE(MOST_FILES * sizeof(int))];
 };
 
 int p4r_is_hello(const uint8_t *bytes, size_t length)
@@ -74,6 +82,28 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+/* Returns the one file descriptor that came with a message, or -1. Closes them all if there are
+ * several, or if some did not fit. */
+static int only_file(struct msghdr *message)
+{
+    int files[MOST_FILES];
+    size_t count = 0;
+    for (struct cmsghdr *each = CMSG_FIRSTHDR(message); each != NULL;
+         each = CMSG_NXTHDR(message, each)) {
+        if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS)
+            continue;
+        const size_t more = (each->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        if (more <= MOST_FILES - count)
+            memcpy(files + count, CMSG_DATA(each), more * sizeof(int));
+        count += more <= MOST_FILES - count ? more : 0;
+    }
+    if (count == 1 && (message->msg_flags & MSG_CTRUNC) == 0)
+        return files[0];
+    while (count > 0)
+        close(files[--count]);
+    return -1;
+}
+
 /* Waits for the answer until `deadline`; returns 0 and a file descriptor (or -1), or an errno. */
 static int receive_answer(int fd, int64_t deadline, uint8_t *answer, int *memory_fd)
 {
@@ -88,7 +118,7 @@ static int receive_answer(int fd, int64_t deadline, uint8_t *answer, int *memory
         if (ready == 0)
             return ETIMEDOUT;
         struct iovec vector = {answer, ANSWER_BYTES};
-        union control control;
+        union large_control control;
         struct msghdr message = {.msg_iov = &vector,
                                  .msg_iovlen = 1,
                                  .msg_control = &control,
@@ -98,11 +128,7 @@ static int receive_answer(int fd, int64_t deadline, uint8_t *answer, int *memory
             continue;
         if (bytes < 0)
             return errno == ECONNRESET ? EPIPE : errno;
-        struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
-        *memory_fd = -1;
-        if (rights != NULL && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS &&
-            rights->cmsg_len == CMSG_LEN(sizeof(int)))
-            memcpy(memory_fd, CMSG_DATA(rights), sizeof *memory_fd);
+        *memory_fd = only_file(&message);
         if (bytes == ANSWER_BYTES && (message.msg_flags & MSG_TRUNC) == 0 &&
             memcmp(answer, magic, sizeof magic) == 0)
             return 0;

@@ -56,12 +56,10 @@ int p4r_link_fd(const struct p4r_link *link) { return link->fd; }
 uint32_t p4r_link_events(const struct p4r_link *link, int frames_wait)
 {
     uint32_t events = EPOLLIN | EPOLLRDHUP;
-    if (link->kind == P4R_LINK_DATAGRAM)
-        return EPOLLIN | (frames_wait ? EPOLLOUT : 0);
-    if (link->kind == P4R_LINK_OFFLOAD)
-        return EPOLLIN | (frames_wait || p4r_offload_is_in_parts(link->offload) ? EPOLLOUT : 0);
-    /* A socket that carries bells alone always has room: so waiting for room is a way to come back
-     * at once. Room in a ring is told by a bell. */
+    /* Of what has been read already no event tells: waiting for room is a way to come back at once. */
+    if (link->kind == P4R_LINK_DATAGRAM || link->kind == P4R_LINK_OFFLOAD)
+        return EPOLLIN | (frames_wait || link->has_more ? EPOLLOUT : 0);
+    /* The same holds for a socket that carries bells alone. Room in a ring is told by a bell. */
     if (link->kind == P4R_LINK_SHARED ? link->uncovered : frames_wait)
         events |= EPOLLOUT;
     return events;
@@ -162,6 +160,40 @@ int p4r_link_receive_rows(struct p4r_link *link, uint8_t *rows, size_t stride, s
         }
     } else {
         count = receive_rows(link, rows, stride, room, lengths, most);
+    }
+    for (int i = 0; i < count; i++)
+        link->counts.rx_bytes += (uint64_t)lengths[i];
+    if (count > 0)
+        link->counts.rx_frames += (uint64_t)count;
+    return count;
+}
+
+int p4r_link_look(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room, size_t head,
+                  int64_t *lengths, const uint8_t **frames, int most)
+{
+    int count;
+    if (link->broken)
+        return -link->broken;
+    if (most > P4R_LINK_MOST)
+        most = P4R_LINK_MOST;
+    if (link->kind == P4R_LINK_SINGLE) {
+        count = p4r_link_receive_rows(link, rows, stride, room, lengths, most);
+        for (int i = 0; i < count; i++)
+            frames[i] = rows + (size_t)i * stride;
+        return count;
+    }
+    if (link->kind == P4R_LINK_SHARED) {
+        count = p4r_shared_look(link, rows, stride, room, head, lengths, frames, most);
+    } else {
+        struct p4r_frame found[P4R_LINK_MOST];
+        count = receive_some(link, found, most);
+        for (int i = 0; i < count; i++) {
+            const size_t length = found[i].length < room ? found[i].length : room;
+            __builtin_memcpy(rows + (size_t)i * stride, found[i].bytes,
+                             length < head ? length : head);
+            lengths[i] = (int64_t)length;
+            frames[i] = found[i].bytes;
+        }
     }
     for (int i = 0; i < count; i++)
         link->counts.rx_bytes += (uint64_t)lengths[i];
@@ -288,7 +320,7 @@ int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int writab
     if (link->kind == P4R_LINK_SHARED) {
         if (!p4r_shared_may_sleep(link, writable))
             return P4R_LINK_READY;
-    } else if (link->kind == P4R_LINK_OFFLOAD && p4r_offload_is_in_parts(link->offload)) {
+    } else if (link->has_more) {
         return P4R_LINK_READY;
     } else if (writable && link->device_full) {
         link->device_full = 0;

@@ -83,17 +83,37 @@ struct p4r_link *p4r_link_connect(int fd, uint32_t wishes, int timeout_ms, int *
 struct p4r_link *p4r_link_over_interface(int fd, int peer_understands);
 
 /* One end of a UDP socket that is connected, whose peer knows `token` (8 bytes). A datagram has up to
- * `bytes`, a frame's length and 14 at least. Whoever sends `greeting` again gets `answer` again (both
- * up to 128 bytes; 0: no greeting). The link owns `fd`, also if this fails (NULL). -EPIPE of a
- * receive or send: the peer has said goodbye, or nobody listens there any more. */
+ * `bytes`, a frame's length and 14 at least, as long as the path takes so many; see path.h, also for
+ * `patience_ms`. Whoever sends `greeting` again gets `answer` again (both up to 128 bytes; 0: no
+ * greeting). The link owns `fd`, also if this fails (NULL). -EPIPE of a receive or send: the peer has
+ * said goodbye, or nobody listens there any more. */
 struct p4r_link *p4r_link_over_datagrams(int fd, const uint8_t *token, uint32_t bytes,
                                          const uint8_t *greeting, uint32_t greeting_bytes,
-                                         const uint8_t *answer, uint32_t answer_bytes);
+                                         const uint8_t *answer, uint32_t answer_bytes,
+                                         uint32_t patience_ms);
+
+/* Of a link over UDP. */
+struct p4r_datagram_counts {
+    uint64_t strangers;       /* datagrams from the peer's address without its token */
+    uint64_t path_bytes;      /* what a datagram may have now */
+    uint64_t path_narrowed;   /* how often that became less, */
+    uint64_t path_widened;    /* or more; */
+    uint64_t path_too_narrow; /* and not even the least size had an answer */
+    uint64_t letters;         /* see p4r_link_letter */
+    uint64_t rx_calls, rx_datagrams;
+    uint64_t tx_calls;
+    uint64_t tx_too_long;     /* frames that this host does not let out, for their length */
+    uint64_t tx_runs_refused; /* the kernel or the device took no run of datagrams in one piece */
+};
+/* Zeros for other kinds. What the fields have changes with the next call. */
+const struct p4r_datagram_counts *p4r_link_datagram_counts(const struct p4r_link *link);
 /* To be called at even times: returns how often it was called since the peer of a UDP socket was
  * heard, and asks it for a word if that is not for the first time. */
 int p4r_link_poke(struct p4r_link *link);
-/* How many datagrams came from the peer's address without its token. */
-uint64_t p4r_link_strangers(const struct p4r_link *link);
+/* Whether a message of a handshake has come from the peer's address: returns its length, and the
+ * first 128 bytes of it (zeros where it has fewer); 0: there is none. To one that has a greeting. */
+#define P4R_LETTER_BYTES 128
+size_t p4r_link_letter(struct p4r_link *link, uint8_t *letter);
 
 /* Closes the socket, unmaps the memory. NULL is allowed. */
 void p4r_link_free(struct p4r_link *link);
@@ -122,9 +142,10 @@ int p4r_link_receive(struct p4r_link *link, struct p4r_frame *frames, int most);
 int p4r_link_receive_rows(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room,
                           int64_t *lengths, int most);
 
-/* The same, but of a SHARED link only the first `head` bytes of each frame are copied into its row:
- * `frames` says where all of it lies, in memory that the peer can write to at any moment. It stays
- * there until p4r_link_drop of as many, before the next call. */
+/* The same, but only the first `head` bytes of each frame are copied into its row: `frames` says where
+ * all of it lies. Of a SHARED link that is memory that the peer can write to at any moment, where it
+ * stays until p4r_link_drop of as many, before the next call; else it stays until the next call. (Of a
+ * SINGLE link all of it is in the row.) */
 int p4r_link_look(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room, size_t head,
                   int64_t *lengths, const uint8_t **frames, int most);
 void p4r_link_drop(struct p4r_link *link, int count);

@@ -32,6 +32,7 @@ struct p4r_link {
     uint32_t slots;  /* of rings to be made */
     int broken;      /* errno that ended the link; 0: none did */
     int device_full; /* the last send found an interface's queue full, for which there is no event */
+    int has_more;    /* OFFLOAD, DATAGRAM: the last receive has left frames that it has read */
     int uncovered;   /* SHARED: there is something to do, and no bell will tell */
     int wants_room;  /* SHARED: frames wait that the last send did not take */
     int has_gone;    /* SHARED: the peer hung up, and `left` frames are still to be taken */
@@ -60,12 +61,15 @@ int p4r_batch_receive(struct p4r_link *, struct p4r_frame *, int most);
 int p4r_batch_send(struct p4r_link *, const struct p4r_frame *, int count);
 int p4r_shared_receive(struct p4r_link *, uint8_t *rows, size_t stride, size_t room,
                        int64_t *lengths, int most);
+int p4r_shared_look(struct p4r_link *, uint8_t *rows, size_t stride, size_t room, size_t head,
+                    int64_t *lengths, const uint8_t **frames, int most);
 int p4r_shared_send(struct p4r_link *, const struct p4r_frame *, int count);
 int p4r_shared_put(struct p4r_link *, const uint8_t *bytes, uint32_t length);
 int p4r_shared_tell(struct p4r_link *);
 
-/* Finds up to `most` frames in a message of records. */
-int p4r_find_frames(const uint8_t *message, size_t bytes, struct p4r_frame *frames, int most);
+/* Finds up to `most` frames in a message of records, from `*at` on, which is moved behind them. */
+int p4r_find_frames(const uint8_t *message, size_t bytes, size_t *at, struct p4r_frame *frames,
+                    int most);
 
 int p4r_datagrams_receive(struct p4r_link *, struct p4r_frame *, int most);
 int p4r_datagrams_send(struct p4r_link *, const struct p4r_frame *, int count);
@@ -73,8 +77,6 @@ void p4r_datagrams_free(struct p4r_link *); /* says goodbye; before the socket i
 
 int p4r_offload_receive(struct p4r_link *, struct p4r_frame *, int most);
 int p4r_offload_send(struct p4r_link *, const struct p4r_frame *, int count);
-/* Whether frames are left of a packet that was received. */
-int p4r_offload_is_in_parts(const struct p4r_offload *);
 void p4r_offload_free(struct p4r_offload *);
 
 /* Memory with two rings. `make` returns its file descriptor, sealed, for the caller to hand over

@@ -74,11 +74,6 @@ void p4r_offload_free(struct p4r_offload *offload)
     free(offload);
 }
 
-int p4r_offload_is_in_parts(const struct p4r_offload *offload)
-{
-    return offload->at < offload->end;
-}
-
 static int64_t now_ns(void)
 {
     struct timespec now;
@@ -153,7 +148,7 @@ static int take_apart(struct p4r_link *link, struct p4r_frame *frames, int count
     return count;
 }
 
-int p4r_offload_receive(struct p4r_link *link, struct p4r_frame *frames, int most)
+static int receive_some(struct p4r_link *link, struct p4r_frame *frames, int most)
 {
     struct p4r_offload *it = link->offload;
     if (most > P4R_LINK_MOST)
@@ -182,6 +177,13 @@ int p4r_offload_receive(struct p4r_link *link, struct p4r_frame *frames, int mos
         memcpy(row, packet, length);
         frames[count++] = (struct p4r_frame){row, (uint32_t)length};
     }
+    return count;
+}
+
+int p4r_offload_receive(struct p4r_link *link, struct p4r_frame *frames, int most)
+{
+    const int count = receive_some(link, frames, most);
+    link->has_more = link->offload->at < link->offload->end;
     return count;
 }
 

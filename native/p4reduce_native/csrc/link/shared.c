@@ -151,26 +151,13 @@ int p4r_shared_receive(struct p4r_link *link, uint8_t *rows, size_t stride, size
     return count;
 }
 
-int p4r_link_look(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room, size_t head,
-                  int64_t *lengths, const uint8_t **frames, int most)
+int p4r_shared_look(struct p4r_link *link, uint8_t *rows, size_t stride, size_t room, size_t head,
+                    int64_t *lengths, const uint8_t **frames, int most)
 {
-    int count;
+    const int count = count_of(link, most);
 
-    if (most > P4R_LINK_MOST)
-        most = P4R_LINK_MOST;
-    if (link->kind != P4R_LINK_SHARED || link->broken) {
-        count = p4r_link_receive_rows(link, rows, stride, room, lengths, most);
-        for (int i = 0; i < count; i++)
-            frames[i] = rows + (size_t)i * stride;
-        return count;
-    }
-    count = count_of(link, most);
-    if (count <= 0)
-        return count;
-    p4r_ring_look(&link->in, rows, stride, room, head, lengths, frames, count);
-    for (int i = 0; i < count; i++)
-        link->counts.rx_bytes += (uint64_t)lengths[i];
-    link->counts.rx_frames += (uint64_t)count;
+    if (count > 0)
+        p4r_ring_look(&link->in, rows, stride, room, head, lengths, frames, count);
     return count;
 }
 

@@ -52,6 +52,7 @@ int p4r_port_attach(struct p4r_port *port, int fd)
 int p4r_port_attach_link(struct p4r_port *port, struct p4r_link *link)
 {
     port->link = link;
+    port->seen = (struct p4r_datagram_counts){0};
     return p4r_port_attach(port, p4r_link_fd(link));
 }
 
@@ -89,8 +90,10 @@ int p4r_port_has_hung_up(const struct p4r_port *port)
            (now.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
 }
 
-static void tell(struct p4r_port *port, enum p4r_port_news news, int error)
+void p4r_port_tell(struct p4r_port *port, enum p4r_port_news news, int error)
 {
+    if (news == P4R_NEWS_LETTER && port->news != P4R_NEWS_NONE)
+        return; /* it is taken out of the link when the peer goes, or the next one tells */
     port->news = news;
     port->news_errno = error;
     p4r_loop_has_news(port->loop);
@@ -100,7 +103,7 @@ static void fail(struct p4r_port *port, int error)
 {
     if (port->kind->ends_by_error) {
         p4r_port_detach(port);
-        tell(port, P4R_NEWS_DOWN, error);
+        p4r_port_tell(port, P4R_NEWS_DOWN, error);
     } else {
         drop_queue(port);
         port->blocked = 0;
@@ -134,7 +137,7 @@ int p4r_port_receive(struct p4r_port *port, struct p4r_messages *messages, struc
         if (port->kind->ends_by_error)
             fail(port, -count);
         else
-            tell(port, P4R_NEWS_ERROR, -count);
+            p4r_port_tell(port, P4R_NEWS_ERROR, -count);
         return 0;
     }
     count = sort_out(port, frames, count);

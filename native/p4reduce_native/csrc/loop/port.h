@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include "link/link.h"
 #include "loop/messages.h"
 #include "loop/capture.h"
 #include "loop/queue.h"
@@ -44,8 +45,9 @@ extern const struct p4r_port_kind p4r_udp_port;
 
 enum p4r_port_news {
     P4R_NEWS_NONE,
-    P4R_NEWS_DOWN,  /* the peer has left; the descriptor is not used any more */
-    P4R_NEWS_ERROR, /* reading has failed; the port goes on */
+    P4R_NEWS_DOWN,   /* the peer has left; the descriptor is not used any more */
+    P4R_NEWS_ERROR,  /* reading has failed; the port goes on */
+    P4R_NEWS_LETTER, /* a handshake's message came from the peer's address: p4r_link_letter */
 };
 
 struct p4r_port {
@@ -65,6 +67,7 @@ struct p4r_port {
     struct p4r_capture *capture;     /* of frames in both directions, or NULL */
     struct p4r_capture *capture_out; /* of those that leave, if these have a file of their own */
     struct p4r_port_stats stats;
+    struct p4r_datagram_counts seen; /* of the link's counts, what is in `stats` */
     struct p4r_queue queue;
 };
 
@@ -87,6 +90,9 @@ int p4r_port_receive(struct p4r_port *port, struct p4r_messages *messages,
 
 /* Copies a frame, to be sent by the next flush at the latest; or drops and counts it. */
 void p4r_port_enqueue(struct p4r_port *port, const uint8_t *bytes, uint32_t length);
+
+/* Tells Python something, unless it is to hear of worse already. */
+void p4r_port_tell(struct p4r_port *port, enum p4r_port_news news, int error);
 
 /* Sends what waits, as far as there is room. */
 void p4r_port_flush(struct p4r_port *port);

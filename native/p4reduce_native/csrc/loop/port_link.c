@@ -45,9 +45,7 @@ static int take_in(struct p4r_port *port, struct p4r_messages *messages, struct 
     (void)messages; /* a link has its own memory */
     const struct p4r_link_counts *counts = p4r_link_counts(port->link);
     const uint64_t too_short = counts->rx_too_short, too_long = counts->rx_too_long;
-    const uint64_t strangers = p4r_link_strangers(port->link);
     const int count = p4r_link_receive(port->link, frames, P4R_BATCH);
-    port->stats.rx_stranger += p4r_link_strangers(port->link) - strangers;
     port->stats.rx_too_short += counts->rx_too_short - too_short;
     port->stats.rx_too_long += counts->rx_too_long - too_long;
     return count;
@@ -56,6 +54,36 @@ static int take_in(struct p4r_port *port, struct p4r_messages *messages, struct 
 static int send_out(struct p4r_port *port, const struct p4r_frame *frames, int count)
 {
     return p4r_link_send(port->link, frames, count);
+}
+
+/* Of a UDP port: adds what its link has counted since. */
+static void count_datagrams(struct p4r_port *port)
+{
+    const struct p4r_datagram_counts *now = p4r_link_datagram_counts(port->link);
+    struct p4r_datagram_counts *seen = &port->seen;
+    port->stats.rx_stranger += now->strangers - seen->strangers;
+    port->stats.path_narrowed += now->path_narrowed - seen->path_narrowed;
+    port->stats.path_too_narrow += now->path_too_narrow - seen->path_too_narrow;
+    port->stats.tx_too_long += now->tx_too_long - seen->tx_too_long;
+    port->stats.tx_runs_refused += now->tx_runs_refused - seen->tx_runs_refused;
+    if (now->letters != seen->letters)
+        p4r_port_tell(port, P4R_NEWS_LETTER, 0);
+    *seen = *now;
+}
+
+static int take_datagrams(struct p4r_port *port, struct p4r_messages *messages,
+                          struct p4r_frame *frames)
+{
+    const int count = take_in(port, messages, frames);
+    count_datagrams(port);
+    return count;
+}
+
+static int send_datagrams(struct p4r_port *port, const struct p4r_frame *frames, int count)
+{
+    const int sent = p4r_link_send(port->link, frames, count);
+    count_datagrams(port);
+    return sent;
 }
 
 static int put(struct p4r_port *port, const uint8_t *bytes, uint32_t length)
@@ -84,8 +112,8 @@ const struct p4r_port_kind p4r_unix_port = {
 const struct p4r_port_kind p4r_udp_port = {
     .attach = attach_peer,
     .detach = detach,
-    .receive = take_in,
-    .send = send_out,
+    .receive = take_datagrams,
+    .send = send_datagrams,
     .events = events,
     .ends_by_error = 1,
 };

@@ -18,6 +18,9 @@ struct p4r_port_stats {
     uint64_t tx_queue_full;
     uint64_t tx_down;
     uint64_t rx_stranger;
+    uint64_t path_narrowed;
+    uint64_t path_too_narrow;
+    uint64_t tx_runs_refused;
 };
 
 struct p4r_loop_stats {

@@ -39,7 +39,6 @@ _MAX_PRIORITY = (1 << 31) - 1
 
 UNSUPPORTED = {
     "extern_entry": "externs are not supported",
-    "register_entry": "registers are not accessible by P4Runtime, as in BMv2",
 }
 """Kinds of entities that P4Runtime knows and this server does not."""
 

@@ -11,12 +11,14 @@ import torch.distributed as dist
 
 from p4reduce.compression import Compressor
 from p4reduce.handle import Handle
+from p4reduce.torch.dynamo import eagerly
 from p4reduce.torch.hooks.sending import send, send_sparse
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.tensors import Lent, lend
 from p4reduce.wire.calls import Operation
 
 
+@eagerly
 def topk_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Take the mean of the blocks of most energy (Aji and Heafield, EMNLP 2017).
 
@@ -25,6 +27,7 @@ def topk_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future
     return _mean(state, bucket, "topk_hook", f"topk:{state.density!r}")
 
 
+@eagerly
 def cat_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Take the mean of as many blocks as earn their bits (arXiv 2003.06377; docs/experiments.md).
 

@@ -10,12 +10,14 @@ import torch
 import torch.distributed as dist
 
 from p4reduce.handle import Handle
+from p4reduce.torch.dynamo import eagerly
 from p4reduce.torch.hooks.sending import send, send_sparse
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.tensors import lend
 from p4reduce.wire.calls import Operation, Priority
 
 
+@eagerly
 def allreduce_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Take the mean of a bucket over all ranks, in lanes of 32 bits, in place.
 
@@ -26,11 +28,13 @@ def allreduce_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.F
     return _mean(state, bucket, "allreduce_hook", None)
 
 
+@eagerly
 def int16_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Take the mean in lanes of 16 bits: half the bytes, rounded at random, unbiased."""
     return _mean(state, bucket, "int16_hook", 16)
 
 
+@eagerly
 def int8_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Take the mean in lanes of 8 bits: a quarter of the bytes, rounded at random, unbiased.
 

@@ -54,7 +54,7 @@ class HookState:
         seed: int | None = None,
         link: SwitchLink | None = None,
     ) -> None:
-        self.channel = _channel(group)
+        self.channel = channel_of(group)
         self.error_feedback = error_feedback
         self.density = density
         self.seed = seed
@@ -139,7 +139,11 @@ def _leave_all() -> None:
 at_exit(_leave_all)
 
 
-def _channel(group: Any) -> Channel:
+def channel_of(group: Any) -> Channel:
+    """Return the way through the switch of a process group or a communicator; None: the default.
+
+    Raises TypeError, ValueError: it has none.
+    """
     if isinstance(group, Communicator):
         _communicators.add(group)
         return Channel(group, (), None)

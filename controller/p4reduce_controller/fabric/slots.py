@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each slot of a switch is doing, from the P4 program's registers (p4src/include/slots.p4).
+
+A slot has two versions, cells 2·slot and 2·slot + 1, which hold its even and its odd rounds
+(docs/protocol.md, "Why two versions are enough"). The newer of those of a job
+is what the slot is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from p4reduce_controller.fabric.p4client import SwitchClient
+
+REGISTERS = ("jobs", "rounds", "heard_ranks", "blocks")
+_HALF = 1 << 31  # rounds are compared as serial numbers (RFC 1982)
+
+
+@dataclass(frozen=True)
+class SlotState:
+    """A slot at one moment. `job` 0: it has never been used by a job that is still there."""
+
+    slot: int  # of the switch: the job's slot plus its slot_base
+    job: int = 0  # an incarnation
+    round: int = 0
+    block: int = 0
+    heard: int = 0  # bitmap of children
+
+    def missing(self, children: int) -> list[int]:
+        """The children, by number, whose contributions the round still lacks."""
+        return [number for number in range(children) if not self.heard >> number & 1]
+
+
+def read_slots(client: SwitchClient, slots: Sequence[int], job: int) -> list[SlotState]:
+    """Read the state of a job's slots. Raises SwitchError."""
+    indices = [2 * slot + version for slot in slots for version in (0, 1)]
+    cells = list(zip(*client.read_cells(REGISTERS, indices), strict=True))
+    return [_newer(slot, job, cells[2 * at : 2 * at + 2]) for at, slot in enumerate(slots)]
+
+
+def _newer(slot: int, job: int, versions: Sequence[tuple[int, ...]]) -> SlotState:
+    own = [(number, heard, block) for owner, number, heard, block in versions if owner == job]
+    if not own:
+        return SlotState(slot)
+    newest = own[0]
+    if len(own) == 2 and (own[1][0] - own[0][0]) % (2 * _HALF) < _HALF:
+        newest = own[1]
+    number, heard, block = newest
+    return SlotState(slot, job, number, block, heard)

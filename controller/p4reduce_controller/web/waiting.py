@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job waits for, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from p4reduce.control import control_pb2 as pb
+
+from p4reduce_controller.jobs.job import Job, ranks_text
+
+STUCK_AFTER = 2.0  # seconds that a round is open before a job counts as stuck
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Rounds of a job that have been open for a while."""
+
+    seconds: float  # how long the oldest has
+    slots: int  # how many
+    missing: frozenset[int]  # ranks that all of them lack
+
+
+def sentence(job: Job, stall: Stall | None, now: float) -> str:
+    """Say what `job` waits for; empty if nothing holds it up. `now` is the monotonic clock."""
+    if job.state.name == "FORMING":
+        return f"Waits to begin: {job.missing()}."
+    if job.state.name == "FAILED":
+        if not job.reformable:
+            return f"Failed: {job.reason}."
+        return (
+            f"Failed: {job.reason}. It goes on when "
+            f"{ranks_text([member.rank for member in job.active])} call reform()."
+        )
+    if stall is None or stall.seconds < STUCK_AFTER:
+        return ""
+    slots = "1 slot" if stall.slots == 1 else f"{stall.slots} slots"
+    if not stall.missing:
+        return f"{slots} wait for different ranks since {stall.seconds:.0f} s."
+    return (
+        f"Waits for {ranks_text(sorted(stall.missing))} since {stall.seconds:.0f} s, "
+        f"in {slots}. {_heard(job, sorted(stall.missing), now)}"
+    )
+
+
+def _heard(job: Job, missing: Sequence[int], now: float) -> str:
+    """Say whether the missing ranks live."""
+    silent = [
+        rank for rank in missing if (member := job.members.get(rank)) is None or not member.active
+    ]
+    if silent:
+        return f"{ranks_text(silent).capitalize()} left or was lost."
+    oldest = max(now - job.members[rank].heard for rank in missing)
+    return f"Last heartbeat {oldest:.1f} s ago: the process lives but does not contribute."
+
+
+class Stalls:
+    """Notices rounds that stay open from one look to the next."""
+
+    def __init__(self) -> None:
+        # By incarnation, switch and slot: the round that is open there, and since when.
+        self._open: dict[tuple[int, str, int], tuple[int, float]] = {}
+
+    def update(self, switches: dict[str, pb.Slots | None], clock: float) -> dict[int, Stall]:
+        """Take the slots of all switches; return what stalls, by incarnation."""
+        before, self._open = self._open, {}
+        found: dict[int, Stall] = {}
+        for name, slots in switches.items():
+            for job in slots.jobs if slots is not None else ():
+                waiting = []
+                for slot in job.slots:
+                    if slot.activity != pb.COLLECTING:
+                        continue
+                    key = job.incarnation, name, slot.slot
+                    round_, since = before.get(key, (slot.round, clock))
+                    if round_ != slot.round:
+                        since = clock
+                    self._open[key] = slot.round, since
+                    if since < clock:
+                        waiting.append((since, frozenset(slot.missing_ranks)))
+                if waiting:
+                    missing = frozenset.intersection(*(ranks for _, ranks in waiting))
+                    oldest = clock - min(since for since, _ in waiting)
+                    stall = Stall(oldest, len(waiting), missing)
+                    other = found.get(job.incarnation)
+                    if other is None or other.seconds < stall.seconds:
+                        found[job.incarnation] = stall
+        return found
+
+    def repeated(self, incarnation: int, switch: str, slot: int, clock: float) -> bool:
+        """Whether a slot's round was open at the last look too, so that ranks repeat it."""
+        _, since = self._open.get((incarnation, switch, slot), (0, clock))
+        return since < clock

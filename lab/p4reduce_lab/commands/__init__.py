@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of `p4reduce-lab`, one module each.
+
+A module's `command` is a click command; it is called like the module, with hyphens. A new module is
+a new command: nothing else has to name it. What a command needs is taken in its function, as
+`p4reduce-lab worker` starts many times in a run and needs little. Imports all other folders.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+import click
+
+__all__ = ["find"]
+
+
+def find() -> Iterator[tuple[str, click.Command]]:
+    """Yield the name and the command of each module of this folder."""
+    for module in pkgutil.iter_modules(__path__):
+        found = importlib.import_module(f"{__name__}.{module.name}")
+        yield module.name.replace("_", "-"), found.command

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``p4reduce-lab exec``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from p4reduce_lab.errors import ArgumentsError
+from p4reduce_lab.options import (
+    bandwidth_option,
+    network_option,
+    pcap_option,
+    ranks_of,
+    ranks_option,
+    switch_option,
+    switches_option,
+    tree_option,
+)
+
+if TYPE_CHECKING:
+    from p4reduce_lab.tree import Shape
+
+
+# What stands behind COMMAND is its own, whatever it is called.
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("program", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+@ranks_option()
+@click.option(
+    "--first-port",
+    type=click.IntRange(1),
+    metavar="PORT",
+    envvar="P4REDUCE_FIRST_PORT",
+    show_envvar=True,
+    help="Under `p4reduce-lab up`: take this port of the switch for rank 0, and those that follow "
+    "for the others.  [default: ports that no other job has]",
+)
+@switch_option
+@network_option
+@bandwidth_option
+@switches_option
+@tree_option
+@pcap_option
+@click.pass_context
+def command(
+    context: click.Context,
+    program: tuple[str, ...],
+    ranks: int,
+    first_port: int | None,
+    switch: str,
+    net: str,
+    bandwidth: float | None,
+    switches: int,
+    tree: Shape | None,
+    pcap: bool,
+) -> None:
+    """Start COMMAND once for each rank, like mpirun or torchrun.
+
+    Each process finds RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT in its
+    environment, as torchrun sets them, and what p4reduce.init() needs. Its output is prefixed by
+    its rank. When one process fails, the others are ended, and its exit code is this command's.
+
+    A switch and a controller run for as long as the processes do; several switches with --tree or
+    --switches. Where P4REDUCE_CONTROLLER is set (see `p4reduce-lab up`), the processes join that
+    controller, at ports that no other job has. --pcap leaves captures in build/exec.
+
+    \b
+    Examples:
+      p4reduce-lab exec -n 4 -- python examples/allreduce.py
+      p4reduce-lab exec --tree 2x2 -- python examples/allreduce.py
+    """
+    from p4reduce_lab.choice import choose
+    from p4reduce_lab.execute import execute, running_system
+    from p4reduce_lab.several import switches_of
+
+    count = ranks_of(context, "ranks", ranks, tree)
+    which = switches_of(switches, tree)
+    running = running_system()
+    if running is None:
+        if first_port is not None:
+            raise ArgumentsError(
+                "--first-port is for a switch that runs (`p4reduce-lab up`); this command starts "
+                "one of its own, whose ports are all free"
+            )
+        choice = replace(choose(switch, net, bandwidth=bandwidth), pcap=pcap)
+        sys.exit(execute(list(program), count, choice, which))
+    for option, given in (("--pcap", pcap), ("--tree", tree), ("--switches", switches > 1)):
+        if given:
+            raise ArgumentsError(f"{option} belongs to `p4reduce-lab up`, whose switch this uses")
+    sys.exit(execute(list(program), count, running, first_port=first_port))

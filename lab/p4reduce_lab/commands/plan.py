@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``p4reduce-lab plan``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from p4reduce_lab.errors import ArgumentsError
+from p4reduce_lab.options import COUNT, RATE, SIZE, TIME
+
+if TYPE_CHECKING:
+    from p4reduce_lab.planning.advice import Question
+    from p4reduce_lab.planning.training import Step
+
+DDP_BUCKET = "25MiB"
+DDP_BUCKET_BYTES = 25 * 2**20
+MAX_RANKS = 64**3
+
+
+@click.command()
+@click.option("--parameters", type=COUNT, help="How many the model has, such as 25e6.")
+@click.option("--compute", type=TIME, help="What a step computes on one rank, such as 120ms.")
+@click.option(
+    "--profile",
+    "script",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A PyTorch training script by which both are measured, in a few steps. Its own arguments "
+    "stand behind --.",
+)
+@click.option(
+    "--steps", type=click.IntRange(1), default=5, show_default=True, help="How many to profile."
+)
+@click.option(
+    "--ranks",
+    "-n",
+    type=click.IntRange(1, MAX_RANKS),
+    default=8,
+    show_default=True,
+    help="How many ranks train together.",
+)
+@click.option(
+    "--bandwidth",
+    type=RATE,
+    default="1Gbit",
+    show_default=True,
+    help="The rate of each rank's link.",
+)
+@click.option(
+    "--uplink", type=RATE, help="The rate of links between switches.  [default: as --bandwidth]"
+)
+@click.option(
+    "--delay", type=TIME, default="10us", show_default=True, help="How long a link takes one way."
+)
+@click.option("--batch", type=click.IntRange(1), help="Samples that each rank takes in a step.")
+@click.option(
+    "--bucket",
+    type=SIZE,
+    help="How much of the gradients is summed together.  "
+    f"[default: {DDP_BUCKET}, as PyTorch's DDP]",
+)
+@click.option(
+    "--density",
+    type=click.FloatRange(0, 1),
+    help="The share of the blocks of 256 gradients that are not all zeros.  [default: 1, or as "
+    "--profile finds it]",
+)
+@click.option(
+    "--overlap",
+    type=click.Choice(["aligned", "independent"]),
+    default="independent",
+    show_default=True,
+    help="Whether these blocks are the same on all ranks.",
+)
+@click.option(
+    "--switch",
+    type=click.Choice(["hardware", "embedded", "embedded-memory", "python", "bmv2"]),
+    default="embedded",
+    show_default=True,
+    help="Which switch sums.",
+)
+@click.option(
+    "--one-interface",
+    is_flag=True,
+    help="A switch is a machine with one link like the ranks', not a box with a port for each "
+    "(UDP ports).",
+)
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw this PNG.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write all figures to this file.",
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(
+    plot: Path | None, json_file: Path | None, arguments: tuple[str, ...], **given: Any
+) -> None:
+    """Predict what sums by a switch save, and say what to run.
+
+    \b
+    Examples:
+      p4reduce-lab plan --parameters 25e6 --ranks 8 --bandwidth 1Gbit \\
+          --compute 120ms
+      p4reduce-lab plan --profile train.py --ranks 8 -- --epochs 1
+    """
+    import json
+
+    from p4reduce_lab.planning.advice import advise
+    from p4reduce_lab.planning.report import as_json, text
+
+    if arguments and given["script"] is None:
+        raise ArgumentsError(f"{arguments[0]!r}: only a script (--profile) has arguments")
+    advice = advise(_question(given, arguments))
+    click.echo(text(advice), nl=False)
+    if json_file is not None:
+        json_file.write_text(json.dumps(as_json(advice), indent=2) + "\n")
+    if plot is not None:
+        from p4reduce_lab.planning.picture import draw
+
+        draw(plot, advice)
+        click.echo(f"\n  {plot}")
+
+
+def _question(given: dict[str, Any], arguments: tuple[str, ...]) -> Question:
+    from p4reduce_lab.planning.advice import Question
+    from p4reduce_lab.planning.framing import NUMBER_BYTES
+    from p4reduce_lab.planning.network import SWITCHES, Link
+    from p4reduce_lab.planning.schemes import Cluster
+
+    bucket = max(1, int((given["bucket"] or DDP_BUCKET_BYTES) / NUMBER_BYTES))
+    step, density = _step(given, arguments, bucket)
+    try:
+        link = Link(given["bandwidth"], given["delay"])
+        uplink = Link(given["uplink"], given["delay"]) if given["uplink"] is not None else None
+    except ValueError as error:
+        raise ArgumentsError(str(error)) from None
+    cluster = Cluster(
+        given["ranks"],
+        link,
+        uplink,
+        switch=SWITCHES[given["switch"]],
+        trunk=link if given["one_interface"] else None,
+    )
+    return Question(cluster, step, density, given["overlap"])
+
+
+def _step(given: dict[str, Any], arguments: tuple[str, ...], bucket: int) -> tuple[Step, float]:
+    """What a rank computes, and how dense its gradients are."""
+    from p4reduce_lab.planning.training import even_step
+
+    density, batch = given["density"], given["batch"] or 0
+    if given["script"] is not None:
+        from p4reduce_lab.planning.profile import profile
+
+        if given["parameters"] is not None or given["compute"] is not None:
+            raise ArgumentsError("--profile measures what --parameters and --compute say")
+        found = profile([str(given["script"]), *arguments], given["steps"])
+        return found.step(bucket, batch), found.density if density is None else density
+    if given["parameters"] is None or given["compute"] is None:
+        raise ArgumentsError("say --parameters and --compute, or --profile SCRIPT")
+    try:
+        step = even_step(given["compute"], int(given["parameters"]), bucket, batch)
+    except ValueError as error:
+        raise ArgumentsError(str(error)) from None
+    return step, 1.0 if density is None else density

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``p4reduce-lab run``: the demo."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.options import (
+    bandwidth_option,
+    network_option,
+    output_option,
+    pcap_option,
+    ranks_of,
+    ranks_option,
+    switch_option,
+    switches_option,
+    tree_option,
+)
+
+if TYPE_CHECKING:
+    from p4reduce_lab.choice import Choice
+    from p4reduce_lab.several import Switches
+    from p4reduce_lab.tree import Shape
+
+
+def _known_compression(context: click.Context, option: click.Parameter, name: str) -> str:
+    from p4reduce.compression import compressor_by_name
+
+    try:
+        compressor_by_name(name, world_size=1)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return name
+
+
+@click.command()
+@ranks_option("How many ranks train together.")
+@click.option(
+    "--framework",
+    type=click.Choice(["numpy", "torch"]),
+    default="numpy",
+    envvar="FRAMEWORK",
+    show_envvar=True,
+    show_default=True,
+    help="What trains. torch: a convolutional network over DistributedDataParallel, by the switch "
+    "and by Gloo.",
+)
+@click.option("--steps", type=click.IntRange(1), help="How many steps the optimiser makes.")
+@click.option(
+    "--seed", type=click.IntRange(0), help="Draws the data split, the weights and the batches."
+)
+@click.option(
+    "--compression",
+    default="none",
+    envvar="COMPRESSION",
+    show_envvar=True,
+    callback=_known_compression,
+    metavar="NAME",
+    show_default=True,
+    help="What of each gradient is sent: cat, topk:0.1, … (a wrong NAME lists all). Trains "
+    "uncompressed as well, to compare.",
+)
+@click.option(
+    "--fault",
+    type=click.Choice(["none", "kill-worker", "restart-switch", "restart-controller"]),
+    default="none",
+    envvar="FAULT",
+    show_envvar=True,
+    show_default=True,
+    help="What is killed after a third of the steps. Trains undisturbed as well, to compare.",
+)
+@output_option("build/run", "Where summary.json, training.png and the logs go.")
+@switch_option
+@network_option
+@bandwidth_option
+@switches_option
+@tree_option
+@pcap_option
+@click.pass_context
+def command(
+    context: click.Context,
+    ranks: int,
+    framework: str,
+    steps: int | None,
+    seed: int | None,
+    compression: str,
+    fault: str,
+    output: Path,
+    switch: str,
+    net: str,
+    bandwidth: float | None,
+    switches: int,
+    tree: Shape | None,
+    pcap: bool,
+) -> None:
+    """Train a classifier on real data, its gradients summed by the switch.
+
+    Ends with exit code 1 if the result is not the one that numpy gets in a single process.
+
+    \b
+    Examples:
+      p4reduce-lab run
+      p4reduce-lab run --ranks 8 --compression cat
+    """
+    from rich.console import Console
+
+    from p4reduce_lab.choice import choose
+    from p4reduce_lab.demo.config import TrainingConfig
+    from p4reduce_lab.demo.run import PICTURE_FILE, SUMMARY_FILE, run_demo
+    from p4reduce_lab.several import switches_of, switches_text
+    from p4reduce_lab.text import wrapped
+
+    count = ranks_of(context, "ranks", ranks, tree)
+    which = switches_of(switches, tree)
+    if framework == "torch":
+        choice = choose(switch, net, bandwidth=bandwidth)
+        choice = replace(choice, pcap=pcap)
+        _run_torch(count, steps, seed, compression, fault, output, choice, which)
+        return
+    given = {"steps": steps, "seed": seed}
+    config = TrainingConfig(
+        workers=count,
+        compression=compression,
+        fault=fault,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    choice = choose(switch, net, bandwidth=bandwidth, nearest_to_real=True)
+    choice = replace(choice, pcap=pcap)
+    console = Console(highlight=False)
+    console.print(wrapped(f"Switch: {choice.text}{switches_text(which)}"), soft_wrap=True)
+    summary = run_demo(config, choice, output, console, which)
+    console.print()
+    for line in summary.lines():
+        console.print(wrapped(f"  {line}", 19), soft_wrap=True)
+    for warning in summary.warnings():
+        text = wrapped(f"  WARNING          {warning}", 19)
+        console.print(text, style="yellow", soft_wrap=True)
+    console.print(f"\n  {output / SUMMARY_FILE}  {output / PICTURE_FILE}", soft_wrap=True)
+    if problems := summary.problems():
+        raise LabError("; ".join(problems))
+
+
+def _run_torch(
+    workers: int,
+    steps: int | None,
+    seed: int | None,
+    compression: str,
+    fault: str,
+    output: Path,
+    choice: Choice,
+    switches: Switches,
+) -> None:
+    from p4reduce_lab.several import switches_text
+    from p4reduce_lab.text import wrapped
+    from p4reduce_lab.torch_demo.run import SUMMARY_FILE, lines, problems, run_torch_demo
+
+    if fault != "none":
+        raise LabError("FAULT is for FRAMEWORK=numpy; docs/pytorch.md says what happens with torch")
+    print(wrapped(f"Switch: {choice.text}{switches_text(switches)}"), flush=True)
+    runs = run_torch_demo(workers, steps, seed, compression, choice, output, switches)
+    print("\n  " + "\n  ".join(lines(runs)) + f"\n\n  {output / SUMMARY_FILE}")
+    if found := problems(runs, compression):
+        raise LabError("; ".join(found))

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that several commands of `p4reduce-lab` have, and kinds of values, named once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from p4reduce_lab import units
+from p4reduce_lab.errors import ArgumentsError, LabError
+
+if TYPE_CHECKING:
+    from p4reduce_lab.tree import Shape
+
+    _ParamType = click.ParamType[float]
+else:
+    _ParamType = click.ParamType  # generic since click 8.4
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+MAX_RANKS = 64
+MAX_SWITCHES = 8
+
+
+class _Measured(_ParamType):
+    """A number with a unit."""
+
+    def __init__(self, name: str, read: Callable[[str], float]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, context: Any) -> float:
+        if not isinstance(value, str):
+            return float(value)
+        try:
+            return self._read(value)
+        except ValueError as error:
+            self.fail(str(error), param, context)
+
+
+RATE = _Measured("rate", units.bits_per_second)
+TIME = _Measured("time", units.seconds)
+SIZE = _Measured("size", units.octets)
+COUNT = _Measured("count", units.count)
+RANKS = click.IntRange(1, MAX_RANKS)
+
+
+def ranks_option(what: str = "How many ranks, each a process of its own.") -> Callable[[_F], _F]:
+    """--ranks, which says how many ranks there are, in every command."""
+    return click.option("--ranks", "-n", type=RANKS, default=4, show_default=True, help=what)
+
+
+def ranks_of(context: click.Context, option: str, given: int, tree: Shape | None) -> int:
+    """How many ranks there are: those of the tree, if it is one."""
+    if tree is None:
+        return given
+    if context.get_parameter_source(option) is not ParameterSource.DEFAULT and given != tree.ranks:
+        raise ArgumentsError(f"--{option} {given} does not fit the tree, which has {tree.ranks}")
+    return tree.ranks
+
+
+def output_option(default: str, what: str) -> Callable[[_F], _F]:
+    """--output, a directory."""
+    return click.option(
+        "--output",
+        "-o",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path(default),
+        show_default=True,
+        help=what,
+    )
+
+
+switch_option = click.option(
+    "--switch",
+    type=click.Choice(["auto", "embedded", "bmv2"]),
+    default="auto",
+    envvar="SWITCH",
+    show_envvar=True,
+    show_default=True,
+    help="Which switch runs the P4 program.",
+)
+network_option = click.option(
+    "--net",
+    type=click.Choice(["auto", "local", "udp", "mininet"]),
+    default="auto",
+    envvar="NET",
+    show_envvar=True,
+    show_default=True,
+    help="What connects ranks and switch.",
+)
+
+
+def _possible_bandwidth(
+    context: click.Context, option: click.Parameter, rate: float | None
+) -> float | None:
+    from p4reduce_lab.networks.mininet_net import check_bandwidth
+
+    if rate is None:
+        return None
+    try:
+        check_bandwidth(rate / 1e6)
+    except LabError as error:
+        raise click.BadParameter(str(error)) from None
+    return rate / 1e6
+
+
+bandwidth_option = click.option(
+    "--bandwidth",
+    type=RATE,
+    envvar="BW",
+    show_envvar=True,
+    callback=_possible_bandwidth,
+    help="The rate of each of Mininet's links, such as 100Mbit.  [default: not limited]",
+)
+"""In Mbit/s for the command."""
+
+pcap_option = click.option(
+    "--pcap/--no-pcap",
+    envvar="PCAP",
+    show_envvar=True,
+    help="Leave a capture of each of the switch's ports with the logs.",
+)
+
+
+def _read_tree(context: click.Context, option: click.Parameter, text: str | None) -> Shape | None:
+    from p4reduce_lab.tree import Shape
+
+    return None if text is None else Shape.parse(text)
+
+
+tree_option = click.option(
+    "--tree",
+    envvar="TREE",
+    show_envvar=True,
+    callback=_read_tree,
+    metavar="LEAVESxRANKS",
+    help="Take a tree of switches: 2x4 is a root with two leaves of four ranks each; 2x2x4 has "
+    "spines between.",
+)
+switches_option = click.option(
+    "--switches",
+    type=click.IntRange(1, MAX_SWITCHES),
+    default=1,
+    envvar="SWITCHES",
+    show_envvar=True,
+    show_default=True,
+    help="Spread the work over so many switches, side by side.",
+)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ports of a running switch the ranks of one more job get.
+
+Two things say that a port is taken: the controller, which knows the port of every rank that it has
+heard of; and a name in the kernel that whoever hands the port out holds until its ranks have ended.
+The name is an abstract Unix socket's, so it is free again however its holder ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlClient
+
+from p4reduce_lab.errors import ArgumentsError
+
+
+@contextmanager
+def ports_for(controller: str, ranks: int, first: int | None = None) -> Iterator[list[int]]:
+    """Hand out a port for each rank, and hold them while the block runs.
+
+    Args:
+        controller: the address of the switch's controller; several, with commas between them, of
+            switches side by side, which the ranks reach at ports of the same numbers.
+        ranks: how many ports.
+        first: rank 0's port, the others' follow; None: any that no other job has.
+
+    Yields:
+        The number of each rank's port. Those of a tree's leaves are counted through, from 1.
+
+    Raises:
+        ArgumentsError: there are not so many ports, or not so many that are free.
+        ControlError: a controller does not answer.
+    """
+    every: list[int] = []
+    taken: set[int] = set()
+    for address in controller.split(","):
+        with ControlClient(address) as control:
+            numbers = _numbers(control)
+            every = every or list(numbers.values())
+            taken |= _taken(control, numbers)
+    if ranks > len(every):
+        raise ArgumentsError(
+            f"{ranks} ranks need as many ports, but the switch of the controller at {controller} "
+            f"has {len(every)}: start `p4reduce-lab up --ports {ranks}`"
+        )
+    wanted = every if first is None else list(range(first, first + ranks))
+    if missing := set(wanted) - set(every):
+        raise ArgumentsError(
+            f"--first-port {first} and {ranks} ranks need the ports {first} to {wanted[-1]}, but "
+            f"the switch has no port {min(missing)}: its ports are {_text(every)}"
+        )
+    with ExitStack() as held:
+        got: list[int] = []
+        for port in wanted:
+            if len(got) == ranks:
+                break
+            if port not in taken and (claim := _claim(controller, port)) is not None:
+                held.enter_context(claim)
+                got.append(port)
+        if len(got) < ranks:
+            busy = [port for port in wanted if port not in got]
+            raise ArgumentsError(
+                f"{ranks} ranks need as many ports, but other jobs have {_text(busy)} of "
+                f"{_text(wanted)}: wait for them, or start `p4reduce-lab up` with more --ports"
+            )
+        yield got
+
+
+def _numbers(control: ControlClient) -> dict[tuple[str, int], int]:
+    """The number of each port with a rank, by its switch and its number there."""
+    switches = control.call(control.stub.ListSwitches, pb.ListSwitchesRequest()).switches
+    ports = [(switch.name, port) for switch in switches for port in switch.ports]
+    if len(switches) == 1:
+        return {place: place[1] for place in ports}
+    return {place: number for number, place in enumerate(ports, start=1)}
+
+
+def _taken(control: ControlClient, numbers: dict[tuple[str, int], int]) -> set[int]:
+    jobs = control.call(control.stub.ListJobs, pb.ListJobsRequest()).jobs
+    places = {
+        (member.switch, member.port)
+        for job in jobs
+        if job.state in (pb.FORMING, pb.RUNNING)
+        for member in job.members
+        if member.state == "attached"
+    }
+    return {numbers[place] for place in places if place in numbers}
+
+
+def _claim(controller: str, port: int) -> socket.socket | None:
+    """Return what holds the port among all that hand ports out; None: another one has it."""
+    name = hashlib.sha256(f"{controller} {port}".encode()).hexdigest()[:32]
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0p4reduce-port-{name}")
+    except OSError:
+        claim.close()
+        return None
+    return claim
+
+
+def _text(ports: list[int]) -> str:
+    """ "1 to 4, 7"."""
+    runs: list[list[int]] = []
+    for port in sorted(ports):
+        if runs and port == runs[-1][1] + 1:
+            runs[-1][1] = port
+        else:
+            runs.append([port, port])
+    return ", ".join(f"{first} to {last}" if last > first else f"{first}" for first, last in runs)

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What logs say of slow ways that were taken because a fast one could not be had.
+
+Whoever started switch and ranks hears of it on the console: logs of a run that went well are read
+by nobody, and some are gone with it. Each such message says "slower"; it is a warning.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+_MARK = " slower"
+_told: set[str] = set()
+
+
+def tell(logs: Iterable[Path]) -> None:
+    """Print each such line of these logs to standard error, and never one that was there before."""
+    for log in logs:
+        try:
+            lines = log.read_text(errors="replace").splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            # Behind time, level and module, which differ.
+            said = line.partition(": ")[2] if " WARNING " in line else line
+            if _MARK in line and said not in _told:
+                _told.add(said)
+                print(f"p4reduce-lab: {log.stem}: {said}", file=sys.stderr, flush=True)

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of links over UDP share: datagram.c, datagram_in.c, datagram_out.c. */
+#ifndef P4R_DATAGRAM_IMPL_H
+#define P4R_DATAGRAM_IMPL_H
+
+#include "link_impl.h"
+#include "path.h"
+
+#define P4R_UDP_HEAD 12
+#define P4R_UDP_MOST                                                                               \
+    65507 /* bytes that one call can send: a packet's, less IPv4's and UDP's heads */
+#define P4R_UDP_GREETING P4R_LETTER_BYTES /* greeting and answer have so many at most */
+#define P4R_UDP_ARRIVALS 16 /* messages of one call to receive, each of one datagram or of many */
+
+/* <linux/udp.h>, which not every kernel's headers have in full. */
+#define P4R_UDP_SEGMENT 103
+#define P4R_UDP_GRO 104
+
+enum p4r_udp_type { P4R_UDP_FRAMES = 0, P4R_UDP_PING = 1, P4R_UDP_PONG = 2, P4R_UDP_BYE = 3 };
+
+/* A control message with the size of segments: 16 bits when sent, an int when received. */
+union p4r_segment_size {
+    struct cmsghdr header;
+    uint8_t bytes[CMSG_SPACE(sizeof(int))];
+};
+
+struct p4r_datagrams {
+    uint8_t token[8];
+    int unheard, refused; /* pokes and refusals since the peer was heard */
+    int has_left;
+    struct p4r_path path;
+    struct p4r_datagram_counts counts;
+    uint8_t greeting[P4R_UDP_GREETING], answer[P4R_UDP_GREETING];
+    size_t greeting_bytes, answer_bytes;
+    uint8_t letter[P4R_UDP_GREETING]; /* the beginning of a handshake's message */
+    size_t letter_bytes;              /* all that it had; 0: there is none */
+
+    /* What the last call received, and how far it has been taken apart: up to the datagram that
+     * begins at `at` of `message`, and in it up to the record at `record` (0: not judged yet). */
+    uint8_t *arrivals;
+    int messages, message, gathers;
+    size_t at, record;
+    struct iovec in_vectors[P4R_UDP_ARRIVALS];
+    struct mmsghdr in_messages[P4R_UDP_ARRIVALS];
+    union p4r_segment_size in_sizes[P4R_UDP_ARRIVALS];
+
+    uint64_t single_until_ns; /* segmentation was refused: one datagram per message until then */
+    struct iovec out_vectors[2 * P4R_LINK_MOST];
+    struct mmsghdr out_messages[P4R_LINK_MOST];
+    union p4r_segment_size out_sizes[P4R_LINK_MOST];
+    int ends[P4R_LINK_MOST]; /* frames up to the end of each message */
+    /* Per frame the head of its record, which for the first one follows the datagram's. */
+    uint8_t heads[P4R_LINK_MOST][P4R_UDP_HEAD + 3 + P4R_RECORD_HEAD];
+};
+
+void p4r_datagrams_prepare_arrivals(struct p4r_datagrams *);
+/* Sends a datagram without frames, with `nonce` or NULL; whatever becomes of it, a later one does
+ * the same. */
+void p4r_datagrams_say(const struct p4r_link *, enum p4r_udp_type, const uint8_t *nonce);
+/* An error of the socket; returns 0, or minus an errno if it ended the link. */
+int p4r_datagrams_failed(struct p4r_link *, int code);
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Datagrams of the peer come in, many by one call: the kernel gives those of one size that came in a
+ * row as one message, and says that size (UDP_GRO). Each of them is judged by itself. */
+#include "datagram_impl.h"
+
+#include <netinet/in.h>
+#include <string.h>
+
+#include "common/clock.h"
+
+enum { FEW = 2 /* messages of a call, where each has many datagrams */ };
+
+static const uint8_t handshake[4] = {'P', '4', 'R', 'U'};
+
+void p4r_datagrams_prepare_arrivals(struct p4r_datagrams *own)
+{
+    for (int i = 0; i < P4R_UDP_ARRIVALS; i++) {
+        own->in_vectors[i] =
+            (struct iovec){own->arrivals + (size_t)i * P4R_BATCH_BYTES, P4R_BATCH_BYTES};
+        own->in_messages[i].msg_hdr = (struct msghdr){
+            .msg_iov = &own->in_vectors[i], .msg_iovlen = 1, .msg_control = &own->in_sizes[i]};
+    }
+}
+
+static int is_of_peer(const struct p4r_datagrams *own, const uint8_t *bytes, size_t length)
+{
+    if (length < P4R_UDP_HEAD)
+        return 0;
+    uint8_t difference = 0; /* all are compared, so that time tells nothing */
+    for (size_t i = 0; i < sizeof own->token; i++)
+        difference |= (uint8_t)(bytes[i] ^ own->token[i]);
+    return difference == 0;
+}
+
+/* A datagram without the peer's token. */
+static void hear_stranger(struct p4r_link *link, const uint8_t *bytes, size_t length)
+{
+    struct p4r_datagrams *own = link->datagrams;
+    if (length != 0 && length == own->greeting_bytes && memcmp(bytes, own->greeting, length) == 0) {
+        (void)!send(link->fd, own->answer, own->answer_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+        return;
+    }
+    own->counts.strangers++;
+    if (own->greeting_bytes == 0 || length < sizeof handshake ||
+        memcmp(bytes, handshake, sizeof handshake) != 0)
+        return;
+    memset(own->letter, 0, sizeof own->letter);
+    memcpy(own->letter, bytes, length < sizeof own->letter ? length : sizeof own->letter);
+    own->letter_bytes = length;
+    own->counts.letters++;
+}
+
+/* Judges a datagram, and does what it asks for; returns whether it has frames. */
+static int hear(struct p4r_link *link, const uint8_t *bytes, size_t length)
+{
+    struct p4r_datagrams *own = link->datagrams;
+    own->counts.rx_datagrams++;
+    if (!is_of_peer(own, bytes, length)) {
+        hear_stranger(link, bytes, length);
+        return 0;
+    }
+    own->unheard = own->refused = 0;
+    own->path.heard = 1;
+    const uint8_t *nonce = length >= P4R_UDP_HEAD + P4R_PATH_NONCE ? bytes + P4R_UDP_HEAD : NULL;
+    switch (bytes[8]) {
+    case P4R_UDP_FRAMES:
+        return 1;
+    case P4R_UDP_PING:
+        p4r_datagrams_say(link, P4R_UDP_PONG, nonce);
+        return 0;
+    case P4R_UDP_PONG:
+        p4r_path_answered(&own->path, nonce, p4r_now_ns());
+        return 0;
+    case P4R_UDP_BYE:
+        own->has_left = 1;
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+/* How long each datagram of a message is, but for the last one. */
+static size_t segment_of(struct mmsghdr *message)
+{
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message->msg_hdr);
+    int size = 0;
+    if (header != NULL && header->cmsg_level == IPPROTO_UDP && header->cmsg_type == P4R_UDP_GRO &&
+        header->cmsg_len >= CMSG_LEN(sizeof size))
+        memcpy(&size, CMSG_DATA(header), sizeof size);
+    return size > 0 ? (size_t)size : message->msg_len;
+}
+
+/* Frames of the datagram at hand; goes on to the next one when there are no more. */
+static int take_some(struct p4r_link *link, struct p4r_frame *frames, int most)
+{
+    struct p4r_datagrams *own = link->datagrams;
+    struct mmsghdr *message = &own->in_messages[own->message];
+    const uint8_t *bytes = own->in_vectors[own->message].iov_base;
+    const size_t segment = segment_of(message), left = message->msg_len - own->at;
+    const size_t length = segment < left ? segment : left;
+    int count = 0;
+    if (own->record == 0)
+        own->record = hear(link, bytes + own->at, length) ? P4R_UDP_HEAD : length;
+    count = p4r_find_frames(bytes + own->at, length, &own->record, frames, most);
+    if (own->record < length)
+        return count;
+    own->record = 0;
+    own->at += length;
+    if (own->at >= message->msg_len) {
+        own->at = 0;
+        own->message++;
+    }
+    return count;
+}
+
+/* Returns 0, or minus an errno if the link is broken. */
+static int receive_messages(struct p4r_link *link)
+{
+    struct p4r_datagrams *own = link->datagrams;
+    const int most = own->gathers ? FEW : P4R_UDP_ARRIVALS;
+    for (int i = 0; i < most; i++)
+        own->in_messages[i].msg_hdr.msg_controllen = sizeof own->in_sizes[i];
+    own->message = own->messages = 0;
+    int messages;
+    do
+        messages = recvmmsg(link->fd, own->in_messages, (unsigned)most, MSG_DONTWAIT, NULL);
+    while (messages < 0 && errno == EINTR);
+    if (messages < 0)
+        return p4r_datagrams_failed(link, errno);
+    own->messages = messages;
+    own->counts.rx_calls++;
+    own->gathers = segment_of(&own->in_messages[0]) < own->in_messages[0].msg_len;
+    return 0;
+}
+
+int p4r_datagrams_receive(struct p4r_link *link, struct p4r_frame *frames, int most)
+{
+    struct p4r_datagrams *own = link->datagrams;
+    if (own->message == own->messages) {
+        const int error = own->has_left ? p4r_break(link, EPIPE) : receive_messages(link);
+        if (error != 0)
+            return error;
+    }
+    int count = 0;
+    if (most > P4R_LINK_MOST)
+        most = P4R_LINK_MOST;
+    while (own->message < own->messages && count < most)
+        count += take_some(link, frames + count, most - count);
+    link->has_more = own->message < own->messages;
+    return own->has_left && count == 0 && !link->has_more ? p4r_break(link, EPIPE) : count;
+}

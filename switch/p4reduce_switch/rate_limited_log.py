@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warnings whose cause others decide how often there is: at a slow rate, with how many were kept
+back."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+__all__ = ["RateLimitedLog", "calm_grpc"]
+
+_INTERVAL_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class RateLimitedLog:
+    """Logs a warning at most every `interval` seconds. Thread-safe but for the count."""
+
+    def __init__(
+        self,
+        logger: logging.Logger,
+        interval: float = _INTERVAL_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = logger
+        self._interval = interval
+        self._clock = clock
+        self._next = float("-inf")
+        self._kept_back = 0
+
+    def warning(self, text: str, *arguments: object) -> None:
+        """As `logging.Logger.warning`, or nothing."""
+        now = self._clock()
+        if now < self._next:
+            self._kept_back += 1
+            return
+        more = f" ({self._kept_back} more since the last report)" if self._kept_back else ""
+        self._log.warning(text + more, *arguments)
+        self._next = now + self._interval
+        self._kept_back = 0
+
+
+class _Undecodable(logging.Filter):
+    """Takes gRPC's traceback for each request that is no message, and says it in a line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._warnings = RateLimitedLog(log)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See `logging.Filter`."""
+        if record.exc_info is None or record.exc_info[1] is None:
+            return True
+        why = str(record.exc_info[1]) or type(record.exc_info[1]).__name__
+        self._warnings.warning("refused a gRPC request that cannot be decoded: %s", why)
+        return False
+
+
+def calm_grpc() -> None:
+    """Whoever reaches the server can send what is no message: not a traceback for each."""
+    logger = logging.getLogger("grpc._common")
+    if not any(isinstance(one, _Undecodable) for one in logger.filters):
+        logger.addFilter(_Undecodable())

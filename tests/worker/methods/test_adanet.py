@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AdaNet over ranks: the objective, and the ensemble beside its parts and one network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import p4reduce
+import pytest
+from p4reduce.methods.adanet import AdaNetClassifier
+from p4reduce.methods.subnetworks import Network, cross_entropy, probabilities
+from parts import refusals
+from worker_system import System
+
+sklearn = pytest.importorskip("sklearn", reason="for its data")
+from sklearn import datasets, model_selection  # noqa: E402
+
+DIGITS = datasets.load_digits()
+EPOCHS = 15
+
+
+def test_an_ensemble_of_four_ranks(system: System) -> None:
+    train, test, classes, wanted = model_selection.train_test_split(
+        DIGITS.data, DIGITS.target, random_state=0
+    )
+
+    def work(comm: p4reduce.Communicator) -> tuple[Any, ...]:
+        model = AdaNetClassifier(comm, max_iter=4, epochs=EPOCHS)
+        model.fit(train, classes)
+        logits = model.decision_function(test)
+        each = model.subnetwork_scores(test, wanted)
+        return model, logits, model.score(test, wanted), each
+
+    results = system.run(4, work)
+    model, logits, score, each = results[0]
+    assert all((other[1] == logits).all() and other[2] == score for other in results)
+    assert 2 <= len(model.weights_) <= 4
+    # The objective falls with each subnetwork: F(0) is that of a guess.
+    assert model.objectives_[0] == pytest.approx(np.log(10))
+    assert (np.diff(model.objectives_) < 0).all()
+    # The same sum and the same objective in one process, from the ranks' networks.
+    mean, spread = train.mean(axis=0), train.std(axis=0) + 1e-12
+    nets = dict(pair for other in results for pair in other[0]._mine)
+    assert sorted(nets) == list(range(len(model.weights_)))
+
+    def ensemble(samples: Any) -> Any:
+        return sum(
+            weight * nets[number].logits((samples - mean) / spread)
+            for number, weight in enumerate(model.weights_)
+        )
+
+    np.testing.assert_allclose(ensemble(test), logits, atol=1e-9)
+    prices = [1e-4 * np.sqrt(len(widths)) + 1e-4 for widths in model.widths_]
+    objective = cross_entropy(ensemble(train), classes)
+    objective += float((np.array(prices) * np.abs(model.weights_)).sum())
+    assert objective == pytest.approx(model.objectives_[-1])
+    # No worse than its best subnetwork, and than one network of as many parameters less half a
+    # point.
+    assert score >= each.max()
+    assert score >= _one_network(model.parameters_, train, classes, test, wanted) - 0.005
+
+
+def _one_network(parameters: int, train: Any, classes: Any, test: Any, wanted: Any) -> float:
+    width = 1
+    rng = np.random.default_rng(0)
+    while Network((64, width, 10), rng).parameters < parameters:
+        width += 1
+    network = Network((64, width, 10), rng)
+    mean, spread = train.mean(axis=0), train.std(axis=0) + 1e-12
+    network.train((train - mean) / spread, classes, EPOCHS, 32, rng)
+    return float((network.logits((test - mean) / spread).argmax(axis=1) == wanted).mean())
+
+
+def test_gradients_of_a_network(rng: np.random.Generator) -> None:
+    network = Network((5, 4, 3, 2), rng)
+    samples, classes = rng.standard_normal((7, 5)), rng.integers(0, 2, 7)
+    gradients = network._gradients(samples, classes)
+    for variable, gradient in zip(network._weights + network._biases, gradients, strict=True):
+        at = tuple(rng.integers(0, variable.shape))
+        ends = []
+        for step in (1e-6, -1e-6):
+            variable[at] += step
+            ends.append(cross_entropy(network.logits(samples), classes))
+            variable[at] -= step
+        assert gradient[at] == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-6)
+    assert probabilities(network.logits(samples)).sum(axis=1) == pytest.approx(1)
+
+
+def test_other_samples_are_refused() -> None:
+    samples, classes = DIGITS.data[:50], DIGITS.target[:50]
+    (said,) = refusals(AdaNetClassifier, [(samples, classes), (samples + 1, classes)])
+    assert "rank 0 has checksum of X" in said
+    parts = [(samples, classes), (samples * np.nan, classes)]
+    (said,) = refusals(AdaNetClassifier, parts)
+    assert "rank 1: X[0, 0] is nan" in said
+    (said,) = refusals(lambda comm: AdaNetClassifier(comm, epochs=0), [parts[0]])
+    assert "epochs=0: at least 1" in said
+    (said,) = refusals(AdaNetClassifier, [(samples, classes * 0)])
+    assert "of class 0; at least two" in said

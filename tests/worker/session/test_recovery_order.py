@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recovery in the orders of events that a busy machine has once in hundreds of losses.
+
+The controller, the switches and the slots are stood in for; the test decides when each of them
+answers.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import grpc
+import pytest
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlError
+from p4reduce.environment import Placement
+from p4reduce.errors import P4ReduceError, SwitchUnreachableError
+from p4reduce.session import recovery, seeker
+from p4reduce.session.membership import Attached, Membership, Seat
+from p4reduce.session.recovery import Recovery
+from p4reduce.session.refuge import Place, Refuge
+from p4reduce.session.seeker import Found
+from p4reduce.wire.format import Endpoint
+from worker_system import DEADLINE
+
+NOWHERE = Endpoint("02:00:00:00:00:01", "10.77.0.1", 1)
+RESUME_FROM = 5
+
+
+def seat(incarnation: int) -> Seat:
+    return Seat(incarnation, 0, 3, incarnation, NOWHERE, NOWHERE)
+
+
+class Controller:
+    """The calls of one rank to its controller, answered as a test says.
+
+    Attributes:
+        states: of each life of the job; one that is missing is not known.
+        attach: what comes of HELLOs.
+    """
+
+    def __init__(self) -> None:
+        self.job, self.who = "test", "rank 0"
+        self.place = Placement(0, 3, 0)
+        self.states = {1: pb.FAILED, 2: pb.FORMING}
+        self.attach: Callable[[Seat, Any, float, Callable[[], None]], pb.Ready]
+        self.reforms: list[int] = []
+
+    def heartbeat(self, request: pb.HeartbeatRequest, timeout: float) -> pb.HeartbeatReply:
+        state = self.states.get(request.incarnation)
+        if state is None:
+            raise ControlError(grpc.StatusCode.NOT_FOUND, f"no rank in {request.incarnation}")
+        return pb.HeartbeatReply(
+            state=state, cause=pb.CAUSE_SWITCH_LOST if state == pb.FAILED else 0
+        )
+
+    def reform(self, before: Seat, **options: Any) -> tuple[Seat, int]:
+        self.reforms.append(before.incarnation)
+        return seat(2), RESUME_FROM
+
+
+class Host:
+    """The session; `resumed` is what it goes on with."""
+
+    fallback = None
+    neighbourhood: Any = None
+    slots, urgent_slots, home, completed = 32, 0, 0, 6
+    broken: P4ReduceError | None = None
+
+    def __init__(self, controller: Controller, refuge: Refuge) -> None:
+        self.membership = cast(Membership, controller)
+        self.refuge = refuge
+        self.resumed: Found | None = None
+        self.error: P4ReduceError | None = None
+        self.seats: list[int] = []
+        self.over_now = threading.Event()
+        self._done = threading.Event()
+
+    def connect(self, udp_port: int) -> Any:
+        return SimpleNamespace(close=lambda: None)
+
+    def over(self) -> bool:
+        return self.over_now.is_set()
+
+    def under_way(self) -> list[Any]:
+        return []
+
+    def halted(self) -> None:
+        pass
+
+    def moved(self, to: Seat) -> None:
+        self.seats.append(to.incarnation)
+
+    def resume(self, found: Found, before: Any) -> None:
+        self.resumed = found
+        self._done.set()
+
+    def give_up(self, error: P4ReduceError) -> None:
+        self.error = error
+        self._done.set()
+
+    def wait(self) -> Found:
+        assert self._done.wait(DEADLINE)
+        assert self.error is None, self.error
+        assert self.resumed is not None
+        return self.resumed
+
+
+def nowhere(udp_port: int) -> Any:
+    raise SwitchUnreachableError("nobody listens there")
+
+
+def recover(controller: Controller, *, after: float) -> tuple[Host, Recovery]:
+    """Begin to recover at one of two switches, of which the other one cannot be reached."""
+    places = [Place(cast(Any, None), nowhere), Place(cast(Any, None), nowhere)]
+    refuge = Refuge(
+        places, lambda at: f"test-at-{at}", lambda: frozenset({1}), frozenset, tuple, after
+    )
+    host = Host(controller, refuge)
+    engine = SimpleNamespace(halt=lambda timeout: "slots of life 1", udp_port=0)
+    running = Recovery(cast(Any, host), cast(Any, engine), seat(1), "a test")
+    running.start()
+    return host, running
+
+
+def test_slots_of_an_earlier_life_are_not_used_in_a_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rank stops to wait for the switch just when the others are all back on it.
+
+    It looks elsewhere in vain, and comes back to a job that runs: of that it has no slots. With
+    those of the lost life all its frames would be refused, and no call would ever end.
+    """
+    monkeypatch.setattr(recovery, "_HOME_AGAIN", 0.2)
+    monkeypatch.setattr(seeker, "_NOTICED_WITHIN", 0.0)
+    controller = Controller()
+
+    def attach(own: Seat, transport: Any, timeout: float, check: Callable[[], None]) -> pb.Ready:
+        while controller.states[2] != pb.RUNNING:
+            try:
+                check()
+            except BaseException:
+                controller.states[2] = pb.RUNNING  # the moment in which the last one has come
+                raise
+            time.sleep(0.005)
+        return pb.Ready(world_size=3)
+
+    controller.attach = attach
+    host, _ = recover(controller, after=0.1)
+    found = host.wait()
+    assert found.attached is not None
+    assert found.attached.seat.incarnation == 2
+    assert found.resume_from == RESUME_FROM
+
+
+def test_a_switch_that_is_back_is_taken_when_it_is_time_to_go_elsewhere() -> None:
+    controller = Controller()
+    began = time.monotonic()
+
+    def attach(own: Seat, transport: Any, timeout: float, check: Callable[[], None]) -> pb.Ready:
+        time.sleep(max(0.0, began + 0.3 - time.monotonic()))  # until it is time, without a look
+        controller.states[2] = pb.RUNNING
+        return pb.Ready(world_size=3)
+
+    controller.attach = attach
+    host, _ = recover(controller, after=0.2)
+    assert isinstance(host.wait().attached, Attached)
+    assert controller.reforms == [1]
+
+
+def test_a_rank_whose_place_was_given_up_gets_it_again_by_its_seat_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its way to the switch broke while the job formed, and it has looked elsewhere since."""
+    monkeypatch.setattr(recovery, "_HOME_AGAIN", 0.2)
+    monkeypatch.setattr(seeker, "UNKNOWN_FOR", 0.0)
+    controller = Controller()
+    tries: list[int] = []
+
+    def attach(own: Seat, transport: Any, timeout: float, check: Callable[[], None]) -> pb.Ready:
+        tries.append(own.incarnation)
+        if len(tries) > 1:
+            return pb.Ready(world_size=3)
+        try:
+            while True:
+                check()
+                time.sleep(0.005)
+        finally:
+            del controller.states[2]
+
+    controller.attach = attach
+    host, _ = recover(controller, after=0.1)
+    assert host.wait().attached is not None
+    assert controller.reforms == [1, 1]
+    assert host.seats == [2, 1, 2]

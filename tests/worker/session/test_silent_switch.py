@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch that answers nobody, for whatever reason: no call waits for its deadline in silence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import p4reduce
+import pytest
+from fault_system import EMBEDDED, FaultSystem, fault_system_with, short_time
+from p4reduce.protocol.slots import SlotMachine
+from p4reduce.session import session
+from p4reduce.session.membership import Attached
+from worker_system import DEADLINE
+
+WORLD = 3
+ONES = np.ones(3000, np.float32)
+
+fault_system = fault_system_with(short_time, "module")
+
+
+@EMBEDDED
+@pytest.mark.parametrize("stuck", [False, True])
+def test_ranks_that_nobody_answers_form_their_job_anew(
+    fault_system: FaultSystem, monkeypatch: pytest.MonkeyPatch, stuck: bool
+) -> None:
+    """Here the frames are of a life that the switch does not know; or none are sent at all."""
+    real = session._machine
+    first: set[int] = set()
+
+    def machine(attached: Attached) -> SlotMachine:
+        if (seat := attached.seat).rank in first:
+            return real(attached)
+        first.add(seat.rank)
+        wrong = real(replace(attached, seat=replace(seat, incarnation=seat.incarnation ^ 1 << 31)))
+        if stuck:
+            monkeypatch.setattr(wrong, "submit", wrong._adopt)
+        return wrong
+
+    monkeypatch.setattr(session, "_machine", machine)
+
+    def work(comm: p4reduce.Communicator) -> int:
+        handle = comm.allreduce_async(ONES, timeout=DEADLINE)
+        assert (handle.wait() == WORLD).all()
+        return comm.stats.recoveries
+
+    assert fault_system.run(WORLD, work) == [1] * WORLD

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who takes part: `init`, ranks and sizes, and sets of ranks (Horovod's process sets)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from p4reduce.environment import is_placed, placement
+from p4reduce.errors import P4ReduceError
+from p4reduce.horovod.errors import HorovodInternalError, internal, refused
+from p4reduce.torch.delegate import LEASE, own_address
+from p4reduce.torch.errors import as_torch_error
+from p4reduce.torch.group import Collectives, ours
+from p4reduce.torch.names import NAME
+from p4reduce.torch.registration import autoload
+from p4reduce.torch.rendezvous import meet_over
+from p4reduce.transport import INTERFACE_ENVIRONMENT, port_name
+
+_POLL = 0.02  # seconds
+_TIMEOUT = timedelta(minutes=30)  # of torch's store, as torch has it
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a rank is: `local` among those on its host, `cross` among their likes on all hosts."""
+
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    homogeneous: bool
+
+
+class ProcessSet:
+    """Some of the ranks, whose collectives the others take no part in.
+
+    Args:
+        ranks: of all ranks.
+
+    Attributes:
+        process_set_id: 0 for all ranks; None: `init` or `add_process_set` has not had it yet.
+        ranks: ascending.
+
+    Raises:
+        NotImplementedError: an MPI communicator is given in place of ranks.
+        ValueError: they are no ranks, or twice the same.
+    """
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        if not hasattr(ranks, "__iter__"):
+            raise refused(f"ProcessSet({ranks!r})", "give a list of ranks; there is no MPI here")
+        listed = sorted(ranks)
+        if any(not isinstance(rank, int) or rank < 0 for rank in listed):
+            raise ValueError(f"ProcessSet({ranks!r}): ranks are numbers from 0 on")
+        if len(set(listed)) != len(listed):
+            raise ValueError(f"ProcessSet({ranks!r}): a rank is there twice")
+        self.process_set_id: int | None = None
+        self.ranks = listed
+        self._group: Any = None
+
+    def size(self) -> int | None:
+        """Return the number of its ranks; None before it is initialised."""
+        return None if self.process_set_id is None else len(self.ranks)
+
+    def rank(self) -> int | None:
+        """Return this process's number in it; None before it is initialised, or of others."""
+        if self.process_set_id is None or not self.included():
+            return None
+        return self.ranks.index(rank())
+
+    def included(self) -> bool:
+        """Return whether this process is one of them."""
+        return rank() in self.ranks
+
+    def __repr__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+    @property
+    def backend(self) -> Collectives:
+        """What does its collectives.
+
+        Raises:
+            ValueError: there is none: `init` was not called, or this rank is none of it.
+        """
+        _world()
+        if self.process_set_id is None:
+            raise ValueError(f"{self}: give it to hvd.init or hvd.add_process_set first")
+        if not self.included():
+            raise ValueError(f"{self}: rank {rank()} is none of it")
+        backend = ours(self._group)
+        assert backend is not None
+        return backend
+
+
+global_process_set = ProcessSet([])
+
+
+class _State:
+    place: _Place | None = None
+    owns_group = False
+    sets: dict[int, ProcessSet]
+
+    def __init__(self) -> None:
+        self.sets = {}
+
+
+_state = _State()
+
+
+def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
+    """Join the other ranks; twice is once.
+
+    Rank and world size come from the launcher: `p4reduce-lab exec`, torchrun, mpirun or srun. A
+    process alone is rank 0 of 1. A default group of torch.distributed on this backend is used.
+
+    Args:
+        comm: None; MPI communicators and lists of ranks are refused.
+        process_sets: to be initialised; "dynamic": none yet. `add_process_set` is always possible.
+
+    Raises:
+        NotImplementedError: `comm` is given.
+        ValueError: torch.distributed runs on another backend.
+        HorovodInternalError, RuntimeError: as `torch.distributed.init_process_group`.
+    """
+    if comm is not None and comm != []:
+        raise refused(f"init(comm={comm!r})", "all ranks that the launcher started take part")
+    if isinstance(process_sets, str) and process_sets.lower() != "dynamic":
+        raise ValueError(f"process_sets={process_sets!r}: a list of ProcessSet, or 'dynamic'")
+    if is_initialized():
+        return
+    autoload()
+    owns = not dist.is_initialized()
+    if owns and _is_launched():
+        dist.init_process_group(NAME)
+    elif owns:
+        dist.init_process_group(NAME, store=dist.HashStore(), rank=0, world_size=1)
+    if ours(dist.group.WORLD) is None:
+        raise ValueError(
+            f"torch.distributed runs on {dist.get_backend()!r}: p4reduce.horovod needs "
+            f"init_process_group({NAME!r}), or none before hvd.init()"
+        )
+    _enter(owns)
+    if process_sets is not None and not isinstance(process_sets, str):
+        for one in process_sets:
+            add_process_set(one)
+
+
+def shutdown() -> None:
+    """Leave; a group that `init` found is left to who made it."""
+    if not is_initialized():
+        return
+    for one in [*_state.sets.values(), global_process_set]:
+        one.process_set_id, one._group = None, None
+    _state.place = None
+    _state.sets.clear()
+    if _state.owns_group and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def is_initialized() -> bool:
+    """Return whether `init` was called, and `shutdown` was not since."""
+    return _state.place is not None
+
+
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """Initialise a set of ranks; all ranks call this, those that are none of it as well.
+
+    Raises:
+        ValueError: there is one of these ranks, or a rank is beyond the world.
+    """
+    _world()
+    one = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    known = [global_process_set, *_state.sets.values()]
+    if any(one.ranks == other.ranks for other in known):
+        raise ValueError(f"there is a process set of the ranks {one.ranks} already")
+    if not one.ranks or one.ranks[-1] >= size():
+        raise ValueError(f"{one}: of {size()} ranks the last one is {size() - 1}")
+    one._group = dist.new_group(one.ranks, backend=NAME)
+    one.process_set_id = max(_state.sets, default=0) + 1
+    _state.sets[one.process_set_id] = one
+    return one
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Give a set of ranks up; all ranks call this. Return whether it was there."""
+    _world()
+    if process_set.process_set_id not in _state.sets:
+        return False
+    del _state.sets[process_set.process_set_id]
+    if process_set.included():
+        dist.destroy_process_group(process_set._group)
+    process_set.process_set_id, process_set._group = None, None
+    return True
+
+
+def rank() -> int:
+    """Return this process's number among all."""
+    _world()
+    return int(dist.get_rank())
+
+
+def size() -> int:
+    """Return the number of all ranks."""
+    _world()
+    return int(dist.get_world_size())
+
+
+def local_rank() -> int:
+    """Return this process's number among the ranks on its host, in the order of their ranks."""
+    return _world().local_rank
+
+
+def local_size() -> int:
+    """Return the number of ranks on this host."""
+    return _world().local_size
+
+
+def cross_rank() -> int:
+    """Return this host's number among those that have a rank of this local rank."""
+    return _world().cross_rank
+
+
+def cross_size() -> int:
+    """Return the number of hosts that have a rank of this local rank."""
+    return _world().cross_size
+
+
+def is_homogeneous() -> bool:
+    """Return whether all hosts have as many ranks."""
+    return _world().homogeneous
+
+
+def reform(error: HorovodInternalError) -> None:
+    """Go on with the ranks that are left, who are numbered anew; all of them call this.
+
+    Args:
+        error: of the collective that failed.
+
+    Raises:
+        HorovodInternalError: that error, where no rank is lost; or those left do not all come.
+    """
+    backend = ours(dist.group.WORLD)
+    channel = None if backend is None else backend.channel
+    if channel is None:
+        raise error
+    end = time.monotonic() + LEASE
+    while channel.comm.broken is None and time.monotonic() < end:
+        time.sleep(_POLL)  # an error of Gloo's comes before the lost rank's lease is over
+    if not channel.lost:
+        raise error
+    try:
+        comm = channel.comm.reform()
+        address = own_address() or socket.gethostname()
+        owns = _state.owns_group
+        _state.owns_group = True  # the old group cannot be of use to anybody
+        shutdown()
+        with comm, internal():
+            store, number, total = meet_over(comm, address, _TIMEOUT)
+            dist.init_process_group(NAME, store=store, rank=number, world_size=total)
+    except P4ReduceError as problem:
+        raise HorovodInternalError(str(as_torch_error(problem))) from problem
+    _enter(owns)
+
+
+def _enter(owns_group: bool) -> None:
+    """Fill in what is known once the default group is there."""
+    global_process_set.ranks = list(range(dist.get_world_size()))
+    global_process_set.process_set_id, global_process_set._group = 0, dist.group.WORLD
+    _state.owns_group = owns_group
+    _state.place = _found_place(dist.get_rank(), dist.get_world_size())
+    _keep_port()
+
+
+def _keep_port() -> None:
+    """Stay at this port of the switch, also where `reform` gives this process another rank."""
+    if os.environ.get(INTERFACE_ENVIRONMENT):
+        number, total = dist.get_rank(), dist.get_world_size()
+        local = placement(number, total).local_rank
+        os.environ[INTERFACE_ENVIRONMENT] = port_name(None, number, local)
+
+
+def _found_place(number: int, total: int) -> _Place:
+    """Find the ranks of each host by the hosts' names; all ranks call this."""
+    hosts: list[Any] = [socket.gethostname()]
+    if total > 1:
+        hosts = [None] * total
+        dist.all_gather_object(hosts, socket.gethostname())
+    local = [hosts[:other].count(hosts[other]) for other in range(total)]
+    alike = [other for other in range(total) if local[other] == local[number]]
+    sizes = {hosts.count(host) for host in hosts}
+    return _Place(
+        local_rank=local[number],
+        local_size=hosts.count(hosts[number]),
+        cross_rank=alike.index(number),
+        cross_size=len(alike),
+        homogeneous=len(sizes) == 1,
+    )
+
+
+def _is_launched() -> bool:
+    return "RANK" in os.environ or is_placed()
+
+
+def _world() -> _Place:
+    if _state.place is None:
+        raise ValueError("p4reduce.horovod is not initialised: call hvd.init() first")
+    return _state.place
+
+
+def integers(numbers: Sequence[int]) -> torch.Tensor:
+    """Return numbers as a tensor of 64 bits."""
+    return torch.tensor(list(numbers), dtype=torch.int64)

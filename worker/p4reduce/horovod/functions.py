@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program does at its start: give all ranks one model, one optimiser, one object."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from p4reduce.horovod.collectives import allgather, broadcast_
+from p4reduce.horovod.context import ProcessSet, global_process_set, integers, rank
+from p4reduce.horovod.handles import synchronize
+from p4reduce.horovod.operations import broadcast_async_
+
+
+def broadcast_parameters(params: Any, root_rank: int) -> None:
+    """Give all ranks one rank's parameters, in place.
+
+    Args:
+        params: `model.state_dict()`, `model.named_parameters()` or `model.parameters()`.
+        root_rank: of the one.
+
+    Raises:
+        ValueError: they are nothing of the kind.
+    """
+    if isinstance(params, Mapping):
+        entries = sorted(params.items())
+    elif isinstance(params, Iterable) and not isinstance(params, torch.Tensor):
+        entries = [one if isinstance(one, tuple) else (None, one) for one in params]
+    else:
+        raise ValueError(f"params of {type(params)}: a dict or a list of parameters is needed")
+    with torch.no_grad():
+        handles = [
+            broadcast_async_(tensor, root_rank, name)
+            for name, tensor in entries
+            if isinstance(tensor, torch.Tensor)
+        ]
+        for handle in handles:
+            synchronize(handle)
+
+
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
+) -> None:
+    """Give all ranks the state of one rank's optimiser, with its options such as the rate.
+
+    The other ranks' optimisers may be new, with no state yet.
+
+    Args:
+        optimizer: one of torch's, or a `DistributedOptimizer`.
+        root_rank: of the one.
+        model: is not needed, as no state is made here by a step with gradients of zeros.
+
+    Raises:
+        ValueError: it is LBFGS, whose state Horovod does not share either.
+    """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("the state of torch.optim.LBFGS cannot be broadcast")
+    state = optimizer.state_dict()
+    shared = broadcast_object(_without_tensors(state), root_rank)
+    tensors: list[torch.Tensor] = []
+    mine = list(_tensors_of(state)) if rank() == root_rank else []
+    for number, like in enumerate(_tensors_of(shared)):
+        source = mine[number] if mine else torch.empty(like.shape, dtype=like.dtype)
+        tensors.append(source.detach().clone())
+    broadcast_parameters(tensors, root_rank)
+    if rank() != root_rank:
+        optimizer.load_state_dict(_with_tensors(shared, iter(tensors)))
+
+
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Return one rank's object on all ranks; it is pickled, and the root gets its own back.
+
+    Args:
+        obj: on the other ranks anything.
+        root_rank: of the one.
+        name: that the ranks agree on.
+        process_set: the ranks that take part.
+    """
+    name = name or "object"
+    is_root = rank() == root_rank
+    packed = _packed(obj) if is_root else torch.empty(0, dtype=torch.uint8)
+    length = integers([packed.numel()])
+    broadcast_(length, root_rank, f"{name}.length", process_set)
+    if not is_root:
+        packed = torch.empty(int(length), dtype=torch.uint8)
+    broadcast_(packed, root_rank, name, process_set)
+    return obj if is_root else _unpacked(packed)
+
+
+def allgather_object(
+    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
+    """Return all ranks' objects, in the order of the ranks; they are pickled."""
+    name = name or "object"
+    packed = _packed(obj)
+    lengths = allgather(integers([packed.numel()]), f"{name}.length", process_set)
+    whole = allgather(packed, name, process_set)
+    return [_unpacked(part) for part in torch.split(whole, lengths.tolist())]
+
+
+class _Hole:
+    """Where a tensor was."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
+
+
+def _without_tensors(state: Any) -> Any:
+    """Return nested dicts and lists with holes in place of tensors."""
+    if isinstance(state, torch.Tensor):
+        return _Hole(state)
+    if isinstance(state, Mapping):
+        return {key: _without_tensors(one) for key, one in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(_without_tensors(one) for one in state)
+    return state
+
+
+def _with_tensors(state: Any, tensors: Any) -> Any:
+    if isinstance(state, _Hole):
+        return next(tensors)
+    if isinstance(state, Mapping):
+        return {key: _with_tensors(one, tensors) for key, one in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(_with_tensors(one, tensors) for one in state)
+    return state
+
+
+def _tensors_of(state: Any) -> Iterable[Any]:
+    """Tensors, or holes, of nested dicts and lists, in their order."""
+    if isinstance(state, (torch.Tensor, _Hole)):
+        yield state
+    elif isinstance(state, Mapping):
+        for one in state.values():
+            yield from _tensors_of(one)
+    elif isinstance(state, (list, tuple)):
+        for one in state:
+            yield from _tensors_of(one)
+
+
+def _packed(obj: Any) -> torch.Tensor:
+    buffer = io.BytesIO()
+    pickle.dump(obj, buffer)
+    return torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)
+
+
+def _unpacked(packed: torch.Tensor) -> Any:
+    return pickle.loads(packed.numpy().tobytes())

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the asynchronous calls return, and the two functions that take it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from p4reduce.horovod.errors import internal
+from p4reduce.torch.work import OutcomeWork
+
+
+class Handle:
+    """Collectives under way.
+
+    Args:
+        works: all of them.
+        finish: makes the result when they are over; called once.
+    """
+
+    def __init__(self, works: Sequence[OutcomeWork], finish: Callable[[], Any]) -> None:
+        self._works = works
+        self._finish: Callable[[], Any] | None = finish
+        self._result: Any = None
+
+    def is_over(self) -> bool:
+        """Whether `wait` returns at once."""
+        return all(work.is_completed() for work in self._works)
+
+    def wait(self) -> Any:
+        """Return the result. Raises HorovodInternalError."""
+        with internal():
+            for work in self._works:
+                work.wait()
+        if self._finish is not None:
+            self._result, self._finish = self._finish(), None
+        return self._result
+
+
+def poll(handle: Handle) -> bool:
+    """Return whether a collective is over, and `synchronize` would not wait."""
+    return handle.is_over()
+
+
+def synchronize(handle: Handle) -> Any:
+    """Wait for a collective, and return its result.
+
+    Raises:
+        HorovodInternalError: it failed; the text names the rank that is lost.
+    """
+    return handle.wait()

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of Horovod's interface that a switch does not do; each says what does."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from p4reduce.horovod.errors import refused
+
+
+def join(device: int = -1) -> NoReturn:
+    """Refuse."""
+    raise refused("join", "give all ranks as many batches, as DistributedSampler does")
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> NoReturn:
+    """Refuse."""
+    raise refused("start_timeline", "torch.profiler shows the calls as p4reduce::…")
+
+
+def stop_timeline() -> NoReturn:
+    """Refuse."""
+    raise refused("stop_timeline", "torch.profiler shows the calls as p4reduce::…")
+
+
+def run(*args: Any, **kwargs: Any) -> NoReturn:
+    """Refuse."""
+    raise refused("run", "start the script by p4reduce-lab exec -n 4 -- python …, or by torchrun")
+
+
+class SyncBatchNorm:
+    """Refuses."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise refused("SyncBatchNorm", "torch.nn.SyncBatchNorm is the same, and needs GPUs as well")

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AdaNet: an ensemble whose subnetworks live on different ranks.
+
+Cortes, Gonzalvo, Kuznetsov, Mohri and Yang, "AdaNet: Adaptive Structural Learning of Artificial
+Neural Networks", ICML 2017. The objective (equation 4, here with the cross entropy of several
+classes as the surrogate loss Phi) is
+
+    F(w) = mean over samples of Phi(sum_j w_j h_j(x), y) + sum_j (lambda r_j + beta) |w_j|
+
+for subnetworks h_j of complexity r_j. An iteration adds the candidate that lowers F the most, and
+ends the training where none does. Candidates are trained by their own loss, as Weill et al.,
+"AdaNet: A Scalable and Flexible Framework for Automatically Learning Ensembles", arXiv 1905.00080,
+section 3, do by default.
+
+In every iteration each rank trains a candidate of its own, and the winner stays on its rank. The
+ensemble's output is a sum over the ranks of weighted logits, which the switch adds up: samples
+times classes numbers, however large the subnetworks are. No rank ever sees another's parameters.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.methods._communicator import Comm
+from p4reduce.methods.estimator import Estimator
+from p4reduce.methods.exact import sum_floats
+from p4reduce.methods.gathering import gather
+from p4reduce.methods.meeting import meet, problem_of_samples, problem_of_targets
+from p4reduce.methods.subnetworks import Network, cross_entropy, probabilities
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+_STEPS = 30  # of the weights' descent, at most
+_STILL = 1e-4  # relative: less progress in a step ends the descent
+
+
+class AdaNetClassifier(Estimator):
+    """An ensemble of networks that different ranks have trained.
+
+    Unlike the other estimators' `fit` and `predict`, both are collectives here, and all ranks give
+    them the same samples.
+
+    Attributes:
+        classes_: the classes, shape (classes,).
+        objectives_: F before the first subnetwork and after each; it never rises.
+        owners_: which rank has each subnetwork.
+        widths_: of each subnetwork's hidden layers.
+        weights_: w of each.
+        parameters_: of all subnetworks together.
+    """
+
+    classes_: Integers
+    objectives_: list[float]
+    owners_: list[int]
+    widths_: list[tuple[int, ...]]
+    weights_: Floats
+    parameters_: int
+
+    def __init__(
+        self,
+        comm: Comm,
+        max_iter: int = 8,
+        width: int = 32,
+        epochs: int = 30,
+        complexity: float = 1e-4,
+        penalty: float = 1e-4,
+        random_state: int = 0,
+    ) -> None:
+        """Keep the settings, which are the same on all ranks.
+
+        Args:
+            comm: the ranks.
+            max_iter: subnetworks at most.
+            width: units of a hidden layer.
+            epochs: of a candidate's training.
+            complexity: lambda; r is the square root of the number of hidden layers.
+            penalty: beta.
+            random_state: of weights and orders; ranks and iterations draw different ones.
+        """
+        self.comm = comm
+        self.max_iter = max_iter
+        self.width = width
+        self.epochs = epochs
+        self.complexity = complexity
+        self.penalty = penalty
+        self.random_state = random_state
+
+    def fit(self, samples: npt.ArrayLike, targets: npt.ArrayLike) -> AdaNetClassifier:
+        """Search, train and weigh the subnetworks.
+
+        Args:
+            samples: the same on all ranks, shape (samples, features).
+            targets: classes as integers, shape (samples,).
+
+        Raises:
+            ValueError: on all ranks, if the input of one cannot be used or is another than rank
+                0's, or all samples are of one class.
+        """
+        array, problem = problem_of_samples(samples)
+        labels, wrong = problem_of_targets(targets, len(array), classes=True)
+        problem = problem or wrong or self._wrong()
+        facts = {
+            "samples": len(array),
+            "features": array.shape[1] if array.ndim == 2 else 0,
+            "checksum of X": zlib.crc32(array.tobytes()),
+            "checksum of y": zlib.crc32(labels.tobytes()),
+        }
+        meet(self.comm, "AdaNetClassifier", problem, facts, same=tuple(facts))
+        self.classes_, classes = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"AdaNetClassifier: all samples are of class {self.classes_[0]}; at least two "
+                "classes are needed"
+            )
+        self._scale = array.mean(axis=0), array.std(axis=0) + 1e-12
+        self._mine: list[tuple[int, Network]] = []  # numbers of own subnetworks
+        self.owners_, self.widths_, self.weights_ = [], [], np.zeros(0)
+        self.parameters_ = 0
+        self.objectives_ = [float(np.log(len(self.classes_)))]
+        scaled = self._scaled(array)
+        logits = np.zeros((0, len(array), len(self.classes_)))  # of own subnetworks
+        for iteration in range(self.max_iter):
+            candidate = self._candidate(iteration, scaled, classes)
+            found = self._try(candidate, logits, scaled, classes)
+            if found is None:
+                break
+            logits = found
+        return self
+
+    def predict_proba(self, samples: npt.ArrayLike) -> Floats:
+        """Return each class's probability; a collective, with the same samples on all ranks."""
+        return probabilities(self.decision_function(samples))
+
+    def predict(self, samples: npt.ArrayLike) -> Integers:
+        """Return the most probable class of each sample; a collective."""
+        return np.asarray(self.classes_[self.decision_function(samples).argmax(axis=1)])
+
+    def score(self, samples: npt.ArrayLike, targets: npt.ArrayLike) -> float:
+        """Return the share of samples that are of the class predicted; a collective."""
+        return float((self.predict(samples) == np.asarray(targets)).mean())
+
+    def decision_function(self, samples: npt.ArrayLike) -> Floats:
+        """Return the ensemble's logits, (samples, classes); a collective."""
+        array, problem = problem_of_samples(samples)
+        features = len(self._scale[0])
+        if problem is None and array.shape[1] != features:
+            problem = f"X has {array.shape[1]} features, fitted were {features}"
+        facts = {"samples": len(array), "checksum of X": zlib.crc32(array.tobytes())}
+        meet(self.comm, "AdaNetClassifier", problem, facts, same=tuple(facts))
+        return sum_floats(self.comm, self._own(array), "AdaNetClassifier: logits")
+
+    def subnetwork_scores(self, samples: npt.ArrayLike, targets: npt.ArrayLike) -> Floats:
+        """Return the share that each subnetwork alone predicts correctly; a collective."""
+        array, problem = problem_of_samples(samples)
+        if problem is not None:
+            raise ValueError(problem)
+        mine = np.zeros(len(self.owners_))
+        for number, network in self._mine:
+            predicted = self.classes_[network.logits(self._scaled(array)).argmax(axis=1)]
+            mine[number] = (predicted == np.asarray(targets)).mean()
+        return sum_floats(self.comm, mine, "AdaNetClassifier: scores")
+
+    def _wrong(self) -> str | None:
+        for setting in ("max_iter", "width", "epochs"):
+            if getattr(self, setting) < 1:
+                return f"{setting}={getattr(self, setting)!r}: at least 1 is needed"
+        if not (self.complexity >= 0 and self.penalty >= 0):
+            return f"complexity={self.complexity}, penalty={self.penalty}: from 0 on is needed"
+        return None
+
+    def _scaled(self, array: Floats) -> Floats:
+        mean, spread = self._scale
+        return np.asarray((array - mean) / spread)
+
+    def _own(self, array: Floats) -> Floats:
+        """Return the sum of this rank's weighted logits."""
+        scaled = self._scaled(array)
+        total = np.zeros((len(array), len(self.classes_)))
+        for number, network in self._mine:
+            total += self.weights_[number] * network.logits(scaled)
+        return total
+
+    def _candidate(self, iteration: int, scaled: Floats, classes: Integers) -> Network:
+        """Train one: as deep as the deepest so far on even ranks, a layer deeper on odd ones."""
+        rng = np.random.default_rng([self.random_state, iteration, self.comm.rank])
+        depth = max([len(widths) for widths in self.widths_], default=1) + self.comm.rank % 2
+        hidden = (self.width,) * depth
+        network = Network((scaled.shape[1], *hidden, len(self.classes_)), rng)
+        network.train(scaled, classes, self.epochs, 32, rng)
+        return network
+
+    def _try(
+        self, candidate: Network, logits: Floats, scaled: Floats, classes: Integers
+    ) -> Floats | None:
+        """Add the best candidate of all ranks; None where F would not fall.
+
+        Returns:
+            The logits of this rank's subnetworks, (subnetworks, samples, classes).
+        """
+        outputs = candidate.logits(scaled)
+        weights = np.array([self.weights_[number] for number, _ in self._mine])
+        ensemble = np.tensordot(weights, logits, 1)
+        ensemble = sum_floats(self.comm, ensemble, "AdaNetClassifier: logits")
+        paid = float((self._prices() * np.abs(self.weights_)).sum())
+        price = self._price(candidate)
+        # Which candidate is the best is judged with its own weight alone, on its own rank.
+        weight, mine = _line_search(ensemble, outputs, classes, price)
+        told = np.array([[mine + paid, weight, len(candidate.widths) - 2, candidate.parameters]])
+        of_all = gather(self.comm, told, "AdaNetClassifier: objectives")
+        owner = int(of_all[:, 0].argmin())
+        if not of_all[owner, 0] < self.objectives_[-1]:
+            return None
+        depth, parameters = of_all[owner, 2:].astype(int).tolist()
+        number = len(self.owners_)
+        if owner == self.comm.rank:
+            self._mine.append((number, candidate))
+            logits = np.concatenate([logits, outputs[None]])
+        self.owners_.append(owner)
+        self.widths_.append((self.width,) * depth)
+        self.parameters_ += parameters
+        self.weights_ = np.append(self.weights_, of_all[owner, 1])
+        self.objectives_.append(self._descend(logits, classes))
+        return logits
+
+    def _price(self, network: Network) -> float:
+        return float(self.complexity * np.sqrt(len(network.widths) - 2) + self.penalty)
+
+    def _prices(self) -> Floats:
+        depths = np.array([len(widths) for widths in self.widths_])
+        return np.asarray(self.complexity * np.sqrt(depths) + self.penalty)
+
+    def _descend(self, logits: Floats, classes: Integers) -> float:
+        """Lower F by the weights of all subnetworks, and return what it has come to.
+
+        Proximal gradient steps (Beck and Teboulle, SIAM J. Imaging Sciences 2(1), 2009, section
+        3): of each, the ranks sum the logits, and compute the slopes of their own weights from
+        them. The step grows while F falls and halves where it would rise.
+        """
+        own = [number for number, _ in self._mine]
+        prices = self._prices()
+        step = 1.0
+
+        def ensemble(weights: Floats) -> tuple[Floats, float]:
+            mine = np.tensordot(weights[own], logits, 1)
+            total = sum_floats(self.comm, mine, "AdaNetClassifier: logits")
+            reached = cross_entropy(total, classes) + float((prices * np.abs(weights)).sum())
+            return total, reached
+
+        total, objective = ensemble(self.weights_)
+        for _ in range(_STEPS):
+            apart = probabilities(total)
+            apart[np.arange(len(classes)), classes] -= 1
+            slopes = np.zeros(len(self.weights_))
+            slopes[own] = np.tensordot(logits, apart, 2) / len(classes)
+            slopes = sum_floats(self.comm, slopes, "AdaNetClassifier: slopes")
+            moved = self.weights_ - step * slopes
+            moved = np.sign(moved) * np.maximum(np.abs(moved) - step * prices, 0)
+            after, reached = ensemble(moved)
+            if not reached < objective:
+                step /= 2
+                if step < _STILL:
+                    break
+                continue
+            gain, objective = objective - reached, reached
+            self.weights_, total = moved, after
+            step *= 1.5
+            if gain < _STILL * objective:
+                break
+        return objective
+
+
+def _line_search(
+    ensemble: Floats, outputs: Floats, classes: Integers, price: float
+) -> tuple[float, float]:
+    """Return the weight from 0 on that lowers F the most, and that F without the others' prices.
+
+    F is convex in the weight: golden sections (Kiefer, Proc. AMS 4, 1953) find its minimum.
+    """
+    ratio = (np.sqrt(5) - 1) / 2
+
+    def objective(weight: float) -> float:
+        return cross_entropy(ensemble + weight * outputs, classes) + price * weight
+
+    low, high = 0.0, 2.0
+    inner, outer = high - ratio * (high - low), low + ratio * (high - low)
+    at_inner, at_outer = objective(inner), objective(outer)
+    for _ in range(30):
+        if at_inner < at_outer:
+            high, outer, at_outer = outer, inner, at_inner
+            inner = high - ratio * (high - low)
+            at_inner = objective(inner)
+        else:
+            low, inner, at_inner = inner, outer, at_outer
+            outer = low + ratio * (high - low)
+            at_outer = objective(outer)
+    return min((0.0, objective(0.0)), (inner, at_inner), key=lambda found: found[1])

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums that are exact, so that they do not depend on how samples are spread over ranks.
+
+The switch adds integers of 32 bits exactly and reports overflow. Wider integers travel as *limbs*,
+digits in a base so small that the sum of all ranks' digits fits into a lane. The limbs of high
+order are zeros for small numbers, and blocks of zeros are never sent. Floats become integers by a
+power of two that all ranks agree on (the fixed-point form of a reproducible sum: Demmel and Nguyen,
+"Fast reproducible floating-point summation", ARITH 2013, round each addend to a common unit too).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.methods._communicator import Comm
+from p4reduce.methods.gathering import gather
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_BITS = 62  # that a sum may have, besides its sign
+
+
+def sum_integers(comm: Comm, mine: Integers, name: str) -> Integers:
+    """Return the sum over all ranks of integers, exactly.
+
+    Args:
+        comm: the ranks.
+        mine: int64, of any shape; the sum of the magnitudes over all ranks is below 2^62.
+        name: of the collective.
+
+    Returns:
+        int64, of the same shape, the same on all ranks.
+    """
+    bits = 31 - max(comm.size - 1, 1).bit_length()
+    count = -(-_BITS // bits)
+    magnitudes = np.abs(mine)
+    mask = (1 << bits) - 1
+    limbs = np.stack([(magnitudes >> (bits * place)) & mask for place in range(count)])
+    signed = (limbs * np.sign(mine)).astype(np.int32)
+    sums = np.asarray(comm.allreduce(signed, name=name)).astype(np.int64)
+    return np.asarray(sum(sums[place] << (bits * place) for place in range(count)), np.int64)
+
+
+def sum_floats(comm: Comm, mine: Floats, name: str) -> Floats:
+    """Return the sum over all ranks of floats, to 2^-60 of the greatest of them and better.
+
+    The order in which ranks are heard makes no difference, and so does not the ranks' order.
+
+    Args:
+        comm: the ranks.
+        mine: finite float64, of any shape.
+        name: of the collectives, of which there are two.
+    """
+    unit = _unit(_greatest(comm, np.abs(mine).max(initial=0.0, keepdims=True), name), comm.size)
+    unit = unit.reshape(())
+    whole = np.rint(np.ldexp(mine, -unit)).astype(np.int64)
+    return np.ldexp(sum_integers(comm, whole, name).astype(np.float64), unit)
+
+
+class Fixed:
+    """Samples' numbers in units that all ranks share: integers, which are added exactly.
+
+    Sums of them over samples are the same bits, whichever rank has which sample.
+
+    Attributes:
+        integers: this rank's numbers in these units, int64, of the shape given.
+    """
+
+    def __init__(self, comm: Comm, mine: Floats, samples: int, name: str) -> None:
+        """Agree on a unit for each feature.
+
+        Args:
+            comm: the ranks.
+            mine: finite float64, shape (samples, ...).
+            samples: how many all ranks have together.
+            name: of the collective.
+        """
+        greatest = _greatest(comm, np.abs(mine).max(axis=0, initial=0.0), name)
+        self._units = _unit(greatest, samples)
+        self.integers = np.rint(np.ldexp(mine, -self._units)).astype(np.int64)
+
+    def floats(self, sums: Integers) -> Floats:
+        """Return what sums of integers are in the units of the numbers."""
+        return np.ldexp(sums.astype(np.float64), self._units)
+
+
+def _greatest(comm: Comm, mine: Floats, name: str) -> Floats:
+    """Return the greatest that any rank has at each place."""
+    return np.asarray(gather(comm, mine[None], f"{name}: greatest").max(axis=0))
+
+
+def _unit(greatest: Floats, addends: int) -> npt.NDArray[np.int32]:
+    """Return exponents of the smallest units in which so many addends have sums of 62 bits."""
+    _, exponents = np.frexp(greatest)
+    return np.asarray(exponents + (max(addends - 1, 0).bit_length() - _BITS), np.int32)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradient descent, with and without momentum: what the other methods are compared with.
+
+θ(k+1) = θ(k) − α·Σ ∇f_i(θ(k)) + β·(θ(k) − θ(k−1)), Polyak 1964 ("heavy ball"); β = 0: Cauchy's.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from p4reduce.methods._checks import agree, at_least, first_of, positive
+from p4reduce.methods._communicator import Array, Comm, Watch, nobody
+from p4reduce.methods.problems import Problem
+
+
+def gd(
+    comm: Comm,
+    problem: Problem,
+    *,
+    rate: float,
+    steps: int,
+    momentum: float = 0.0,
+    watch: Watch = nobody,
+) -> Array:
+    """Minimise Σ f_i(θ); each step all ranks' gradients are summed.
+
+    Args:
+        comm: the ranks.
+        problem: this rank's f_i.
+        rate: α; 1/L for L the smoothness of the sum.
+        steps: how many.
+        momentum: β, from 0 to below 1.
+        watch: told of each step.
+
+    Returns:
+        θ, shape (d,), the same on all ranks.
+
+    Raises:
+        ValueError: on all ranks, if one has bad data or settings.
+    """
+    trouble = first_of(
+        problem.trouble(),
+        positive("rate", rate),
+        at_least("steps", steps, 1),
+        "" if 0 <= momentum < 1 else f"momentum={momentum:g}: 0 to below 1 is needed",
+    )
+    agree(comm, "gd", trouble, problem.size)
+    model = np.zeros(problem.size)
+    before = model
+    for step in range(1, steps + 1):
+        total = comm.allreduce(problem.gradient(model), name="gd/gradient")
+        model, before = model - rate * total + momentum * (model - before), model
+        if watch(step, model):
+            break
+    return model
+
+
+def best_momentum(largest: float, smallest: float) -> tuple[float, float]:
+    """Polyak's rate and momentum for a quadratic with eigenvalues between these two.
+
+    α = 4/(√L + √μ)², β = ((√L − √μ)/(√L + √μ))².
+
+    Args:
+        largest, smallest: L and μ, both positive.
+    """
+    high, low = math.sqrt(largest), math.sqrt(smallest)
+    return 4 / (high + low) ** 2, ((high - low) / (high + low)) ** 2

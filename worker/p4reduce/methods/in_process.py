@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All ranks in one process, without a switch: to try a method, and to check it.
+
+Sums are taken in the order of the ranks, so that a run gives the same bits each time. Ranks are
+threads of which one runs at a time, until it waits for the others: there is nothing to race for,
+and a rank that the others wait for in vain is an error at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+T = TypeVar("T")
+BLOCK = 256  # lanes of 32 bits
+
+
+@dataclass
+class Traffic:
+    """What would have gone through a switch, counted by all ranks of `run` together.
+
+    Attributes:
+        calls: all-reduces.
+        uploads: contributions that are not all zeros, of one rank to one all-reduce.
+        elements: numbers in all all-reduces, of one rank each.
+    """
+
+    calls: int = 0
+    uploads: int = 0
+    elements: int = 0
+    patterns: dict[tuple[int, int], int] = field(default_factory=dict)
+    """How many all-reduces had so many ranks in them, of which so many uploads."""
+
+
+class LostError(RuntimeError):
+    """Another rank ended, or called something else, and will not take part in this sum."""
+
+
+def run(size: int, work: Callable[[InProcess], T], traffic: Traffic | None = None) -> list[T]:
+    """Run `work` as each of `size` ranks; return what each returned.
+
+    Args:
+        size: the number of ranks, 1 or more.
+        work: gets its rank's communicator.
+        traffic: where to count; None: nowhere.
+
+    Raises:
+        ValueError: `size` is below 1.
+        Exception: what the first rank raised that did not merely lose the others.
+    """
+    outcomes = outcomes_of(size, work, traffic)
+    errors = [one for one in outcomes if isinstance(one, BaseException)]
+    if errors:
+        raise next((error for error in errors if not isinstance(error, LostError)), errors[0])
+    return [one for one in outcomes if not isinstance(one, BaseException)]
+
+
+def outcomes_of(
+    size: int, work: Callable[[InProcess], T], traffic: Traffic | None = None
+) -> list[T | BaseException]:
+    """As `run`, but with each rank's exception in the place of what it would have returned."""
+    if size < 1:
+        raise ValueError(f"size={size}: at least one rank is needed")
+    world = _World(size, traffic if traffic is not None else Traffic())
+    outcomes: dict[int, T | BaseException] = {}
+
+    def rank(number: int) -> None:
+        world.turns[number].acquire()
+        try:
+            outcomes[number] = work(InProcess(world, tuple(range(size)), number, ()))
+        except BaseException as error:
+            outcomes[number] = error
+        world.leave(number)
+
+    threads = [threading.Thread(target=rank, args=(number,), daemon=True) for number in range(size)]
+    for thread in threads:
+        thread.start()
+    world.go_on()
+    for thread in threads:
+        thread.join()
+    return [outcomes[number] for number in range(size)]
+
+
+class _World:
+    """Whose turn it is, and the collectives that wait for somebody."""
+
+    def __init__(self, size: int, traffic: Traffic) -> None:
+        self.turns = [threading.Lock() for _ in range(size)]
+        for turn in self.turns:
+            turn.acquire()
+        self.traffic = traffic
+        self._ready = deque(range(size))
+        self._there: dict[tuple[Any, ...], dict[int, Any]] = {}
+        self._results: dict[int, Any] = {}
+        self._waiting: set[int] = set()
+
+    def go_on(self) -> None:
+        """Let the next rank run. If all that are left wait, none of them can be helped."""
+        if not self._ready:
+            lost = LostError("the other ranks have ended, or called something else")
+            for number in sorted(self._waiting):
+                self._results[number] = lost
+                self._ready.append(number)
+            self._waiting.clear()
+            self._there.clear()
+        if self._ready:
+            self.turns[self._ready.popleft()].release()
+
+    def leave(self, number: int) -> None:
+        """A rank is through."""
+        self.go_on()
+
+    def meet(
+        self,
+        place: tuple[Any, ...],
+        members: tuple[int, ...],
+        number: int,
+        value: Any,
+        combine: Callable[[list[Any]], Any],
+    ) -> Any:
+        """Wait until all members have come to a place; return what `combine` makes of theirs."""
+        there = self._there.setdefault(place, {})
+        there[number] = value
+        if len(there) == len(members):
+            del self._there[place]
+            result = combine([there[member] for member in members])
+            for member in members:
+                if member != number:
+                    self._results[member] = result
+                    self._waiting.discard(member)
+                    self._ready.append(member)
+            return result
+        self._waiting.add(number)
+        self.go_on()
+        self.turns[number].acquire()
+        result = self._results.pop(number)
+        if isinstance(result, LostError):
+            raise LostError(*result.args)
+        return result
+
+
+class InProcess:
+    """A rank's communicator; made by `run`, and by `split`."""
+
+    def __init__(
+        self, world: _World, members: tuple[int, ...], number: int, name: tuple[int, ...]
+    ) -> None:
+        self._world = world
+        self._members = members
+        self._number = number
+        self._name = name
+        self._calls = 0
+
+    @property
+    def rank(self) -> int:
+        """Which of the ranks this is, from 0."""
+        return self._members.index(self._number)
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return len(self._members)
+
+    def _meet(self, kind: Any, value: Any, combine: Callable[[list[Any]], Any]) -> Any:
+        self._calls += 1
+        place = (self._name, self._members, self._calls, kind)
+        return self._world.meet(place, self._members, self._number, value, combine)
+
+    def allreduce(
+        self, array: npt.NDArray[Any], *, name: str | None = None, precision: str | None = None
+    ) -> npt.NDArray[Any]:
+        """The exact sum over all ranks, whatever the precision; a new array on each rank.
+
+        Raises:
+            OverflowError: a sum of integers leaves the dtype.
+            LostError: a rank has ended, or sums another shape or dtype.
+        """
+        array = np.asarray(array)
+
+        def total(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+            return self._sum(arrays, name)
+
+        kind = (array.shape, array.dtype.str, name)
+        result: npt.NDArray[Any] = self._meet(kind, array, total)
+        return np.array(result)
+
+    def _sum(self, arrays: list[npt.NDArray[Any]], name: str | None) -> npt.NDArray[Any]:
+        first = arrays[0]
+        traffic = self._world.traffic
+        traffic.calls += 1
+        traffic.elements += first.size
+        uploads = sum(1 for array in arrays if array.any())
+        traffic.uploads += uploads
+        pattern = (len(arrays), uploads)
+        traffic.patterns[pattern] = traffic.patterns.get(pattern, 0) + 1
+        if first.dtype.kind != "i":
+            result: npt.NDArray[Any] = arrays[0].copy()
+            for array in arrays[1:]:
+                result += array
+            return result
+        wide: npt.NDArray[Any] = np.sum([array.astype(np.int64) for array in arrays], axis=0)
+        limits = np.iinfo(first.dtype)
+        if wide.size and (wide.max() > limits.max or wide.min() < limits.min):
+            raise OverflowError(f"{name or 'allreduce'}: a sum leaves {first.dtype}")
+        narrow: npt.NDArray[Any] = wide.astype(first.dtype)
+        return narrow
+
+    def split(self, color: int | None, key: int = 0) -> InProcess | None:
+        """A communicator of the ranks with the same colour, ordered by key; None for no colour."""
+        wish = (color, key, self._number)
+        wishes: list[tuple[int | None, int, int]] = self._meet("split", wish, list)
+        if color is None:
+            return None
+        group = sorted((k, number) for c, k, number in wishes if c == color)
+        members = tuple(number for _, number in group)
+        return InProcess(self._world, members, self._number, (*self._name, self._calls, color))
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Principal components by sums, and a detector of anomalies in what the components leave over.
+
+Chu et al., "Map-Reduce for Machine Learning on Multicore", NeurIPS 2006, section 4 (PCA): the mean
+and the covariance are sums over samples; the eigenvectors are then computed by every rank.
+"""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.methods._communicator import Comm
+from p4reduce.methods.estimator import Estimator
+from p4reduce.methods.exact import sum_floats
+from p4reduce.methods.meeting import meet, problem_of_samples
+
+Floats = npt.NDArray[np.float64]
+
+
+class PCA(Estimator):
+    """Principal components; as `sklearn.decomposition.PCA`.
+
+    What travels is d + d(d+1)/2 numbers of 12 bytes for d features, however many samples there are.
+
+    Attributes:
+        components_: directions of the largest variance, rows of length 1, (components, features).
+            The entry of the largest magnitude is positive.
+        explained_variance_: the variance along each, with n - 1 in the denominator.
+        explained_variance_ratio_: its share of all variance.
+        mean_: of each feature.
+        n_samples_: on all ranks.
+    """
+
+    components_: Floats
+    explained_variance_: Floats
+    explained_variance_ratio_: Floats
+    mean_: Floats
+    n_samples_: int
+
+    def __init__(self, comm: Comm, n_components: int | None = None) -> None:
+        """Keep the settings.
+
+        Args:
+            comm: the ranks.
+            n_components: how many to keep; None: as many as features.
+        """
+        self.comm = comm
+        self.n_components = n_components
+
+    def fit(self, samples: npt.ArrayLike, targets: object = None) -> PCA:
+        """Compute the components of this rank's and all others' samples.
+
+        Args:
+            samples: this rank's part, shape (samples, features).
+            targets: ignored; for scikit-learn's pipelines.
+
+        Raises:
+            ValueError: on all ranks, if the input of one cannot be used, or there are fewer than
+                two samples.
+        """
+        array, problem = problem_of_samples(samples)
+        features = array.shape[1] if array.ndim == 2 else 0
+        keep = features if self.n_components is None else self.n_components
+        if problem is None and not 1 <= keep <= features:
+            problem = f"n_components={keep}: 1 to {features} are possible"
+        facts = {"samples": len(array), "features": features, "n_components": keep}
+        told = meet(self.comm, "PCA", problem, facts, same=("features", "n_components"))
+        self.n_samples_ = total = int(told["samples"].sum())
+        if total < 2:
+            raise ValueError("PCA: all ranks together have one sample; two are needed")
+        self.mean_ = sum_floats(self.comm, array.sum(axis=0), "PCA: sums") / total
+        apart = array - self.mean_
+        upper = np.triu_indices(features)
+        scatter = np.zeros((features, features))
+        scatter[upper] = sum_floats(self.comm, (apart.T @ apart)[upper], "PCA: products")
+        scatter = scatter + np.triu(scatter, 1).T
+        values, vectors = np.linalg.eigh(scatter / (total - 1))
+        variances = np.maximum(values[::-1], 0)
+        rows = vectors.T[::-1]
+        greatest = np.abs(rows).argmax(axis=1)
+        rows = rows * np.sign(rows[np.arange(features), greatest])[:, None]
+        self.all_variances_ = variances
+        self.components_ = rows[:keep]
+        self.explained_variance_ = variances[:keep]
+        self.explained_variance_ratio_ = variances[:keep] / max(variances.sum(), 1e-300)
+        return self
+
+    def transform(self, samples: npt.ArrayLike) -> Floats:
+        """Return the samples' coordinates along the components, (samples, components)."""
+        array = self._samples(samples, len(self.mean_))
+        return np.asarray((array - self.mean_) @ self.components_.T)
+
+    def inverse_transform(self, coordinates: npt.ArrayLike) -> Floats:
+        """Return the samples that have such coordinates, (samples, features)."""
+        return np.asarray(np.asarray(coordinates) @ self.components_ + self.mean_)
+
+
+class SubspaceDetector(PCA):
+    """Tells anomalies by how far they are from the subspace in which normal samples lie.
+
+    Lakhina, Crovella and Diot, "Diagnosing Network-Wide Traffic Anomalies", SIGCOMM 2004, section
+    4: the components of normal traffic span the normal subspace, and the squared length of what a
+    sample has outside of it, the squared prediction error, is compared with a threshold. The ranks
+    fit the subspace together; each judges its own samples.
+
+    Attributes:
+        threshold_: of the squared prediction error: normal samples exceed it with a probability of
+            `false_alarms` if they are Gaussian (Jackson and Mudholkar, Technometrics 21(3), 1979).
+    """
+
+    threshold_: float
+
+    def __init__(
+        self, comm: Comm, n_components: int | None = None, false_alarms: float = 1e-3
+    ) -> None:
+        """Keep the settings.
+
+        Args:
+            comm: the ranks.
+            n_components: of the normal subspace, less than there are features.
+            false_alarms: see `threshold_`; above 0, below 1.
+        """
+        super().__init__(comm, n_components)
+        self.false_alarms = false_alarms
+
+    def fit(self, samples: npt.ArrayLike, targets: object = None) -> SubspaceDetector:
+        """Learn from normal samples what is normal; see `PCA.fit`."""
+        if not 0 < self.false_alarms < 1:
+            raise ValueError(f"false_alarms={self.false_alarms!r}: above 0 and below 1 is needed")
+        super().fit(samples)
+        left = self.all_variances_[len(self.components_) :]
+        first, second, third = (float((left**power).sum()) for power in (1, 2, 3))
+        if not second:
+            raise ValueError(
+                f"SubspaceDetector: {len(self.components_)} components hold all variance; with "
+                "fewer of them something is left over to judge by"
+            )
+        # Jackson and Mudholkar, equations 3.2 to 3.4, as Lakhina et al. have them in section 5.1.
+        shape = 1 - 2 * first * third / (3 * second**2)
+        deviate = NormalDist().inv_cdf(1 - self.false_alarms)
+        inner = deviate * np.sqrt(2 * second * shape**2) / first
+        inner += 1 + second * shape * (shape - 1) / first**2
+        self.threshold_ = float(first * inner ** (1 / shape))
+        return self
+
+    def score_samples(self, samples: npt.ArrayLike) -> Floats:
+        """Return each sample's squared prediction error: the greater, the less normal."""
+        array = self._samples(samples, len(self.mean_))
+        left = array - self.inverse_transform(self.transform(array))
+        return np.asarray((left**2).sum(axis=1))
+
+    def predict(self, samples: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Return 1 for what looks normal and -1 for anomalies, as scikit-learn's detectors do."""
+        return np.where(self.score_samples(samples) > self.threshold_, -1, 1)

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tasks that methods solve: least squares and logistic regression, a part per rank.
+
+A task is F(θ) = Σ f_i(θ), summed over ranks; rank i knows f_i alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from p4reduce.methods._communicator import Array
+
+NEWTON_STEPS = 200
+NEWTON_TOLERANCE = 1e-12
+
+
+class Problem(Protocol):
+    """A rank's part of a task.
+
+    Attributes:
+        size: the number of parameters, d.
+        samples: how many samples this rank has.
+    """
+
+    size: int
+    samples: int
+
+    def value(self, model: Array) -> float:
+        """f_i(θ), of a model of shape (d,)."""
+        ...
+
+    def gradient(self, model: Array) -> Array:
+        """∇f_i(θ), shape (d,)."""
+        ...
+
+    def hessian_product(self, model: Array, direction: Array) -> Array:
+        """∇²f_i(θ)·V for V of shape (d,) or (d, m); the same shape."""
+        ...
+
+    def smoothness(self) -> float:
+        """L_i, the largest eigenvalue that ∇²f_i can have."""
+        ...
+
+    def proximal(self, linear: Array, quadratic: float) -> Array:
+        """argmin over θ of f_i(θ) − ⟨linear, θ⟩ + quadratic/2·‖θ‖², shape (d,)."""
+        ...
+
+    def trouble(self) -> str:
+        """What is wrong with this rank's data; empty if nothing is."""
+        ...
+
+
+def _data_trouble(features: Array, targets: Array) -> str:
+    if features.ndim != 2 or targets.ndim != 1 or len(features) != len(targets):
+        return (
+            f"features have shape {features.shape} and targets {targets.shape}, "
+            "where (samples, features) and (samples,) are needed"
+        )
+    if not len(features):
+        return "there are no samples"
+    if not features.shape[1]:
+        return "there are no features"
+    if not (np.isfinite(features).all() and np.isfinite(targets).all()):
+        return "NaN or infinity is among the samples"
+    return ""
+
+
+class LeastSquares:
+    """f_i(θ) = ½‖Hθ − y‖² + λ/2·‖θ‖².
+
+    Args:
+        features: H, shape (samples, d).
+        targets: y, shape (samples,).
+        regularisation: λ of this rank's part, 0 or more.
+    """
+
+    def __init__(self, features: Array, targets: Array, regularisation: float = 0.0) -> None:
+        self.features = np.asarray(features, np.float64)
+        self.targets = np.asarray(targets, np.float64)
+        self.regularisation = regularisation
+        self.size = self.features.shape[-1]
+        self.samples = len(self.features)
+        self._inverses: dict[float, Array] = {}
+        if not self.trouble():
+            h = self.features
+            self._gram = _array(h.T @ h + regularisation * np.eye(self.size))
+            self._moment = _array(h.T @ self.targets)
+
+    def value(self, model: Array) -> float:
+        """f_i(θ)."""
+        rest = self.features @ model - self.targets
+        return 0.5 * float(rest @ rest) + 0.5 * self.regularisation * float(model @ model)
+
+    def gradient(self, model: Array) -> Array:
+        """Hᵀ(Hθ − y) + λθ."""
+        return _array(self._gram @ model - self._moment)
+
+    def hessian_product(self, model: Array, direction: Array) -> Array:
+        """(HᵀH + λI)·V."""
+        return _array(self._gram @ direction)
+
+    def smoothness(self) -> float:
+        """The largest eigenvalue of HᵀH + λI."""
+        return float(np.linalg.eigvalsh(self._gram)[-1])
+
+    def proximal(self, linear: Array, quadratic: float) -> Array:
+        """(HᵀH + (λ + quadratic)·I)⁻¹(Hᵀy + linear).
+
+        Raises:
+            ValueError: the matrix is singular.
+        """
+        if quadratic not in self._inverses:
+            matrix = self._gram + quadratic * np.eye(self.size)
+            if np.linalg.cond(matrix) > 1 / np.finfo(np.float64).eps:
+                raise ValueError(
+                    f"the matrix of the local solve is singular with a quadratic term of "
+                    f"{quadratic:g}: a greater ρ or λ is needed"
+                )
+            self._inverses[quadratic] = _array(np.linalg.inv(matrix))
+        return _array(self._inverses[quadratic] @ (self._moment + linear))
+
+    def trouble(self) -> str:
+        """What is wrong with the data; empty if nothing is."""
+        return _data_trouble(self.features, self.targets)
+
+
+class Logistic:
+    """f_i(θ) = w·Σ log(1 + exp(−y·hᵀθ)) + λ/2·‖θ‖², over samples h with labels y = ±1.
+
+    Args:
+        features: H, shape (samples, d).
+        targets: y, shape (samples,), −1 or 1.
+        regularisation: λ of this rank's part, 0 or more.
+        weight: w of each sample: 1 for a sum, 1/N for a mean over N samples of all ranks.
+    """
+
+    def __init__(
+        self,
+        features: Array,
+        targets: Array,
+        regularisation: float = 0.0,
+        weight: float = 1.0,
+    ) -> None:
+        self.features = np.asarray(features, np.float64)
+        self.targets = np.asarray(targets, np.float64)
+        self.regularisation = regularisation
+        self.weight = weight
+        self.size = self.features.shape[-1]
+        self.samples = len(self.features)
+        self._start = np.zeros(self.size)
+
+    def value(self, model: Array) -> float:
+        """f_i(θ)."""
+        margins = self.targets * (self.features @ model)
+        loss = self.weight * float(np.logaddexp(0.0, -margins).sum())
+        return loss + 0.5 * self.regularisation * float(model @ model)
+
+    def gradient(self, model: Array) -> Array:
+        """−w·Hᵀ(y·σ(−y·Hθ)) + λθ."""
+        pulls = self.targets * _sigmoid(-self.targets * (self.features @ model))
+        return _array(self.regularisation * model - self.weight * (self.features.T @ pulls))
+
+    def hessian_product(self, model: Array, direction: Array) -> Array:
+        """(w·Hᵀ diag(σ(1−σ)) H + λI)·V."""
+        share = _sigmoid(self.features @ model)
+        curvature = self.weight * share * (1 - share)
+        inner = (self.features @ direction).T * curvature
+        return _array(self.features.T @ inner.T + self.regularisation * direction)
+
+    def smoothness(self) -> float:
+        """w/4 of the largest eigenvalue of HᵀH, plus λ."""
+        largest = float(np.linalg.norm(self.features, 2)) ** 2
+        return 0.25 * self.weight * largest + self.regularisation
+
+    def proximal(self, linear: Array, quadratic: float) -> Array:
+        """By Newton's method with halved steps, from where the last call ended.
+
+        Raises:
+            ValueError: it does not get there, as where there is no minimum.
+        """
+        model = self._start
+
+        def value(at: Array) -> float:
+            return self.value(at) - float(linear @ at) + 0.5 * quadratic * float(at @ at)
+
+        for _ in range(NEWTON_STEPS):
+            slope = self.gradient(model) - linear + quadratic * model
+            if float(np.abs(slope).max()) <= NEWTON_TOLERANCE * (1 + float(np.abs(linear).max())):
+                break
+            matrix = self.hessian_product(model, np.eye(self.size)) + quadratic * np.eye(self.size)
+            try:
+                step = np.linalg.solve(matrix, slope)
+            except np.linalg.LinAlgError:
+                raise ValueError(
+                    "the matrix of the local solve is singular: a greater ρ or λ is needed"
+                ) from None
+            size, here, fall = 1.0, value(model), float(slope @ step)
+            while size > 1e-10 and value(model - size * step) > here - 1e-4 * size * fall:
+                size /= 2
+            if size <= 1e-10:
+                break  # as near as rounding lets it come
+            model = model - size * step
+        if not np.isfinite(model).all():
+            raise ValueError("the local solve has no finite minimum: a greater ρ or λ is needed")
+        self._start = model
+        return model
+
+    def trouble(self) -> str:
+        """What is wrong with the data; empty if nothing is."""
+        if trouble := _data_trouble(self.features, self.targets):
+            return trouble
+        if not np.isin(self.targets, (-1.0, 1.0)).all():
+            return "labels are not all -1 or 1"
+        return ""
+
+
+def _sigmoid(x: Array) -> Array:
+    return _array(0.5 * (1 + np.tanh(0.5 * x)))
+
+
+def _array(array: Any) -> Array:
+    return np.asarray(array, np.float64)
+
+
+def split_evenly(features: Array, targets: Array, ranks: int) -> list[tuple[Array, Array]]:
+    """Deal samples out in their order: (features, targets) of each rank.
+
+    Args:
+        features, targets: shapes (samples, d) and (samples,).
+        ranks: among how many.
+    """
+    return list(zip(np.array_split(features, ranks), np.array_split(targets, ranks), strict=True))
+
+
+def gadmm_synthetic(ranks: int, seed: int, growth: float = 1.3) -> list[tuple[Array, Array]]:
+    """The synthetic data of the authors of GADMM (arXiv 1909.00047, section 7), after LAG's.
+
+    Rank i (from 0) has H_i = growth^i·q_i·q_iᵀ + I, where the q_i are orthonormal: so the
+    smoothness constants of ranks differ, by 10⁵ at 24 ranks. All have the same y. The authors take
+    y from the Body Fat data; here it is drawn with that mean and spread.
+
+    Args:
+        ranks: at most 50.
+        seed: of q and y.
+        growth: 1.3 for the linear task. The logistic one takes 1.
+
+    Returns:
+        For each rank H_i of shape (50, 50) and y of shape (50,).
+    """
+    if not 1 <= ranks <= 50:
+        raise ValueError(f"ranks={ranks}: this data is for 1 to 50 ranks")
+    random = np.random.default_rng(seed)
+    q, _ = np.linalg.qr(random.standard_normal((50, 50)))
+    y = random.normal(19.0, 8.0, 50)
+    identity = np.eye(50)
+    return [
+        (growth**rank * np.outer(q[:, rank], q[:, rank]) + identity, y.copy())
+        for rank in range(ranks)
+    ]

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Local SGD and DiLoCo: each rank trains by itself for some steps, then the models are averaged.
+
+Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019, arXiv 1805.09767; Douillard et
+al., "DiLoCo: Distributed Low-Communication Training of Language Models", arXiv 2311.08105,
+algorithm 1. `p4reduce.methods.local_sgd` is the same in numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+from p4reduce.torch.hooks.state import channel_of
+from p4reduce.torch.tensors import lend, lend_bytes, nothing
+from p4reduce.wire.calls import Operation
+
+
+class LocalSGD:
+    """An optimiser's steps on this rank alone, and an average of all ranks' models every few.
+
+    After `every` steps, with Δ the mean over the ranks of what their parameters have moved by::
+
+        v ← outer_momentum·v + Δ,    θ ← θ + outer_rate·(Δ + outer_momentum·v)
+
+    which with the defaults makes θ the mean of the models: local SGD. DiLoCo's authors take
+    outer_rate=0.7, outer_momentum=0.9, and AdamW as the optimiser. The model is not to be wrapped
+    in DistributedDataParallel, which would sum gradients as well. Its state starts as rank 0's.
+
+    Example::
+
+        optimizer = LocalSGD(torch.optim.SGD(model.parameters(), lr=0.1), every=16)
+
+    Args:
+        optimizer: any of torch's; the inner one.
+        every: steps between two averages, 1 or more.
+        outer_rate: above 0.
+        outer_momentum: Nesterov's, from 0 to below 1.
+        buffers: tensors of floats that are averaged as well, such as a BatchNorm's statistics.
+        precision: of the switch's lanes for what the parameters have moved by: "int16" or "int8"
+            for a half or a quarter of the bytes (docs/lanes.md). None: 32 bits.
+        group: a process group of the backend "p4reduce", or a communicator that `p4reduce.init`
+            made. None: the default group.
+
+    Attributes:
+        optimizer: the inner one, for schedulers.
+        averages: how many there were.
+
+    Raises:
+        TypeError, ValueError: what is given does not fit; names it.
+        DistBackendError: a rank is lost, or the ranks' parameters differ in shape.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        every: int,
+        *,
+        outer_rate: float = 1.0,
+        outer_momentum: float = 0.0,
+        buffers: Iterable[torch.Tensor] = (),
+        precision: str | None = None,
+        group: Any = None,
+    ) -> None:
+        if not isinstance(every, int) or every < 1:
+            raise ValueError(f"every={every!r}: 1 step or more between two averages")
+        if not outer_rate > 0:
+            raise ValueError(f"outer_rate={outer_rate!r}: a number above 0 is needed")
+        if not 0 <= outer_momentum < 1:
+            raise ValueError(f"outer_momentum={outer_momentum!r}: 0 to below 1 is needed")
+        self._channel = channel_of(group)
+        self.optimizer = optimizer
+        self.averages = 0
+        self._every = every
+        self._rate = outer_rate
+        self._momentum = outer_momentum
+        self._precision = precision
+        self._left = every
+        self._parameters = [
+            one for part in optimizer.param_groups for one in part["params"] if one.requires_grad
+        ]
+        self._buffers = list(buffers)
+        if not self._parameters:
+            raise ValueError("the optimizer has no parameters that take part in training")
+        for tensor in [*self._parameters, *self._buffers]:
+            if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+                raise ValueError(f"a parameter or buffer is of {tensor.dtype}: floats are averaged")
+        self._take_rank_0s()
+        self._start = [one.detach().clone() for one in self._parameters]
+        self._speed = [torch.zeros_like(one) for one in self._start]
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Do a step of the inner optimiser, and average if it is time; return what it returned."""
+        loss = self.optimizer.step(closure) if closure is not None else self.optimizer.step()
+        self._left -= 1
+        if self._left == 0:
+            self.average()
+        return loss
+
+    def average(self) -> None:
+        """Average now: all ranks call it, as after the last step."""
+        self._left = self._every
+        with torch.no_grad():
+            moved = [
+                one.detach() - start
+                for one, start in zip(self._parameters, self._start, strict=True)
+            ]
+            self._mean(moved, "moved", self._precision)
+            for one, start, speed, delta in zip(
+                self._parameters, self._start, self._speed, moved, strict=True
+            ):
+                speed.mul_(self._momentum).add_(delta)
+                start.add_(delta.add(speed, alpha=self._momentum), alpha=self._rate)
+                one.copy_(start)
+            if self._buffers:
+                self._mean([one.detach() for one in self._buffers], "buffers", None)
+        self.averages += 1
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients."""
+        self.optimizer.zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the inner optimiser's state and this one's; it is that of this rank."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "start": [one.clone() for one in self._start],
+            "speed": [one.clone() for one in self._speed],
+            "left": self._left,
+            "averages": self.averages,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state; the model's is loaded apart."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        for name, mine in (("start", self._start), ("speed", self._speed)):
+            for one, saved in zip(mine, state[name], strict=True):
+                one.copy_(saved)
+        self._left, self.averages = state["left"], state["averages"]
+
+    def _mean(self, tensors: list[torch.Tensor], what: str, precision: str | None) -> None:
+        """Take the mean of each over all ranks, in place, in one collective."""
+        lent = [lend(one) for one in tensors]
+        arrays = [one.array for one in lent]
+        names = [f"LocalSGD {what} {number}" for number in range(len(arrays))]
+
+        def put_back() -> None:
+            for one in lent:
+                one.put_back()
+
+        self._channel.start(
+            "LocalSGD",
+            sum(array.nbytes for array in arrays),
+            lambda timeout: self._channel.comm.grouped_allreduce_async(
+                arrays, Operation.MEAN, names, arrays, timeout, precision=precision
+            ),
+            options=None,
+            result=tensors,
+            finish=put_back,
+        ).wait()
+
+    def _take_rank_0s(self) -> None:
+        """Begin with rank 0's parameters and buffers."""
+        lent = [lend_bytes(one) for one in [*self._parameters, *self._buffers]]
+        whole = np.concatenate([one.array for one in lent])
+        self._channel.start(
+            "LocalSGD",
+            whole.nbytes,
+            lambda timeout: self._channel.comm.broadcast_async(
+                whole, 0, "LocalSGD", whole, timeout
+            ),
+            options=None,
+            result=None,
+            finish=nothing,
+        ).wait()
+        ends = np.cumsum([one.array.size for one in lent])[:-1]
+        for one, part in zip(lent, np.split(whole, ends), strict=True):
+            one.array[...] = part
+            one.put_back()
