@@ -71,4 +71,4 @@ def test_a_drop_port_that_does_not_fit() -> None:
 def test_no_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_NATIVE", "0")
     pipeline = load_pipeline(config("tables"))
-    assert not hasattr(pipeline, "native")
+    assert pipeline.native is None

@@ -38,6 +38,7 @@ _LINUX_ONLY = {
     "|setns|unshare|CLONE_.*|getres[ug]id|setres[ug]id|(get|set|list|remove)xattr|RWF_.*",
     select: "epoll|EPOLL.*|POLLRDHUP|POLLMSG",
 }
+_FOR_TORCH = {"torch", "torch_demo", "horovod"}  # folders whose modules import torch
 _NOT_IN_LIBC = "(send|recv)mmsg|prctl|unshare|setns|eventfd.*|epoll_.*|memfd_create|sched_.*"
 
 
@@ -64,7 +65,7 @@ def names(*, torch: bool = False) -> list[str]:
         root = (ROOT / package).parent
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(root).with_suffix("").parts
-            is_for_torch = "torch" in parts or "torch_demo" in parts
+            is_for_torch = not _FOR_TORCH.isdisjoint(parts)
             if parts[-1] != "__main__" and is_for_torch == torch:
                 found.append(".".join(parts).removesuffix(".__init__"))
     return found

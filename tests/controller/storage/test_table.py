@@ -45,7 +45,7 @@ HEADER = Header(
     [SwitchState("a", "unix:/run/switch.sock", 1, 0x0A4DFFFE, 0x027034726564, 0xFEDCBA9876543210)]
 )
 TRANSIENT = {"heard", "lease_ends", "waiting", "refusal", "completed", "report", "released"}
-TRANSIENT |= {"attending", "cut", "process", "latest", "progress"}
+TRANSIENT |= {"attending", "cut", "process", "latest", "progress", "silence_noticed", "looked_at"}
 
 
 def a_job() -> Job:
