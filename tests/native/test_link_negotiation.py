@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -100,6 +101,14 @@ class OlderSwitch:
                 del self._held[1 - number][: link.send(self._held[1 - number])]
 
 
+def until_up(switch: DataPlane) -> None:
+    """Wait until both ports have their peers: a frame for a port without one is lost."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not switch.run(lambda: all(port.is_up for port in switch.ports.values())):
+        assert time.monotonic() < deadline, "a worker's port is not up"
+        time.sleep(0.001)
+
+
 def exchange(one: Transport, other: Transport) -> None:
     """Frames through the switch, both ways."""
     buffer, rows = FrameBuffer(len(FRAMES)), np.arange(len(FRAMES))
@@ -134,13 +143,16 @@ def test_the_best_that_both_can(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    older = None
+    switch: DataPlane | None = None
+    older: OlderSwitch | None = None
     if theirs is Kind.SHARED:
-        request.getfixturevalue("switch")
+        switch = request.getfixturevalue("switch")
     else:
         older = OlderSwitch(tmp_path, theirs)
         request.addfinalizer(older.close)
     workers = [LinkTransport(tmp_path / f"p{n}", ours, 0.3) for n in (1, 2)]
+    if switch is not None:
+        until_up(switch)
     if theirs is not Kind.SINGLE:
         assert [worker.kind for worker in workers] == [agreed, agreed]
     exchange(*workers)
@@ -151,10 +163,10 @@ def test_the_best_that_both_can(
         worker.close()
 
 
-@pytest.mark.usefixtures("switch")
-def test_old_and_new_workers_at_a_new_switch(tmp_path: Path) -> None:
+def test_old_and_new_workers_at_a_new_switch(switch: DataPlane, tmp_path: Path) -> None:
     old, new = UnixTransport(tmp_path / "p1"), LinkTransport(tmp_path / "p2")
     assert new.kind == Kind.SHARED
+    until_up(switch)
     exchange(old, new)
     old.close()
     new.close()
