@@ -13,7 +13,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -95,10 +94,19 @@ class OlderSwitch:
             peer = listener.accept()[0]
             peer.setblocking(False)
             self._links[number] = Link.accept(peer, self._offers)
-        link = self._links[1 - number]
-        while link is not None and self._held[1 - number]:
-            with suppress(BlockingIOError):
-                del self._held[1 - number][: link.send(self._held[1 - number])]
+        self._pass_on(1 - number)
+
+    def _pass_on(self, number: int) -> None:
+        link = self._links[number]
+        while link is not None and self._held[number]:
+            try:
+                del self._held[number][: link.send(self._held[number])]
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:  # a worker that comes again without a hello gets them
+                self._links[number] = None
+                link.close()
+                return
 
 
 def until_up(switch: DataPlane) -> None:
