@@ -193,9 +193,8 @@ def dissector() -> str:
         'payload = ProtoField.bytes("p4reduce.payload", "Payload")',
         'padding = ProtoField.bytes("p4reduce.padding", "Padding")',
         *(
-            f"lane{8 * lanes.lane_bytes} = ProtoField.int{8 * lanes.lane_bytes}"
-            f'("p4reduce.lane", "Lane", base.DEC)'
-            for lanes in wire.Format
+            f'lane{8 * size} = ProtoField.int{8 * size}("p4reduce.lane", "Lane", base.DEC)'
+            for size in dict.fromkeys(lanes.lane_bytes for lanes in wire.Format)
         ),
     ]
     return (

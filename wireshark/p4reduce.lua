@@ -57,12 +57,14 @@ local formats = {
     [0] = "INT32",
     [1] = "INT16",
     [2] = "INT8",
+    [3] = "WRAP32",
 }
 
 local lane_bytes = {
     [0] = 4,
     [1] = 2,
     [2] = 1,
+    [3] = 4,
 }
 
 local flag_names = {

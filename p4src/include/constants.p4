@@ -50,6 +50,7 @@ const bit<8> FLAG_FINAL = 0x80;
 const bit<8> FORMAT_INT32 = 0;
 const bit<8> FORMAT_INT16 = 1;
 const bit<8> FORMAT_INT8  = 2;
+const bit<8> FORMAT_WRAP32 = 3;    // as INT32, modulo 2^32: nothing overflows
 
 // -- Sizes, in bytes -----------------------------------------------------------
 

@@ -11,24 +11,25 @@ enum bit<2> LaneOp {
 }
 
 // Adds one quarter of a block to its sums. TOP has the top bit of each lane, LOW those below
-// it; nothing else depends on how wide lanes are. No carry may leak from lane to lane, so the
-// top bits are left out of the addition and put back by exclusive or. Where the operands' signs
-// are the same and the carry into the top bit is not, two's complement overflows.
+// it, and CHECKED the top bits again, or nothing if lanes may wrap; nothing else depends on the
+// format. No carry may leak from lane to lane, so the top bits are left out of the addition and put
+// back by exclusive or. Where the operands' signs are the same and the carry into the top bit is
+// not, two's complement overflows.
 // (A macro, and no variable but `old`: to BMv2 an assignment to a word costs as much as six
-// operations, and p4c turns parameters into assignments.)
-#define ADD_WORD(SUMS, WORD, TOP, LOW) \
+// operations, and p4c turns parameters into assignments. Where CHECKED is 0, p4c drops the check.)
+#define ADD_WORD(SUMS, WORD, TOP, LOW, CHECKED) \
     SUMS.read(old, index); \
-    if ((old ^ WORD.lanes ^ TOP) & (old ^ ((old & LOW) + (WORD.lanes & LOW))) & TOP != 0) { \
+    if ((old ^ WORD.lanes ^ TOP) & (old ^ ((old & LOW) + (WORD.lanes & LOW))) & CHECKED != 0) { \
         flags = flags | FLAG_OVERFLOW; \
     } \
     WORD.lanes = ((old & LOW) + (WORD.lanes & LOW)) ^ ((old ^ WORD.lanes) & TOP); \
     SUMS.write(index, WORD.lanes)
 
-#define ADD_WORDS(TOP, LOW) \
-    ADD_WORD(sums0, hdr.word0, TOP, LOW); \
-    ADD_WORD(sums1, hdr.word1, TOP, LOW); \
-    ADD_WORD(sums2, hdr.word2, TOP, LOW); \
-    ADD_WORD(sums3, hdr.word3, TOP, LOW)
+#define ADD_WORDS(TOP, LOW, CHECKED) \
+    ADD_WORD(sums0, hdr.word0, TOP, LOW, CHECKED); \
+    ADD_WORD(sums1, hdr.word1, TOP, LOW, CHECKED); \
+    ADD_WORD(sums2, hdr.word2, TOP, LOW, CHECKED); \
+    ADD_WORD(sums3, hdr.word3, TOP, LOW, CHECKED)
 
 // The packet's lanes become the sums.
 #define STORE_WORDS \
@@ -48,11 +49,13 @@ control Lanes(inout headers_t hdr, in bit<32> index, in LaneOp op, inout bit<8> 
     action add() {
         word_t old;
         if (hdr.agg.format == FORMAT_INT32) {
-            ADD_WORDS(TOP_BITS_INT32, LOW_BITS_INT32);
+            ADD_WORDS(TOP_BITS_INT32, LOW_BITS_INT32, TOP_BITS_INT32);
         } else if (hdr.agg.format == FORMAT_INT16) {
-            ADD_WORDS(TOP_BITS_INT16, LOW_BITS_INT16);
+            ADD_WORDS(TOP_BITS_INT16, LOW_BITS_INT16, TOP_BITS_INT16);
+        } else if (hdr.agg.format == FORMAT_INT8) {
+            ADD_WORDS(TOP_BITS_INT8, LOW_BITS_INT8, TOP_BITS_INT8);
         } else {
-            ADD_WORDS(TOP_BITS_INT8, LOW_BITS_INT8);
+            ADD_WORDS(TOP_BITS_INT32, LOW_BITS_INT32, 0);
         }
     }
 

@@ -384,7 +384,7 @@ def encode(lanes: Lanes) -> bytes:
 
 
 def lane_type(lane_format: int) -> Any:
-    return (np.int32, np.int16, np.int8)[lane_format]
+    return (np.int32, np.int16, np.int8, np.int32)[lane_format]
 
 
 def constant(value: int, lane_format: int = Format.INT32) -> Lanes:

@@ -25,6 +25,11 @@ def sum_of(bed: Testbed, job: Job, blocks: list[Lanes], lane_format: int, total:
     bed.expect([last], job.results(last, total, flags=flags), Outcome.ROUND_COMPLETED)
 
 
+def overflow(lane_format: Format) -> int:
+    """What is told of a lane that leaves its range."""
+    return 0 if lane_format is Format.WRAP32 else Flag.OVERFLOW
+
+
 def wrapped(blocks: list[Lanes]) -> Lanes:
     """The sum in two's complement."""
     return np.sum(blocks, axis=0, dtype=blocks[0].dtype)
@@ -83,7 +88,8 @@ def test_the_ends_of_the_range_are_no_overflow(
 def test_overflow(
     bed: Testbed, jobs: Jobs, lane_format: Format, word: int, at: str, sign: int
 ) -> None:
-    """Of a single lane, at each end of each word: told to all, and only that lane wraps."""
+    """Of a single lane, at each end of each word: told to all unless lanes may wrap, and only that
+    lane wraps."""
     lanes_a_word = WORD_BYTES // lane_format.lane_bytes
     lane = word * lanes_a_word + (lanes_a_word - 1 if at == "last" else 0)
     limits = np.iinfo(lane_type(lane_format))
@@ -91,14 +97,39 @@ def test_overflow(
     one[lane], other[lane] = (limits.max, 1) if sign > 0 else (limits.min, -1)
     total = constant(-1, lane_format)
     total[lane] = limits.min if sign > 0 else limits.max
-    sum_of(bed, jobs(2), [one, other], lane_format, total, Flag.OVERFLOW)
+    sum_of(bed, jobs(2), [one, other], lane_format, total, overflow(lane_format))
 
 
 @every_format
 def test_overflow_everywhere(bed: Testbed, jobs: Jobs, lane_format: Format) -> None:
     """Of all lanes at once, the most that carries could do."""
     block = constant(int(np.iinfo(lane_type(lane_format)).min), lane_format)
-    sum_of(bed, jobs(2), [block, block], lane_format, constant(0, lane_format), Flag.OVERFLOW)
+    sum_of(
+        bed, jobs(2), [block, block], lane_format, constant(0, lane_format), overflow(lane_format)
+    )
+
+
+@pytest.mark.parametrize("world_size", [2, 8])
+def test_masks_cancel_in_lanes_that_wrap(
+    bed: Testbed, jobs: Jobs, rng: np.random.Generator, world_size: int
+) -> None:
+    """Each pair of ranks adds and takes away a number from all of the range; the sum is exact."""
+    blocks = [random_lanes(rng, Format.WRAP32, world_size) for _ in range(world_size)]
+    masked = [block.copy() for block in blocks]
+    for one in range(world_size):
+        for other in range(one):
+            mask = random_lanes(rng, Format.WRAP32)
+            masked[one] += mask
+            masked[other] -= mask
+    sum_of(bed, jobs(world_size), masked, Format.WRAP32, wrapped(blocks), 0)
+
+
+def test_lanes_that_wrap_do_not_mix_with_lanes_that_do_not(bed: Testbed, jobs: Jobs) -> None:
+    job = jobs(2)
+    bed.exchange([job.send(0, constant(1), format=Format.WRAP32)])
+    last = job.send(1, constant(1), format=Format.INT32)
+    result = job.results(last, format=Format.WRAP32, flags=Flag.MISMATCH)
+    bed.expect([last], result, Outcome.ROUND_COMPLETED)
 
 
 def test_overflow_is_of_the_lane_width_that_the_packet_says(bed: Testbed, jobs: Jobs) -> None:

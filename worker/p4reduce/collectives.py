@@ -158,6 +158,8 @@ class Collectives(ABC):
         **Integers** are exact. They travel in lanes of their own width, so int8 arrays take a
         quarter of the bytes of int32 ones of as many elements. Where a sum, or a partial sum in
         the order in which the ranks' contributions arrive, leaves the dtype, that is an error.
+        With precision="wrap32" int32 arrays are added modulo 2^32 instead, without that error: for
+        masks that cancel in the sum (`p4reduce.methods.masks`).
 
         **Floats** travel as integers with an exponent a block. How far n ranks' sum can be off,
         before it is rounded to the dtype, if 2^e is the power of two above the largest magnitude
@@ -193,7 +195,7 @@ class Collectives(ABC):
                 to work in place. None: a new one, sparse if `array` is.
             timeout: seconds; None: what `init` was given.
             precision: "int32", "int16" or "int8": what floats travel as; the same on all ranks.
-                None: "int32".
+                None: "int32". Of int32 arrays: "wrap32", or None.
             seed: of the random rounding. With the same one, the same calls on the same ranks give
                 the same results again; it may be the same for all ranks and calls, which draw
                 independent numbers all the same. None: other numbers each time. Without effect
@@ -206,7 +208,8 @@ class Collectives(ABC):
             `out`, or a new array.
 
         Raises:
-            TypeError: no array, or another dtype; MEAN or a precision for integers.
+            TypeError: no array, or another dtype; MEAN or a precision for integers, or "wrap32" for
+                other numbers than int32.
             ValueError: `out` does not fit or overlaps `array` without being the same; there is no
                 such operation, precision or priority; the precision is too narrow for the number
                 of ranks; it is urgent, and no slots are kept for that.

@@ -184,6 +184,23 @@ def test_different_precisions_are_a_mismatch(system: System) -> None:
         assert isinstance(failed, p4reduce.MismatchError)
 
 
+@pytest.mark.usefixtures("faults")
+def test_lanes_that_wrap_add_modulo_2_to_the_32(system: System, rng: np.random.Generator) -> None:
+    """Whatever is lost, doubled or late; and what overflows in other lanes is no error in these."""
+    arrays = rng.integers(-(2**31), 2**31, (4, 5000), np.int64).astype(np.int32)
+    total = arrays.sum(axis=0, dtype=np.int32)
+
+    def work(comm: p4reduce.Communicator) -> None:
+        mine = arrays[comm.rank]
+        assert np.array_equal(comm.allreduce(mine, precision="wrap32"), total)
+        with pytest.raises(p4reduce.LaneOverflowError):
+            comm.allreduce(mine)
+        with pytest.raises(TypeError, match="'wrap32' is for int32, not for float32"):
+            comm.allreduce(np.ones(3, np.float32), precision="wrap32")
+
+    system.run(4, work)
+
+
 def test_errors_of_the_arguments(system: System) -> None:
     def work(comm: p4reduce.Communicator) -> None:
         for array, hint in (

@@ -220,5 +220,5 @@ def test_other_frames_are_no_hello(column: str, value: int) -> None:
 
 
 def test_formats_fill_a_block() -> None:
-    assert [lanes.lanes for lanes in wire.Format] == [256, 512, 1024]
-    assert [lanes.lane_maximum for lanes in wire.Format] == [2**31 - 1, 2**15 - 1, 127]
+    assert [lanes.lanes for lanes in wire.Format] == [256, 512, 1024, 256]
+    assert [lanes.lane_maximum for lanes in wire.Format] == [2**31 - 1, 2**15 - 1, 127, 2**31 - 1]

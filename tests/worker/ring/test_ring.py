@@ -171,8 +171,8 @@ def ring() -> Iterator[Ring]:
         running.close()
 
 
-def summing(array: npt.NDArray[Any]) -> Plan[Any]:
-    return plans.allreduce(array, Operation.SUM, None, None, world_size=WORLD)
+def summing(array: npt.NDArray[Any], precision: str | None = None) -> Plan[Any]:
+    return plans.allreduce(array, Operation.SUM, None, None, precision, world_size=WORLD)
 
 
 def all_sum_up(ring: Ring) -> None:
@@ -299,6 +299,16 @@ def test_an_overflow_is_an_error_on_all_ranks_and_breaks_nothing(ring: Ring) -> 
         assert error.value.block == 1500 // 256
         rank.calls[1].wait(DEADLINE)
         assert rank.plans[1].result()[1500] == WORLD * 2**28
+
+
+def test_lanes_that_wrap_are_no_overflow(ring: Ring) -> None:
+    array = np.full(2000, 2**30 + 7, np.int32)
+    ring.start()
+    for rank in ring.ranks:
+        rank.call(summing(array, "wrap32"))
+    for rank in ring.ranks:
+        rank.calls[0].wait(DEADLINE)
+        assert np.array_equal(rank.plans[0].result(), np.int32(WORLD) * array)
 
 
 def test_a_ring_of_one_is_no_special_case() -> None:

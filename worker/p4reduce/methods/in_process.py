@@ -177,6 +177,8 @@ class InProcess:
     ) -> npt.NDArray[Any]:
         """The exact sum over all ranks, whatever the precision; a new array on each rank.
 
+        Only "wrap32" makes a difference: integers are added modulo 2^32 then.
+
         Raises:
             OverflowError: a sum of integers leaves the dtype.
             LostError: a rank has ended, or sums another shape or dtype.
@@ -184,13 +186,16 @@ class InProcess:
         array = np.asarray(array)
 
         def total(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-            return self._sum(arrays, name)
+            return self._sum(arrays, name, wraps)
 
-        kind = (array.shape, array.dtype.str, name)
+        wraps = precision == "wrap32"
+        kind = (array.shape, array.dtype.str, name, wraps)
         result: npt.NDArray[Any] = self._meet(kind, array, total)
         return np.array(result)
 
-    def _sum(self, arrays: list[npt.NDArray[Any]], name: str | None) -> npt.NDArray[Any]:
+    def _sum(
+        self, arrays: list[npt.NDArray[Any]], name: str | None, wraps: bool
+    ) -> npt.NDArray[Any]:
         first = arrays[0]
         traffic = self._world.traffic
         traffic.calls += 1
@@ -206,7 +211,7 @@ class InProcess:
             return result
         wide: npt.NDArray[Any] = np.sum([array.astype(np.int64) for array in arrays], axis=0)
         limits = np.iinfo(first.dtype)
-        if wide.size and (wide.max() > limits.max or wide.min() < limits.min):
+        if not wraps and wide.size and (wide.max() > limits.max or wide.min() < limits.min):
             raise OverflowError(f"{name or 'allreduce'}: a sum leaves {first.dtype}")
         narrow: npt.NDArray[Any] = wide.astype(first.dtype)
         return narrow

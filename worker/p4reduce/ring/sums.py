@@ -91,8 +91,10 @@ class Adder:
         sums: npt.NDArray[Any] = np.zeros(len(blocks), record)
         sums["lanes"] = payload[rows].view(record["lanes"].base)
 
+        wraps = collective.format is Format.WRAP32
+
         def add(ours: Bytes, theirs: Bytes) -> None:
-            _add_lanes(ours.view(record), theirs.view(record))
+            _add_lanes(ours.view(record), theirs.view(record), wraps)
 
         await reduce(links, self._parts(sums), add)
         total = np.ascontiguousarray(sums["lanes"])
@@ -120,10 +122,11 @@ def _larger(ours: Bytes, theirs: Bytes) -> None:
     np.maximum(ours.view(_MARK), theirs.view(_MARK), out=ours.view(_MARK))
 
 
-def _add_lanes(ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> None:
-    """Add lanes as the switch does: sums wrap round, and it is remembered that they did."""
+def _add_lanes(ours: npt.NDArray[Any], theirs: npt.NDArray[Any], wraps: bool) -> None:
+    """Add lanes as the switch does: sums wrap round, and it is remembered unless they may."""
     one, other = ours["lanes"], theirs["lanes"]
     total = one + other
-    wrapped = ((one ^ total) & (other ^ total) < 0).any(axis=1)
+    if not wraps:
+        wrapped = ((one ^ total) & (other ^ total) < 0).any(axis=1)
+        ours["overflow"] |= theirs["overflow"] | wrapped
     ours["lanes"] = total
-    ours["overflow"] |= theirs["overflow"] | wrapped

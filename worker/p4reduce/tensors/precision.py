@@ -18,18 +18,26 @@ from p4reduce.wire.format import MAX_WORLD_SIZE, Format
 PRECISIONS = {"int32": Format.INT32, "int16": Format.INT16, "int8": Format.INT8}
 """What `precision` of a float collective can be: the type of the lanes that numbers travel in."""
 
+WRAP = "wrap32"
+"""What `precision` of a collective of int32 can be: lanes that add modulo 2^32."""
+
 _SMALLEST_NORMAL = 2.0**-126  # of float32: smaller numbers share its exponent
 
 
 def lane_format(dtype: np.dtype[Any], precision: str | None, world_size: int) -> Format:
     """Return the lanes for numbers of a dtype that can be reduced.
 
-    Integers travel in lanes of their own width, floats in those of `precision`, None for int32.
+    Integers travel in lanes of their own width, int32 also in those that wrap; floats in those of
+    `precision`, None for int32.
 
     Raises:
-        TypeError: a precision for integers.
+        TypeError: a precision for integers, other than wrapping lanes for int32.
         ValueError: there is no such precision, or it has no room for so many ranks.
     """
+    if precision == WRAP:
+        if dtype != np.int32:
+            raise TypeError(f"precision={WRAP!r} is for int32, not for {dtype}")
+        return Format.WRAP32
     if dtype.kind != "f":
         if precision is not None:
             raise TypeError(

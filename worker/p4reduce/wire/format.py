@@ -78,6 +78,7 @@ class Format(IntEnum):
     INT32 = 0
     INT16 = 1
     INT8 = 2
+    WRAP32 = 3  # as INT32, modulo 2^32: a sum that leaves the range is no overflow
 
     @property
     def lanes(self) -> int:
@@ -87,7 +88,7 @@ class Format(IntEnum):
     @property
     def lane_bytes(self) -> int:
         """Bytes in a lane."""
-        return (4, 2, 1)[self]
+        return (4, 2, 1, 4)[self]
 
     @property
     def lane_maximum(self) -> int:
