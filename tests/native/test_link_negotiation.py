@@ -98,15 +98,15 @@ class OlderSwitch:
 
     def _pass_on(self, number: int) -> None:
         link = self._links[number]
-        while link is not None and self._held[number]:
-            try:
-                del self._held[number][: link.send(self._held[number])]
-            except BlockingIOError:
-                continue
-            except BrokenPipeError:  # a worker that comes again without a hello gets them
-                self._links[number] = None
-                link.close()
-                return
+        if link is None:
+            return
+        try:
+            while self._held[number]:
+                with suppress(BlockingIOError):
+                    del self._held[number][: link.send(self._held[number])]
+        except BrokenPipeError:  # a worker that comes again without a hello gets them
+            self._links[number] = None
+            link.close()
 
 
 def until_up(switch: DataPlane) -> None:
