@@ -39,6 +39,7 @@ class Choice:
         why: The reason, for people.
         bandwidth: Of each link of a Mininet network, in Mbit/s; None: not limited.
         pcap: Whether the switch captures what its ports see.
+        web: Whether each controller serves the live page.
     """
 
     switch: str
@@ -46,6 +47,7 @@ class Choice:
     why: str
     bandwidth: float | None = None
     pcap: bool = False
+    web: bool = False
 
     @property
     def name(self) -> str:

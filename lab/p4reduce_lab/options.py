@@ -127,6 +127,14 @@ pcap_option = click.option(
 )
 
 
+web_option = click.option(
+    "--web/--no-web",
+    envvar="WEB",
+    show_envvar=True,
+    help="Show the live page in a browser, at port 8080 of this machine or the next that is free.",
+)
+
+
 def _read_tree(context: click.Context, option: click.Parameter, text: str | None) -> Shape | None:
     from p4reduce_lab.tree import Shape
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControllerUnreachableError
 
-from p4reduce_lab import slow_paths
+from p4reduce_lab import live_page, slow_paths
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.fresh_program import refresh_program
@@ -59,6 +59,7 @@ class System:
     Attributes:
         network: The Mininet network, or the one given, while there is one.
         state_directory: The controller's, with the operator's token.
+        page_address: HOST:PORT of the controller's live page, where the choice has one.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class System:
         self.controller_address = f"unix:{directory / 'controller.sock'}"
         self.state_directory = directory / "state"
         self.control = ControlClient(self.controller_address)
+        self.page_address: str | None = None
 
     topology = "star"
     """What `Summary` calls it."""
@@ -99,6 +101,10 @@ class System:
     def parts(self) -> Sequence[System]:
         """The systems with a controller of their own that this one is made of."""
         return [self]
+
+    def show_pages(self) -> list[str]:
+        """Open the live pages, if there are any; returns a line about each for people."""
+        return live_page.show([part.page_address for part in self.parts if part.page_address])
 
     def counters(self) -> list[dict[str, int]]:
         """Return what became of the frames at each switch, by label, where not 0."""
@@ -162,6 +168,10 @@ class System:
             command += ["--switch-ip", switch_ip(self._number)]
         command += ["--state-dir", str(self.state_directory)]
         command += ["--connect-timeout", f"{READY_TIMEOUT:g}"]
+        if self._choice.web:
+            # The next controller takes the same, so that browsers find it.
+            self.page_address = self.page_address or live_page.free_address(self._number)
+            command += ["--http", self.page_address]
         self._controller = self.processes.start("controller", command, log=self._logs / log)
 
     def _serve_options(self) -> list[str]:

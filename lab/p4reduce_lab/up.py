@@ -45,6 +45,8 @@ def stay_up(choice: Choice, ports: int, output: Path, switches: Switches = 1) ->
         print(wrapped(f"Switch: {choice.text}{switches_text(switches)}"))
         text = f"Ports 1 to {ports}, {switch.slots_free} free slots; logs in {output}"
         print(wrapped(text))
+        for line in system.show_pages():
+            print(wrapped(line))
         print("\nIn another shell, workers find it with")
         exports = {**system.variables(), STATE_VARIABLE: str(system.state_directory)}
         for name, value in exports.items():

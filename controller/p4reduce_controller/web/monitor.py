@@ -78,7 +78,7 @@ class Monitor:
         """Look now, and tell the watchers."""
         sample = await take(self._service, slots=slots)
         self._before, self._latest = self._latest, sample
-        stalls = self._stalls.update(dict(sample.slots), sample.clock)
+        stalls = self._stalls.update(sample.jobs, sample.slots, sample.clock)
         shown = view(self._controller, sample, self._before, stalls, self._stalls, self._history)
         shown["events"] = list(self.events)
         self._text = json.dumps(shown, separators=(",", ":"))

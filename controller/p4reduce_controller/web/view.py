@@ -12,10 +12,10 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce_controller.controller import Controller
 from p4reduce_controller.jobs.job import RefusedError
 from p4reduce_controller.web.sample import Sample
-from p4reduce_controller.web.waiting import Stall, Stalls, sentence
+from p4reduce_controller.web.waiting import STUCK_AFTER, Stall, Stalls, sentence
 
 KEPT = 300  # points of each chart: five minutes at one per second
-WAITING_SHOWN = 12  # slots of a job that are spelt out; the grid shows all
+WAITING_SHOWN = 4  # groups of a job's slots that are spelt out; the grid shows all
 
 _FREE, _COLLECTING, _COMPLETE, _REPEATED = ".", "c", "d", "r"
 _MARKS = {pb.FREE: _FREE, pb.COLLECTING: _COLLECTING, pb.COMPLETE: _COMPLETE}
@@ -147,6 +147,7 @@ def _job(
         "switches": list(job.switches),
         "density": announced / blocks if blocks else None,
         "waits_for": _waits_for(controller, job, stall, now.clock),
+        "awaited": sorted(stall.missing) if stall and stall.seconds >= STUCK_AFTER else [],
         "ranks": ranks,
         "history": points,
         **totals,
@@ -186,7 +187,7 @@ def _rank(
 
 
 def _slots(job: pb.Job, now: Sample, watched: Stalls) -> list[dict[str, Any]]:
-    """For each switch of a job: a mark per slot, and the slots that wait, with the ranks."""
+    """For each switch of a job: a mark per slot, and slots that wait for the same ranks."""
     found = []
     for name, slots in now.slots.items():
         if name not in job.switches:
@@ -198,21 +199,14 @@ def _slots(job: pb.Job, now: Sample, watched: Stalls) -> list[dict[str, Any]]:
             if each.incarnation != job.incarnation:
                 continue
             marks: list[str] = []
-            waiting: list[dict[str, Any]] = []
+            waiting: dict[tuple[int, tuple[int, ...]], list[int]] = {}
             for slot in each.slots:
                 mark = _MARKS[slot.activity]
                 if slot.activity == pb.COLLECTING:
                     if watched.repeated(job.incarnation, name, slot.slot, now.clock):
                         mark = _REPEATED
-                    if len(waiting) < WAITING_SHOWN:
-                        waiting.append(
-                            {
-                                "slot": slot.slot,
-                                "round": slot.round,
-                                "heard": slot.heard,
-                                "missing": list(slot.missing_ranks),
-                            }
-                        )
+                    alike = slot.heard, tuple(slot.missing_ranks)
+                    waiting.setdefault(alike, []).append(slot.slot)
                 marks.append(mark)
             found.append(
                 {
@@ -220,7 +214,10 @@ def _slots(job: pb.Job, now: Sample, watched: Stalls) -> list[dict[str, Any]]:
                     "hidden": False,
                     "marks": "".join(marks),
                     "children": each.children,
-                    "waiting": waiting,
+                    "waiting": [
+                        {"slots": slots, "heard": heard, "missing": missing}
+                        for (heard, missing), slots in list(waiting.items())[:WAITING_SHOWN]
+                    ],
                 }
             )
     return found

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from p4reduce.control import control_pb2 as pb
@@ -18,7 +18,7 @@ class Stall:
     """Rounds of a job that have been open for a while."""
 
     seconds: float  # how long the oldest has
-    slots: int  # how many
+    slots: int  # how many, of the switch that has most
     missing: frozenset[int]  # ranks that all of them lack
 
 
@@ -55,6 +55,22 @@ def _heard(job: Job, missing: Sequence[int], now: float) -> str:
     return f"Last heartbeat {oldest:.1f} s ago: the process lives but does not contribute."
 
 
+def _joined(stalls: Mapping[str, Stall], leaves: Mapping[int, str]) -> Stall:
+    """Make one of the stalls of a job's switches.
+
+    A switch above others lacks all ranks of a branch where one is missing; which it is, the leaf
+    knows.
+    """
+    missing = frozenset(
+        rank
+        for stall in stalls.values()
+        for rank in stall.missing
+        if (leaf := stalls.get(leaves.get(rank, ""))) is None or rank in leaf.missing
+    )
+    seconds = max(stall.seconds for stall in stalls.values())
+    return Stall(seconds, max(stall.slots for stall in stalls.values()), missing)
+
+
 class Stalls:
     """Notices rounds that stay open from one look to the next."""
 
@@ -62,10 +78,12 @@ class Stalls:
         # By incarnation, switch and slot: the round that is open there, and since when.
         self._open: dict[tuple[int, str, int], tuple[int, float]] = {}
 
-    def update(self, switches: dict[str, pb.Slots | None], clock: float) -> dict[int, Stall]:
+    def update(
+        self, jobs: Sequence[pb.Job], switches: Mapping[str, pb.Slots | None], clock: float
+    ) -> dict[int, Stall]:
         """Take the slots of all switches; return what stalls, by incarnation."""
         before, self._open = self._open, {}
-        found: dict[int, Stall] = {}
+        found: dict[int, dict[str, Stall]] = {}
         for name, slots in switches.items():
             for job in slots.jobs if slots is not None else ():
                 waiting = []
@@ -83,10 +101,11 @@ class Stalls:
                     missing = frozenset.intersection(*(ranks for _, ranks in waiting))
                     oldest = clock - min(since for since, _ in waiting)
                     stall = Stall(oldest, len(waiting), missing)
-                    other = found.get(job.incarnation)
-                    if other is None or other.seconds < stall.seconds:
-                        found[job.incarnation] = stall
-        return found
+                    found.setdefault(job.incarnation, {})[name] = stall
+        leaves = {
+            job.incarnation: {member.rank: member.switch for member in job.members} for job in jobs
+        }
+        return {job: _joined(of, leaves.get(job, {})) for job, of in found.items()}
 
     def repeated(self, incarnation: int, switch: str, slot: int, clock: float) -> bool:
         """Whether a slot's round was open at the last look too, so that ranks repeat it."""

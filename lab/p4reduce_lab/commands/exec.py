@@ -19,6 +19,7 @@ from p4reduce_lab.options import (
     switch_option,
     switches_option,
     tree_option,
+    web_option,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 @switches_option
 @tree_option
 @pcap_option
+@web_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -56,6 +58,7 @@ def command(
     switches: int,
     tree: Shape | None,
     pcap: bool,
+    web: bool,
 ) -> None:
     """Start COMMAND once for each rank, like mpirun or torchrun.
 
@@ -85,9 +88,14 @@ def command(
                 "--first-port is for a switch that runs (`p4reduce-lab up`); this command starts "
                 "one of its own, whose ports are all free"
             )
-        choice = replace(choose(switch, net, bandwidth=bandwidth), pcap=pcap)
+        choice = replace(choose(switch, net, bandwidth=bandwidth), pcap=pcap, web=web)
         sys.exit(execute(list(program), count, choice, which))
-    for option, given in (("--pcap", pcap), ("--tree", tree), ("--switches", switches > 1)):
+    for option, given in (
+        ("--pcap", pcap),
+        ("--web", web),
+        ("--tree", tree),
+        ("--switches", switches > 1),
+    ):
         if given:
             raise ArgumentsError(f"{option} belongs to `p4reduce-lab up`, whose switch this uses")
     sys.exit(execute(list(program), count, running, first_port=first_port))

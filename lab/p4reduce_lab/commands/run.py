@@ -20,6 +20,7 @@ from p4reduce_lab.options import (
     switch_option,
     switches_option,
     tree_option,
+    web_option,
 )
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def _known_compression(context: click.Context, option: click.Parameter, name: st
 @switches_option
 @tree_option
 @pcap_option
+@web_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -97,6 +99,7 @@ def command(
     switches: int,
     tree: Shape | None,
     pcap: bool,
+    web: bool,
 ) -> None:
     """Train a classifier on real data, its gradients summed by the switch.
 
@@ -119,7 +122,7 @@ def command(
     which = switches_of(switches, tree)
     if framework == "torch":
         choice = choose(switch, net, bandwidth=bandwidth)
-        choice = replace(choice, pcap=pcap)
+        choice = replace(choice, pcap=pcap, web=web)
         _run_torch(count, steps, seed, compression, fault, output, choice, which)
         return
     given = {"steps": steps, "seed": seed}
@@ -130,7 +133,7 @@ def command(
         **{name: value for name, value in given.items() if value is not None},
     )
     choice = choose(switch, net, bandwidth=bandwidth, nearest_to_real=True)
-    choice = replace(choice, pcap=pcap)
+    choice = replace(choice, pcap=pcap, web=web)
     console = Console(highlight=False)
     console.print(wrapped(f"Switch: {choice.text}{switches_text(which)}"), soft_wrap=True)
     summary = run_demo(config, choice, output, console, which)

@@ -18,6 +18,7 @@ from p4reduce_lab.options import (
     switch_option,
     switches_option,
     tree_option,
+    web_option,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 @switches_option
 @tree_option
 @pcap_option
+@web_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -48,6 +50,7 @@ def command(
     switches: int,
     tree: Shape | None,
     pcap: bool,
+    web: bool,
 ) -> None:
     """Leave a switch and a controller running until Ctrl-C, for ranks of your own.
 
@@ -64,5 +67,5 @@ def command(
     from p4reduce_lab.up import stay_up
 
     ranks = ranks_of(context, "ports", ports, tree)
-    choice = replace(choose(switch, net), pcap=pcap)
+    choice = replace(choose(switch, net), pcap=pcap, web=web)
     stay_up(choice, ranks, output, switches_of(switches, tree))

@@ -72,6 +72,8 @@ def run_demo(
             (directory / COMPARED_STAGE).mkdir()
         children = _start_children(config, system, directory, results)
         system.wait_ready(may_finish=children)
+        for line in system.show_pages():
+            console.print(line)
         faults = Faults(config, system, children, directory)
         _watch(config, children, faults, system.processes, directory, console)
         system.wait_ready(may_finish=children)

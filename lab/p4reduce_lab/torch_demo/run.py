@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +77,8 @@ def run_torch_demo(
         )
     with results_directory(output, replace=REPLACED):
         runs = [
-            _train(backend, workers, steps, seed, compression, choice, output, switches)
-            for backend in ("p4reduce", "gloo")
+            _train(backend, workers, steps, seed, compression, used, output, switches)
+            for backend, used in (("p4reduce", choice), ("gloo", replace(choice, web=False)))
         ]
         summary = [asdict(one) for one in runs]
         (output / SUMMARY_FILE).write_text(json.dumps(summary, indent=2))

@@ -91,7 +91,7 @@ def test_a_stuck_job_says_for_whom_it_waits(
     [job] = view(shown)["jobs"]
     [slots] = job["slots"]
     assert slots["marks"] == "r..."  # open at the look before as well
-    assert slots["waiting"] == [{"slot": 0, "round": 1, "heard": 2, "missing": [2]}]
+    assert slots["waiting"] == [{"slots": [0], "heard": 2, "missing": [2]}]
     contribute(ranks[2], 5)
     eventually(lambda: not stuck(), "nothing is waited for")
     assert view(shown)["jobs"][0]["slots"][0]["marks"] == "d..."

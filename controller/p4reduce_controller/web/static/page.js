@@ -16,11 +16,11 @@ function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// Numbers in at most four digits with an SI prefix.
-function quantity(number, unit = "") {
+// Numbers with an SI prefix, below `most` before it.
+function quantity(number, unit = "", most = 9999.5) {
   const prefixes = ["", "k", "M", "G", "T"];
   let at = 0;
-  while (Math.abs(number) >= 9999.5 && at < prefixes.length - 1) {
+  while (Math.abs(number) >= most && at < prefixes.length - 1) {
     number /= 1000;
     at += 1;
   }
@@ -28,18 +28,19 @@ function quantity(number, unit = "") {
   return `${text} ${prefixes[at]}${unit}`.trim();
 }
 
-function ranksText(ranks) {
+// [0, 1, 2, 5] of "rank": "ranks 0-2, 5".
+function numbered(word, numbers) {
   const runs = [];
-  for (const rank of [...ranks].sort((a, b) => a - b)) {
+  for (const number of [...numbers].sort((a, b) => a - b)) {
     const last = runs[runs.length - 1];
-    if (last && last[1] === rank - 1) last[1] = rank;
-    else runs.push([rank, rank]);
+    if (last && last[1] === number - 1) last[1] = number;
+    else runs.push([number, number]);
   }
   const text = runs.map(([a, b]) => (a === b ? `${a}` : `${a}-${b}`)).join(", ");
-  return `${ranks.length === 1 ? "rank" : "ranks"} ${text}`;
+  return `${word}${numbers.length === 1 ? "" : "s"} ${text}`;
 }
 
-const time = (seconds) => new Date(seconds * 1000).toLocaleTimeString();
+const time = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { hourCycle: "h23" });
 
 // Keeps one child per key, in order; `create` makes one, `update` changes it.
 function keep(parent, items, key, create, update) {
@@ -108,7 +109,7 @@ function updateSwitch(card, each) {
   );
   facts(card.querySelector(".facts"), [
     ["slots in use", `${each.slots - each.free} of ${each.slots}`],
-    ["ports", String(each.ports.length)],
+    ["ports for ranks", each.ports.length ? String(each.ports.length) : ""],
   ]);
   keep(
     card.querySelector("tbody"),
@@ -127,6 +128,21 @@ function updateSwitch(card, each) {
   );
 }
 
+// The switches by level, so that a tree's root stands above what leads up to it.
+function showSwitches(switches) {
+  const parents = new Map(switches.map((each) => [each.name, each.uplink ? each.uplink.parent : ""]));
+  const depth = (name) => (parents.get(name) ? 1 + depth(parents.get(name)) : 0);
+  const levels = [];
+  for (const each of switches) (levels[depth(each.name)] ||= []).push(each);
+  keep(
+    byId("switches"),
+    levels.map((of, at) => ({ at, of })),
+    (level) => level.at,
+    () => make("div", "cards"),
+    (row, level) => keep(row, level.of, (each) => each.name, createSwitch, updateSwitch),
+  );
+}
+
 // -- Jobs ----------------------------------------------------------------------------------
 
 const charts = new Map();
@@ -141,23 +157,55 @@ function chart(box, title, series) {
       height: 120,
       cursor: { show: false },
       legend: { show: false },
-      axes: [{ ...axis, size: 28 }, { ...axis, values: (_, ticks) => ticks.map((tick) => quantity(tick)) }],
+      axes: [{ ...axis, size: 28 }, { ...axis, values: (_, ticks) => ticks.map((tick) => (tick < 1000 ? String(tick) : quantity(tick, "", 999.5))) }],
       scales: { y: { range: (_, low, high) => [0, Math.max(high, 1)] } },
-      series: [{}, ...series.map((label, at) => ({ label, stroke: colours[at], width: 1.5 }))],
+      series: [{}, ...series.map((label, at) => ({
+        label, stroke: colours[at], width: 1.5, dash: at ? [6, 5] : undefined, points: { show: false },
+      }))],
     },
     [[], ...series.map(() => [])],
     box,
   );
 }
 
-function createJob() {
+const OVERVIEW_FROM = 3; // jobs: fewer are seen at once
+
+function showOverview(jobs) {
+  byId("overview").hidden = jobs.length < OVERVIEW_FROM;
+  if (jobs.length < OVERVIEW_FROM) return;
+  keep(
+    document.querySelector("#overview tbody"),
+    jobs,
+    (job) => job.id,
+    (job) => {
+      const row = make("tr");
+      const name = make("th");
+      name.scope = "row";
+      const link = make("a", "", job.name);
+      link.href = `#job-${job.id}`;
+      name.append(link);
+      row.append(name, make("td"), make("td", "number"), make("td", "number"), make("td", "number"), make("td"));
+      return row;
+    },
+    (row, job) => {
+      const cells = [
+        job.state === "running" && job.waits_for ? "waits" : job.state, String(job.world_size), quantity(job.contributions), quantity(job.again), job.waits_for,
+      ];
+      cells.forEach((text, at) => setText(row.children[at + 1], text));
+      row.children[1].className = job.state === "running" && job.waits_for ? "warn" : STATES[job.state] || "";
+    },
+  );
+}
+
+function createJob(job) {
   const card = make("article", "card job");
+  card.id = `job-${job.id}`;
   const head = make("div", "head");
   head.append(make("h3", "name"), make("span", "badge"));
   const left = make("div");
   left.append(make("h4", "", "Ranks"), make("ul", "ranks"), make("h4", "", "Slots"), make("div", "slots"));
   const right = make("div");
-  for (const [kind, title] of [["rate", "Contributions per second"], ["bits", "bit/s up (blue) and down (yellow)"]]) {
+  for (const [kind, title] of [["rate", "Contributions per second"], ["bits", "bit/s up (solid) and down (dashed)"]]) {
     const box = make("div", `chart ${kind}`);
     box.setAttribute("role", "img");
     right.append(make("h4", "", title), box);
@@ -177,7 +225,7 @@ function createJob() {
   table.append(make("tbody"));
   const region = make("div", "scroll");
   region.tabIndex = 0;
-  region.setAttribute("role", "region");
+  region.setAttribute("role", "group");
   region.setAttribute("aria-label", "Figures of each rank");
   region.append(table);
   details.append(make("summary", "", "Figures of each rank"), region);
@@ -202,7 +250,7 @@ function updateJob(card, job) {
     ["blocks not zero", job.density === null ? "" : `${(100 * job.density).toPrecision(3)} %`],
     ["repeated", `${quantity(job.again)}/s`],
   ]);
-  const awaited = new Set(job.slots.flatMap((each) => each.waiting.flatMap((slot) => slot.missing)));
+  const awaited = new Set(job.awaited);
   keep(
     card.querySelector(".ranks"),
     job.ranks,
@@ -218,6 +266,7 @@ function updateJob(card, job) {
       if (rank.state === "lost") setText(item, `${rank.rank} lost`);
     },
   );
+  card.querySelector(".columns").hidden = job.state === "ended";
   updateSlots(card.querySelector(".slots"), job);
   if (card.querySelector(".figures").open) updateFigures(card, job);
   updateCharts(card, job);
@@ -252,7 +301,11 @@ function updateSlots(box, job) {
       setText(
         part.children[2],
         each.waiting.length
-          ? each.waiting.slice(0, 4).map((slot) => `Slot ${slot.slot} has ${slot.heard} of ${each.children}, lacks ${ranksText(slot.missing)}`).join(". ") + "."
+          ? each.waiting.map((group) => {
+              const one = group.slots.length === 1;
+              return `${numbered("Slot", group.slots)} ${one ? "has" : "have"} ${group.heard} of ${each.children}, ` +
+                `${one ? "lacks" : "lack"} ${numbered("rank", group.missing)}.`;
+            }).join(" ")
           : "",
       );
     },
@@ -306,9 +359,11 @@ function show(view) {
     `${view.switches.length} ${view.switches.length === 1 ? "switch" : "switches"}${lost ? ` (${lost} lost)` : ""}, ` +
       `${view.jobs.length} ${view.jobs.length === 1 ? "job" : "jobs"}, lease ${view.lease} s`,
   );
-  keep(byId("switches"), view.switches, (each) => each.name, createSwitch, updateSwitch);
+  showSwitches(view.switches);
   const order = { failed: 0, forming: 1, running: 2, ended: 3 };
-  const jobs = [...view.jobs].sort((a, b) => order[a.state] - order[b.state] || b.created - a.created);
+  const place = (job) => (job.waits_for ? 0 : 4) + order[job.state];
+  const jobs = [...view.jobs].sort((a, b) => place(a) - place(b) || b.created - a.created);
+  showOverview(jobs);
   keep(byId("jobs"), jobs, (job) => job.id, createJob, updateJob);
   for (const [id, own] of charts) {
     if (!own.card.isConnected) {
@@ -326,7 +381,7 @@ function show(view) {
     (event) => {
       const row = make("tr");
       const bad = /lost|failed/.test(event.kind);
-      row.append(make("td", "", time(event.time)), make("td", bad ? "bad" : "", event.kind), make("td", "", event.job), make("td", "", event.text));
+      row.append(make("td", "time", time(event.time)), make("td", bad ? "bad" : "", event.kind), make("td", "", event.job), make("td", "", event.text));
       return row;
     },
     () => {},

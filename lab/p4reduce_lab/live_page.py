@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The live page of a system that this package starts: its port, and how people get to see it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import webbrowser
+
+from p4reduce_lab.errors import LabError
+
+HOST = "127.0.0.1"
+PREFERRED = range(8080, 8180)
+CONTROLLERS = 8  # of switches side by side, which start at the same time
+_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
+
+
+def free_address(number: int = 0, preferred: range = PREFERRED) -> str:
+    """Return HOST:PORT with the first port that nobody listens at.
+
+    Args:
+        number: Which of several controllers it is for: no two are given the same port.
+        preferred: Ports to choose from.
+
+    Raises:
+        LabError: none of them is free.
+    """
+    for port in preferred[number::CONTROLLERS]:
+        with socket.socket() as probe:
+            # As the controller binds it: a port whose last connections are closing is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return f"{HOST}:{port}"
+    raise LabError(
+        f"no port is free for the live page: all of {preferred[0]} to {preferred[-1]} are taken. "
+        "End what listens there, or leave out --web"
+    )
+
+
+def show(addresses: list[str]) -> list[str]:
+    """Open the pages in a browser where there is a screen; return a line about each for people."""
+    screen = sys.platform == "darwin" or any(os.environ.get(name) for name in _DISPLAYS)
+    lines = []
+    for address in addresses:
+        url = f"http://{address}/"
+        # Without a screen this would start a browser of the terminal's in the command's place.
+        if screen:
+            webbrowser.open(url)
+        lines.append(f"Live page: {url}")
+    return lines

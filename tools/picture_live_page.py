@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draw the picture of docs/live-page.md: two jobs on a tree of switches, of which one is stuck.
+
+Run from a checkout with the extra `browser`, chromium and chromedriver:
+
+    .venv/bin/python tools/picture_live_page.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import shutil
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import p4reduce
+from p4reduce_lab.choice import choose
+from p4reduce_lab.processes.rundir import run_directory
+from p4reduce_lab.system import CONTROLLER_VARIABLE, INTERFACE_VARIABLE
+from p4reduce_lab.tree import Shape, Tree
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "images" / "live-page.png"
+SHAPE = Shape((2, 4))
+PORTS = {"train": (1, 2, 5, 6), "tune": (3, 4, 7, 8)}  # each job has ranks below both leaves
+STUCK_AFTER = 12  # collectives of the second job
+WATCHED = 25.0  # seconds before the picture
+WIDTH = 1100
+
+
+def main() -> None:
+    """Start all of it, and take the picture."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=TARGET)
+    output = parser.parse_args().output
+    choice = replace(choose("embedded", "local"), web=True)
+    with run_directory() as directory, Tree(choice, directory, directory, SHAPE) as tree:
+        tree.start()
+        tree.wait_ready()
+        for job, ports in PORTS.items():
+            for rank, port in enumerate(ports):
+                given = (tree.variables(), job, rank, port)
+                threading.Thread(target=take_part, args=given, daemon=True).start()
+        take_picture(f"http://{tree.page_address}/", output)
+    print(output)
+
+
+def take_part(variables: dict[str, str], job: str, rank: int, port: int) -> None:
+    """Sum for ever; the last rank of job "tune" stops."""
+    comm = p4reduce.init(
+        rank,
+        len(PORTS[job]),
+        variables[CONTROLLER_VARIABLE],
+        job,
+        interface=variables[INTERFACE_VARIABLE].replace("{port}", str(port)),
+        slots=32,
+        timeout=600,
+    )
+    gradient = np.random.default_rng(rank).normal(size=20_000).astype(np.float32)
+    gradient[:9_000] = 0
+    for number in itertools.count():
+        if job == "tune" and port == max(PORTS[job]) and number == STUCK_AFTER:
+            threading.Event().wait()
+        with contextlib.suppress(p4reduce.P4ReduceError):  # this process ends in the midst of it
+            comm.allreduce(gradient)
+        time.sleep(0.4 + 0.3 * np.sin(number / 4))
+
+
+def take_picture(url: str, output: Path) -> None:
+    """Show the page for a while, and keep what it looks like."""
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
+        options.add_argument(argument)
+    browser: Any = webdriver.Chrome(
+        options=options, service=webdriver.ChromeService(shutil.which("chromedriver"))
+    )
+    try:
+        size = {"width": WIDTH, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.get(url)
+        time.sleep(WATCHED)
+        size["height"] = browser.execute_script("return document.documentElement.scrollHeight")
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        time.sleep(1)
+        browser.save_screenshot(str(output))
+    finally:
+        browser.quit()
+
+
+if __name__ == "__main__":
+    main()
