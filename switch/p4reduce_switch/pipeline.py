@@ -174,7 +174,7 @@ class Pipeline:
         """The object behind a global of the generated code."""
         kind, name = binding.kind, binding.name
         if kind == "members":
-            return self.value_sets[name].members
+            return self.value_sets[name]
         if kind == "lookup":
             return self.tables[name].lookup
         if kind == "default":

@@ -17,9 +17,10 @@ from p4reduce_switch.state.digests import DigestConfig
 from p4reduce_switch.state.meters import Rates
 from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.profiles import GroupRef, IndirectTable, MemberRef
-from p4reduce_switch.state.tables import Entry, MatchKey, MatchValue, Table
+from p4reduce_switch.state.tables import Entry, MatchKey, MatchKind, MatchValue, Table
 
 START_NS = 5_000_000_000
+VALUE_SET_KINDS: tuple[MatchKind, ...] = ("exact", "exact", "ternary", "lpm", "range")
 
 
 class Pair:
@@ -106,9 +107,14 @@ class Filler:
             for pipeline in self._pair.both:
                 pipeline.clone_sessions.insert(session, made)
         for name, value_set in python.value_sets.items():
+            key = [
+                MatchKey(field.name, field.width, generator.choice(VALUE_SET_KINDS))
+                for field in value_set.key
+            ]
             count = min(generator.randrange(6), value_set.size)
-            members = {tuple(self._value(w) for w in value_set.widths) for _ in range(count)}
+            members = [tuple(map(self._match, key)) for _ in range(count)]
             for pipeline in self._pair.both:
+                pipeline.value_sets[name].match_by(key)
                 pipeline.value_sets[name].replace(members)
         for name, array in python.meters.items():
             for index in range(len(array.cells)):

@@ -77,7 +77,7 @@ def check(source: str) -> None:
     for word in re.findall(r"[A-Za-z0-9_]*INJECTED[A-Za-z0-9_]*", code):
         assert re.match(
             r"(f|arg|valid|at|tail|table|value_set|counter|register|meter|size|bytes)_|"
-            r"(ranges_table)_",
+            r"(ranges_(table|value_set))_",
             word,
         ), word
 

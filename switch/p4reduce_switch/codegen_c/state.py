@@ -113,18 +113,15 @@ class State:
         names, program = self._context.names, self._context.program
         for table in self._tables.values():
             words = sum(limbs_of(key.width) for key in table.key)
-            exact = all(key.kind == "exact" for key in table.key)
             count = sum(key.kind == "range" for key in table.key)
             name = names.of("table", table.name)
             ranges = f"ranges_{name}" if count else "NULL"
-            lines.append(
-                f"    p4r_table_init(&program->{name}, {words}, {str(exact).lower()}, {ranges}, "
-                f"{count});"
-            )
+            lines.append(f"    p4r_table_init(&program->{name}, {words}, {ranges}, {count});")
         for value_set in program.value_sets.values():
             words = sum(limbs_of(width) for width in value_set.widths)
             name = names.of("value_set", value_set.name)
-            lines.append(f"    p4r_table_init(&program->{name}, {words}, true, NULL, 0);")
+            ranges = f"ranges_{name}" if value_set.widths else "NULL"
+            lines.append(f"    p4r_table_init(&program->{name}, {words}, {ranges}, 0);")
         lines += ["    return program;", "}", ""]
         lines += [
             "void p4r_program_free(struct p4r_program *program) {",
@@ -144,16 +141,25 @@ class State:
         return [*lines, *self._objects()]
 
     def _ranges(self) -> list[str]:
+        """Where in a key its ranges are; any field of a value set may become one."""
+        names = self._context.names
+        keys = [
+            (names.of("table", table.name), [(key.width, key.kind == "range") for key in table.key])
+            for table in self._tables.values()
+        ]
+        keys += [
+            (names.of("value_set", name), [(width, True) for width in value_set.widths])
+            for name, value_set in self._context.program.value_sets.items()
+        ]
         lines = []
-        for table in self._tables.values():
+        for name, fields in keys:
             parts = []
             at = 0
-            for key in table.key:
-                if key.kind == "range":
-                    parts.append(f"{{{at}, {limbs_of(key.width)}}}")
-                at += limbs_of(key.width)
+            for width, is_range in fields:
+                if is_range:
+                    parts.append(f"{{{at}, {limbs_of(width)}}}")
+                at += limbs_of(width)
             if parts:
-                name = self._context.names.of("table", table.name)
                 text = ", ".join(parts)
                 lines.append(f"static const struct p4r_range ranges_{name}[] = {{{text}}};")
         return lines

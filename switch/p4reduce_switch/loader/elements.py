@@ -96,7 +96,7 @@ def at_run_time(
 ) -> tuple[Statement, ...] | None:
     """A primitive that changes or copies an element of a stack by a run-time index; else None.
 
-    It is made for each element, with that in its place.
+    It is made for each element, with that in its place. A stack's `last` and `next` are such.
     """
     kinds = ir.PRIMITIVES.get(item["op"])
     if kinds is None:
@@ -110,6 +110,8 @@ def at_run_time(
             number = as_number(part["right"], "the number of a field")
             part = part["left"]
         element = context.expressions.element(part, source, params)
+        if element is None and kind == "header":
+            element = context.expressions.last_or_next(part, source)
         if element is None:
             continue
         make = partial(_with_element, context, item, position, number, source, params)

@@ -103,6 +103,26 @@ class Expressions:
             return None
         return *element, as_number(operation["right"], "the number of a field")
 
+    def last_or_next(self, item: Any, source: Source) -> tuple[HeaderStack, ir.Expr] | None:
+        """A stack's `last` or `next` as a whole header, and its index; else None.
+
+        Only for arguments that are headers: p4c writes a field called "last" in the same way. Of a
+        stack of unions it writes the name of a header, which is one of the last union.
+        """
+        item = unwrapped(item)
+        if not isinstance(item, dict) or item.get("type") != "stack_field":
+            return None
+        stack_name, name = item["value"]
+        if self._headers.is_union_stack(stack_name):
+            column = self._headers.union_stack(stack_name, source).column(name)
+            return column, column.last_index()
+        stack = self._headers.stack(stack_name, source)
+        if name == "next":
+            return stack, stack.next
+        if name != "last":
+            raise LoadError(f"{source}: stack '{stack_name}' has no header '{name}'")
+        return stack, stack.last_index()
+
     def last_field(self, item: Json, source: Source) -> tuple[HeaderStack, str] | None:
         """The name of a field of a stack's last header, and the stack; else None.
 

@@ -7,6 +7,7 @@ cloned, resubmitted or recirculated.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from p4reduce_switch.loader.context import Context
@@ -26,6 +27,9 @@ from p4reduce_switch.program.limits import MAX_STATE_BYTES
 from p4reduce_switch.program.load_error import LoadError
 
 __all__ = ["load_state"]
+
+_LIST_TYPE = re.compile(r"tuple_\d+")
+"""What p4c calls the struct that it makes of a list's type."""
 
 
 def load_state(context: Context, root: Json) -> None:
@@ -120,6 +124,9 @@ def _load_digests(context: Context, items: Iterable[Json]) -> None:
         for field in fields:
             context.headers.check_fixed(f"digest '{name}'", field, source_of(item))
         number = as_number(item["id"], f"the id of digest {name}", 1)
+        if _LIST_TYPE.fullmatch(name):
+            # Lists of the same type are digests of their own.
+            name = f"{name}#{number}"
         if name in context.digests:
             raise refusal(f"digest '{name}' at several places", source_of(item))
         context.digests[name] = ir.Digest(number, name, fields)

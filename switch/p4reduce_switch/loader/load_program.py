@@ -98,7 +98,7 @@ def _load_program(root: Json) -> ir.Program:
         for name, number in root.get("errors", ())
     }
     intrinsic = context.headers.intrinsic(root.get("field_aliases", ()))
-    parser = load_parser(context, root["parsers"])
+    parser = load_parser(context, root["parsers"], errors)
     deparser = load_deparser(context, root["deparsers"])
     return ir.Program(
         headers=context.headers.by_name,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,10 +33,10 @@ __all__ = ["load_deparser", "load_parser"]
 _KEYS = "$keys"
 
 
-def load_parser(context: Context, parsers: Sequence[Json]) -> ir.Parser:
+def load_parser(context: Context, parsers: Sequence[Json], errors: Mapping[str, int]) -> ir.Parser:
     if len(parsers) != 1:
         raise LoadError(f"there are {len(parsers)} parsers; v1model has one")
-    loader = _States(context)
+    loader = _States(context, errors)
     states = {item["name"]: loader.state(item) for item in parsers[0]["parse_states"]}
     for state in states.values():
         for next_state in (*(case.next_state for case in state.cases), state.default):
@@ -60,8 +60,9 @@ def load_deparser(context: Context, deparsers: Sequence[Json]) -> tuple[str, ...
 class _States:
     """Loads states, and puts what they select on into hidden fields where it is no field."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, errors: Mapping[str, int]) -> None:
         self._context = context
+        self._out_of_bounds = errors.get("StackOutOfBounds", 1)
         self._headers = context.headers
         self._expressions = context.expressions
         self._keys: list[FieldRef] = []
@@ -95,7 +96,8 @@ class _States:
         op, args = item["op"], item["parameters"]
         if op == "primitive":
             statements = load_statements(self._context, args[0], source_of(args[0], source))
-            return [ir.Execute(statement) for statement in statements]
+            checks = self._in_bounds(args[0], source)
+            return [*checks, *(ir.Execute(statement) for statement in statements)]
         if op == "set":
             assigned = self._assigned(args, source)
             if assigned is not None:
@@ -103,6 +105,22 @@ class _States:
         if op in ("extract", "extract_VL"):
             return self._extract(item, state, source)
         return [self._single(item, state, source)]
+
+    def _in_bounds(self, item: Json, source: Source) -> list[ir.ParserOp]:
+        """Tests of whether a stack has the `last` or `next` that a primitive copies.
+
+        P4_16 says that parsing stops where it has not. (BMv2 copies neither.)
+        """
+        checks: list[ir.ParserOp] = []
+        kinds = ir.PRIMITIVES.get(item["op"], ())
+        for kind, argument in zip(kinds, item["parameters"], strict=False):
+            if kind == "header" and (part := self._expressions.last_or_next(argument, source)):
+                stack, index = part
+                inside = ir.Binary("<", index, ir.Const(len(stack.elements)))
+                there = ir.Binary(">=", index, ir.Const(0))
+                bounds = ir.Binary("and", there, inside)
+                checks.append(ir.Verify(bounds, ir.Const(self._out_of_bounds)))
+        return checks
 
     def _assigned(self, args: Sequence[Json], source: Source) -> tuple[ir.Statement, ...] | None:
         """An assignment of a varbit field, or with an element at a run-time index; else None."""

@@ -13,7 +13,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from p4reduce_switch.state.profiles import CHOOSE
-from p4reduce_switch.state.tables import Entry, Lookup, MatchKey, Slot, field_mask
+from p4reduce_switch.state.tables import (
+    Entry,
+    Lookup,
+    Match,
+    MatchKey,
+    MatchValue,
+    Slot,
+    field_mask,
+)
 from p4reduce_switch.state.value_sets import ValueSet
 
 if TYPE_CHECKING:
@@ -108,25 +116,16 @@ class NativeIndex:
         self.lookup: Lookup = self._lookup
 
     def add(self, entry: Entry, slot: Slot) -> None:
-        masks, words = [], []
+        masks, words = _masked(self._key, entry.match)
         priority = 0 if self._by_prefix else entry.priority
         for field, value in zip(self._key, entry.match, strict=True):
-            size = 8 * _words(field.width)
-            mask = field_mask(field, value)
-            first = value[0] if isinstance(value, tuple) else value or 0
-            masks.append(mask.to_bytes(size, "little"))
-            words.append((first & mask).to_bytes(size, "little"))
             if field.kind == "lpm" and isinstance(value, tuple) and self._by_prefix:
                 priority = value[1]
-        for field, value in zip(self._key, entry.match, strict=True):
             if field.kind == "range" and isinstance(value, tuple):
-                size = 8 * _words(field.width)
-                words += [bound.to_bytes(size, "little") for bound in value]
+                words += b"".join(_bytes_of(bound, field.width) for bound in value)
         if not -_MOST_PRIORITY <= priority <= _MOST_PRIORITY:
             raise ValueError(f"a priority has 64 bits; {priority} has more")
-        address = self._library.p4r_table_add(
-            self._table, b"".join(masks), b"".join(words), priority
-        )
+        address = self._library.p4r_table_add(self._table, masks, words, priority)
         if not address:
             raise MemoryError("no memory for a table entry")
         self._set(address, slot)
@@ -190,24 +189,51 @@ class NativeIndex:
 
 
 class NativeValueSet(ValueSet):
-    """A value set whose members machine code looks up."""
+    """A value set whose members machine code looks up.
 
-    __slots__ = ("_native", "_table")
+    Its table has no ranges, or if one field is a range then all are: what the program says of its
+    key is only how wide it is.
+    """
 
     def __init__(self, value_set: ValueSet, program: NativeProgram, table: int) -> None:
         super().__init__(value_set.name, value_set.widths, value_set.size)
         self._native = program
         self._table = table
+        self._is_used = bool(value_set.key)
 
-    def replace(self, members: Iterable[tuple[int, ...]]) -> None:
+    def replace(self, members: Iterable[Match]) -> None:
         super().replace(members)
+        if not self._is_used:  # the program has no `select` with it
+            return
         library = self._native.library
+        has_ranges = any(field.kind == "range" for field in self.key)
         library.p4r_table_clear(self._table)
-        masks = b"".join(_bytes_of((1 << width) - 1, width) for width in self.widths)
-        for key in self.keys():
-            words = b"".join(_bytes_of(v, w) for v, w in zip(key, self.widths, strict=True))
+        library.p4r_table_use_ranges(self._table, len(self.key) if has_ranges else 0)
+        for match in self.members:
+            masks, words = _masked(self.key, match)
+            if has_ranges:
+                words += b"".join(map(_bounds, self.key, match))
             if not library.p4r_table_add(self._table, masks, words, 0):
                 raise MemoryError("no memory for a value set")
+
+
+def _masked(key: Sequence[MatchKey], match: Match) -> tuple[bytes, bytes]:
+    """The mask of an entry, and the bits that a key has to have there."""
+    masks, words = [], []
+    for field, value in zip(key, match, strict=True):
+        mask = field_mask(field, value)
+        first = value[0] if isinstance(value, tuple) else value or 0
+        masks.append(_bytes_of(mask, field.width))
+        words.append(_bytes_of(first & mask, field.width))
+    return b"".join(masks), b"".join(words)
+
+
+def _bounds(field: MatchKey, value: MatchValue) -> bytes:
+    """The least and the largest value that a field may have; of no range any."""
+    bounds = (0, (1 << field.width) - 1)
+    if field.kind == "range" and isinstance(value, tuple):
+        bounds = value
+    return b"".join(_bytes_of(bound, field.width) for bound in bounds)
 
 
 def _bytes_of(value: int, width: int) -> bytes:

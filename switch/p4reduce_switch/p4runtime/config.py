@@ -12,7 +12,7 @@ from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_switch.codegen_c import NotNativeError
 from p4reduce_switch.errors import invalid
 from p4reduce_switch.p4runtime.device_config import program_of
-from p4reduce_switch.p4runtime.p4info import P4Info, P4InfoError
+from p4reduce_switch.p4runtime.p4info import P4Info, P4InfoError, state_key
 from p4reduce_switch.p4runtime.packets import PacketCodec
 from p4reduce_switch.p4runtime.unused import add_unused
 from p4reduce_switch.pipeline import LoadError, Pipeline
@@ -90,6 +90,9 @@ def load_config(message: Any, load: Callable[[bytes], Pipeline]) -> ForwardingCo
             + (f"; and {more} more differences" if more > 0 else "")
         )
     add_unused(p4info, pipeline)
+    for spec in p4info.value_sets.values():
+        # The program's JSON does not have `@match`.
+        pipeline.value_sets[spec.name].match_by(state_key(spec.fields))
     return ForwardingConfig(
         message=message,
         p4info=p4info,

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from p4.config.v1 import p4info_pb2
 
+from p4reduce_switch.p4runtime.digest_names import pair_digests
 from p4reduce_switch.state.profiles import IndirectTable
+from p4reduce_switch.state.tables import MatchKey
 
 if TYPE_CHECKING:
     from p4reduce_switch.pipeline import Pipeline
@@ -36,6 +38,7 @@ __all__ = [
     "TableSpec",
     "ValueSetSpec",
     "names",
+    "state_key",
 ]
 
 _MATCH_KINDS: dict[int, MatchKind] = {
@@ -79,6 +82,16 @@ class MatchField:
     translation: Translation = None
 
 
+def state_key(fields: Iterable[MatchField]) -> list[MatchKey]:
+    """The key in the pipeline's form: as p4c does it, an optional field is a ternary one, whose
+    mask is all or nothing.
+    """
+    return [
+        MatchKey(field.name, field.width, "ternary" if field.kind == "optional" else field.kind)
+        for field in fields
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class ActionSpec:
     id: int
@@ -113,6 +126,12 @@ class DigestSpec:
     name: str
     shape: Literal["struct", "tuple", "bitstring"]
     fields: tuple[tuple[int, bool], ...]
+    loaded: str
+    """What the program calls it: by another name, if it is of a list (`digest_names.py`)."""
+
+    @property
+    def widths(self) -> list[int]:
+        return [width for width, _ in self.fields]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +273,9 @@ class P4Info:
         )
 
     def fitted(self, pipeline: Pipeline) -> P4Info:
-        """The same, translated key fields and parameters with the widths that the program says.
+        """The same with what the program says: widths of what is translated, names of digests.
 
-        P4Info has none for a string or an `error`, and the controller's for a number that is
+        P4Info has no width for a string or an `error`, and the controller's for a number that is
         translated. There is no table of translations here: a number stands for itself.
         """
         params = {
@@ -274,7 +293,14 @@ class P4Info:
             widths = {key.name: key.width for key in table.key} if table is not None else {}
             uses = {id_: replace(u, action=actions[id_]) for id_, u in spec.actions.items()}
             tables[spec.id] = replace(spec, fields=_fitted(spec.fields, widths), actions=uses)
-        return replace(self, tables=tables, actions=actions)
+        other_names = pair_digests(
+            {d.name: d.widths for d in self.digests.values()}, pipeline.digest_widths
+        )
+        digests = {
+            digest.id: replace(digest, loaded=other_names.get(digest.name, digest.name))
+            for digest in self.digests.values()
+        }
+        return replace(self, tables=tables, actions=actions, digests=digests)
 
     def differences(self, pipeline: Pipeline) -> list[str]:
         """What this P4Info says and the loaded program does not; empty if they belong together.
@@ -306,8 +332,7 @@ class P4Info:
         found.extend(
             f"digest '{digest.name}' is not the same in the program"
             for digest in self.digests.values()
-            if digest.name in pipeline.digest_widths
-            and pipeline.digest_widths[digest.name] != [width for width, _ in digest.fields]
+            if pipeline.digest_widths.get(digest.loaded, digest.widths) != digest.widths
         )
         return found
 
@@ -345,7 +370,7 @@ def _replaced(p4info: P4Info, pipeline: Pipeline) -> Iterator[tuple[str, str]]:
         ("counter", {c.name for c in p4info.counters.values()}, _indirect(pipeline.counters)),
         ("register", {r.name for r in p4info.registers.values()}, set(pipeline.registers)),
         ("meter", {m.name for m in p4info.meters.values()}, _indirect(pipeline.meters)),
-        ("digest", {d.name for d in p4info.digests.values()}, set(pipeline.digests)),
+        ("digest", {d.loaded for d in p4info.digests.values()}, set(pipeline.digests)),
         ("value set", {v.name for v in p4info.value_sets.values()}, set(pipeline.value_sets)),
     )
     known = {"table": set(pipeline.tables)}
@@ -403,15 +428,21 @@ def _parse_action(message: Any, types: Any) -> ActionSpec:
 
 def _parse_value_set(message: Any, types: Any) -> ValueSetSpec:
     name = message.preamble.name
-    for field in message.match:
-        if _MATCH_KINDS.get(field.match_type) != "exact":
-            raise P4InfoError(f"field '{field.name}' of value set '{name}' is not exact")
-    found = []
-    for field in message.match:
-        width, translation = _width(field, types)
-        found.append(MatchField(field.id, field.name, width, "exact", translation))
-    fields = _unique(found, f"value set '{name}'")
+    where = f"value set '{name}'"
+    fields = _unique((_match_field(field, where, types) for field in message.match), where)
     return ValueSetSpec(message.preamble.id, name, fields, message.size)
+
+
+def _match_field(message: Any, where: str, types: Any) -> MatchField:
+    kind = _MATCH_KINDS.get(message.match_type)
+    if kind is None:
+        what = message.other_match_type or p4info_pb2.MatchField.MatchType.Name(message.match_type)
+        raise P4InfoError(
+            f"match field '{message.name}' of {where} is of kind {what}, which is not "
+            f"supported; supported are {', '.join(_MATCH_KINDS.values())}"
+        )
+    width, translation = _width(message, types)
+    return MatchField(message.id, message.name, width, kind, translation)
 
 
 def _parse_header(message: Any) -> PacketHeader:
@@ -436,17 +467,8 @@ def _parse_table(
             f"table '{name}' refers to action profile {message.implementation_id:#x}, "
             "which does not exist"
         )
-    fields = []
-    for field in message.match_fields:
-        kind = _MATCH_KINDS.get(field.match_type)
-        if kind is None:
-            what = field.other_match_type or p4info_pb2.MatchField.MatchType.Name(field.match_type)
-            raise P4InfoError(
-                f"match field '{field.name}' of table '{name}' is of kind {what}, which is not "
-                f"supported; supported are {', '.join(_MATCH_KINDS.values())}"
-            )
-        width, translation = _width(field, types)
-        fields.append(MatchField(field.id, field.name, width, kind, translation))
+    where = f"table '{name}'"
+    fields = _unique((_match_field(field, where, types) for field in message.match_fields), where)
     uses = {}
     for ref in message.action_refs:
         action = actions.get(ref.id)
@@ -460,7 +482,7 @@ def _parse_table(
     return TableSpec(
         id=message.preamble.id,
         name=name,
-        fields=_unique(fields, f"table '{name}'"),
+        fields=fields,
         actions=uses,
         size=message.size,
         is_const=message.is_const_table,
@@ -500,7 +522,7 @@ def _parse_digest(message: Any, type_info: Any) -> DigestSpec:
         if kind not in ("bit", "int"):
             raise P4InfoError(f"digest '{name}' has a part that is not bit<> or int<>")
         fields.append((getattr(part.bitstring, kind).bitwidth, kind == "int"))
-    return DigestSpec(message.preamble.id, name, shape, tuple(fields))
+    return DigestSpec(message.preamble.id, name, shape, tuple(fields), name)
 
 
 def _meter_differences(p4info: P4Info, pipeline: Pipeline) -> Iterator[str]:

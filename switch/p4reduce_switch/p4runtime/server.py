@@ -403,7 +403,7 @@ class P4RuntimeServer:
 
     def _listen(self, config: ForwardingConfig) -> None:
         """Send what a pipeline learns, and its idle entries, to the primaries."""
-        digests = {spec.name: spec for spec in config.p4info.digests.values()}
+        digests = {spec.loaded: spec for spec in config.p4info.digests.values()}
         tables = {spec.name: spec for spec in config.p4info.tables.values()}
 
         def send(response: Any) -> None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from p4reduce_switch.p4runtime.p4info import state_key
 from p4reduce_switch.state.digests import Digest
 from p4reduce_switch.state.idle import IdleMonitor
 from p4reduce_switch.state.meters import MeterArray
 from p4reduce_switch.state.profiles import ActionProfile, IndirectTable
 from p4reduce_switch.state.registers import Counter
-from p4reduce_switch.state.tables import ActionInfo, MatchKey, Table
+from p4reduce_switch.state.tables import ActionInfo, Table
 from p4reduce_switch.state.value_sets import ValueSet
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def add_unused(p4info: P4Info, pipeline: Pipeline) -> None:
         (MeterArray(m.name, m.size, clock, in_bytes=m.in_bytes, table=t) for m, t in meters),
     )
     pipeline.digests = _with(
-        pipeline.digests, (Digest(d.name, pipeline.timers) for d in p4info.digests.values())
+        pipeline.digests, (Digest(d.loaded, pipeline.timers) for d in p4info.digests.values())
     )
     pipeline.value_sets = _with(
         pipeline.value_sets,
@@ -76,11 +77,7 @@ def _with(there: Mapping[str, _Object], more: Any) -> Mapping[str, _Object]:
 
 
 def _table(spec: TableSpec, profiles: Mapping[str, ActionProfile]) -> Table:
-    key = [
-        # As p4c does it: an optional field is a ternary one whose mask is all or nothing.
-        MatchKey(field.name, field.width, "ternary" if field.kind == "optional" else field.kind)
-        for field in spec.fields
-    ]
+    key = state_key(spec.fields)
     actions = [
         ActionInfo(use.action.name, tuple((p.name, p.width) for p in use.action.params))
         for use in spec.actions.values()

@@ -157,7 +157,7 @@ class Table:
         self._uses_priority = any(field.kind in _PRIORITY_KINDS for field in self.key)
         self._action_index = {action: index for index, action in enumerate(self.actions)}
         self._entries: dict[tuple[Match, int], Entry] = {}
-        self._index: TableIndex = _make_index(self.key)
+        self._index: TableIndex = make_index(self.key)
         self.lookup: Lookup = self._index.lookup
         """Key -> slot, or None on a miss. The key is the value of the only key field, or a tuple
         of all of them."""
@@ -295,14 +295,21 @@ class Table:
             raise ValueError(
                 f"table {self.name} has {len(self.key)} key fields, but {len(match)} are given"
             )
-        return tuple(
-            _canonical_value(self.name, field, value)
-            for field, value in zip(self.key, match, strict=True)
-        )
+        return canonical_match(f"table {self.name}", self.key, match)
 
 
-def _canonical_value(table: str, field: MatchKey, value: MatchValue) -> MatchValue:
-    where = f"key field {field.name} of table {table}"
+def canonical_match(owner: str, key: Sequence[MatchKey], match: Match) -> Match:
+    """A match with the bits that do not count as 0. Raises ValueError if it does not fit the key.
+
+    `owner`: what has the key, for the message.
+    """
+    return tuple(
+        _canonical_value(owner, field, value) for field, value in zip(key, match, strict=True)
+    )
+
+
+def _canonical_value(owner: str, field: MatchKey, value: MatchValue) -> MatchValue:
+    where = f"key field {field.name} of {owner}"
     full = (1 << field.width) - 1
     if field.kind == "optional" and value is None:
         return None
@@ -337,7 +344,8 @@ def _prefix_mask(width: int, prefix: int) -> int:
 # -- Lookup structures -----------------------------------------------------------------------------
 
 
-def _make_index(key: tuple[MatchKey, ...]) -> _ExactIndex | _MaskedIndex:
+def make_index(key: tuple[MatchKey, ...]) -> TableIndex:
+    """Where Python keeps entries; empty."""
     if all(field.kind == "exact" for field in key):
         return _ExactIndex()
     return _MaskedIndex(key)

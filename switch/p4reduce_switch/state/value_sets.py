@@ -3,7 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from p4reduce_switch.state.tables import (
+    Entry,
+    Match,
+    MatchKey,
+    TableIndex,
+    canonical_match,
+    make_index,
+)
 
 __all__ = ["ValueSet", "ValueSetFull"]
 
@@ -13,39 +23,61 @@ class ValueSetFull(Exception):  # noqa: N818
 
 
 class ValueSet:
-    """A set of keys; empty at the start.
+    """A set of matches; empty at the start.
 
-    The generated code tests `key in members`, where a key is an integer, or a tuple of them if the
-    `select` has several fields. Change it only between two packets.
+    The generated code tests `key in value_set`, where a key is an integer, or a tuple of them if
+    the `select` has several fields. Change it only between two packets.
 
     Args:
         name: its name in the P4 program.
-        widths: of the key's fields, in bits.
+        widths: of the key's fields, in bits. They are exact until `match_by` says otherwise: the
+            program's JSON does not have `@match`.
         size: how many members it may have.
+
+    Attributes:
+        members: what it has, in the order in which it was given.
     """
 
-    __slots__ = ("members", "name", "size", "widths")
-
-    def __init__(self, name: str, widths: tuple[int, ...], size: int) -> None:
+    def __init__(self, name: str, widths: Sequence[int], size: int) -> None:
         self.name = name
-        self.widths = widths
+        self.key = tuple(
+            MatchKey(str(number), width, "exact") for number, width in enumerate(widths, 1)
+        )
         self.size = size
-        self.members: set[int | tuple[int, ...]] = set()
+        self.members: tuple[Match, ...] = ()
+        self._index: TableIndex = make_index(self.key)
 
-    def replace(self, members: Iterable[tuple[int, ...]]) -> None:
-        """Have these members from now on; raises ValueSetFull, or ValueError for a bad key."""
-        keys = set(members)
-        if len(keys) > self.size:
-            raise ValueSetFull(f"value set {self.name} has room for {self.size}, not {len(keys)}")
-        for key in keys:
-            if len(key) != len(self.widths):
-                raise ValueError(f"a key of {self.name} has {len(self.widths)} fields, not {key}")
-            for value, width in zip(key, self.widths, strict=True):
-                if not 0 <= value < 1 << width:
-                    raise ValueError(f"{value:#x} in a key of {self.name} exceeds {width} bits")
-        self.members.clear()
-        self.members.update(key[0] if len(key) == 1 else key for key in keys)
+    def __contains__(self, key: Any) -> bool:
+        return self._index.lookup(key) is not None
 
-    def keys(self) -> list[tuple[int, ...]]:
-        """The members, sorted."""
-        return sorted(key if isinstance(key, tuple) else (key,) for key in self.members)
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Of the key's fields, in bits."""
+        return tuple(field.width for field in self.key)
+
+    def match_by(self, key: Sequence[MatchKey]) -> None:
+        """Have a key of these kinds, and no members."""
+        self.key = tuple(key)
+        self.replace(())
+
+    def replace(self, members: Iterable[Match]) -> None:
+        """Have these members from now on, each with one value for each key field as in `Entry`.
+
+        Raises:
+            ValueSetFull: there are more than `size` different ones.
+            ValueError: one does not fit the key.
+        """
+        owner = f"value set {self.name}"
+        found: dict[Match, None] = {}
+        for match in members:
+            if len(match) != len(self.key):
+                raise ValueError(f"a key of {owner} has {len(self.key)} fields, not {match}")
+            found[canonical_match(owner, self.key, match)] = None
+        if len(found) > self.size:
+            raise ValueSetFull(f"{owner} has room for {self.size} members, not {len(found)}")
+        index = make_index(self.key)
+        for match in found:
+            entry = Entry(match, 0, "", ())
+            index.add(entry, (0, (), entry))
+        self._index = index
+        self.members = tuple(found)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import re
 import time
 import tokenize
 from collections.abc import Callable, Iterator
@@ -147,6 +148,7 @@ NAMED = """header_types header_stacks header_unions headers learn_lists parse_vs
 counter_arrays meter_arrays register_arrays actions runtime_data parse_states tables
 action_profiles conditionals action_calls"""
 OURS = {"standard_metadata", "ingress", "egress"}
+LISTS = re.compile(r"tuple_\d+")  # p4c's names of lists' types; digests of one type differ by place
 WORDS = {"type", "op", "algo", "match_type"}  # whose values are the format's words
 
 
@@ -165,7 +167,8 @@ def names_of(root: Any) -> set[str]:
             # A field of the last union: p4c writes the name of its header before it.
             words.update(container[1].split("."))
     [own] = (t for t in root["header_types"] if t["name"] == "standard_metadata")
-    return found - words - OURS - {f[0] for f in own["fields"]}
+    lists = {name for name in found if LISTS.fullmatch(name)}
+    return found - words - OURS - lists - {f[0] for f in own["fields"]}
 
 
 def renamed(value: Any, names: set[str], rename: Callable[[str], str]) -> Any:

@@ -27,7 +27,10 @@ def without_compiler(text: bytes | str) -> Any:
 @pytest.mark.p4c
 @pytest.mark.parametrize(
     "program",
-    ["p4rt_features", "p4rt_match_kinds", "profiles", "meters", "digests", "idle", "unused"],
+    [
+        *("p4rt_features", "p4rt_match_kinds", "profiles", "meters", "digests", "idle", "unused"),
+        *("header_copies", "tuple_digests", "value_set_kinds"),
+    ],
 )
 def test_committed_programs_are_up_to_date(program: str, tmp_path: Path) -> None:
     if shutil.which(COMPILER) is None:

@@ -233,7 +233,7 @@ def test_unacknowledged_data_is_not_sent_again(start_ours: Start) -> None:
     ],
 )
 def test_byte_strings(value: int, width: int, signed: bool, wanted: bytes) -> None:
-    spec = DigestSpec(5, "d", "tuple", ((width, signed),))
+    spec = DigestSpec(5, "d", "tuple", ((width, signed),), "d")
     message = digest_message(spec, 3, [(value,)]).digest
     assert (message.digest_id, message.list_id) == (5, 3)
     assert [m.bitstring for m in message.data[0].tuple.members] == [wanted]

@@ -32,6 +32,8 @@ bool p4r_entry_set(struct p4r_entry *entry, uint32_t count, bool chooses, const 
                    const uint32_t *lengths, const uint64_t *arguments);
 bool p4r_table_set_miss(struct p4r_table *table, uint32_t action, uint32_t length,
                         const uint64_t *arguments);
+/* Of a value set, which is empty: how many of its fields each member has bounds for. */
+void p4r_table_use_ranges(struct p4r_table *table, uint32_t count);
 struct p4r_entry *p4r_table_lookup(const struct p4r_table *table, const uint64_t *key);
 /* Forget all entries. */
 void p4r_table_clear(struct p4r_table *table);

@@ -33,11 +33,10 @@ bool p4r_in_ranges(const struct p4r_table *table, const struct p4r_entry *entry,
     return true;
 }
 
-void p4r_table_init(struct p4r_table *table, uint32_t key_words, bool is_exact,
-                    const struct p4r_range *ranges, uint32_t range_count)
+void p4r_table_init(struct p4r_table *table, uint32_t key_words, const struct p4r_range *ranges,
+                    uint32_t range_count)
 {
     table->key_words = key_words;
-    table->is_exact = is_exact;
     table->ranges = ranges;
     table->range_count = range_count;
 }
@@ -261,6 +260,11 @@ bool p4r_table_set_miss(struct p4r_table *table, uint32_t action, uint32_t lengt
     free(table->miss);
     table->miss = slots;
     return true;
+}
+
+void p4r_table_use_ranges(struct p4r_table *table, uint32_t count)
+{
+    table->range_count = count;
 }
 
 struct p4r_entry *p4r_table_lookup(const struct p4r_table *table, const uint64_t *key)

@@ -58,7 +58,6 @@ struct p4r_range {
 
 struct p4r_table {
     uint32_t key_words;
-    uint32_t is_exact;
     uint32_t range_count;
     const struct p4r_range *ranges;
     uint32_t group_count, group_room;
@@ -123,8 +122,8 @@ P4R_INLINE const struct p4r_slot *p4r_choose(const struct p4r_slots *slots, uint
 }
 
 /* An empty table; whoever calls has it zeroed. */
-void p4r_table_init(struct p4r_table *table, uint32_t key_words, bool is_exact,
-                    const struct p4r_range *ranges, uint32_t range_count);
+void p4r_table_init(struct p4r_table *table, uint32_t key_words, const struct p4r_range *ranges,
+                    uint32_t range_count);
 void p4r_table_clear(struct p4r_table *table); /* and free what it has */
 
 #endif

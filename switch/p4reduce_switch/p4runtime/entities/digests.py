@@ -40,7 +40,7 @@ def _find(config: ForwardingConfig, digest_id: int) -> DigestSpec:
 def plan_digest(config: ForwardingConfig, update_type: int, message: Any) -> Callable[[], None]:
     """The operation of an update of a `DigestEntry`."""
     spec = _find(config, message.digest_id)
-    digest = config.pipeline.digests[spec.name]
+    digest = config.pipeline.digests[spec.loaded]
     wanted: DigestConfig | None = None
     if update_type != _Update.DELETE:
         given = message.config
@@ -70,7 +70,7 @@ def query_digests(
     """Snapshot and encoder of a Read of digests' configurations."""
     wanted = message.digest_id
     specs = [_find(config, wanted)] if wanted else config.p4info.digests.values()
-    selected = [(spec, config.pipeline.digests[spec.name]) for spec in specs]
+    selected = [(spec, config.pipeline.digests[spec.loaded]) for spec in specs]
 
     def snapshot() -> list[Any]:
         rows = [(spec.id, digest.config) for spec, digest in selected if digest.config is not None]
@@ -94,7 +94,7 @@ def query_digests(
 
 def plan_acknowledgement(config: ForwardingConfig, message: Any) -> Callable[[], None]:
     """The operation of a `DigestListAck`."""
-    digest = config.pipeline.digests[_find(config, message.digest_id).name]
+    digest = config.pipeline.digests[_find(config, message.digest_id).loaded]
     list_id = message.list_id
     return lambda: digest.acknowledge(list_id)
 

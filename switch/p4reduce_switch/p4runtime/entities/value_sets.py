@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parser value sets by P4Runtime ("ValueSetEntry"): exact members, as BMv2's server has them."""
+"""Parser value sets by P4Runtime ("ValueSetEntry"), which BMv2's server does not have."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import P4RuntimeError, invalid
-from p4reduce_switch.p4runtime import bytestrings
+from p4reduce_switch.p4runtime.entities import match_fields
 
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.config import ForwardingConfig
     from p4reduce_switch.p4runtime.p4info import ValueSetSpec
+    from p4reduce_switch.state.tables import Match
 
 __all__ = ["plan_value_set", "query_value_sets"]
 
-_Row = tuple["ValueSetSpec", list[tuple[int, ...]]]
+_Row = tuple["ValueSetSpec", tuple["Match", ...]]
 
 
 def plan_value_set(config: ForwardingConfig, update_type: int, message: Any) -> Callable[[], None]:
@@ -30,13 +31,16 @@ def plan_value_set(config: ForwardingConfig, update_type: int, message: Any) -> 
     spec = _find(config, message.value_set_id)
     if update_type != p4runtime_pb2.Update.MODIFY:
         raise invalid(f"value set '{spec.name}' can only be changed as a whole, with MODIFY")
-    members = [_decode(spec, member.match) for member in message.members]
+    owner = f"value set '{spec.name}'"
+    members = [match_fields.decode(owner, spec.fields, m.match) for m in message.members]
     if len(set(members)) < len(members):
-        raise invalid(f"a member of value set '{spec.name}' is given more than once")
+        raise P4RuntimeError(
+            code_pb2.ALREADY_EXISTS, f"a member of {owner} is given more than once"
+        )
     if len(members) > spec.size:
         raise P4RuntimeError(
             code_pb2.RESOURCE_EXHAUSTED,
-            f"value set '{spec.name}' has room for {spec.size} members, not {len(members)}",
+            f"{owner} has room for {spec.size} members, not {len(members)}",
         )
     value_set = config.pipeline.value_sets[spec.name]
     return lambda: value_set.replace(members)
@@ -50,7 +54,7 @@ def query_value_sets(
     if message.value_set_id:
         specs = [_find(config, message.value_set_id)]
     value_sets = config.pipeline.value_sets
-    return lambda: [(spec, value_sets[spec.name].keys()) for spec in specs], _encode
+    return lambda: [(spec, value_sets[spec.name].members) for spec in specs], _encode
 
 
 def _find(config: ForwardingConfig, number: int) -> ValueSetSpec:
@@ -60,31 +64,10 @@ def _find(config: ForwardingConfig, number: int) -> ValueSetSpec:
     return spec
 
 
-def _decode(spec: ValueSetSpec, fields: Any) -> tuple[int, ...]:
-    given = {message.field_id: message for message in fields}
-    if len(given) != len(fields) or set(given) != {field.id for field in spec.fields}:
-        raise invalid(f"a member of value set '{spec.name}' must have each of its fields once")
-    values = []
-    for field in spec.fields:
-        message = given[field.id]
-        where = f"match field '{field.name}' (id {field.id}) of value set '{spec.name}'"
-        kind = message.WhichOneof("field_match_type")
-        if kind != "exact":
-            raise invalid(f"{where} is of kind exact, but the member gives {kind or 'nothing'}")
-        try:
-            values.append(bytestrings.decode(message.exact.value, field.width))
-        except bytestrings.BytestringError as error:
-            raise invalid(f"{where}: {error}") from None
-    return tuple(values)
-
-
 def _encode(row: _Row) -> Any:
-    spec, keys = row
+    spec, members = row
     entity = p4runtime_pb2.Entity()
     entity.value_set_entry.value_set_id = spec.id
-    for key in keys:
-        member = entity.value_set_entry.members.add()
-        for field, value in zip(spec.fields, key, strict=True):
-            match = member.match.add(field_id=field.id)
-            match.exact.value = bytestrings.encode(value)
+    for member in members:
+        match_fields.encode(spec.fields, member, entity.value_set_entry.members.add().match)
     return entity

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of a program's digests is which of its P4Info's.
+
+A digest of a struct has the struct's name in both. One of a list (`digest(1, { a, b })`) has none:
+p4c numbers it in the P4Info ("digest_0"), and calls it by the type that it makes of the list in the
+JSON ("tuple_0"). Both are in the order of the calls in the program, so what is left of names is
+paired in that order, by the widths of the fields; p4c may have left out calls from the JSON that no
+packet reaches. BMv2's server takes such a P4Info as well, but never finds these digests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+__all__ = ["pair_digests"]
+
+_Widths = Sequence[int]
+
+
+def pair_digests(said: Mapping[str, _Widths], loaded: Mapping[str, _Widths]) -> dict[str, str]:
+    """The program's name for each digest of the P4Info that has another one there.
+
+    Args:
+        said: the P4Info's digests by name, in its order; of each the widths of its fields.
+        loaded: the program's.
+
+    Returns:
+        Nothing for those of the same name, and nothing if it is not plain which belong together.
+    """
+    unnamed = [name for name in said if name not in loaded]
+    lists = [name for name in loaded if name not in said]
+    first = _places([said[n] for n in unnamed], [loaded[n] for n in lists])
+    # Where the earliest and the latest way to place them differ there are several.
+    last = _places([said[n] for n in unnamed[::-1]], [loaded[n] for n in lists[::-1]])
+    if first is None or last is None or first != [len(unnamed) - 1 - at for at in last[::-1]]:
+        return {}
+    return {unnamed[at]: name for at, name in zip(first, lists, strict=True)}
+
+
+def _places(said: Sequence[_Widths], loaded: Sequence[_Widths]) -> list[int] | None:
+    """For each of `loaded`, in order, the first of `said` that can be it."""
+    places: list[int] = []
+    at = 0
+    for widths in loaded:
+        while at < len(said) and list(said[at]) != list(widths):
+            at += 1
+        if at == len(said):
+            return None
+        places.append(at)
+        at += 1
+    return places

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matches between P4Runtime's `FieldMatch` and the pipeline's own form.
+
+Keys of table entries and members of value sets follow the same rules (P4Runtime 1.4.1, "Match
+Format"). Encoding gives the canonical form, so that a match is read back as it was written. BMv2's
+server and the spec's entity sections agree that a bad byte string is INVALID_ARGUMENT.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from google.rpc import code_pb2
+
+from p4reduce_switch.errors import P4RuntimeError, invalid
+from p4reduce_switch.p4runtime import bytestrings
+from p4reduce_switch.p4runtime.bytestrings import format_value
+from p4reduce_switch.p4runtime.p4info import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from p4reduce_switch.p4runtime.p4info import Field, MatchField
+    from p4reduce_switch.state.tables import MatchValue
+
+__all__ = ["check_number", "decode", "encode", "integer"]
+
+
+def decode(
+    owner: str, fields: Sequence[MatchField], messages: Iterable[Any]
+) -> tuple[MatchValue, ...]:
+    """A match, in the order of `fields`; `owner` is what has these, for messages.
+
+    Omitted fields are "don't care": range the full range, all other kinds (0, 0). p4c makes an
+    optional field a ternary one whose mask is all or nothing, so that is what it becomes here.
+    """
+    given: dict[int, Any] = {}
+    known = {field.id: field for field in fields}
+    for message in messages:
+        if message.field_id not in known:
+            raise invalid(
+                f"{owner} has no match field with id {message.field_id}; "
+                f"its key is {names(f'{f.name} (id {f.id})' for f in fields)}"
+            )
+        if message.field_id in given:
+            raise invalid(
+                f"match field '{known[message.field_id].name}' (id {message.field_id}) of {owner} "
+                "is given more than once"
+            )
+        given[message.field_id] = message
+    return tuple(_match_value(owner, field, given.get(field.id)) for field in fields)
+
+
+def _match_value(owner: str, field: MatchField, message: Any | None) -> MatchValue:
+    where = f"match field '{field.name}' (id {field.id}) of {owner}"
+    if message is None:
+        if field.kind == "exact":
+            raise invalid(f"{where} is missing; an exact field must always be given")
+        return _dont_care(field)
+    check_number(field, where)
+    kind = message.WhichOneof("field_match_type")
+    if kind != field.kind:
+        raise invalid(f"{where} is of kind {field.kind}, but the entry gives {kind or 'nothing'}")
+    value = getattr(message, kind)
+    if kind == "exact":
+        return integer(value.value, field.width, where)
+    if kind == "lpm":
+        return _lpm(value, field.width, where)
+    if kind == "ternary":
+        return _ternary(value, field.width, where)
+    if kind == "range":
+        return _range(value, field.width, where)
+    return integer(value.value, field.width, where), (1 << field.width) - 1
+
+
+def _dont_care(field: MatchField) -> MatchValue:
+    if field.kind == "range":
+        return (0, (1 << field.width) - 1)
+    return (0, 0)
+
+
+def check_number(field: Field | MatchField, where: str) -> None:
+    """Refuse a string: there is nothing here that says what number stands for which."""
+    if field.translation == "string":
+        raise P4RuntimeError(
+            code_pb2.UNIMPLEMENTED,
+            f"{where} is translated to strings (p4runtime_translation), which is not supported",
+        )
+
+
+def integer(data: bytes, width: int, where: str) -> int:
+    """A byte string of at most `width` bits, or INVALID_ARGUMENT; `where` it stands."""
+    try:
+        return bytestrings.decode(data, width)
+    except bytestrings.BytestringError as error:
+        raise invalid(f"{where}: {error}") from None
+
+
+def _lpm(message: Any, width: int, where: str) -> tuple[int, int]:
+    value = integer(message.value, width, where)
+    length = message.prefix_len
+    if length == 0:
+        raise invalid(f"{where}: prefix length 0 matches everything; omit the field instead")
+    if not 0 < length <= width:
+        raise invalid(f"{where}: prefix length {length} is not within 1 to {width}")
+    host_bits = value & ((1 << (width - length)) - 1)
+    if host_bits:
+        raise invalid(
+            f"{where}: {format_value(value)} has bits below its prefix of {length} bits; "
+            f"{format_value(value - host_bits)} would be right"
+        )
+    return value, length
+
+
+def _ternary(message: Any, width: int, where: str) -> tuple[int, int]:
+    value = integer(message.value, width, where)
+    mask = integer(message.mask, width, f"{where}, mask")
+    if mask == 0:
+        raise invalid(f"{where}: mask 0 matches everything; omit the field instead")
+    if value & ~mask:
+        raise invalid(
+            f"{where}: {format_value(value)} has bits outside its mask {format_value(mask)}; "
+            f"{format_value(value & mask)} would be right"
+        )
+    return value, mask
+
+
+def _range(message: Any, width: int, where: str) -> tuple[int, int]:
+    low = integer(message.low, width, f"{where}, low")
+    high = integer(message.high, width, f"{where}, high")
+    if low > high:
+        raise invalid(
+            f"{where}: low {format_value(low)} is above high {format_value(high)}; "
+            "low must not exceed high"
+        )
+    if low == 0 and high == (1 << width) - 1:
+        raise invalid(f"{where}: the range holds every value; omit the field instead")
+    return low, high
+
+
+def encode(fields: Sequence[MatchField], match: Iterable[MatchValue], messages: Any) -> None:
+    """Add a match to a repeated field of `FieldMatch`; "don't care" fields are omitted."""
+    for field, value in zip(fields, match, strict=True):
+        if field.kind != "exact" and value == _dont_care(field):
+            continue
+        out = messages.add()
+        out.field_id = field.id
+        if field.kind == "lpm":
+            prefix, length = _pair(value)
+            out.lpm.value = bytestrings.encode(prefix)
+            out.lpm.prefix_len = length
+        elif field.kind == "ternary":
+            bits, mask = _pair(value)
+            out.ternary.value = bytestrings.encode(bits)
+            out.ternary.mask = bytestrings.encode(mask)
+        elif field.kind == "range":
+            low, high = _pair(value)
+            out.range.low = bytestrings.encode(low)
+            out.range.high = bytestrings.encode(high)
+        elif field.kind == "optional":
+            out.optional.value = bytestrings.encode(_pair(value)[0])
+        else:
+            out.exact.value = bytestrings.encode(_single(value))
+
+
+def _pair(value: MatchValue) -> tuple[int, int]:
+    assert isinstance(value, tuple)
+    return value
+
+
+def _single(value: MatchValue) -> int:
+    assert isinstance(value, int)
+    return value
