@@ -40,6 +40,7 @@ from p4reduce.handle import Handle
 from p4reduce.latch import Latch, unlock
 from p4reduce.ring.fallback import RingSettings
 from p4reduce.session.apart import Apart
+from p4reduce.session.machine import ENGINES, NATIVE
 from p4reduce.session.session import Session, Settings
 from p4reduce.session.solo import Solo
 from p4reduce.session.splitting import Group, Wish, agree, first_trouble, trouble_row
@@ -73,6 +74,7 @@ def init(
     fallback_after: float = 5.0,
     ring_address: str | None = None,
     check: Callable[[], None] | None = None,
+    engine: str = NATIVE,
 ) -> Communicator:
     """Join a job, and return when all of its ranks are there.
 
@@ -111,6 +113,9 @@ def init(
             127.0.0.1 with a Unix socket and the interface's address otherwise.
         check: called time and again, by another thread, while the other ranks are waited for: it
             raises where the caller knows that they will not come. None: nobody knows.
+        engine: what runs the protocol in this rank. "native": machine code. "reference": the
+            specification in plain Python (`p4reduce.reference`), which is to be read and is
+            hundreds of times slower; with the same results bit for bit.
 
     Returns:
         A communicator, to be closed or used as a context manager.
@@ -142,6 +147,8 @@ def init(
     check_seconds("fallback_after", fallback_after)
     if check is not None and not callable(check):
         raise TypeError(f"check={check!r}: a function without arguments is needed, or None")
+    if engine not in ENGINES:
+        raise ValueError(f"engine={engine!r}: one of {', '.join(map(repr, ENGINES))} is needed")
     if job is not None and not is_job_name(job):
         raise ValueError(f"job={job!r}: {JOB_NAME} are needed")
     ring = _ring_settings(fallback, fallback_after, ring_address, recover)
@@ -151,7 +158,7 @@ def init(
     there = ways(controller, interface, place, name)
     options = Options(timeout, slots or 0, ring, kept_for_urgent(urgent_slots))
     elsewhere_after = fallback_after if recover and ring is None else None
-    settings = Settings(there[0].connect(place.rank), timeout, recover, elsewhere_after)
+    settings = Settings(there[0].connect(place.rank), timeout, recover, elsewhere_after, engine)
     cancelled = Latch()
 
     def make() -> Communicator:

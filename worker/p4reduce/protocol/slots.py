@@ -32,7 +32,7 @@ from p4reduce.protocol.native_slots import NativeSlots
 from p4reduce.protocol.native_turn import LinkedTransport, NativeTurn, Tenure
 from p4reduce.protocol.timers import timers_of
 from p4reduce.protocol.window import Gate
-from p4reduce.statistics import Counts
+from p4reduce.statistics import Counts, RoundTrips
 from p4reduce.tensors.blocks import Indices
 from p4reduce.tensors.native_stream import Stream
 from p4reduce.tensors.stream import Collective, overflow_error
@@ -276,6 +276,30 @@ class SlotMachine:
     def idle(self) -> bool:
         """Whether all collectives are over."""
         return not self._collectives
+
+    @property
+    def round_trips(self) -> RoundTrips:
+        """What was measured."""
+        return self.timers.round_trips
+
+    @property
+    def timeout_seconds(self) -> float:
+        """After how long a contribution is sent again, now."""
+        return self.timers.timeout.seconds
+
+    @property
+    def window_size(self) -> int:
+        """How many slots may have a contribution under way, now."""
+        return self.gate.window.size
+
+    def be_patient(self) -> None:
+        """Frames go by memory or by a Unix socket, which lose none."""
+        self.timers.be_patient()
+
+    def go_on_counting(self, before: Counts, round_trips: RoundTrips) -> None:
+        """Count on from what an earlier life of the job has counted and measured."""
+        self.counts = before
+        self.timers.round_trips.go_on_from(round_trips)
 
     def take_sendable(self) -> Indices:
         """Return the rows of `outgoing` that are to be sent now; `sent` has to follow."""

@@ -19,6 +19,7 @@ from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
 from p4reduce.latch import Latch
 from p4reduce.protocol.native_turn import BROKEN, DONE, OVERSLEPT, PAUSED, NativeTurn
 from p4reduce.protocol.slots import SlotMachine
+from p4reduce.session.machine import Machine
 from p4reduce.session.port import REPRIEVE, Port, Share, Sift
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.blocks import Indices
@@ -48,7 +49,7 @@ class Engine:
 
     def __init__(
         self,
-        machine: SlotMachine,
+        machine: Machine,
         transport: Transport,
         name: str,
         lost: Callable[[SwitchUnreachableError], None] | None = None,
@@ -71,10 +72,15 @@ class Engine:
         self._finally_dropped = 0
         self._asked_at = math.inf  # when something was first sent since the switch last answered
         self._asked = 0  # how often since then
-        self._native = machine.native_turn(self._transport, self._port.tenure)
+        self._slots = machine if isinstance(machine, SlotMachine) else None
+        self._native = (
+            None
+            if self._slots is None
+            else self._slots.native_turn(self._transport, self._port.tenure)
+        )
         self._lent: Collective | None = None  # the latest that its caller was to run
         if self._transport.lossless:
-            machine.timers.be_patient()
+            machine.be_patient()
         self.lock = threading.RLock()  # between submitting and the end
         self._port.board(self)
 
@@ -110,8 +116,8 @@ class Engine:
         collective. It is among what the progress thread is asked for all the same, in order, so
         that it may as well find it there when it is woken by something else.
         """
-        tenure, turn = self._port.tenure, self._native
-        if tenure is None or turn is None:
+        tenure, turn, slots = self._port.tenure, self._native, self._slots
+        if tenure is None or turn is None or slots is None:
             return False
         with self.lock:
             taken = tenure.taken
@@ -119,7 +125,7 @@ class Engine:
                 return False
             if self._stopping or self._stopped:
                 return False
-            loan = self._machine.lend(collective)
+            loan = slots.lend(collective)
             if loan is None:
                 return False
             self._lent = collective
@@ -188,7 +194,7 @@ class Engine:
                 pass
 
     @property
-    def machine(self) -> SlotMachine:
+    def machine(self) -> Machine:
         """What it runs."""
         return self._machine
 
@@ -222,15 +228,15 @@ class Engine:
         """Return the figures so far."""
         self._settle()
         machine = self._machine
-        p50, p90, p99 = machine.timers.round_trips.percentiles(50, 90, 99)
+        p50, p90, p99 = machine.round_trips.percentiles(50, 90, 99)
         return Statistics(
             **asdict(machine.counts),
             dropped=self._dropped(),
             round_trip_p50=p50,
             round_trip_p90=p90,
             round_trip_p99=p99,
-            retransmission_timeout=machine.timers.timeout.seconds,
-            window=machine.gate.window.size,
+            retransmission_timeout=machine.timeout_seconds,
+            window=machine.window_size,
         )
 
     def _settle(self) -> None:
@@ -253,7 +259,7 @@ class Engine:
             if self._port.over:  # this was the last one on it
                 self._port.join(timeout)
 
-    def halt(self, timeout: float) -> SlotMachine:
+    def halt(self, timeout: float) -> Machine:
         """End this and leave what is under way as it is, for another engine to run.
 
         Returns:
@@ -309,14 +315,15 @@ class Engine:
 
     def ready_to_lend(self) -> None:
         """Nothing is under way; callers may run collectives themselves."""
-        self._machine.ready_to_lend()
+        if self._slots is not None:
+            self._slots.ready_to_lend()
 
     def regain(self, sift: Sift | None) -> None:
         """Go on with what callers have run."""
-        turn = self._native
-        if turn is None or not turn.lent:
+        turn, slots = self._native, self._slots
+        if turn is None or slots is None or not turn.lent:
             return
-        self._machine.regain(turn, self._lent, sift)
+        slots.regain(turn, self._lent, sift)
         self._asked_at, self._asked = turn.asked
         if turn.take_back() & OVERSLEPT:
             self._machine.postpone(time.monotonic() + REPRIEVE)
@@ -353,7 +360,8 @@ class Engine:
 
     def run_natively(self, sift: Sift | None) -> None:
         """Let C go on for as long as it can."""
-        machine, native = self._machine, self._native
+        machine, native = self._slots, self._native
+        assert machine is not None
         assert native is not None
         native.asked = self._asked_at, self._asked
         backlog, self._backlog = self._backlog, self._backlog[:0]

@@ -21,11 +21,11 @@ from p4reduce.errors import (
     WorkerLostError,
 )
 from p4reduce.latch import Latch
-from p4reduce.protocol.slots import SlotMachine
 from p4reduce.ring import fallback
 from p4reduce.ring.fallback import Fallback, RingRun
 from p4reduce.ring.links import Neighbourhood
 from p4reduce.session.engine import Engine
+from p4reduce.session.machine import Machine
 from p4reduce.session.membership import Attached, Membership, Seat
 from p4reduce.session.refuge import Agreement, Move, Refuge, Taken, leave_behind
 from p4reduce.session.seeker import Connect, Found, Seeker, Standing
@@ -83,13 +83,13 @@ class Host(fallback.Host, Protocol):
     def unsettled(self) -> None:
         """The job there has come to nothing."""
 
-    def machine(self, attached: Attached) -> SlotMachine:
+    def machine(self, attached: Attached) -> Machine:
         """Return a fresh machine for a life of the job."""
 
     def without_switch(self, ring: bool) -> None:
         """Whether the ranks reduce by themselves for now."""
 
-    def resume(self, found: Found, before: SlotMachine) -> None:
+    def resume(self, found: Found, before: Machine) -> None:
         """Go on; this recovery is over. Raises P4ReduceError."""
 
     def give_up(self, error: P4ReduceError) -> None:
@@ -192,7 +192,7 @@ class Recovery:
             self._host.give_up(P4ReduceError(f"recovering failed: {problem!r}"))
             raise
 
-    def _at_home(self, machine: SlotMachine) -> bool:
+    def _at_home(self, machine: Machine) -> bool:
         """Look for the switch that was lost. Returns False when it is time to look elsewhere."""
         if self._homeless:
             return False
@@ -211,7 +211,7 @@ class Recovery:
         finally:
             seeker.cancel(_HALT_TIMEOUT)
 
-    def _await(self, seeker: Seeker, machine: SlotMachine) -> bool:
+    def _await(self, seeker: Seeker, machine: Machine) -> bool:
         while not self._host.over():
             self._changed.clear()
             if self._must_agree(seeker):
@@ -232,7 +232,7 @@ class Recovery:
             self._changed.wait(min(self._until_deadline(), due_elsewhere))
         return True
 
-    def _resume(self, found: Found, machine: SlotMachine) -> None:
+    def _resume(self, found: Found, machine: Machine) -> None:
         log.warning(
             "%s: back on the switch %.3g s after it was lost",
             self._host.membership.who,
@@ -282,7 +282,7 @@ class Recovery:
             return 0.0
         return _LONGEST_WAIT if failed else _ELSEWHERE_PAUSE
 
-    def _elsewhere(self, machine: SlotMachine) -> bool:
+    def _elsewhere(self, machine: Machine) -> bool:
         """Try the other switches. Returns False if it was in vain for now."""
         host, refuge = self._host, self._host.refuge
         assert refuge is not None
@@ -321,7 +321,7 @@ class Recovery:
         assert found.attached is not None
         return Taken(host.home, host.membership, found.attached, host.connect)
 
-    def _agree(self, taken: Taken, machine: SlotMachine) -> bool:
+    def _agree(self, taken: Taken, machine: Machine) -> bool:
         """Agree with the others on what is to be repeated, and go on; False: it was in vain."""
         host = self._host
         agreement = Agreement(taken, host.machine(taken.attached), host.completed, host.slots)
@@ -364,7 +364,7 @@ class Recovery:
         late = time.monotonic() - self._started >= self._host.fallback.after
         return late or seeker.incarnation != 0
 
-    def _by_ring(self, seeker: Seeker, machine: SlotMachine) -> None:
+    def _by_ring(self, seeker: Seeker, machine: Machine) -> None:
         host = self._host
         assert host.fallback is not None
         if not seeker.incarnation:

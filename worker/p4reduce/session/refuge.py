@@ -32,8 +32,8 @@ from p4reduce.control.client import ControlClient, ControlError
 from p4reduce.environment import Placement
 from p4reduce.errors import SwitchUnreachableError, WorkerLostError
 from p4reduce.latch import Latch
-from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.engine import Engine
+from p4reduce.session.machine import Machine
 from p4reduce.session.membership import Attached, Membership, Seat
 from p4reduce.session.seeker import Connect
 from p4reduce.session.waiting import Waiting
@@ -193,7 +193,7 @@ class Agreement:
         completed: number of the first collective of which this rank lacks the result.
     """
 
-    def __init__(self, taken: Taken, machine: SlotMachine, completed: int, slots: int) -> None:
+    def __init__(self, taken: Taken, machine: Machine, completed: int, slots: int) -> None:
         seat = taken.attached.seat
         self._taken = taken
         self._plan = plans.allgather(

@@ -30,13 +30,13 @@ from p4reduce.errors import (
     SwitchUnreachableError,
 )
 from p4reduce.latch import Latch, held, unlock
-from p4reduce.protocol.slots import SlotMachine
 from p4reduce.ring.fallback import Fallback
 from p4reduce.ring.links import Neighbourhood
 from p4reduce.session.apart import Apart
 from p4reduce.session.engine import Engine
 from p4reduce.session.ledger import Ledger
-from p4reduce.session.membership import Attached, Attendance, Membership, Seat, here, translated
+from p4reduce.session.machine import NATIVE, Machine, machine_for
+from p4reduce.session.membership import Attached, Attendance, Membership, Seat, translated
 from p4reduce.session.recovery import Recovery
 from p4reduce.session.refuge import Refuge, Taken, leave_behind
 from p4reduce.session.seeker import UNKNOWN_FOR, Connect, Found, why_over
@@ -64,12 +64,14 @@ class Settings:
         recover: go on after the loss of the switch.
         elsewhere_after: seconds after which that is at another switch, where the communicator has
             several; None: never.
+        engine: what runs the slots: see `session.machine`.
     """
 
     connect: Connect
     timeout: float
     recover: bool
     elsewhere_after: float | None = None
+    engine: str = NATIVE
 
 
 class Session:
@@ -127,7 +129,8 @@ class Session:
         self._lease = attached.ready.lease
         self._ledger = Ledger()
         with self._lock:  # a port that breaks at once is told of when there is an engine
-            self._engine = self._start_engine(_machine(attached), attached.seat, attached.transport)
+            machine = self.machine(attached)
+            self._engine = self._start_engine(machine, attached.seat, attached.transport)
         self._heartbeat = threading.Thread(
             target=self._stay, name=f"p4reduce-lease-{self.rank}", daemon=True
         )
@@ -221,7 +224,7 @@ class Session:
                 on_ring=self._on_ring,
             )
 
-    def _start_engine(self, machine: SlotMachine, seat: Seat, transport: Transport) -> Engine:
+    def _start_engine(self, machine: Machine, seat: Seat, transport: Transport) -> Engine:
         lost = self._lost(seat) if self.settings.recover else None
         self._engine_since = time.monotonic()
         return Engine(machine, transport, f"p4reduce-{seat.rank}", lost)
@@ -295,9 +298,9 @@ class Session:
         """Whether it has no switch just now."""
         return self._recovery is not None
 
-    def machine(self, attached: Attached) -> SlotMachine:
+    def machine(self, attached: Attached) -> Machine:
         """Return a fresh machine for a life of the job."""
-        return _machine(attached)
+        return machine_for(attached, self.settings.engine)
 
     def repeat_from(self, first: int) -> list[Collective]:
         """Make all collectives from that one on ready to be run again, and return them."""
@@ -326,7 +329,7 @@ class Session:
             if collective.error is None:
                 self._engine.count(collective)
 
-    def resume(self, found: Found, before: SlotMachine) -> None:
+    def resume(self, found: Found, before: Machine) -> None:
         """Go on with a switch. Raises P4ReduceError if an input that is needed was let go of.
 
         All in one: what is called meanwhile is either among what runs again, or comes after it.
@@ -347,9 +350,11 @@ class Session:
             else:
                 again = self._ledger.replay(found.resume_from)
                 self._repeated += len(again)
-                machine = _machine(found.attached) if found.engine is None else found.engine.machine
-                machine.counts = before.counts
-                machine.timers.round_trips.go_on_from(before.timers.round_trips)
+                if found.engine is None:
+                    machine = self.machine(found.attached)
+                else:
+                    machine = found.engine.machine
+                machine.go_on_counting(before.counts, before.round_trips)
                 self._lease = found.attached.ready.lease
                 self.neighbourhood = neighbourhood(found.attached)
                 self._recoveries += 1
@@ -571,20 +576,6 @@ class Session:
     def _end_heartbeat(self) -> None:
         if threading.current_thread() is not self._heartbeat:
             self._heartbeat.join(_STOP_TIMEOUT)
-
-
-def _machine(attached: Attached) -> SlotMachine:
-    seat, ready = attached.seat, attached.ready
-    return SlotMachine(
-        slots=ready.slot_count,
-        urgent=ready.urgent_slots,
-        job=seat.incarnation,
-        rank=seat.rank,
-        world_size=ready.world_size,
-        here=here(seat, attached.transport),
-        switch=attached.switch,
-        levels=attached.levels,
-    )
 
 
 def neighbourhood(attached: Attached) -> Neighbourhood:

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker to be read: the protocol as a program that is plain, and slow.
+
+`worker` is docs/protocol.md, "What a worker does", in Python that handles one frame at a time:
+scapy crafts and takes apart each packet, and each rule names its section. Read it first, and in
+this order: `frames` (what is on the wire), `numbers` (floats to lanes), `worker`. `machine` puts
+the worker below a communicator, for `p4reduce.init(engine="reference")`.
+
+It is the executable specification: tests and the model compare the engine that ships with it, step
+by step. What the protocol leaves open it decides in the simplest way. All slots may send at once
+(no "Window"), each rank asks for itself ("Who asks") and for each slot ("When nothing comes").
+"""
+
+from __future__ import annotations
+
+from p4reduce.reference.machine import ReferenceMachine
+from p4reduce.reference.worker import Worker
+
+__all__ = ["ReferenceMachine", "Worker"]

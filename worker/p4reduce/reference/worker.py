@@ -1,0 +1,522 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker, frame by frame: docs/protocol.md, "What a worker does".
+
+It has no thread, no socket and no clock. `submit` starts a call, `receive` takes a frame and `tick`
+what time brings; each leaves in `outbox` what is to be sent. The titles in quotation marks are
+sections of that page.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scapy.packet import Packet
+
+from p4reduce.errors import (
+    MismatchError,
+    P4ReduceError,
+    P4ReduceTimeoutError,
+    SwitchUnreachableError,
+    WorkerLostError,
+)
+from p4reduce.reference.frames import (
+    FIRST_HALF,
+    SECOND_HALF,
+    WHOLE,
+    contribution,
+    describe,
+    lanes_of,
+    padded,
+    parts_of,
+    read_answer,
+)
+from p4reduce.reference.numbers import Call
+from p4reduce.statistics import Counts, RoundTrips
+from p4reduce.tensors.stream import Collective, overflow_error
+from p4reduce.wire.dissect import Aggregation
+from p4reduce.wire.format import NO_BLOCK, NONFINITE_EXPONENT, Endpoint, Flag, Kind
+from p4reduce.wire.rank_sets import Level, describe_ranks, one_switch
+
+log = logging.getLogger("p4reduce.reference")
+
+_ROUNDS = 1 << 32
+_FIRST_TIMEOUT, _FLOOR, _CEILING = 0.05, 0.01, 0.25  # seconds
+_PATIENCE = 0.1  # the floor where frames go by memory or by a Unix socket, which lose none
+_TRIES_TO_TELL = 3  # repetitions without any answer, after which the switch is not there
+
+
+@dataclass
+class Stripe:
+    """Blocks j, j + k, j + 2k, … of a call that has k stripes ("Words")."""
+
+    call: Call
+    first: int  # j
+
+
+@dataclass
+class Slot:
+    """What a worker knows of one slot.
+
+    Attributes:
+        number: in frames.
+        waiting: stripes of later calls.
+        stripe: under way; None: the slot is idle, and waits for no result.
+        round: of the contribution under way; of the next one if the slot is idle.
+        block: that this round sums; None: it only opens the stripe.
+        exponent: agreed for it.
+        announced: this rank's next block; None: it has no more.
+        parts: of the result that are there.
+        frame: the contribution, to be repeated.
+        heard: the level and the bits of the last STATUS that says who is missing.
+        sent_at: when the contribution was first sent.
+        due: when its timer runs out.
+        tries: how often it was repeated, or the switch has said that it waits for others.
+    """
+
+    number: int
+    waiting: deque[Stripe] = field(default_factory=deque)
+    stripe: Stripe | None = None
+    round: int = 0
+    block: int | None = None
+    exponent: int = 0
+    announced: int | None = None
+    parts: frozenset[str] = frozenset()
+    frame: Packet = field(default_factory=Packet)
+    heard: tuple[int, int] | None = None
+    sent_at: float = 0.0
+    due: float = math.inf
+    tries: int = 0
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether its contribution has no room for a result with lanes ("Halves and padding")."""
+        return self.block is not None and not self.frame[Aggregation].payload
+
+
+class Timeout:
+    """RFC 6298: how long to wait for a result before asking again, in seconds."""
+
+    def __init__(self) -> None:
+        self.seconds = _FIRST_TIMEOUT
+        self.floor = _FLOOR
+        self._smoothed: float | None = None
+        self._variation = 0.0
+
+    def measured(self, round_trip: float) -> None:
+        """See its sections 2.2 and 2.3."""
+        if self._smoothed is None:
+            self._smoothed, self._variation = round_trip, round_trip / 2
+        else:
+            self._variation += (abs(self._smoothed - round_trip) - self._variation) / 4
+            self._smoothed += (round_trip - self._smoothed) / 8
+        self.seconds = min(max(self._smoothed + 4 * self._variation, self.floor), _CEILING)
+
+    def after(self, tries: int) -> float:
+        """See its section 5.5: twice as long after each time."""
+        return min(self.seconds * 2.0 ** min(tries, 30), _CEILING)
+
+
+class Worker:
+    """One rank of a job.
+
+    Attributes:
+        outbox: the frame that each slot wants sent, by slot, to be taken out; see `sent`.
+        counts: statistics.
+        round_trips, timeout: what was measured, and what follows.
+        broken: why nothing can be reduced any more, or None.
+        heard_switch_at: when the switch last answered anything.
+        next_sequence: number of the first call that it was not given.
+
+    Args:
+        slots: how many the job has, of which the last `urgent` ones are for urgent calls.
+        job: its incarnation id.
+        rank, world_size: as in MPI.
+        here, switch: addresses.
+        levels: the switches above this rank, its own first; None: there is one, for all ranks.
+    """
+
+    def __init__(
+        self,
+        *,
+        slots: int,
+        job: int,
+        rank: int,
+        world_size: int,
+        here: Endpoint,
+        switch: Endpoint,
+        urgent: int = 0,
+        levels: Sequence[Level] | None = None,
+    ) -> None:
+        self.slots = [Slot(number) for number in range(slots)]
+        self.outbox: dict[int, Packet] = {}
+        self.counts = Counts()
+        self.round_trips = RoundTrips()
+        self.timeout = Timeout()
+        self.broken: P4ReduceError | None = None
+        self.heard_switch_at = -math.inf
+        self.next_sequence = 0
+        self._job, self._rank, self._world_size = job, rank, world_size
+        self._here, self._switch = here, switch
+        self._levels = tuple(levels or one_switch(world_size))
+        self._classes = {False: range(slots - urgent), True: range(slots - urgent, slots)}
+        self._stripes_dealt = {False: 0, True: 0}
+        self._calls: dict[int, Call] = {}
+        self._left: tuple[int, ...] = ()
+
+    # -- Calls ("Collectives in flight", "Two classes") ------------------------------------------
+
+    def submit(self, collective: Collective) -> None:
+        """Start a call behind those before it, in the slots that follow theirs."""
+        if self._left and self.broken is None:
+            self.fail(self._left_error(self._left, collective))
+        if self.broken is not None:
+            collective.finish(self.broken)
+            return
+        call = self._calls[collective.sequence] = Call(collective, self._world_size)
+        self.next_sequence = collective.sequence + 1
+        self.counts.blocks += call.count
+        slots, dealt = self._classes[collective.urgent], self._stripes_dealt[collective.urgent]
+        self._stripes_dealt[collective.urgent] = dealt + collective.stripes
+        for stripe in range(collective.stripes):
+            slot = self.slots[slots[(dealt + stripe) % len(slots)]]
+            slot.waiting.append(Stripe(call, stripe))
+            if slot.stripe is None:
+                self._open(slot)
+
+    def _open(self, slot: Slot) -> None:
+        """ "Open": a round about no block, which says which one this rank has first."""
+        slot.stripe = stripe = slot.waiting.popleft()
+        if (course := stripe.call.collective.course) is not None:
+            course.open()
+        slot.announced = stripe.call.next_nonzero(stripe.first)
+        self._contribute(slot, block=None)
+
+    def _contribute(self, slot: Slot, block: int | None, exponent: int = 0) -> None:
+        """Take part in the slot's next round.
+
+        "With payload if this rank has announced it, quantised with the exponent agreed; without
+        payload otherwise. Announce the own next non-zero block after it."
+        """
+        assert slot.stripe is not None
+        call, flags, lanes = slot.stripe.call, Flag(0), b""
+        mine = block is not None and block == slot.announced
+        if block is not None and mine:
+            slot.announced = call.next_nonzero(block + call.collective.stripes)
+        if exponent == NONFINITE_EXPONENT:
+            flags = Flag.NONFINITE
+        elif block is not None and mine:
+            flags, lanes = Flag.PAYLOAD, call.lanes(block, exponent)
+        slot.block, slot.exponent = block, exponent
+        slot.parts, slot.heard = frozenset(), None
+        slot.frame = contribution(
+            self._here,
+            self._switch,
+            flags=flags,
+            rank=self._rank,
+            job=self._job,
+            slot=slot.number,
+            format=int(call.collective.format),
+            next_exponent=call.exponent(slot.announced),
+            round=slot.round,
+            block=block,
+            next_block=slot.announced,
+            tag=call.collective.tag,
+            lanes=lanes,
+        )
+        slot.tries = 0
+        self.counts.blocks_announced += block is not None
+        self.counts.blocks_sent += bool(lanes)
+        self.counts.empty_sent += not lanes
+        if mine and (course := call.collective.course) is not None:
+            course.made()
+        self._send(slot)
+
+    def _send(self, slot: Slot) -> None:
+        self.counts.frames_sent += 1
+        self.counts.bytes_sent += len(slot.frame)
+        slot.due = math.inf  # until it is sent
+        self.outbox[slot.number] = slot.frame
+
+    def sent(self, number: int, now: float) -> None:
+        """The transport took a slot's frame, which was in `outbox`: its timer starts."""
+        slot = self.slots[number]
+        if slot.stripe is not None:
+            slot.sent_at = now if slot.tries == 0 else slot.sent_at
+            slot.due = now + self.timeout.after(slot.tries)
+
+    # -- Answers ("What is an answer") -----------------------------------------------------------
+
+    def receive(self, frame: bytes, now: float) -> None:
+        """Take a frame that came in, whatever it is."""
+        self.counts.frames_received += 1
+        self.counts.bytes_received += len(frame)
+        header = read_answer(frame, self._here, self._switch, job=self._job, rank=self._rank)
+        if header is None or header.slot >= len(self.slots):
+            self.counts.invalid += 1
+            return
+        log.debug("takes %s", describe(header))
+        slot, is_status = self.slots[header.slot], header.kind == Kind.STATUS
+        if not is_status or self._level_of(header) == 0:
+            self.heard_switch_at = now  # what comes from further up says nothing of the own switch
+        if is_status:
+            self._tell_timer(slot, header, now)
+        current = slot.stripe is not None and header.round == slot.round
+        if len(self._levels) == 1 and header.flags.RETRANSMISSION and (is_status or not current):
+            self.counts.spurious += 1
+        if not current:
+            self.counts.stale += 1
+        elif is_status:
+            self._take_status(slot, header, now)
+        elif header.flags.MISMATCH:
+            self._mismatch(slot)
+        elif self._is_right(slot, header):
+            self._take_result(slot, header, lanes_of(frame), now)
+        else:
+            self.counts.invalid += 1
+
+    def _is_right(self, slot: Slot, header: Packet) -> bool:
+        """Whether a result of the round under way is about the same as the contribution."""
+        assert slot.stripe is not None
+        call = slot.stripe.call
+        next_block = header.next_block
+        return [header.tag, header.format, header.block] == [
+            call.collective.tag,
+            call.collective.format,
+            NO_BLOCK if slot.block is None else slot.block,
+        ] and bool(next_block == NO_BLOCK or next_block < call.count)
+
+    # -- "On RESULT of round r" ------------------------------------------------------------------
+
+    def _take_result(self, slot: Slot, header: Packet, lanes: bytes, now: float) -> None:
+        flags = Flag(int(header.flags))
+        parts = parts_of(flags)
+        if parts <= slot.parts:
+            self.counts.duplicates += 1
+            return
+        if slot.block is not None:
+            self._deliver(slot, flags, parts, lanes)
+        slot.parts |= parts
+        if slot.parts == WHOLE:
+            self._complete(slot, header, now)
+
+    def _deliver(self, slot: Slot, flags: Flag, parts: frozenset[str], lanes: bytes) -> None:
+        """Dequantise sums into the output."""
+        assert slot.stripe is not None
+        assert slot.block is not None
+        call = slot.stripe.call
+        if flags & Flag.NONFINITE:
+            call.fill(slot.block, math.nan)
+        elif not flags & Flag.PAYLOAD:
+            call.fill(slot.block, 0)
+        else:
+            if flags & Flag.OVERFLOW:
+                call.collective.overflowed = slot.block
+            call.write(slot.block, slot.exponent, lanes, second_half=parts == SECOND_HALF)
+            self.counts.blocks_received += parts != FIRST_HALF
+
+    def _complete(self, slot: Slot, header: Packet, now: float) -> None:
+        """Go on: "a stripe is done, or contribute to round r + 1"."""
+        assert slot.stripe is not None
+        opening, asked = slot.block is None, slot.tries != 0
+        by_timer = bool(header.flags.RETRANSMISSION)
+        if not by_timer and not opening:  # "Round trips"
+            self.timeout.measured(now - slot.sent_at)
+            self.round_trips.add(np.array([now - slot.sent_at]))
+        if (course := slot.stripe.call.collective.course) is not None:
+            course.answered(opening, now)
+        slot.round = (slot.round + 1) % _ROUNDS
+        if header.next_block == NO_BLOCK:
+            self._end_stripe(slot)
+        else:
+            self._contribute(slot, header.next_block, header.next_exponent)
+        if by_timer and asked and slot.stripe is not None:
+            # This rank is late by its timer, and the others with it.
+            self._mark_as_repeated(slot)
+
+    def _end_stripe(self, slot: Slot) -> None:
+        """ "The slot goes to the next collective in line." """
+        assert slot.stripe is not None
+        call, slot.stripe, slot.due = slot.stripe.call, None, math.inf
+        slot.heard, slot.tries, slot.parts = None, 0, frozenset()
+        self.outbox.pop(slot.number, None)
+        if slot.waiting:
+            self._open(slot)
+        call.stripes_left -= 1
+        if call.stripes_left:
+            return
+        collective = call.collective
+        del self._calls[collective.sequence]
+        if collective.overflowed is None:
+            self.counts.collectives += collective.counted
+            collective.finish()
+        else:
+            self.counts.overflows += 1
+            collective.finish(overflow_error(collective, collective.overflowed))
+
+    # -- STATUS ----------------------------------------------------------------------------------
+
+    def _level_of(self, header: Packet) -> int:
+        """Return how many switches above the own one a STATUS is from ("Trees", "Header")."""
+        level: int = min(header.next_exponent, len(self._levels) - 1)
+        return level
+
+    def _take_status(self, slot: Slot, header: Packet, now: float) -> None:
+        self.counts.statuses += 1
+        if header.flags.PADDED:
+            if slot.is_bare:  # "Room": the frame again, at once, with padding
+                slot.frame = padded(slot.frame)
+                self.counts.padded += 1
+                self._send(slot)
+            return
+        assert slot.stripe is not None
+        collective = slot.stripe.call.collective
+        number = self._level_of(header)
+        level = self._levels[number]
+        if number or level.missing(header.contributors):
+            slot.heard = number, header.contributors
+            if len(self._levels) == 1 and collective.course is not None:
+                collective.course.told(header.contributors)
+        # Ranks that have left, and were not heard before, never will be.
+        gone = level.ranks(level.bits(self._left) & ~header.contributors)
+        if left := tuple(rank for rank in self._left if rank in gone):
+            self.fail(self._left_error(left, collective))
+
+    def _tell_timer(self, slot: Slot, header: Packet, now: float) -> None:
+        """ "Who asks": a STATUS changes timers, and nothing else."""
+        if header.flags.PADDED or slot.due == math.inf or slot.stripe is None:
+            return
+        level = self._level_of(header)
+        heard = level or header.contributors & self._levels[0].bits((self._rank,))
+        ahead = (header.round - slot.round) % _ROUNDS
+        lost = (ahead == 0 and not heard) or (ahead == 1 and level == 0 and not heard)
+        if lost and now - slot.sent_at >= self.timeout.seconds / 2:
+            slot.due = now
+        elif ahead == 0 and heard and not slot.tries:
+            slot.tries = 1
+            slot.due = max(slot.due, now + self.timeout.after(1))
+
+    # -- Time ("Timer") --------------------------------------------------------------------------
+
+    @property
+    def next_due(self) -> float:
+        """When the first timer or deadline runs out; infinite if there is none."""
+        deadlines = [call.collective.deadline for call in self._calls.values()]
+        return min([slot.due for slot in self.slots] + deadlines)
+
+    def tick(self, now: float) -> None:
+        """Repeat the frames whose time is up; end everything if a deadline has passed."""
+        for slot in self.slots:
+            if slot.due <= now:
+                self.repeat(slot)
+        for call in self._calls.values():
+            if call.collective.deadline <= now:
+                self.fail(self._timeout_error(call.collective, now))
+                return
+
+    def repeat(self, slot: Slot) -> None:
+        """Send "that same packet again with RETRANSMISSION set", and padded if it has no lanes."""
+        assert slot.stripe is not None
+        if slot.is_bare:
+            slot.frame = padded(slot.frame)
+        slot.tries += 1
+        self.counts.retransmissions += 1
+        if (course := slot.stripe.call.collective.course) is not None:
+            course.repeated(1)
+        self._send(slot)
+        self._mark_as_repeated(slot)
+
+    def _mark_as_repeated(self, slot: Slot) -> None:
+        slot.frame[Aggregation].flags |= int(Flag.RETRANSMISSION)
+
+    def resume(self, now: float) -> None:
+        """Go on over a new transport: what was under way on the old one counts as lost."""
+        for slot in self.slots:
+            if slot.stripe is not None:
+                slot.due = now
+
+    def postpone(self, until: float) -> None:
+        """Let no call come to its deadline before `until`."""
+        for call in self._calls.values():
+            call.collective.deadline = max(call.collective.deadline, until)
+
+    def be_patient(self) -> None:
+        """Nothing is lost on the way: what does not come is late."""
+        self.timeout.floor = _PATIENCE
+        self.timeout.seconds = max(self.timeout.seconds, _PATIENCE)
+
+    # -- When it goes wrong ("What goes wrong, and what then") -----------------------------------
+
+    @property
+    def idle(self) -> bool:
+        """Whether all calls are over."""
+        return not self._calls
+
+    def ranks_left(self, ranks: tuple[int, ...], now: float) -> None:
+        """Ranks have left. What they had contributed can still be fetched: the switch is asked."""
+        if ranks != self._left:
+            self._left = ranks
+            for slot in self.slots:
+                slot.due = now if slot.due < math.inf else slot.due
+
+    def fail(self, error: P4ReduceError) -> None:
+        """End everything: nothing can be summed any more."""
+        self.broken = self.broken or error
+        self.outbox.clear()
+        for slot in self.slots:
+            slot.waiting.clear()
+            slot.stripe, slot.due = None, math.inf
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.collective.finish(error)
+
+    def _mismatch(self, slot: Slot) -> None:
+        assert slot.stripe is not None
+        self.fail(
+            MismatchError(
+                f"{slot.stripe.call.collective.description}: the ranks do not agree on what they "
+                "reduce. This is what this rank called; another one called something else, or in "
+                "another order (operation, number of elements, dtype, precision, root, counts, "
+                "shape of rows, name and order have to be the same)"
+            )
+        )
+
+    def _left_error(self, ranks: tuple[int, ...], collective: Collective) -> WorkerLostError:
+        return WorkerLostError(
+            f"{collective.description} cannot be completed: {describe_ranks(ranks)} left the job "
+            "without taking part in it",
+            ranks=ranks,
+        )
+
+    def _timeout_error(self, collective: Collective, now: float) -> P4ReduceError:
+        seconds = now - collective.started
+        what = f"{collective.description} is not complete after {seconds:.3g} s"
+        busy = [slot for slot in self.slots if slot.stripe is not None]
+        own = [slot for slot in busy if slot.stripe and slot.stripe.call.collective is collective]
+        for slot in own or busy:
+            if slot.heard is None:
+                continue
+            level, bits = self._levels[slot.heard[0]], slot.heard[1]
+            if missing := level.missing(bits):
+                return P4ReduceTimeoutError(
+                    f"{what}: slot {slot.number} waits for {level.describe(missing)}, which the "
+                    f"switch {level.switch + ' ' if level.switch else ''}has not heard",
+                    missing=level.ranks(missing),
+                    slot=slot.number,
+                    seconds=seconds,
+                )
+        first, tries = (own or busy)[0].number, max(slot.tries for slot in own or busy)
+        if self.heard_switch_at < collective.started and tries >= _TRIES_TO_TELL:
+            return SwitchUnreachableError(
+                f"{what}: the switch has answered nothing, though asked {tries} times again "
+                f"(slot {first})"
+            )
+        return P4ReduceTimeoutError(
+            f"{what}: slot {first} has no result, and the switch has not said yet who is missing",
+            slot=first,
+            seconds=seconds,
+        )
