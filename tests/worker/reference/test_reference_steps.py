@@ -182,7 +182,7 @@ def numbers(rng: random.Random) -> Any:
 
 @given(seed=st.integers(0, (1 << 32) - 1), slots=st.sampled_from((1, 2, 4)))
 @settings(
-    max_examples=25,
+    max_examples=12,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

@@ -9,6 +9,8 @@ the worker below a communicator, for `p4reduce.init(engine="reference")`.
 It is the executable specification: tests and the model compare the engine that ships with it, step
 by step. What the protocol leaves open it decides in the simplest way. All slots may send at once
 (no "Window"), each rank asks for itself ("Who asks") and for each slot ("When nothing comes").
+
+It imports `tensors` (what a call is, and where its numbers lie) and `wire`.
 """
 
 from __future__ import annotations

@@ -30,7 +30,12 @@ def exponent_of(numbers: Sequence[float]) -> int:
 
 
 def scale(exponent: int, lane_maximum: int, ranks: int) -> float:
-    """Return lanes' units per 1.0: 2^(k-e) with the largest k such that 2^k <= (L + 1) / n."""
+    """Return lanes' units per 1.0: 2^(k-e) with the largest k such that 2^k <= (L + 1) / n.
+
+    "NaN and infinity are announced by exponent 255": there is no number then.
+    """
+    if exponent == NONFINITE_EXPONENT:
+        return math.nan
     k = ((lane_maximum + 1) // ranks).bit_length() - 1
     return math.ldexp(1.0, k - (exponent - _BIAS))
 

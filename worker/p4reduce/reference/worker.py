@@ -36,6 +36,7 @@ from p4reduce.reference.frames import (
     read_answer,
 )
 from p4reduce.reference.numbers import Call
+from p4reduce.reference.timeout import Timeout
 from p4reduce.statistics import Counts, RoundTrips
 from p4reduce.tensors.stream import Collective, overflow_error
 from p4reduce.wire.dissect import Aggregation
@@ -45,8 +46,6 @@ from p4reduce.wire.rank_sets import Level, describe_ranks, one_switch
 log = logging.getLogger("p4reduce.reference")
 
 _ROUNDS = 1 << 32
-_FIRST_TIMEOUT, _FLOOR, _CEILING = 0.05, 0.01, 0.25  # seconds
-_PATIENCE = 0.1  # the floor where frames go by memory or by a Unix socket, which lose none
 _TRIES_TO_TELL = 3  # repetitions without any answer, after which the switch is not there
 
 
@@ -96,29 +95,6 @@ class Slot:
     def is_bare(self) -> bool:
         """Whether its contribution has no room for a result with lanes ("Halves and padding")."""
         return self.block is not None and not self.frame[Aggregation].payload
-
-
-class Timeout:
-    """RFC 6298: how long to wait for a result before asking again, in seconds."""
-
-    def __init__(self) -> None:
-        self.seconds = _FIRST_TIMEOUT
-        self.floor = _FLOOR
-        self._smoothed: float | None = None
-        self._variation = 0.0
-
-    def measured(self, round_trip: float) -> None:
-        """See its sections 2.2 and 2.3."""
-        if self._smoothed is None:
-            self._smoothed, self._variation = round_trip, round_trip / 2
-        else:
-            self._variation += (abs(self._smoothed - round_trip) - self._variation) / 4
-            self._smoothed += (round_trip - self._smoothed) / 8
-        self.seconds = min(max(self._smoothed + 4 * self._variation, self.floor), _CEILING)
-
-    def after(self, tries: int) -> float:
-        """See its section 5.5: twice as long after each time."""
-        return min(self.seconds * 2.0 ** min(tries, 30), _CEILING)
 
 
 class Worker:
@@ -446,8 +422,7 @@ class Worker:
 
     def be_patient(self) -> None:
         """Nothing is lost on the way: what does not come is late."""
-        self.timeout.floor = _PATIENCE
-        self.timeout.seconds = max(self.timeout.seconds, _PATIENCE)
+        self.timeout.be_patient()
 
     # -- When it goes wrong ("What goes wrong, and what then") -----------------------------------
 
