@@ -197,6 +197,9 @@ class Logistic:
                     "the matrix of the local solve is singular: a greater ρ or λ is needed"
                 ) from None
             size, here, fall = 1.0, value(model), float(slope @ step)
+            if fall <= np.finfo(np.float64).eps * (1 + abs(here)):
+                model = model - step  # which the value is too coarse to judge
+                break
             while size > 1e-10 and value(model - size * step) > here - 1e-4 * size * fall:
                 size /= 2
             if size <= 1e-10:

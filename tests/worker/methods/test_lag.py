@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LAG beside gradient descent: what is uploaded, what is added, and where it comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import p4reduce
+import pytest
+from p4reduce.methods.gd import gd
+from p4reduce.methods.in_process import Traffic, run
+from p4reduce.methods.lag import lag_ps, lag_wk
+from p4reduce.methods.problems import LeastSquares, Logistic, split_evenly
+from scipy.optimize import minimize
+from tasks import Run, gd_steps, hessian, refusal, synthetic
+from worker_system import System
+
+Method = Callable[..., Any]
+
+STEEP = 60.0
+
+
+def rate_of(parts: list[LeastSquares]) -> float:
+    return 1 / float(np.linalg.eigvalsh(hessian(parts))[-1])
+
+
+def to_gap(method: Method, parts: list[LeastSquares], gap: float, **settings: Any) -> Run:
+    """Run to a gap; all ranks have the same model, so each can tell by itself."""
+    outcome, traffic = Run(), Traffic()
+    whole = hessian(parts)
+    best = np.linalg.solve(whole, sum(part.features.T @ part.targets for part in parts))
+
+    def watch(step: int, model: Any) -> bool:
+        outcome.steps = step
+        outcome.gap = float((model - best) @ whole @ (model - best)) / 2
+        return outcome.gap <= gap
+
+    rate = rate_of(parts)
+    run(len(parts), lambda c: method(c, parts[c.rank], rate=rate, watch=watch, **settings), traffic)
+    outcome.uploads = traffic.uploads
+    return outcome
+
+
+def test_uploads_on_the_authors_data() -> None:
+    parts = synthetic(16)
+    plain = gd_steps(parts, 1e-4)
+    workers = to_gap(lag_wk, parts, 1e-4, steps=2 * plain)
+    narrow = to_gap(lag_wk, parts, 1e-4, steps=2 * plain, precision="int8")
+    server = to_gap(lag_ps, parts, 1e-4, steps=2 * plain, xi=1.0)
+    assert max(workers.steps, narrow.steps, server.steps) <= 1.1 * plain
+    assert workers.uploads <= 16 * plain / 20
+    assert narrow.uploads <= 16 * plain / 15
+    assert server.uploads <= 16 * plain / 3
+
+
+def test_the_server_rule_where_one_rank_is_steep(rng: np.random.Generator) -> None:
+    """The twentieth needs a rank that has nearly all of the curvature."""
+    direction, targets = rng.standard_normal(20), rng.standard_normal(20)
+    direction /= np.linalg.norm(direction)
+    steep = np.eye(20) + STEEP * np.outer(direction, direction)
+    parts = [LeastSquares(steep if rank == 7 else np.eye(20), targets) for rank in range(24)]
+    plain = gd_steps(parts, 1e-4)
+    server = to_gap(lag_ps, parts, 1e-4, steps=2 * plain)
+    assert server.steps <= 1.1 * plain
+    assert server.uploads <= 24 * plain / 20
+
+
+@pytest.mark.parametrize("precision", ["int32", "int16", "int8"])
+@pytest.mark.parametrize("method", [lag_wk, lag_ps])
+def test_a_logistic_task_ends_where_scipy_does(
+    rng: np.random.Generator, method: Method, precision: str
+) -> None:
+    h, y = rng.standard_normal((80, 6)), np.sign(rng.standard_normal(80))
+    parts = [Logistic(*part, 0.1 / 5, 1 / 80) for part in split_evenly(h, y, 5)]
+
+    def value(model: Any) -> float:
+        return sum(part.value(model) for part in parts)
+
+    expected = minimize(value, np.zeros(6), tol=1e-12).x
+    rate = 1 / (0.25 * np.linalg.norm(h, 2) ** 2 / 80 + 0.1)
+    models = run(
+        5, lambda comm: method(comm, parts[comm.rank], rate=rate, steps=250, precision=precision)
+    )
+    for model in models:
+        np.testing.assert_array_equal(model, models[0])
+        np.testing.assert_allclose(model, expected, atol=1e-5)
+
+
+def test_without_patience_it_is_gradient_descent() -> None:
+    parts = synthetic(5)
+    settings = {"rate": rate_of(parts), "steps": 40}
+    lazy = run(5, lambda comm: lag_wk(comm, parts[comm.rank], xi=1e-9, **settings))
+    eager = run(5, lambda comm: gd(comm, parts[comm.rank], **settings))
+    np.testing.assert_allclose(lazy[0], eager[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["int32", "int8"])
+@pytest.mark.parametrize("method", [lag_wk, lag_ps])
+def test_over_the_switch_it_is_the_same_bits(
+    system: System, method: Method, precision: str
+) -> None:
+    parts = synthetic(6)
+    settings = {"rate": rate_of(parts), "steps": 60, "precision": precision}
+
+    def work(comm: Any) -> Any:
+        before = comm.stats.blocks_sent if isinstance(comm, p4reduce.Communicator) else 0
+        model = method(comm, parts[comm.rank], **settings)
+        sent = comm.stats.blocks_sent if isinstance(comm, p4reduce.Communicator) else 0
+        return model, sent - before
+
+    over_switch = system.run(6, work)
+    alone = run(6, work)
+    for (model, _), (expected, _) in zip(over_switch, alone, strict=True):
+        np.testing.assert_array_equal(model, expected)
+    sent = sum(blocks for _, blocks in over_switch)
+    assert sent < 6 * 60 / 2  # silent ranks send no block
+
+
+def test_bad_input_is_refused_on_all_ranks() -> None:
+    parts = synthetic(4)
+    assert "xi=0: a positive number" in refusal(lag_wk, parts, rate=1e-3, steps=3, xi=0)
+    said = refusal(lag_ps, parts, rate=1e-3, steps=3, precision="int4")
+    assert said.startswith("lag-ps: rank 0: precision='int4': one of int32, int16, int8 is needed")
+    said = refusal(lag_wk, parts, rate=1.0, steps=50)
+    assert "the model runs away at step" in said
+    parts[1] = LeastSquares(np.zeros((0, 50)), np.zeros(0))
+    assert refusal(lag_wk, parts, rate=1.0, steps=3) == "lag-wk: rank 1: there are no samples"
+    parts[1] = LeastSquares(np.ones((3, 2)), np.zeros(3))
+    assert "rank 1 has 2" in refusal(lag_ps, parts, rate=1.0, steps=3)
+    many = [LeastSquares(np.ones((1, 1)), np.ones(1)) for _ in range(64)]
+    assert "at most 63" in refusal(lag_wk, many, rate=0.01, steps=3, precision="int8")

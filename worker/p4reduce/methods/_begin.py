@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a training method begins: all ranks have usable parts, and the same settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from p4reduce.methods._checks import first_of
+from p4reduce.methods._communicator import Comm
+from p4reduce.methods.meeting import Facts, meet
+from p4reduce.methods.problems import Problem
+
+
+def begin(
+    comm: Comm,
+    method: str,
+    problem: Problem,
+    settings: Mapping[str, float],
+    *troubles: str,
+    facts: Mapping[str, int] | None = None,
+) -> dict[str, Facts]:
+    """Meet the other ranks, and refuse bad data and settings on all of them.
+
+    Args:
+        comm: all ranks call this.
+        method: what is about to begin, for the message.
+        problem: this rank's part; its size has to be the same on all ranks.
+        settings: numbers that have to be the same on all ranks.
+        troubles: what is wrong on this rank besides its data; empty ones do not count.
+        facts: more integers to tell the others.
+
+    Returns:
+        The facts of all ranks, by rank: shape (ranks,).
+
+    Raises:
+        ValueError: on all ranks with the same text, which names the ranks and what is wrong.
+    """
+    trouble = first_of(problem.trouble(), *troubles)
+    bits = np.array(list(settings.values()), np.float64).view(np.int64).tolist()
+    own = {"features": problem.size, **(facts or {}), **dict(zip(settings, bits, strict=True))}
+    told = meet(comm, method, trouble or None, own, same=("features",))
+    for name in settings:
+        values = told[name].view(np.float64)
+        if (told[name] != told[name][0]).any():
+            other = int(np.argmax(told[name] != told[name][0]))
+            raise ValueError(
+                f"{method}: rank 0 has {name} = {values[0]:g}, rank {other} has "
+                f"{values[other]:g}; all ranks need the same"
+            )
+    return told
+
+
+def solvable(problem: Problem, *quadratics: float) -> str:
+    """The trouble with local solves with these quadratic terms; empty if they work."""
+    if problem.trouble():
+        return ""
+    try:
+        for quadratic in quadratics:
+            problem.proximal(np.zeros(problem.size), quadratic)
+    except ValueError as error:
+        return str(error)
+    return ""

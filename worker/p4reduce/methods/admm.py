@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consensus ADMM: each rank solves its own part, and one sum an iteration brings them together.
+
+Boyd, Parikh, Chu, Peleato and Eckstein, "Distributed Optimization and Statistical Learning via the
+Alternating Direction Method of Multipliers", 2011, section 7.1, in the scaled form of section
+3.1.1, with n ranks::
+
+    θ_i ← argmin f_i(θ) + ρ/2·‖θ − z + u_i‖²
+    z   ← Σ (θ_i + u_i) / n
+    u_i ← u_i + θ_i − z
+
+The network is a star with the switch in its middle: one all-reduce of d numbers an iteration.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from p4reduce.methods._begin import begin, solvable
+from p4reduce.methods._checks import at_least, first_of, positive
+from p4reduce.methods._communicator import Array, Comm, Watch, nobody
+from p4reduce.methods.problems import Problem
+
+
+def admm(comm: Comm, problem: Problem, *, rho: float, steps: int, watch: Watch = nobody) -> Array:
+    """Minimise Σ f_i(θ) by local solves and averages.
+
+    Args:
+        comm: the ranks.
+        problem: this rank's f_i.
+        rho: ρ, positive.
+        steps: iterations.
+        watch: told of each iteration, with z.
+
+    Returns:
+        z, shape (d,), the same on all ranks.
+
+    Raises:
+        ValueError: on all ranks, if one has bad data or settings, or a matrix that is singular.
+    """
+    trouble = first_of(positive("rho", rho), at_least("steps", steps, 1))
+    begin(comm, "admm", problem, {"rho": rho, "steps": steps}, trouble or solvable(problem, rho))
+    z, u = np.zeros(problem.size), np.zeros(problem.size)
+    for step in range(1, steps + 1):
+        model = problem.proximal(rho * (z - u), rho)
+        z = comm.allreduce(model + u, name="admm/sum") / comm.size
+        u = u + model - z
+        if watch(step, z):
+            break
+    return z

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GADMM and D-GADMM: ranks on a chain, each of which talks to its two neighbours only.
+
+Elgabli, Park, Bedi, Bennis and Aggarwal, "GADMM: Fast and Communication Efficient Framework for
+Distributed Machine Learning", JMLR 21 (2020), arXiv 1909.00047. They minimise Σ f_n(θ_n) with
+θ_n = θ_{n+1} along the chain. An iteration (algorithm 1), with λ_n of the link from n to n + 1::
+
+    heads: θ_n ← argmin f_n(θ) − ⟨λ_{n−1}, θ⟩ + ⟨λ_n, θ⟩ + ρ/2·‖θ_{n−1} − θ‖² + ρ/2·‖θ − θ_{n+1}‖²
+    tails: the same, with what the heads have become
+    λ_n ← λ_n + ρ(θ_n − θ_{n+1})
+
+Here a rank keeps Λ_n = λ_n − λ_{n−1} and needs its neighbours' sum S_n alone::
+
+    θ_n ← argmin f_n(θ) − ⟨ρS_n − Λ_n, θ⟩ + ρ·degree_n/2·‖θ‖²
+    Λ_n ← Λ_n + ρ(degree_n·θ_n − S_n)
+
+D-GADMM (algorithm 2) draws another chain every τ iterations. Λ stays with the rank, as it does in
+the authors' code: ΣΛ_n = 0 whatever the chain is. A dual tied to a place of the chain would meet
+another rank's gradient there, and the method then does not converge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from p4reduce.methods._begin import begin, solvable
+from p4reduce.methods._checks import at_least, first_of, positive
+from p4reduce.methods._communicator import Array, Comm, Watch, nobody
+from p4reduce.methods.neighbours import HEADS, TAILS, Neighbours, OneJob, Place
+from p4reduce.methods.problems import Problem
+
+By = Callable[[Comm], Neighbours]
+
+
+def gadmm(
+    comm: Comm,
+    problem: Problem,
+    *,
+    rho: float,
+    steps: int,
+    by: By = OneJob,
+    watch: Watch = nobody,
+) -> Array:
+    """Minimise Σ f_i(θ) along the chain of the ranks in their order.
+
+    Args:
+        comm: the ranks.
+        problem: this rank's f_i.
+        rho: ρ, positive.
+        steps: iterations.
+        by: how models travel: `neighbours.OneJob` or `neighbours.Groups`.
+        watch: told of each iteration, with this rank's θ.
+
+    Returns:
+        This rank's θ, shape (d,); those of all ranks come together as steps go by.
+
+    Raises:
+        ValueError: on all ranks, if one has bad data or settings, or a matrix that is singular.
+    """
+    return _gadmm("gadmm", comm, problem, rho, steps, 0, 0, by, watch)
+
+
+def dgadmm(
+    comm: Comm,
+    problem: Problem,
+    *,
+    rho: float,
+    steps: int,
+    period: int = 15,
+    seed: int = 0,
+    by: By = OneJob,
+    watch: Watch = nobody,
+) -> Array:
+    """Minimise Σ f_i(θ) along a chain that is drawn anew.
+
+    Args:
+        comm, problem, rho, steps, by, watch: as of `gadmm`.
+        period: τ, iterations with one chain.
+        seed: of the chains; the same on all ranks.
+
+    Returns:
+        As `gadmm`.
+
+    Raises:
+        ValueError: as `gadmm`.
+    """
+    return _gadmm("dgadmm", comm, problem, rho, steps, period, seed, by, watch)
+
+
+def _gadmm(
+    method: str,
+    comm: Comm,
+    problem: Problem,
+    rho: float,
+    steps: int,
+    period: int,
+    seed: int,
+    by: By,
+    watch: Watch,
+) -> Array:
+    trouble = first_of(
+        positive("rho", rho),
+        at_least("steps", steps, 1),
+        at_least("period", period, 0 if method == "gadmm" else 1),
+        at_least("seed", seed, 0),
+    )
+    settings = {"rho": rho, "steps": steps, "period": period, "seed": seed}
+    degrees = {Place(range(comm.size), rank).degree for rank in range(comm.size)}
+    solves = [rho * degree for degree in degrees]
+    begin(comm, method, problem, settings, trouble or solvable(problem, *solves))
+    random = np.random.default_rng(seed)
+    place = Place(range(comm.size), comm.rank)
+    neighbours = by(comm)
+    try:
+        neighbours.link(range(comm.size))
+        model = np.zeros(problem.size)
+        dual, around = np.zeros(problem.size), np.zeros(problem.size)
+
+        def solve() -> Array:
+            return problem.proximal(rho * around - dual, rho * place.degree)
+
+        for step in range(1, steps + 1):
+            if period and step > 1 and (step - 1) % period == 0:
+                chain = random.permutation(comm.size).tolist()
+                place = Place(chain, comm.rank)
+                neighbours.link(chain)
+                heard = neighbours.send(TAILS, model)  # the heads' new neighbours
+                around = around if heard is None else heard
+            for kind in (HEADS, TAILS):
+                if place.kind == kind:
+                    model = solve()
+                heard = neighbours.send(kind, model)
+                around = around if heard is None else heard
+            dual = dual + rho * (place.degree * model - around)
+            if watch(step, model):
+                break
+    finally:
+        neighbours.close()
+    return model

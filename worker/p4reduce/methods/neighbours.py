@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks on a chain, and two ways for each to get the sum of its neighbours' models.
+
+Every second rank of the chain is a *head*, the others are *tails*. A rank's neighbours are of the
+other kind. What a rank needs of them is one sum, which the switch can compute:
+
+- `Groups`: each rank and its neighbours are a group of three (two at the ends of the chain), made
+  by `split`. The neighbours add, the rank between them keeps. Another chain takes other groups,
+  which is a call of the controller.
+- `OneJob`: all ranks sum a matrix that has a row for each rank of one kind, and each rank adds its
+  model to the rows of its two neighbours. Another chain is only another order of the rows, but
+  all rows come down to every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from p4reduce.methods._communicator import Array, Comm
+
+HEADS, TAILS = 0, 1
+
+
+class Neighbours(Protocol):
+    """How models travel along a chain."""
+
+    def link(self, chain: Sequence[int]) -> None:
+        """Form a chain of the ranks in this order; all ranks call it with the same one."""
+        ...
+
+    def send(self, kind: int, model: Array) -> Array | None:
+        """Ranks of a kind send their models; all ranks call it.
+
+        Args:
+            kind: HEADS or TAILS: who sends.
+            model: shape (d,); of ranks of the other kind only the shape counts.
+
+        Returns:
+            On ranks of the other kind the sum of their neighbours' models, else None.
+        """
+        ...
+
+    def close(self) -> None:
+        """Leave the groups, if there are any."""
+        ...
+
+
+class Place:
+    """Where a rank is on a chain.
+
+    Attributes:
+        at: from 0.
+        kind: HEADS or TAILS.
+        degree: how many neighbours it has.
+    """
+
+    def __init__(self, chain: Sequence[int], rank: int) -> None:
+        self.at = list(chain).index(rank)
+        self.kind = self.at % 2
+        self.degree = (self.at > 0) + (self.at < len(chain) - 1)
+
+
+class OneJob:
+    """All ranks in one sum, with a row for each that receives.
+
+    Args:
+        comm: the ranks.
+    """
+
+    def __init__(self, comm: Comm) -> None:
+        self._comm = comm
+        self._place = Place(range(comm.size), comm.rank)
+
+    def link(self, chain: Sequence[int]) -> None:
+        """Form another chain. Nothing is sent."""
+        self._place = Place(chain, self._comm.rank)
+
+    def send(self, kind: int, model: Array) -> Array | None:
+        """Add this rank's model to its neighbours' rows, or take its own row."""
+        other = 1 - kind
+        rows = np.zeros(((self._comm.size + kind) // 2, len(model)))
+        if self._place.kind == kind:
+            for at in (self._place.at - 1, self._place.at + 1):
+                if 0 <= at < self._comm.size:
+                    rows[at // 2] += model
+        sums = self._comm.allreduce(rows, name=f"neighbours/{'tails' if other else 'heads'}")
+        return None if self._place.kind == kind else np.array(sums[self._place.at // 2])
+
+    def close(self) -> None:
+        """There are no groups."""
+
+
+class Groups:
+    """A group for each rank and its neighbours.
+
+    Args:
+        comm: the ranks. On a switch each group takes as many slots as this communicator.
+    """
+
+    def __init__(self, comm: Comm) -> None:
+        self._comm = comm
+        self._groups: dict[int, Comm] = {}
+        self._place = Place(range(comm.size), comm.rank)
+
+    def link(self, chain: Sequence[int]) -> None:
+        """Form another chain: three calls of `split`, as a rank is in up to three groups."""
+        self.close()
+        self._place = Place(chain, self._comm.rank)
+        for third in range(3):
+            # The groups around places third, third + 3, … have no rank in common.
+            around = self._place.at + (third - self._place.at + 1) % 3 - 1
+            there = 0 <= around < self._comm.size and self._comm.size > 1
+            group = self._comm.split(around if there else None, self._place.at)
+            if group is not None:
+                self._groups[around] = group
+
+    def send(self, kind: int, model: Array) -> Array | None:
+        """Add in the groups around this rank's neighbours, or keep the sum of its own group."""
+        if self._place.kind != kind:
+            own = self._groups.get(self._place.at)
+            return np.zeros_like(model) if own is None else self._sum(own, np.zeros_like(model))
+        # Every second group of the other kind at once, so that no rank waits for a row of others.
+        for around in sorted((self._place.at - 1, self._place.at + 1), key=lambda at: at // 2 % 2):
+            if around in self._groups:
+                self._sum(self._groups[around], model)
+        return None
+
+    def _sum(self, group: Comm, mine: Array) -> Array:
+        return np.asarray(group.allreduce(mine, name="neighbours/group"), np.float64)
+
+    def close(self) -> None:
+        """Leave the groups."""
+        for group in self._groups.values():
+            group.close()
+        self._groups.clear()
