@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from method_tasks import gd_steps, optimum, refusal, synthetic, to_gap
 from p4reduce.methods.admm import admm
 from p4reduce.methods.in_process import run
 from p4reduce.methods.problems import LeastSquares, Logistic, split_evenly
 from scipy.optimize import minimize
-from tasks import gd_steps, optimum, refusal, synthetic, to_gap
 from worker_system import System
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from method_tasks import gd_steps, optimum, refusal, synthetic, to_gap
 from p4reduce.methods.gadmm import By, dgadmm, gadmm
 from p4reduce.methods.in_process import Traffic, run
 from p4reduce.methods.neighbours import HEADS, TAILS, Groups, OneJob
 from p4reduce.methods.problems import LeastSquares, Logistic, split_evenly
 from scipy.optimize import minimize
-from tasks import gd_steps, optimum, refusal, synthetic, to_gap
 from worker_system import System
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import p4reduce
 import pytest
+from method_tasks import Run, gd_steps, hessian, refusal, synthetic
 from p4reduce.methods.gd import gd
 from p4reduce.methods.in_process import Traffic, run
 from p4reduce.methods.lag import lag_ps, lag_wk
 from p4reduce.methods.problems import LeastSquares, Logistic, split_evenly
 from scipy.optimize import minimize
-from tasks import Run, gd_steps, hessian, refusal, synthetic
 from worker_system import System
 
 Method = Callable[..., Any]
