@@ -11,12 +11,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
-from ctypes import c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from collections.abc import Mapping
+from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
 
-_ABI = 6
 _log = logging.getLogger("p4reduce")
 
 
@@ -108,6 +108,18 @@ COUNTED = (
 """The fields of `struct p4r_counts`, named as in `statistics.Counts`."""
 
 
+class TimeoutStructure(ctypes.Structure):
+    """`struct p4r_timeout`."""
+
+    _fields_ = tuple(
+        (name, c_double)
+        for name in (
+            *("seconds", "floor", "least_ceiling", "ceiling"),
+            *("smoothed", "variation", "longest", "window_ends"),
+        )
+    )
+
+
 class CountsStructure(ctypes.Structure):
     """`struct p4r_counts`."""
 
@@ -137,12 +149,11 @@ class SlotsStructure(ctypes.Structure):
                 *("opening", "waiting", "round_trips"),
             )
         ),
-        ("timeout", c_double * 8),
-        ("opening_timeout", c_double * 8),
-        ("window_times", c_double * 2),
-        ("heard_switch_at", c_double),
-        ("window_numbers", c_int64 * 6),
-        ("round_trip_count", c_int64),
+        ("timeout", TimeoutStructure),
+        ("opening_timeout", TimeoutStructure),
+        *((name, c_double) for name in ("latest", "silence", "heard_switch_at")),
+        *((name, c_int64) for name in ("window", "growth", "settling", "results", "troubled")),
+        *((name, c_int64) for name in ("floor", "round_trip_count")),
         ("left", c_uint64),
         *((name, c_uint32) for name in ("backed_off", "some_open", "holds_back", "some_halves")),
         ("counts", CountsStructure),
@@ -239,12 +250,76 @@ class Library:
             measure.restype = c_int64
 
 
+SHARED: Mapping[str, type[ctypes.Structure]] = {
+    "p4r_codec": CodecStructure,
+    "p4r_piece": PieceStructure,
+    "p4r_blocks": BlocksStructure,
+    "p4r_told": ToldStructure,
+    "p4r_course": CourseStructure,
+    "p4r_stream": StreamStructure,
+    "p4r_timeout": TimeoutStructure,
+    "p4r_counts": CountsStructure,
+    "p4r_slots": SlotsStructure,
+    "p4r_nap": NapStructure,
+    "p4r_turn": TurnStructure,
+    "p4r_tenure": TenureStructure,
+}
+"""All structures that both sides see, by their names in C."""
+
+
+class _LayoutStructure(ctypes.Structure):
+    """`struct p4r_layout`."""
+
+    _fields_ = (("name", c_char_p), ("offset", c_uint32), ("size", c_uint32))
+
+
+def layouts_here() -> dict[str, tuple[int, int]]:
+    """Return where each field of `SHARED` is and how large, and each structure, in bytes."""
+    layouts = {}
+    for name, structure in SHARED.items():
+        layouts[name] = 0, ctypes.sizeof(structure)
+        for field, *_ in structure._fields_:
+            at = getattr(structure, field)
+            layouts[f"{name}.{field}"] = at.offset, at.size
+    return layouts
+
+
+def layouts_there(library: ctypes.CDLL) -> dict[str, tuple[int, int]]:
+    """Return the same as the library was compiled with it."""
+    table = library.p4r_worker_layouts
+    table.restype = ctypes.POINTER(_LayoutStructure)
+    layouts = {}
+    for one in table():
+        if one.name is None:
+            break
+        layouts[one.name.decode()] = one.offset, one.size
+    return layouts
+
+
+def check_layouts(library: ctypes.CDLL) -> None:
+    """Compare both.
+
+    Raises:
+        NativeUnavailableError: they differ; says where first.
+    """
+    here, there = layouts_here(), layouts_there(library)
+    for name in sorted(here.keys() | there.keys()):
+        if here.get(name) != there.get(name):
+            raise NativeUnavailableError(
+                f"the library is of another version than the package: {name} is at "
+                f"{_said(there.get(name))} there, and at {_said(here.get(name))} here"
+            )
+
+
+def _said(place: tuple[int, int] | None) -> str:
+    return "no place" if place is None else f"byte {place[0]} ({place[1]} bytes)"
+
+
 @functools.cache
 def _load() -> Library | None:
     try:
         library = runtime()
-        if library.p4r_worker_abi() != _ABI:
-            raise NativeUnavailableError("the library is of another version than the package")
+        check_layouts(library)
         return Library(library)
     except NativeUnavailableError as reason:
         _log.warning("the worker computes with numpy, many times slower: %s", reason)

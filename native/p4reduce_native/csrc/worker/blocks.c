@@ -6,8 +6,6 @@
 
 static const uint8_t ZEROS[P4R_MOST_LANES * sizeof(double)];
 
-uint32_t p4r_worker_abi(void) { return P4R_WORKER_ABI; }
-
 static uint32_t number_bytes(const struct p4r_codec *codec)
 {
     static const uint8_t of_floats[] = {0, 2, 4, 8};

@@ -10,8 +10,14 @@
 
 #include <stdint.h>
 
-#define P4R_WORKER_ABI 6
-uint32_t p4r_worker_abi(void);
+/* Where a field of a structure that Python sees is, and how large; or a whole structure. (layout.c) */
+struct p4r_layout {
+    const char *name; /* "p4r_slots.expected"; NULL: there are no more */
+    uint32_t offset, size;
+};
+
+/* All of them, for Python to compare with its own when it loads the library. */
+const struct p4r_layout *p4r_worker_layouts(void);
 
 /* A row of a FrameBuffer: a frame begins two bytes into it, so that what follows Ethernet is
  * aligned. */
@@ -88,16 +94,18 @@ void p4r_block_decode(const struct p4r_codec *codec, const struct p4r_blocks *ta
 
 #define P4R_TOLD_MOST 16
 
+struct p4r_told {
+    double at;
+    uint64_t heard;
+};
+
 /* When what happened to a collective that is traced, in seconds as in Python; 0: not yet. */
 struct p4r_course {
     double all_there;   /* the first of its stripes was open, which takes all ranks */
     double last_answer; /* the latest round was complete */
     double last_made;   /* the latest frame with lanes of this rank was made */
     uint32_t told_count, unused;
-    struct {
-        double at;
-        uint64_t heard;
-    } told[P4R_TOLD_MOST]; /* whom the switch said to have heard, where that was news */
+    struct p4r_told told[P4R_TOLD_MOST]; /* whom the switch said to have heard, where that was news */
 };
 
 /* A collective. */
