@@ -444,6 +444,10 @@ class Controller:
         """Return what became of every frame at a switch."""
         return await self._switches.call(switch, Fabric.outcomes)
 
+    async def counter(self, switch: str, name: str) -> dict[str, Counts]:
+        """Return a counter of the program."""
+        return await self._switches.call(switch, Fabric.counter, name)
+
     async def slots(self, switch: str, job: Job) -> list[SlotState]:
         """Return what each of a job's slots is doing at a switch."""
         slots = job.shares[switch].slots

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from p4reduce_common.logs import FORMATS, LogFormat, configure
 from p4reduce_common.output import command
 
 from p4reduce_switch.p4runtime.listen_address import GrpcAddress, parse_grpc_address
@@ -156,6 +155,12 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     help="Write the C code generated from each program that runs as machine code to FILE.",
 )
 @click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve /metrics for Prometheus at this port of 127.0.0.1; 0 is any free one.",
+)
+@click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -191,6 +196,13 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     default="info",
     show_default=True,
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="Lines for people, or one JSON object for each message.",
+)
 @click.version_option(package_name="p4reduce", prog_name="p4reduce-switch")
 def cli(
     address: GrpcAddress,
@@ -207,12 +219,14 @@ def cli(
     queue_rates: Sequence[str],
     dump_file: Path | None,
     dump_c_file: Path | None,
+    metrics_port: int | None,
     ready_file: Path | None,
     ready_fd: int | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_ca: Path | None,
     log_level: str,
+    log_format: LogFormat,
 ) -> None:
     """A software switch: runs P4 programs for v1model (p4c's BMv2 JSON), controlled by P4Runtime.
 
@@ -236,6 +250,7 @@ def cli(
         p4info_file=p4info_file,
         dump_python=dump_file,
         dump_c=dump_c_file,
+        metrics_port=metrics_port,
         ready_file=ready_file,
         ready_fd=ready_fd,
     )
@@ -248,11 +263,7 @@ def cli(
         settings.check_ports("--port", "--cpu-port")
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    logging.basicConfig(
-        level=log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    configure(log_level, log_format)
     try:
         run(settings)
     except StartError as error:

@@ -120,32 +120,40 @@ def _switches(client: ControlClient, which: str) -> list[pb.Switch]:
 
 @switch.command("counters")
 @click.option("--all", "-a", "everything", is_flag=True, help="Also those that are zero.")
+@click.option(
+    "--name", default="", metavar="COUNTER", help="A counter of the P4 program, such as delivered."
+)
 @_which
 @with_json
 @click.pass_obj
-def switch_counters(options: Options, everything: bool, which: str) -> None:
-    """Show what became of every frame.
+def switch_counters(options: Options, everything: bool, name: str, which: str) -> None:
+    """Show what became of every frame, or any counter of the P4 program.
+
+    A counter of a table has a line for each entry, any other one for each cell. A wrong name lists
+    the counters that there are.
 
     \b
-    Example:
+    Examples:
       p4reduce-controller switch counters --all
+      p4reduce-controller switch counters --name delivered
     """
     with options.connect() as client:
         names = [which] if which else [each.name for each in _switches(client, which)]
         counters = {
-            name: client.call(client.stub.GetCounters, pb.GetCountersRequest(switch=name))
-            for name in names
+            at: client.call(client.stub.GetCounters, pb.GetCountersRequest(switch=at, name=name))
+            for at in names
         }
+    of = name or "outcome"
     tables = {
-        name: render.counters_table(each.counts, zeros=everything)
-        for name, each in counters.items()
+        at: render.counters_table(each.counts, of, zeros=everything)
+        for at, each in counters.items()
     }
     if len(counters) == 1:
-        [(name, only)] = counters.items()
-        put(options, only, tables[name])
+        [(at, only)] = counters.items()
+        put(options, only, tables[at])
         return
-    views = [part for name, table in tables.items() for part in (f"switch {name}", table, "")]
-    data = {"switches": [{"name": name, **plain(each)} for name, each in counters.items()]}
+    views = [part for at, table in tables.items() for part in (f"switch {at}", table, "")]
+    data = {"switches": [{"name": at, **plain(each)} for at, each in counters.items()]}
     put(options, data, RenderGroup(*views[:-1]))
 
 

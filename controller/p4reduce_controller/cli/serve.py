@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from p4reduce.control.controller_address import is_local, parse_address
 from p4reduce.control.tls import TlsFiles
+from p4reduce_common.logs import FORMATS, LogFormat, configure
 
 from p4reduce_controller.cli.common import (
     Options,
@@ -305,6 +304,13 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     show_default=True,
     help="The least severe messages that are logged.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="Lines for people, or one JSON object for each message.",
+)
 @click.pass_obj
 def serve(
     options: Options,
@@ -335,6 +341,7 @@ def serve(
     http_token_file: Path | None,
     ready_file: Path | None,
     log_level: str,
+    log_format: LogFormat,
 ) -> None:
     """Take switches, put the program on them, and serve jobs until SIGINT or SIGTERM.
 
@@ -352,11 +359,7 @@ def serve(
     from p4reduce_controller.settings import Settings
     from p4reduce_controller.storage.incarnation import default_state_directory
 
-    logging.basicConfig(
-        level=log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    configure(log_level, log_format)
     topology, servers = _network(
         switches, net, device_id, ports, stations, parse_ip(switch_ip), parse_mac(switch_mac)
     )

@@ -224,6 +224,17 @@ class Fabric:
         cells = self._client.read_counter("outcomes")
         return {outcome: cells[outcome] for outcome in Outcome}
 
+    def counter(self, name: str) -> dict[str, Counts]:
+        """Return a counter of the program, by entry where it is a table's own, else by cell.
+
+        Raises SchemaError for a name that there is not.
+        """
+        table = self._client.schema.table_of_counter(name)
+        if table is None:
+            cells = self._client.read_counter(name)
+            return {str(index): counts for index, counts in enumerate(cells)}
+        return {str(row): _counts(row) for row in self._client.read_table(table)}
+
     def slots(self, incarnation: int, slots: range) -> list[SlotState]:
         """Return what each of a job's slots is doing. Raises SwitchError."""
         return read_slots(self._client, slots, incarnation)

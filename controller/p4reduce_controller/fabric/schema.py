@@ -131,11 +131,24 @@ class Schema:
                 return str(name)
         return None
 
+    def table_of_counter(self, name: str) -> str | None:
+        """Return the table whose direct counter it is, if it is one."""
+        for table in self.tables:
+            if self.direct_counter(table) == name:
+                return table
+        return None
+
+    @property
+    def counters(self) -> list[str]:
+        """The names of all counters, of tables and others."""
+        direct = (name for name, _ in self._context.get_direct_counters())
+        return sorted([*direct, *(name for name, _ in self._context.get_counters())])
+
     def counter(self, name: str) -> Any:
-        """Return an indirect counter's p4info. Raises SchemaError."""
+        """Return an indirect counter's p4info. Raises SchemaError naming the counters there are."""
         counter = self._context.get_counter(name)
         if counter is None:
-            raise SchemaError(f"no counter {name!r}")
+            raise SchemaError(f"no counter {name!r}, but: {', '.join(self.counters)}")
         return counter
 
     def register(self, name: str) -> Any:

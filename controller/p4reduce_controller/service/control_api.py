@@ -396,11 +396,16 @@ class Service(ControlServicer):
     async def GetCounters(  # noqa: N802
         self, request: pb.GetCountersRequest, context: _Context
     ) -> pb.Counters:
-        outcomes = await self._controller.outcomes(self._named(request.switch))
+        switch = self._named(request.switch)
+        if request.name:
+            found = await self._controller.counter(switch, request.name)
+        else:
+            outcomes = await self._controller.outcomes(switch)
+            found = {outcome.label: counts for outcome, counts in outcomes.items()}
         return pb.Counters(
             counts=[
-                pb.Count(name=outcome.label, frames=counts.frames, bytes=counts.bytes)
-                for outcome, counts in outcomes.items()
+                pb.Count(name=name, frames=counts.frames, bytes=counts.bytes)
+                for name, counts in found.items()
             ]
         )
 

@@ -252,9 +252,9 @@ def _facts(facts: Mapping[str, str | Text]) -> RenderableType:
     return table
 
 
-def counters_table(counts: Iterable[pb.Count], *, zeros: bool) -> RenderableType:
-    """List what became of the frames."""
-    table = columns("outcome", "frames", "bytes", right=["frames", "bytes"])
+def counters_table(counts: Iterable[pb.Count], of: str, *, zeros: bool) -> RenderableType:
+    """List the counts of a counter, or what became of the frames; `of` is the column's name."""
+    table = columns(of, "frames", "bytes", right=["frames", "bytes"])
     for count in counts:
         if zeros or count.frames:
             table.add_row(count.name, str(count.frames), str(count.bytes))

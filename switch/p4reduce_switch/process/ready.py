@@ -22,20 +22,26 @@ def beside(ready_file: Path) -> Path:
     return ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
 
 
-def announce(settings: SwitchSettings, dataplane: DataPlane, address: GrpcAddress) -> str:
+def announce(
+    settings: SwitchSettings,
+    dataplane: DataPlane,
+    address: GrpcAddress,
+    metrics_port: int | None = None,
+) -> str:
     """Write the ready file and the ready line, and return what to say.
 
     Raises:
         StartError: nobody can be told.
     """
-    state = json.dumps(
-        {
-            "pid": os.getpid(),
-            "grpc_addr": str(address),
-            "device_id": settings.device_id,
-            "ports": {str(n): port.description for n, port in dataplane.ports.items()},
-        }
-    )
+    facts = {
+        "pid": os.getpid(),
+        "grpc_addr": str(address),
+        "device_id": settings.device_id,
+        "ports": {str(n): port.description for n, port in dataplane.ports.items()},
+    }
+    if metrics_port is not None:
+        facts["metrics_port"] = metrics_port
+    state = json.dumps(facts)
     try:
         if settings.ready_file is not None:
             partial = beside(settings.ready_file)
@@ -51,6 +57,7 @@ def announce(settings: SwitchSettings, dataplane: DataPlane, address: GrpcAddres
     return (
         f"{settings.name} ready: P4Runtime on {address}, device {settings.device_id}, ports "
         f"{ports}, CPU port {cpu}"
+        + (f", http://127.0.0.1:{metrics_port}/metrics" if metrics_port is not None else "")
     )
 
 

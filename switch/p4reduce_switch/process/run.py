@@ -67,7 +67,8 @@ def run(settings: SwitchSettings) -> None:
         _preload(server, settings)
         with _serving(server, settings) as address_in_use:
             _preload_program(server, settings)
-            print(announce(settings, dataplane, address_in_use), flush=True)
+            metrics_port = cleanup.enter_context(_metrics(settings.metrics_port, dataplane))
+            print(announce(settings, dataplane, address_in_use, metrics_port), flush=True)
             # In short waits: the kernel may give the signal to another thread, and Python
             # calls the handler only once the main thread runs again.
             while not stop.wait(_WAKE_SECONDS):
@@ -150,6 +151,22 @@ def _preload_program(server: P4RuntimeServer, settings: SwitchSettings) -> None:
     if settings.pipeline_file is not None and settings.p4info_file is None:
         with _loading(settings.pipeline_file) as program:
             server.preload_program(program)
+
+
+@contextlib.contextmanager
+def _metrics(port: int | None, dataplane: DataPlane) -> Iterator[int | None]:
+    """Serve /metrics if it was asked for; gives the port."""
+    if port is None:
+        yield None
+        return
+    try:
+        from p4reduce_switch.process.metrics import serving_metrics
+    except ModuleNotFoundError as error:
+        raise StartError(
+            f"--metrics-port needs the package {error.name!r}: pip install 'p4reduce[web]'"
+        ) from None
+    with serving_metrics(port, dataplane.counts) as taken:
+        yield taken
 
 
 @contextlib.contextmanager

@@ -1051,13 +1051,17 @@ class GetCountersRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SWITCH_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
     switch: builtins.str
+    name: builtins.str
+    """a counter of the program; empty: what became of every frame"""
     def __init__(
         self,
         *,
         switch: builtins.str = ...,
+        name: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["switch", b"switch"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "switch", b"switch"]) -> None: ...
 
 global___GetCountersRequest = GetCountersRequest
 
@@ -1089,7 +1093,7 @@ class Counters(google.protobuf.message.Message):
     COUNTS_FIELD_NUMBER: builtins.int
     @property
     def counts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Count]:
-        """what became of every frame, by outcome"""
+        """by outcome, cell or, of a table's own counter, entry"""
 
     def __init__(
         self,
