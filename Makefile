@@ -178,6 +178,10 @@ scale: $(READY)  ## simulate 4,096 ranks, measure shaped links, draw time agains
 experiments: $(READY)  ## how little can be sent: adaptive compression against fixed levels (minutes)
 	$(PYTHON) experiments/run.py
 
+.PHONY: methods
+methods: $(READY)  ## methods that communicate less, beside gradient descent: one scorecard (a quarter of an hour)
+	$(PYTHON) -m bench.methods.scorecard $(ARGUMENTS)
+
 .PHONY: p4
 p4: $(READY)  ## compile p4src/ with p4c into p4src/compiled/ (committed; only needed after a change)
 	$(PYTHON) tools/compile_p4.py

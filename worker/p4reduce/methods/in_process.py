@@ -20,6 +20,9 @@ import numpy.typing as npt
 T = TypeVar("T")
 BLOCK = 256  # lanes of 32 bits
 
+Adder = Callable[[tuple[int, ...], list[npt.NDArray[Any]], str | None], npt.NDArray[Any]]
+"""Adds the arrays of these ranks, in lanes of a precision: where a switch is to do it."""
+
 
 @dataclass
 class Traffic:
@@ -42,19 +45,25 @@ class LostError(RuntimeError):
     """Another rank ended, or called something else, and will not take part in this sum."""
 
 
-def run(size: int, work: Callable[[InProcess], T], traffic: Traffic | None = None) -> list[T]:
+def run(
+    size: int,
+    work: Callable[[InProcess], T],
+    traffic: Traffic | None = None,
+    adder: Adder | None = None,
+) -> list[T]:
     """Run `work` as each of `size` ranks; return what each returned.
 
     Args:
         size: the number of ranks, 1 or more.
         work: gets its rank's communicator.
         traffic: where to count; None: nowhere.
+        adder: adds the arrays; None: numpy.
 
     Raises:
         ValueError: `size` is below 1.
         Exception: what the first rank raised that did not merely lose the others.
     """
-    outcomes = outcomes_of(size, work, traffic)
+    outcomes = outcomes_of(size, work, traffic, adder)
     errors = [one for one in outcomes if isinstance(one, BaseException)]
     if errors:
         raise next((error for error in errors if not isinstance(error, LostError)), errors[0])
@@ -62,12 +71,15 @@ def run(size: int, work: Callable[[InProcess], T], traffic: Traffic | None = Non
 
 
 def outcomes_of(
-    size: int, work: Callable[[InProcess], T], traffic: Traffic | None = None
+    size: int,
+    work: Callable[[InProcess], T],
+    traffic: Traffic | None = None,
+    adder: Adder | None = None,
 ) -> list[T | BaseException]:
     """As `run`, but with each rank's exception in the place of what it would have returned."""
     if size < 1:
         raise ValueError(f"size={size}: at least one rank is needed")
-    world = _World(size, traffic if traffic is not None else Traffic())
+    world = _World(size, traffic if traffic is not None else Traffic(), adder)
     outcomes: dict[int, T | BaseException] = {}
 
     def rank(number: int) -> None:
@@ -90,11 +102,12 @@ def outcomes_of(
 class _World:
     """Whose turn it is, and the collectives that wait for somebody."""
 
-    def __init__(self, size: int, traffic: Traffic) -> None:
+    def __init__(self, size: int, traffic: Traffic, adder: Adder | None) -> None:
         self.turns = [threading.Lock() for _ in range(size)]
         for turn in self.turns:
             turn.acquire()
         self.traffic = traffic
+        self.adder = adder
         self._ready = deque(range(size))
         self._there: dict[tuple[Any, ...], dict[int, Any]] = {}
         self._results: dict[int, Any] = {}
@@ -186,15 +199,14 @@ class InProcess:
         array = np.asarray(array)
 
         def total(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-            return self._sum(arrays, name, wraps)
+            return self._sum(arrays, name, precision)
 
-        wraps = precision == "wrap32"
-        kind = (array.shape, array.dtype.str, name, wraps)
+        kind = (array.shape, array.dtype.str, name, precision)
         result: npt.NDArray[Any] = self._meet(kind, array, total)
         return np.array(result)
 
     def _sum(
-        self, arrays: list[npt.NDArray[Any]], name: str | None, wraps: bool
+        self, arrays: list[npt.NDArray[Any]], name: str | None, precision: str | None
     ) -> npt.NDArray[Any]:
         first = arrays[0]
         traffic = self._world.traffic
@@ -204,6 +216,8 @@ class InProcess:
         traffic.uploads += uploads
         pattern = (len(arrays), uploads)
         traffic.patterns[pattern] = traffic.patterns.get(pattern, 0) + 1
+        if self._world.adder is not None:
+            return self._world.adder(self._members, arrays, precision)
         if first.dtype.kind != "i":
             result: npt.NDArray[Any] = arrays[0].copy()
             for array in arrays[1:]:
@@ -211,10 +225,19 @@ class InProcess:
             return result
         wide: npt.NDArray[Any] = np.sum([array.astype(np.int64) for array in arrays], axis=0)
         limits = np.iinfo(first.dtype)
-        if not wraps and wide.size and (wide.max() > limits.max or wide.min() < limits.min):
+        if (
+            precision != "wrap32"
+            and wide.size
+            and (wide.max() > limits.max or wide.min() < limits.min)
+        ):
             raise OverflowError(f"{name or 'allreduce'}: a sum leaves {first.dtype}")
         narrow: npt.NDArray[Any] = wide.astype(first.dtype)
         return narrow
+
+    def confer(self, value: T) -> list[T]:
+        """Return what each rank gives here. For what looks at a method: nothing of it travels."""
+        told: list[T] = self._meet("confer", value, list)
+        return told
 
     def split(self, color: int | None, key: int = 0) -> InProcess | None:
         """A communicator of the ranks with the same colour, ordered by key; None for no colour."""

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums by the P4 program itself, frame by frame in one process, with the switch's own counters.
+
+The compiled program of the embedded switch gets the frames that workers send (docs/protocol.md):
+for each stripe one that opens it, then one per block that some rank has, with lanes where the rank
+has it. Frames arrive in an order that is drawn for each round. None is lost, so none is repeated.
+That gives the bytes of a run of tens of thousands of sums in a minute; `bench.methods.check`
+compares with ranks that are processes.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from p4reduce.tensors.precision import lane_format
+from p4reduce.tensors.quantise import Quantiser, block_exponents
+from p4reduce.wire import format as wire
+from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
+from p4reduce_switch.native_pipeline import NativePipeline
+from p4reduce_switch.state.multicast import Replica
+from p4reduce_switch.state.tables import Entry
+
+CONFIG = Path(__file__).resolve().parents[2] / "p4src" / "compiled" / "p4reduce.json"
+SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
+SLOTS = 8  # of a job, as `bench.methods.rank` asks for
+_HEADER = struct.Struct(">BBHIHBBIIIIQ")
+_FIRST_REPLICA = 1
+_GROUPS = 2  # of a job: whole results and halves
+
+Array = npt.NDArray[Any]
+
+
+def _endpoint(rank: int) -> wire.Endpoint:
+    return wire.Endpoint(f"02:00:00:00:00:{rank + 1:02x}", f"10.77.0.{rank + 1}", 49152 + rank)
+
+
+def _number(text: str, base: int, separator: str, bits: int) -> int:
+    number = 0
+    for part in text.split(separator):
+        number = number << bits | int(part, base)
+    return number
+
+
+@dataclass
+class _Job:
+    """A group of ranks on the switch.
+
+    Attributes:
+        number: its incarnation id.
+        slots: the round that is next in each slot.
+        given: stripes so far, which decides where the next one goes.
+    """
+
+    number: int
+    slots: list[int]
+    given: int = 0
+
+
+class Program:
+    """A switch; called with the arrays of some ranks, as `in_process.Adder`."""
+
+    def __init__(self, ranks: int, seed: int = 0) -> None:
+        self._ranks = ranks
+        self._random = np.random.default_rng(seed)
+        self._pipeline = NativePipeline(CONFIG.read_bytes())
+        tables = self._pipeline.tables
+        mac, ip = _number(SWITCH.mac, 16, ":", 8), _number(SWITCH.ip, 10, ".", 8)
+        tables["own_address"].insert(Entry((ip,), 0, "is_own", (mac,)))
+        self._jobs: dict[tuple[int, ...], _Job] = {}
+        self._replicas = _FIRST_REPLICA
+        self._below = [self._addresses(rank) for rank in range(ranks)]
+
+    @staticmethod
+    def _addresses(rank: int) -> tuple[bytes, bytes]:
+        """What is before the aggregation header, in an empty frame and in one with lanes."""
+        header = wire.header_bytes()
+        here = _endpoint(rank)
+        return (
+            wire.template(here, SWITCH, header)[: wire.AGG_OFFSET],
+            wire.template(here, SWITCH, header, bytes(wire.PAYLOAD_BYTES))[: wire.AGG_OFFSET],
+        )
+
+    @property
+    def bytes_up(self) -> list[int]:
+        """Bytes of the frames that each rank was admitted with: the program's counters."""
+        counts = [0] * self._ranks
+        for entry in self._pipeline.tables["admission"].entries():
+            counts[int(entry.match[0]) - 1] += entry.bytes  # type: ignore[arg-type]
+        return counts
+
+    @property
+    def bytes_down(self) -> list[int]:
+        """Bytes of the frames that each rank was sent."""
+        counts = [0] * self._ranks
+        for entry in self._pipeline.tables["delivery"].entries():
+            counts[entry.args[2] - 49152] += entry.bytes
+        return counts
+
+    def _job(self, members: tuple[int, ...]) -> _Job:
+        found = self._jobs.get(members)
+        if found is None:
+            found = self._jobs[members] = self._install(members)
+        return found
+
+    def _install(self, members: tuple[int, ...]) -> _Job:
+        """Give a group of ranks what the controller would: admission, delivery, multicast."""
+        number = len(self._jobs) + 1
+        base = (number - 1) * SLOTS
+        if base + SLOTS > wire.MAX_SLOTS:
+            raise RuntimeError(f"{number} groups: the switch has {wire.MAX_SLOTS} slots")
+        tables, whole_group = self._pipeline.tables, 2 + _GROUPS * number
+        wholes: list[Replica] = []
+        halves: list[Replica] = []
+        for rank, member in enumerate(members):
+            here = _endpoint(member)
+            mac, ip = _number(here.mac, 16, ":", 8), _number(here.ip, 10, ".", 8)
+            grant = (1 << rank, (1 << len(members)) - 1, base, SLOTS, whole_group, whole_group + 1)
+            tables["admission"].insert(Entry((member + 1, ip, number, rank), 0, "grant", grant))
+            for action in ("whole", "first_half", "second_half"):
+                address = (mac, ip, here.udp_port, rank)
+                tables["delivery"].insert(Entry((self._replicas,), 0, action, address))
+                replica = Replica(member + 1, self._replicas)
+                (wholes if action == "whole" else halves).append(replica)
+                self._replicas += 1
+        self._pipeline.multicast.insert(whole_group, wholes)
+        self._pipeline.multicast.insert(whole_group + 1, halves)
+        return _Job(number, [0] * SLOTS)
+
+    def __call__(
+        self, members: tuple[int, ...], arrays: list[Array], precision: str | None
+    ) -> Array:
+        """Sum arrays of one shape and dtype; see `in_process.Adder`.
+
+        Raises:
+            OverflowError: a lane overflowed.
+            ValueError: floats in narrow lanes, which no method of the scorecard has.
+        """
+        first = arrays[0]
+        lanes = lane_format(first.dtype, precision, len(members))
+        if first.dtype.kind == "f" and lanes is not Format.INT32:
+            raise ValueError(f"precision={precision!r}: only int32 lanes are made here for floats")
+        if len(members) == 1 or not first.size:
+            return np.array(first)
+        blocks = -(-first.size // lanes.lanes)
+        rows = np.zeros((len(members), blocks * lanes.lanes), first.dtype)
+        rows[:, : first.size] = [array.reshape(-1) for array in arrays]
+        total = _Sum(self, self._job(members), members, rows, lanes).run()
+        result: Array = total.reshape(-1)[: first.size].reshape(first.shape)
+        return result
+
+    def exchange(
+        self, members: Sequence[int], frames: Sequence[tuple[bytes, bytes]]
+    ) -> list[bytes]:
+        """Send one frame of each member, header and lanes; return what the first one gets."""
+        answers: list[tuple[int, bytes]] = []
+        for place in self._random.permutation(len(members)).tolist():
+            header, payload = frames[place]
+            member = members[place]
+            below = self._below[member][1 if payload else 0]
+            answers = self._pipeline.process(member + 1, below + header + payload)
+        return [bytes(frame) for port, frame in answers if port == members[0] + 1]
+
+
+class _Sum:
+    """One collective: all ranks' parts of it at once."""
+
+    def __init__(
+        self,
+        program: Program,
+        job: _Job,
+        members: tuple[int, ...],
+        rows: Array,
+        lanes: Format,
+    ) -> None:
+        self._program, self._job, self._members, self._format = program, job, members, lanes
+        self._blocks = rows.reshape(len(members), -1, lanes.lanes)
+        shape = self._blocks.shape[:2]
+        count = rows.size // lanes.lanes
+        exponents = np.zeros(count, np.uint8)
+        nonzero = np.zeros(count, np.bool_)
+        block_exponents(rows.reshape(-1, lanes.lanes), exponents, nonzero)
+        self._exponents, self._nonzero = exponents.reshape(shape), nonzero.reshape(shape)
+        self._wire = np.dtype(f">i{lanes.lane_bytes}")
+        self._total = np.zeros((shape[1], lanes.lanes), rows.dtype)
+
+    def run(self) -> Array:
+        count = self._blocks.shape[1]
+        stripes = min(SLOTS, count)
+        for stripe in range(stripes):
+            slot = (self._job.given + stripe) % SLOTS
+            block, exponent = self._round(slot, NO_BLOCK, 0, range(stripe, count, stripes))
+            while block != NO_BLOCK:
+                rest = range(block + stripes, count, stripes)
+                block, exponent = self._round(slot, block, exponent, rest)
+        self._job.given += stripes
+        return self._total
+
+    def _round(self, slot: int, block: int, exponent: int, rest: range) -> tuple[int, int]:
+        """Sum a block, or none; return which is next, and its exponent."""
+        number = self._job.slots[slot]
+        self._job.slots[slot] = number + 1 & 0xFFFFFFFF
+        payloads = [b""] * len(self._members)
+        if block != NO_BLOCK:
+            having = np.flatnonzero(self._nonzero[:, block])
+            for place, lanes in zip(having, self._lanes(having, block, exponent), strict=True):
+                payloads[place] = lanes
+        frames = []
+        for rank, payload in enumerate(payloads):
+            following = next((b for b in rest if self._nonzero[rank, b]), None)
+            header = _HEADER.pack(
+                wire.AGGREGATION_VERSION << 4 | Kind.CONTRIBUTE,
+                Flag.PAYLOAD if payload else 0,
+                rank,
+                self._job.number,
+                slot,
+                self._format,
+                0 if following is None else int(self._exponents[rank, following]),
+                number,
+                block,
+                NO_BLOCK if following is None else following,
+                1,
+                0,
+            )
+            frames.append((header, payload))
+        answers = self._program.exchange(self._members, frames)
+        head = _HEADER.unpack(answers[0][wire.AGG_OFFSET : wire.PAYLOAD_OFFSET])
+        if head[1] & Flag.OVERFLOW:
+            raise OverflowError(f"a lane of block {block} overflows")
+        if block != NO_BLOCK:
+            data = b"".join(answer[wire.PAYLOAD_OFFSET :] for answer in answers)
+            self._keep(block, exponent, np.frombuffer(data, self._wire))
+        return head[9], head[6]
+
+    def _lanes(self, having: Array, block: int, exponent: int) -> list[bytes]:
+        values = self._blocks[having, block]
+        lanes = np.empty(values.shape, self._wire)
+        if values.dtype.kind == "f":
+            same = np.full(len(values), exponent, np.uint8)
+            _quantiser(len(self._members)).quantise(values, same, lanes)
+        else:
+            lanes[...] = values
+        return [row.tobytes() for row in lanes]
+
+    def _keep(self, block: int, exponent: int, lanes: Array) -> None:
+        if self._total.dtype.kind == "f":
+            same = np.array([exponent], np.uint8)
+            total = self._total[block : block + 1]
+            _quantiser(len(self._members)).dequantise(lanes[None], same, total)
+        else:
+            self._total[block] = lanes
+
+
+@functools.cache
+def _quantiser(world_size: int) -> Quantiser:
+    return Quantiser(world_size)

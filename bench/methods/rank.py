@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each rank of the scorecard does: all runs of a plan, one after the other, over the switch.
+
+Between two runs the ranks meet by files, not by frames: while the counters are read, nobody sends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import p4reduce
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlClient
+from p4reduce.methods._communicator import nobody
+from p4reduce_lab.system import CONTROLLER_VARIABLE
+
+from bench.methods.counted import Counted
+from bench.methods.entries import ENTRIES
+from bench.methods.tasks import tasks
+
+TIMEOUT = 300.0  # seconds; of a sum, and of a meeting
+POLL = 0.002
+SLOTS = 8
+
+
+class Meeting:
+    """Ranks of one machine that wait for each other in a folder."""
+
+    def __init__(self, folder: Path, rank: int, size: int) -> None:
+        self._folder, self._rank, self._size = folder, rank, size
+        self._number = 0
+
+    def __call__(self) -> None:
+        """Wait until all ranks have come here."""
+        self._number += 1
+        (self._folder / f"{self._number}-{self._rank}").touch()
+        end = time.monotonic() + TIMEOUT
+        waited_for = set(range(self._size))
+        while waited_for:
+            waited_for = {
+                rank
+                for rank in waited_for
+                if not (self._folder / f"{self._number}-{rank}").exists()
+            }
+            if waited_for and time.monotonic() > end:
+                raise SystemExit(f"ranks {sorted(waited_for)} have not come after {TIMEOUT:g} s")
+            time.sleep(POLL)
+
+
+def counters(client: ControlClient) -> dict[str, Counter[int]]:
+    """Return bytes by port, up and down, of all jobs that run: the switch's own counts."""
+    counts: dict[str, Counter[int]] = {"up": Counter(), "down": Counter()}
+    jobs = client.call(client.stub.ListJobs, pb.ListJobsRequest()).jobs
+    for job in jobs:
+        if job.state != pb.RUNNING:
+            continue
+        answer = client.call(client.stub.GetStatistics, pb.GetStatisticsRequest(job=job.name))
+        ports = {member.rank: member.port for member in answer.job.members}
+        for rank in answer.ranks:
+            counts["up"][ports[rank.rank]] += rank.bytes_up
+            counts["down"][ports[rank.rank]] += rank.bytes_down
+    return counts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--plan", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--report", type=Path, required=True)
+    options = parser.parse_args()
+    plan = json.loads(options.plan.read_text())
+    by_name = {task.name: task for task in tasks(plan["seed"], tuple(plan["ranks"]))}
+    results: list[dict[str, Any]] = []
+    with p4reduce.init(timeout=TIMEOUT, slots=SLOTS) as comm:
+        client = ControlClient(os.environ[CONTROLLER_VARIABLE]) if comm.rank == 0 else None
+        meet = Meeting(options.folder, comm.rank, comm.size)
+        for run in plan["runs"]:
+            task = by_name[run["task"]]
+            counted = Counted(comm)
+            meet()
+            before = counters(client) if client is not None else None
+            meet()
+            begun = time.monotonic()
+            model = ENTRIES[run["method"]].work(counted, task, run["steps"], nobody)
+            took = time.monotonic() - begun
+            meet()
+            result = {
+                "model": model.tolist(),
+                "rounds": counted.rounds,
+                "uploads": counted.uploads,
+                "took": took,
+            }
+            if client is not None and before is not None:
+                after = counters(client)
+                for way in ("up", "down"):
+                    moved = after[way] - before[way]
+                    result[way] = list(moved.values())
+            results.append(result)
+            meet()
+            counted.end()
+        if client is not None:
+            client.close()
+    options.report.write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

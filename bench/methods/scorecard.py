@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scorecard of training methods: `make methods`.
+
+Each method runs until the gap to the optimum is 1e-4 or gets no smaller. Sums go through the
+compiled P4 program of the embedded switch, which counts bytes. What a run took is a row of
+build/methods/scorecard.json:
+
+- iterations: steps of the method;
+- gap: |Σ f_i(θ_i) − F*| of the ranks' models at the end;
+- uploads: contributions to a sum that are not all zeros, of all ranks;
+- bytes_up, bytes_down: whole frames to and from all ranks, counted by the switch;
+- rounds: sums one after the other, of the rank with most of them;
+- seconds: a model. A round takes two round trips (one opens the stream, one carries the block) of
+  1 ms each, and the busiest rank's bytes go up and come down at 10 Mbit/s.
+
+`python -m bench.methods.check` runs the same over the embedded switch with a process per rank.
+
+    python -m bench.methods.scorecard [--seed 0] [--ranks 24 16] [--methods gd lag-wk]
+        [--tasks diabetes] [--most STEPS] [--output build/methods]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from multiprocessing import get_context
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.machine import describe, machine
+from bench.methods.entries import ENTRIES, Entry
+from bench.methods.picture import draw
+from bench.methods.row import HEAD, Row
+from bench.methods.single import Way, find
+from bench.methods.tasks import tasks
+
+OUTPUT = Path(__file__).resolve().parents[2] / "build" / "methods"
+AT_ONCE = 2  # processes
+
+
+def one(seed: int, ranks: tuple[int, int], task: str, method: str, most: int) -> tuple[Row, Way]:
+    """Run a method on a task; in a process of its own."""
+    found = next(each for each in tasks(seed, ranks) if each.name == task)
+    entry = ENTRIES[method]
+    way = find(Entry(entry.work, min(most, entry.most)), found, seed)
+    return Row.of(method, found, way), way
+
+
+def measure(
+    todo: Sequence[tuple[str, str]], seed: int, ranks: tuple[int, int], most: int
+) -> list[tuple[Row, Way]]:
+    """Run methods on tasks, some at a time; return them in the same order."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # matrices are small, and processes share the cores
+    done: dict[tuple[str, str], tuple[Row, Way]] = {}
+    with ProcessPoolExecutor(AT_ONCE, mp_context=get_context("spawn")) as pool:
+        begun = time.monotonic()
+        waited_for = {
+            pool.submit(one, seed, ranks, task, method, most): (task, method)
+            for task, method in todo
+        }
+        for future in as_completed(waited_for):
+            row, _ = done[waited_for[future]] = future.result()
+            print(
+                f"{time.monotonic() - begun:4.0f} s  {row.task}, {row.method}: "
+                f"{row.iterations:,} steps, gap {row.gap:.2g}",
+                flush=True,
+            )
+    return [done[each] for each in todo]
+
+
+def show(rows: Sequence[Row]) -> None:
+    """Print the table."""
+    table = Table()
+    for column, head in enumerate(HEAD):
+        table.add_column(head, justify="left" if column < 2 else "right")
+    for row, following in zip(rows, [*rows[1:], None], strict=True):
+        end = following is not None and following.task != row.task
+        table.add_row(*row.cells(), end_section=end)
+    Console(width=120).print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--seed", type=int, default=0, help="of data and of their order")
+    parser.add_argument(
+        "--ranks", type=int, nargs=2, default=(24, 16), help="of synthetic and of real tasks"
+    )
+    parser.add_argument("--methods", nargs="+", choices=list(ENTRIES), default=list(ENTRIES))
+    parser.add_argument("--tasks", nargs="+", help="some of them; default: all")
+    parser.add_argument("--most", type=int, default=10**9, help="give up after so many steps")
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    options = parser.parse_args()
+    ranks = (options.ranks[0], options.ranks[1])
+    if not all(2 <= number <= 50 for number in ranks):
+        parser.error(f"--ranks {ranks[0]} {ranks[1]}: 2 to 50 ranks are needed")
+    known = tasks(options.seed, ranks)
+    names = [task.name for task in known]
+    for name in options.tasks or []:
+        if name not in names:
+            parser.error(f"--tasks {name}: there are {', '.join(names)}")
+    todo = [
+        (task.name, method)
+        for task in known
+        if task.name in (options.tasks or names)
+        for method in options.methods
+        if ENTRIES[method].suits(task)
+    ]
+    print(describe(machine()))
+    done = measure(todo, options.seed, ranks, options.most)
+    rows = [row for row, _ in done]
+    show(rows)
+    options.output.mkdir(parents=True, exist_ok=True)
+    told = json.dumps([asdict(row) for row in rows], indent=1)
+    (options.output / "scorecard.json").write_text(told + "\n")
+    draw(done, options.output / "scorecard.png")
+    print(f"{options.output / 'scorecard.json'}, {options.output / 'scorecard.png'}")
+
+
+if __name__ == "__main__":
+    main()

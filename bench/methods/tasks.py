@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scorecard's tasks: what each rank has, and the least that the objective can be.
+
+Gap = |Σ f_i(θ_i) − F*|, as in the GADMM paper (arXiv 1909.00047, section 7, "objective error").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from p4reduce.methods.problems import (
+    LeastSquares,
+    Logistic,
+    Problem,
+    gadmm_synthetic,
+    split_evenly,
+)
+
+Array = npt.NDArray[np.float64]
+
+PENALTY = 1e-3  # λ for breast cancer, whose loss is a mean
+SYNTHETIC_PENALTY = 1e-5  # λ of each rank, as the authors of GADMM have it; its loss is a sum
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task, all ranks' parts of it.
+
+    Attributes:
+        name: in the table.
+        parts: (features, targets) of each rank, in order.
+        logistic: whether it is logistic regression, else least squares.
+        penalty: λ of the whole objective.
+        mean: whether the loss is the mean over all samples, else the sum; of logistic tasks.
+        rho: ρ of the methods of multipliers, the best of a rough search.
+    """
+
+    name: str
+    parts: tuple[tuple[Array, Array], ...]
+    logistic: bool
+    penalty: float
+    mean: bool = False
+    rho: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> int:
+        """World size."""
+        return len(self.parts)
+
+    @cached_property
+    def features(self) -> Array:
+        """All samples, shape (samples, d)."""
+        return np.concatenate([features for features, _ in self.parts])
+
+    @cached_property
+    def targets(self) -> Array:
+        """Of all samples."""
+        return np.concatenate([targets for _, targets in self.parts])
+
+    @property
+    def weight(self) -> float:
+        """Of each sample's loss."""
+        return 1 / len(self.targets) if self.mean else 1.0
+
+    @cached_property
+    def problems(self) -> list[Problem]:
+        """f_i of each rank; their sum is the objective."""
+        return [self._problem(*part, self.penalty / self.ranks) for part in self.parts]
+
+    @cached_property
+    def whole(self) -> Problem:
+        """The objective itself."""
+        return self._problem(self.features, self.targets, self.penalty)
+
+    def _problem(self, features: Array, targets: Array, penalty: float) -> Problem:
+        if self.logistic:
+            return Logistic(features, targets, penalty, self.weight)
+        return LeastSquares(features, targets, penalty)
+
+    @cached_property
+    def solution(self) -> Array:
+        """θ*, shape (d,): by the normal equations, or by Newton's method."""
+        return self.whole.proximal(np.zeros(self.whole.size), 0.0)
+
+    @cached_property
+    def least(self) -> float:
+        """F*."""
+        return self.whole.value(self.solution)
+
+    @cached_property
+    def curvature(self) -> tuple[float, float]:
+        """The largest eigenvalue of the Hessian anywhere, and the smallest one at the solution."""
+        here = self.whole.hessian_product(self.solution, np.eye(self.whole.size))
+        return self.whole.smoothness(), float(np.linalg.eigvalsh(here)[0])
+
+    def gap(self, models: Sequence[Array]) -> float:
+        """Of each rank's model θ_i, shape (d,)."""
+        pairs = zip(self.problems, models, strict=True)
+        return abs(sum(problem.value(model) for problem, model in pairs) - self.least)
+
+
+def tasks(seed: int, ranks: tuple[int, int]) -> list[Task]:
+    """All of them.
+
+    Args:
+        seed: of what is drawn: the synthetic data, and the order of the real samples.
+        ranks: of the synthetic tasks, and of the real ones.
+    """
+    synthetic, real = ranks
+    return [
+        Task(
+            "synthetic-linear",
+            tuple(gadmm_synthetic(synthetic, seed)),
+            logistic=False,
+            penalty=0.0,
+            rho={"admm": 30.0, "gadmm": 5.0, "dgadmm": 5.0},
+        ),
+        _diabetes(seed, real),
+        _synthetic_logistic(seed, synthetic),
+        _breast_cancer(seed, real),
+    ]
+
+
+def _shuffled(features: Array, targets: Array, ranks: int, seed: int) -> Any:
+    order = np.random.default_rng(seed).permutation(len(features))
+    return tuple(split_evenly(features[order], targets[order], ranks))
+
+
+def _standard(array: Array) -> Array:
+    return np.asarray((array - array.mean(axis=0)) / array.std(axis=0))
+
+
+def _diabetes(seed: int, ranks: int) -> Task:
+    from sklearn.datasets import load_diabetes
+
+    data = load_diabetes(scaled=False)
+    parts = _shuffled(_standard(data.data), _standard(data.target), ranks, seed)
+    return Task("diabetes", parts, logistic=False, penalty=0.0)
+
+
+def _breast_cancer(seed: int, ranks: int) -> Task:
+    from sklearn.datasets import load_breast_cancer
+
+    data = load_breast_cancer()
+    parts = _shuffled(_standard(data.data), 2.0 * data.target - 1, ranks, seed)
+    return Task("breast-cancer", parts, logistic=True, penalty=PENALTY, mean=True)
+
+
+def _synthetic_logistic(seed: int, ranks: int) -> Task:
+    """The authors' samples with the same smoothness on all ranks.
+
+    Labels are those of a model that is drawn too, one in ten of them wrong.
+    """
+    random = np.random.default_rng([seed, 1])
+    model = 3 * random.standard_normal(50)
+    parts = []
+    for features, _ in gadmm_synthetic(ranks, seed, growth=1.0):
+        right = np.where(random.random(len(features)) < 0.9, 1.0, -1.0)
+        parts.append((features, right * np.sign(features @ model)))
+    penalty = SYNTHETIC_PENALTY * ranks
+    return Task("synthetic-logistic", tuple(parts), logistic=True, penalty=penalty)
