@@ -148,7 +148,7 @@ class Schema:
         """Return an indirect counter's p4info. Raises SchemaError naming the counters there are."""
         counter = self._context.get_counter(name)
         if counter is None:
-            raise SchemaError(f"no counter {name!r}, but: {', '.join(self.counters)}")
+            raise SchemaError(f"no counter {name!r}; there are {', '.join(self.counters)}")
         return counter
 
     def register(self, name: str) -> Any:

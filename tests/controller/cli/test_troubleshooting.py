@@ -147,7 +147,6 @@ EXEMPT_TEXTS = {
     "… a sum leaves …": "of ranks that are threads of one process: docs/methods.md",
     "the job goes on at the switch where it was": "a reason within; recovery goes on by itself",
     "… … does not fit … bits": _PROGRAM,
-    "no counter …, but: …": _PROGRAM,
     "no register …": _PROGRAM,
     "table … matches on … not …": _PROGRAM,
     "table … has no action …": _PROGRAM,

@@ -25,4 +25,4 @@ def test_counters_by_name(controller: RunningController, switch: SwitchProcess) 
     with_name = refused(
         grpc.StatusCode.NOT_FOUND, lambda: controller.call("GetCounters", name="wrong")
     )
-    assert "no counter 'wrong', but: answered, contributed, delivered, outcomes" in with_name
+    assert "no counter 'wrong'; there are answered, contributed, delivered, outcomes" in with_name
