@@ -15,7 +15,7 @@ from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width, lim
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.program.limits import MAX_TURNS
-from p4reduce_switch.program.usage import ASSIGNING, Stage
+from p4reduce_switch.program.usage import Stage
 from p4reduce_switch.state.clone_sessions import MAX_SESSION_ID
 
 __all__ = ["ActionWriter"]
@@ -50,7 +50,7 @@ class ActionWriter:
             if isinstance(statement, ir.Jumps):
                 self._jumps(statement)
                 continue
-            if self._is_dead(statement):
+            if self._context.is_dead(statement):
                 continue
             self._context.writer.say(statement.source)
             if statement.op in ("assert", "assume"):
@@ -132,13 +132,6 @@ class ActionWriter:
         if len(jumps.blocks) in targets:
             writer.line(f"{label}_{len(jumps.blocks)}:;")
 
-    def _is_dead(self, primitive: ir.Primitive) -> bool:
-        return (
-            primitive.op in ASSIGNING
-            and isinstance(primitive.args[0], FieldRef)
-            and not self._context.is_live(primitive.args[0])
-        )
-
     def set(self, field: FieldRef, value: Value) -> None:
         """Assign a value, cut to the field's width."""
         value = self._expressions.fit(value, field.width, field.signed)
@@ -155,12 +148,6 @@ class ActionWriter:
 
     def assign(self, field: FieldRef, expr: ir.Expr) -> None:
         self.set(field, self._expressions.data(expr, field.width))
-
-    @property
-    def _tracks_length(self) -> bool:
-        """Whether it matters that headers are added or removed: egress sees it, later."""
-        later = self._stage != "egress" or "clone" in self._context.usage.egress.kept
-        return self._context.tracks_length and later
 
     def _branch(self, head: str) -> AbstractContextManager[None]:
         return self._context.writer.block(head)
@@ -215,14 +202,14 @@ class ActionWriter:
                 if context.is_live(field):
                     self.set(field, constant(0))
             # As in BMv2 a varbit field is as long as it was last; of zeros, that is.
-            if self._tracks_length:
+            if self._context.length_matters(self._stage):
                 writer.line(f"length += {context.size_of(header)};")
         context.function.flow.join(skipped)
 
     def _remove_header(self, target: ir.HeaderValue) -> None:
         context = self._context
         header = context.program.headers[target.header]
-        if self._tracks_length:
+        if self._context.length_matters(self._stage):
             with context.writer.block(f"if ({context.valid(header.name)})"):
                 context.writer.line(f"length -= {context.size_of(header)};")
         self._invalidate(target)
@@ -270,10 +257,7 @@ class ActionWriter:
 
     def _keep(self, what: str, kept: ir.FieldList) -> None:
         """Note which of several field lists counts."""
-        usage = self._context.usage.egress
-        if self._stage != "egress":
-            usage = self._context.usage.ingress
-        lists = usage.kept[what]
+        lists = self._context.stage(self._stage).kept[what]
         if len(lists) > 1:
             self._context.writer.line(f"{what}_list = {lists.index(kept)};")
 

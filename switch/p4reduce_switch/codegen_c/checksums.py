@@ -28,7 +28,7 @@ _SCRATCH_BYTES = 1 << 17
 
 def write_verify(context: Context, expressions: Expressions) -> None:
     """Set `checksum_error` if a checksum is wrong; a header that is not there is not verified."""
-    error = context.intrinsic("checksum_error")
+    error = context.live_field("checksum_error")
     if error is None:
         return
     for checksum in context.program.verify:

@@ -11,8 +11,8 @@ from p4reduce_switch.codegen_c.flow import Flow
 from p4reduce_switch.codegen_c.known import known_ones
 from p4reduce_switch.codegen_c.text import Names, Writer
 from p4reduce_switch.codegen_c.values import C_TYPES, kind_of_width, limbs_of, literal
+from p4reduce_switch.program.facts import Facts
 from p4reduce_switch.program.ir import FieldRef, Header, Program, Source
-from p4reduce_switch.program.usage import Usage
 
 __all__ = ["Context", "Event", "Function", "refusal"]
 
@@ -60,12 +60,11 @@ class Function:
             )
 
 
-class Context:
+class Context(Facts):
     """One program on its way to becoming C."""
 
     def __init__(self, program: Program, *, queues: bool = False) -> None:
-        self.program = program
-        self.usage = Usage(program, queues=queues)
+        super().__init__(program, queues=queues)
         self.names = Names()
         self.known_ones = known_ones(program)
         self.constants: dict[tuple[int, int], str] = {}
@@ -73,18 +72,6 @@ class Context:
         self.function = Function(set())
         self._zeroed: dict[str, set[FieldRef]] = {}
         self._constant_words = 0
-        usage = self.usage
-        self.wire = {name: program.headers[name] for name in program.deparser}
-        length = program.intrinsic.get("packet_length")
-        self.tracks_length = length in usage.egress.reads
-        ingress_kept, egress_kept = usage.ingress.kept, usage.egress.kept
-        self.replays = bool(ingress_kept or egress_kept)
-        self.limits = (
-            usage.ingress.truncates
-            or usage.egress.truncates
-            or "clone" in ingress_kept
-            or "clone" in egress_kept
-        )
 
     # -- Functions ---------------------------------------------------------------------------------
 
@@ -165,49 +152,6 @@ class Context:
     def event(self, kind: str, text: str, values: Sequence[tuple[int, bool]]) -> int:
         self.events.append(Event(kind, text, tuple(values)))
         return len(self.events) - 1
-
-    # -- The target's own fields -------------------------------------------------------------------
-
-    def intrinsic(self, name: str) -> FieldRef | None:
-        """One of the target's own fields, None if nobody looks at it."""
-        field = self.program.intrinsic.get(name)
-        return field if field is not None and field in self.usage.live else None
-
-    def written_intrinsic(self, name: str) -> FieldRef | None:
-        """One of the target's own fields, None if the program never sets it."""
-        field = self.program.intrinsic.get(name)
-        return field if field in self.usage.writes else None
-
-    def is_live(self, field: FieldRef) -> bool:
-        return field in self.usage.live
-
-    # -- How headers go out ------------------------------------------------------------------------
-
-    def is_raw(self, header: str) -> bool:
-        """The header goes out as the bytes that came in."""
-        return not self.usage.touched(header)
-
-    def is_rebuilt(self, header: str) -> bool:
-        return header in self.wire and not self.is_raw(header)
-
-    def packed_in_egress(self, header: str) -> bool:
-        """The header differs from copy to copy, so egress puts it together."""
-        egress = self.usage.egress
-        return header in egress.added or any(f.header == header for f in egress.writes)
-
-    def needs_offset(self, header: str) -> bool:
-        """Something looks at the bytes of the header in the frame."""
-        return (header in self.wire and self.is_raw(header)) or any(
-            checksum.target.header == header and self.usage.is_raw_verified(checksum)
-            for checksum in self.program.verify
-        )
-
-    def variables(self, header: Header) -> tuple[FieldRef, ...]:
-        """The fields of a header that are taken out of a frame."""
-        usage = self.usage
-        if self.is_rebuilt(header.name):
-            return header.fields
-        return tuple(f for f in header.fields if f in usage.reads or f in usage.writes)
 
     # -- Varbit fields -----------------------------------------------------------------------------
 

@@ -23,7 +23,6 @@ from p4reduce_switch.codegen_c.values import (
 )
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.control_walk import ControlWalk, Proceed, TooLargeError
-from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.program.usage import Stage
 
 __all__ = ["write_control"]
@@ -163,10 +162,7 @@ class _Writer(ControlWalk):
                 self._after(table, proceed, table.default_action, hit=False)
                 return
             entry = self._lookup(table)
-            misses_matter = (
-                len(table.successors) > 1
-                or self._context.program.actions[table.default_action].body != ()
-            )
+            misses_matter = self._context.misses_matter(table)
             before = flow.fork()
             missed = before
             if misses_matter:
@@ -193,9 +189,9 @@ class _Writer(ControlWalk):
     def _fallible(self, table: ir.ApplyTable, proceed: Proceed) -> None:
         """A table with a key, whose default entry the control plane may change."""
         writer, flow = self._context.writer, self._context.function.flow
-        needs_hit = table.next_by_action is None and len(table.successors) > 1
+        needs_hit = table.goes_on_by_hit
         entry = self._lookup(table)
-        if table.has_direct_counter or table.meter is not None or table.has_idle_timeout:
+        if table.hits_are_noted:
             before = flow.fork()
             with writer.block(f"if ({entry})"):
                 self._touch(table, entry)
@@ -233,27 +229,17 @@ class _Writer(ControlWalk):
         value = expressions.fit(expressions.data(key.field), key.width)
         if key.mask is not None and key.mask != (1 << key.width) - 1:
             value = expressions.mask(value, key.mask)
-        if isinstance(key.field, FieldRef):
-            # BMv2 takes the fields of an invalid header for zero in keys (and only there).
-            header = key.field.header
-            is_header = not context.program.headers[header].is_metadata
-            if is_header and context.usage.goes_stale(header):
-                valid = context.valid(header)
-                kind = kind_of_width(key.width)
-                if value.is_constant and value.low == 0:
-                    return value
-                if kind == "wide" or value.kind == "wide":
-                    return expressions.wide.choice(
-                        valid,
-                        value,
-                        constant(0),
-                        limbs_of(key.width),
-                        (0, value.high),
-                        value.ones,
-                    )
-                text = f"{valid} ? {expressions.scalar(value, kind)} : 0"
-                return make(kind, text, 0, value.high, value.ones)
-        return value
+        header = context.header_of_key(key)
+        if header is None or (value.is_constant and value.low == 0):
+            return value
+        valid = context.valid(header)
+        kind = kind_of_width(key.width)
+        if kind == "wide" or value.kind == "wide":
+            bounds = (0, value.high)
+            limbs = limbs_of(key.width)
+            return expressions.wide.choice(valid, value, constant(0), limbs, bounds, value.ones)
+        text = f"{valid} ? {expressions.scalar(value, kind)} : 0"
+        return make(kind, text, 0, value.high, value.ones)
 
     def _const_default(self, table: ir.ApplyTable) -> None:
         action = self._context.program.actions[table.default_action]
@@ -264,11 +250,10 @@ class _Writer(ControlWalk):
         context, writer, flow = self._context, self._context.writer, self._context.function.flow
         actions = [context.program.actions[action] for action in table.actions]
         counts = bool(counted) and table.has_direct_counter
-        wanted = any(action.params for action in actions)
-        by_action = table.next_by_action is not None and len(table.successors) > 1
-        only_one = len(actions) == 1
-        if not counts and not wanted and only_one and not actions[0].body and not by_action:
+        if not self._context.runs_anything(table, counts=counts):
             return
+        by_action = table.goes_on_by_action
+        only_one = len(actions) == 1
         if counts:
             writer.line(f"p4r_entry_count({counted}, size);")
         slot = context.function.temporary("slot")

@@ -9,16 +9,12 @@ from p4reduce_switch.codegen_c.context import Context
 from p4reduce_switch.codegen_c.controls import write_control
 from p4reduce_switch.codegen_c.expressions import Expressions
 from p4reduce_switch.codegen_c.layout import store_header
-from p4reduce_switch.codegen_c.packet import ENTRY_FIELDS, Packet
-from p4reduce_switch.codegen_c.replay import (
-    RECIRCULATED,
-    carried_fields,
-    kept_value,
-    store_member,
-    write_flags,
-)
+from p4reduce_switch.codegen_c.packet import Packet
+from p4reduce_switch.codegen_c.replay import kept_value, store_member, write_flags
 from p4reduce_switch.codegen_c.values import Value, make
+from p4reduce_switch.program.egress_needs import entry_fields
 from p4reduce_switch.program.ir import FieldRef
+from p4reduce_switch.program.replays import InstanceType, carried_fields
 
 __all__ = ["head", "write_egress", "write_wait"]
 
@@ -69,12 +65,8 @@ def _write_entry(context: Context, actions: ActionWriter) -> None:
         "enq_qdepth": "queued->enq_depth",
         "deq_qdepth": "queued->deq_depth",
     }
-    wanted = context.usage.egress.reads | ({spec} if spec in context.usage.egress.writes else set())
-    for name in ENTRY_FIELDS:
-        field = context.program.intrinsic.get(name)
-        if field is not None and field in wanted:
-            text = f"(uint64_t){values[name]}"
-            actions.set(field, make("u64", text, 0, (1 << 64) - 1))
+    for name, field in entry_fields(context).items():
+        actions.set(field, make("u64", f"(uint64_t){values[name]}", 0, (1 << 64) - 1))
 
 
 def _write_clone(context: Context, expressions: Expressions, packet: Packet) -> None:
@@ -127,11 +119,14 @@ def _write_deparser(context: Context, expressions: Expressions) -> None:
     if "recirculate" in context.usage.egress.kept:
         with writer.block("if (recirculate)"):
             # It is not cut: simple_switch forgets `truncate` here.
-            lists = context.usage.egress.kept["recirculate"]
             write_wait(
-                context, expressions, "common->out", "(uint32_t)total", RECIRCULATED, "recirculate"
+                context,
+                expressions,
+                "common->out",
+                "(uint32_t)total",
+                InstanceType.RECIRCULATED,
+                "recirculate",
             )
-            assert lists
             writer.line("return;")
     most = "most" if context.limits else "P4R_UNLIMITED"
     writer.line(f"p4r_send(common, port, (uint32_t)total, {most});")
@@ -142,13 +137,12 @@ def write_wait(
     expressions: Expressions,
     frame: str,
     size: str,
-    instance_type: int,
+    instance_type: InstanceType,
     what: str,
 ) -> None:
     """A frame comes in once more. All metadata starts from zero, the ingress port as well."""
     writer = context.writer
-    stage = context.usage.egress if what == "recirculate" else context.usage.ingress
-    lists = stage.kept[what]
+    lists = context.stage("egress" if what == "recirculate" else "ingress").kept[what]
     if what == "recirculate":
         with writer.block(f"if ({size} > P4R_MAX_FRAME)"):
             writer.line("common->stats.dropped_growth++;")
@@ -156,7 +150,7 @@ def write_wait(
     writer.line("struct waiting *const item = wait_for_turn(program);")
     with writer.block("if (item)"):
         writer.line("item->in_egress = false;")
-        writer.line(f"item->type = {instance_type};")
+        writer.line(f"item->type = {instance_type:d};")
         writer.line(f"item->size = {size};")
         writer.line(f"memcpy(item->frame, {frame}, {size});")
         for number, field in enumerate(carried_fields(context)):

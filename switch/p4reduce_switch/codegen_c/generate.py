@@ -24,9 +24,6 @@ from p4reduce_switch.codegen_c.expressions import Expressions
 from p4reduce_switch.codegen_c.packet import Packet
 from p4reduce_switch.codegen_c.parser import write_parser
 from p4reduce_switch.codegen_c.replay import (
-    RESUBMITTED,
-    carried_fields,
-    clone_fields,
     declare_member,
     kept_value,
     set_kept,
@@ -37,11 +34,9 @@ from p4reduce_switch.codegen_c.replay import (
 from p4reduce_switch.codegen_c.state import State
 from p4reduce_switch.codegen_c.values import Value, constant, make
 from p4reduce_switch.program.ir import FieldRef, Program
+from p4reduce_switch.program.replays import InstanceType, carried_fields, clone_fields
 
 __all__ = ["Generated", "generate"]
-
-# PktInstanceType of simple_switch.
-_NORMAL, _REPLICATION = 0, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +223,7 @@ def _write_ingress(context: Context, packet: Packet) -> None:
     expressions = Expressions(context)
     actions = ActionWriter(context, expressions, "ingress", [])
     _write_start(context, actions, again=context.replays)
-    instance_type = context.intrinsic("instance_type")
+    instance_type = context.live_field("instance_type")
     if context.replays and instance_type is not None:
         actions.set(instance_type, make("u64", "(uint64_t)type", 0, 7))
     for number, field in enumerate(carried_fields(context)):
@@ -271,7 +266,7 @@ def _write_start(context: Context, actions: ActionWriter, *, again: bool) -> Non
         "ingress_global_timestamp": f"(type ? 0 : {now})" if again else now,
     }
     for name, text in given.items():
-        field = context.intrinsic(name)
+        field = context.live_field(name)
         if field is not None:
             actions.set(field, make("u64", f"(uint64_t){text}", 0, (1 << 64) - 1))
 
@@ -284,12 +279,8 @@ def _write_learning(context: Context, expressions: Expressions) -> None:
         number = names.index(name)
         test = f"digest == {number + 1} && program->digest_wanted[{number}]"
         with context.writer.block(f"if ({test})"):
-            values = [_unsigned(expressions, field) for field in digest.fields]
+            values = [expressions.field(field) for field in digest.fields]
             write_event(context, expressions, "digest", name, values)
-
-
-def _unsigned(expressions: Expressions, field: FieldRef) -> Value:
-    return expressions.field(field)
 
 
 def _write_forwarding(
@@ -297,15 +288,15 @@ def _write_forwarding(
 ) -> None:
     """After ingress: multicast goes before unicast, unicast to the drop port is a drop."""
     writer = context.writer
-    spec = context.written_intrinsic("egress_spec")
-    group = context.written_intrinsic("mcast_grp")
-    instance_type = context.intrinsic("instance_type")
+    spec = context.written_field("egress_spec")
+    group = context.written_field("mcast_grp")
+    instance_type = context.live_field("instance_type")
     usage = context.usage
     if "clone" in usage.ingress.kept:
         _write_clone_call(context, expressions)
     if "resubmit" in usage.ingress.kept:
         with writer.block("if (resubmit)"):
-            write_wait(context, expressions, "frame", "size", RESUBMITTED, "resubmit")
+            write_wait(context, expressions, "frame", "size", InstanceType.RESUBMITTED, "resubmit")
             writer.line("return;")
     port = constant(0) if spec is None else expressions.field(spec)
     port = expressions.fit(port, 32)
@@ -315,9 +306,8 @@ def _write_forwarding(
         with writer.block(f"if ({expressions.compare('==', port, drop)})"):
             writer.line("common->stats.dropped_ingress++;")
             writer.line("return;")
-        comes_again = carried_fields(context) or "resubmit" in usage.ingress.kept
-        if instance_type is not None and (comes_again or "recirculate" in usage.egress.kept):
-            actions.set(instance_type, constant(_NORMAL))
+        if instance_type is not None and context.comes_again:
+            actions.set(instance_type, constant(InstanceType.NORMAL))
 
     writer.line("const struct p4r_copies *copies = NULL;")
     if group is None:
@@ -335,7 +325,7 @@ def _write_forwarding(
                 writer.line("common->stats.dropped_no_replica++;")
                 writer.line("return;")
             if instance_type is not None:
-                actions.set(instance_type, constant(_REPLICATION))
+                actions.set(instance_type, constant(InstanceType.REPLICATION))
             if usage.ingress.truncates:
                 # simple_switch forgets `truncate` when it makes copies.
                 writer.line("most = P4R_UNLIMITED;")

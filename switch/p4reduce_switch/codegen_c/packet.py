@@ -12,32 +12,14 @@ from p4reduce_switch.codegen_c.actions import ActionWriter
 from p4reduce_switch.codegen_c.context import Context
 from p4reduce_switch.codegen_c.expressions import Expressions
 from p4reduce_switch.codegen_c.layout import store_header
-from p4reduce_switch.codegen_c.replay import (
-    EGRESS_CLONE,
-    OF_HEADERS,
-    declare_member,
-    kept_value,
-    set_kept,
-    store_member,
-)
+from p4reduce_switch.codegen_c.replay import declare_member, kept_value, set_kept, store_member
 from p4reduce_switch.codegen_c.values import Value, constant, kind_of_width
 from p4reduce_switch.program import ir
+from p4reduce_switch.program.egress_needs import EgressNeeds
 from p4reduce_switch.program.ir import FieldRef
+from p4reduce_switch.program.replays import InstanceType, belongs_to_headers
 
-__all__ = ["ENTRY_FIELDS", "Packet"]
-
-ENTRY_FIELDS = (
-    "egress_port",
-    "egress_spec",
-    "egress_rid",
-    "packet_length",
-    "egress_global_timestamp",
-    "deq_timedelta",
-    "deq_qdepth",
-    "enq_qdepth",
-    "enq_timestamp",
-)
-"""Fields that the target sets when a copy enters egress."""
+__all__ = ["Packet"]
 
 
 class Packet:
@@ -47,43 +29,17 @@ class Packet:
         fields: fields of headers and metadata, by value.
         valids: headers whose validity egress may ask for.
         pieces: headers that go out as bytes: in the frame, or put together before egress.
+        metadata: those of the fields that are metadata.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        usage = context.usage
-        at_entry = {context.program.intrinsic.get(name) for name in ENTRY_FIELDS}
-        self.fields: list[FieldRef] = []
-        self.valids: list[str] = []
-        self.pieces: list[str] = []
-        for name, header in context.wire.items():
-            if context.packed_in_egress(name):
-                self.fields += context.variables(header)
-                self.valids.append(name)
-            else:
-                self.pieces.append(name)
-                if name in usage.egress.tests:
-                    self.valids.append(name)
-        for name, header in context.program.headers.items():
-            seen = name in usage.egress.tests or name in usage.egress.added
-            if not header.is_metadata and name not in context.wire and seen:
-                self.valids.append(name)
-        before = (
-            usage.parser.reads | usage.ingress.reads | usage.parser.writes | usage.ingress.writes
-        )
-        given = set(context.program.intrinsic.values())
-        kept = {field for kept in usage.egress.kept.get("clone", ()) for field in kept.fields}
-        taken = set(self.fields)
-        self.metadata: set[FieldRef] = set()
-        for header in context.program.headers.values():
-            for field in header.fields:
-                if field not in usage.egress.reads or field in taken or field in at_entry:
-                    continue
-                if header.is_metadata and field not in before | kept and field not in given:
-                    continue  # nothing before egress has touched it: zero
-                self.fields.append(field)
-                if header.is_metadata:
-                    self.metadata.add(field)
+        needs = EgressNeeds(context)
+        self.fields: list[FieldRef] = [
+            field for name in needs.packed for field in context.variables(context.wire[name])
+        ]
+        self.fields += needs.fields
+        self.valids, self.pieces, self.metadata = needs.valids, needs.pieces, needs.metadata
 
     def declare(self) -> list[str]:
         """The struct."""
@@ -147,8 +103,8 @@ class Packet:
                 store_member(context, expressions, member, field, value)
 
             if field == instance_type:
-                store(constant(EGRESS_CLONE))
-            elif field in self.metadata and field.header not in OF_HEADERS:
+                store(constant(InstanceType.EGRESS_CLONE))
+            elif field in self.metadata and not belongs_to_headers(field):
                 kept_value(context, expressions, field, lists, "clone", store)
             else:
                 store(expressions.field(field))

@@ -31,7 +31,7 @@ class _Parser:
         self._context = context
         self._expressions = expressions
         self._actions = ActionWriter(context, expressions, "parser", [])
-        self._error = context.intrinsic("parser_error")
+        self._error = context.live_field("parser_error")
         self._parser = context.program.parser
         self._labels = {name: f"state_{number}" for number, name in enumerate(self._parser.states)}
 

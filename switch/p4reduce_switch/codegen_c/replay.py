@@ -2,10 +2,8 @@
 """Clone, resubmit and recirculate as C source, as simple_switch does them.
 
 What is to be run again waits in an array of the program until the packet that led to it is done.
-Metadata of a packet that goes round again is zero, but for the fields of the field list: they have
-the values from the end of the control, not from when the primitive was called. A clone made at the
-end of ingress is the frame as it came in, parsed once more; one made at the end of egress has the
-headers as egress left them, before checksums are updated.
+The fields of its field list have the values from the end of the control, not from when the
+primitive was called. What is kept is in `program/replays.py`.
 """
 
 from __future__ import annotations
@@ -17,13 +15,16 @@ from p4reduce_switch.codegen_c.context import Context
 from p4reduce_switch.codegen_c.expressions import Expressions
 from p4reduce_switch.codegen_c.values import C_TYPES, Value, constant, kind_of_width, limbs_of, make
 from p4reduce_switch.program import ir
-from p4reduce_switch.program.header_stacks import STACKS
 from p4reduce_switch.program.ir import FieldRef
+from p4reduce_switch.program.replays import (
+    InstanceType,
+    clone_fields,
+    fields_to_reset,
+    lists_with,
+)
+from p4reduce_switch.program.usage import Stage
 
 __all__ = [
-    "OF_HEADERS",
-    "carried_fields",
-    "clone_fields",
     "declare_member",
     "kept_value",
     "set_kept",
@@ -31,24 +32,6 @@ __all__ = [
     "write_flags",
     "write_reset",
 ]
-
-OF_HEADERS = (STACKS, ir.VARBITS)
-"""Hidden metadata that belongs to headers, and stays with them."""
-INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, RESUBMITTED = 1, 2, 4, 6
-"""PktInstanceType of simple_switch."""
-
-
-def carried_fields(context: Context) -> tuple[FieldRef, ...]:
-    """What packets that come to ingress again may bring along."""
-    usage = context.usage
-    return _union(
-        *usage.ingress.kept.get("resubmit", ()), *usage.egress.kept.get("recirculate", ())
-    )
-
-
-def clone_fields(context: Context) -> tuple[FieldRef, ...]:
-    """What clones made at the end of ingress may bring along."""
-    return _union(*context.usage.ingress.kept.get("clone", ()))
 
 
 def declare_member(name: str, field: FieldRef) -> str:
@@ -85,11 +68,10 @@ def set_kept(context: Context, actions: ActionWriter, field: FieldRef, member: s
         actions.set(field, make(kind, member, low, high, atom=True))
 
 
-def write_flags(context: Context, stage: str) -> None:
+def write_flags(context: Context, stage: Stage) -> None:
     """At the start of a control: nothing is asked for yet."""
-    usage = context.usage.egress if stage == "egress" else context.usage.ingress
     writer = context.writer
-    for what, lists in usage.kept.items():
+    for what, lists in context.stage(stage).kept.items():
         writer.line("int32_t clone_session = -1;" if what == "clone" else f"bool {what} = false;")
         if len(lists) > 1:
             writer.line(f"uint32_t {what}_list = 0;")
@@ -99,20 +81,13 @@ def write_flags(context: Context, stage: str) -> None:
 
 def write_reset(context: Context, actions: ActionWriter) -> None:
     """In a clone from ingress, after the parser: no metadata but what the field list keeps."""
-    fields = clone_fields(context)
-    usage = context.usage
-    for header in context.program.headers.values():
-        if not header.is_metadata or header.name in OF_HEADERS:
-            continue
-        for field in header.fields:
-            used = field in usage.live and field in usage.reads | usage.writes
-            if used and field not in fields:
-                actions.set(field, constant(0))
-    for number, field in enumerate(fields):
+    for field in fields_to_reset(context):
+        actions.set(field, constant(0))
+    for number, field in enumerate(clone_fields(context)):
         set_kept(context, actions, field, f"kept->clone_{number}")
-    instance_type = context.intrinsic("instance_type")
+    instance_type = context.live_field("instance_type")
     if instance_type is not None:
-        actions.set(instance_type, constant(INGRESS_CLONE))
+        actions.set(instance_type, constant(InstanceType.INGRESS_CLONE))
 
 
 def kept_value(
@@ -124,7 +99,7 @@ def kept_value(
     store: Callable[[Value], None],
 ) -> None:
     """A field's value in the packet to come: its own if it is on the list, else 0."""
-    numbers = [number for number, kept in enumerate(lists) if field in kept.fields]
+    numbers = lists_with(field, lists)
     if not numbers:
         store(constant(0))
     elif len(numbers) == len(lists):
@@ -136,7 +111,3 @@ def kept_value(
             store(value)
         with context.writer.block("else"):
             store(constant(0))
-
-
-def _union(*lists: ir.FieldList) -> tuple[FieldRef, ...]:
-    return tuple(dict.fromkeys(field for kept in lists for field in kept.fields))

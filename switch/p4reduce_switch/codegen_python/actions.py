@@ -11,7 +11,7 @@ from p4reduce_switch.codegen_python.expressions import ATOM, OR, SUM, Code
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.program.limits import MAX_TURNS
-from p4reduce_switch.program.usage import ASSIGNING, Stage
+from p4reduce_switch.program.usage import Stage
 from p4reduce_switch.state.clone_sessions import MAX_SESSION_ID
 
 __all__ = ["ActionEmitter"]
@@ -49,7 +49,7 @@ class ActionEmitter:
             elif statement.op in ("assert", "assume"):
                 (condition,) = statement.args
                 self._assert(condition, statement.op, statement.source)  # type: ignore[arg-type]
-            elif not self._is_dead(statement):
+            elif not self._context.is_dead(statement):
                 _EMITTERS[statement.op](self, *statement.args)
 
     def _if(self, statement: ir.If) -> None:
@@ -99,25 +99,12 @@ class ActionEmitter:
             with writer.block("if _step < 0:"):
                 writer.line("break")
 
-    def _is_dead(self, primitive: ir.Primitive) -> bool:
-        return (
-            primitive.op in ASSIGNING
-            and isinstance(primitive.args[0], FieldRef)
-            and not self._context.is_live(primitive.args[0])
-        )
-
     def _set(self, field: FieldRef, code: Code) -> None:
         self._writer.line(self._assignment(field, code))
 
     def _assignment(self, field: FieldRef, code: Code) -> str:
         value = self._expressions.fit(code, field.width, field.signed)
         return f"{self._names.field(field)} = {value.text}"
-
-    @property
-    def _tracks_length(self) -> bool:
-        """Whether it matters that headers are added or removed: egress sees it, later."""
-        later = self._stage != "egress" or "clone" in self._context.usage.egress.kept
-        return self._context.tracks_length and later
 
     # -- Primitives --------------------------------------------------------------------------------
 
@@ -150,14 +137,14 @@ class ActionEmitter:
             if fields:
                 self._writer.line(f"{' = '.join(fields)} = 0")
             # As in BMv2 a varbit field is as long as it was last; of zeros, that is.
-            if self._tracks_length:
+            if self._context.length_matters(self._stage):
                 more = self._context.more_bytes(header)
                 self._writer.line(f"_length += {header.size}{more}")
 
     def _remove_header(self, target: ir.HeaderValue) -> None:
         header = self._context.program.headers[target.header]
         valid = self._names.valid(header.name)
-        if self._tracks_length:
+        if self._context.length_matters(self._stage):
             with self._writer.block(f"if {valid}:"):
                 more = self._context.more_bytes(header)
                 self._writer.line(f"_length -= {header.size}{more}")
@@ -291,10 +278,7 @@ class ActionEmitter:
 
     def _keep(self, what: str, kept: ir.FieldList) -> None:
         """Note which of several field lists counts."""
-        usage = self._context.usage.egress
-        if self._stage != "egress":
-            usage = self._context.usage.ingress
-        lists = usage.kept[what]
+        lists = self._context.stage(self._stage).kept[what]
         if len(lists) > 1:
             self._writer.line(f"_{what}_list = {lists.index(kept)}")
 

@@ -10,8 +10,8 @@ from p4reduce_switch.codegen_python.expressions import Expressions
 from p4reduce_switch.codegen_python.layout import HeaderLayout
 from p4reduce_switch.codegen_python.text import Names, Writer
 from p4reduce_switch.codegen_python.variable_layout import VariableLayout
+from p4reduce_switch.program.facts import Facts
 from p4reduce_switch.program.ir import ConstBits, FieldRef, Header, Program
-from p4reduce_switch.program.usage import Usage
 
 __all__ = ["Binding", "Context", "ObjectKind"]
 
@@ -58,41 +58,25 @@ class Binding:
     name: str = ""
 
 
-class Context:
+class Context(Facts):
     """One program on its way to becoming Python."""
 
     def __init__(self, program: Program, drop_port: int, *, queues: bool = False) -> None:
-        self.program = program
+        super().__init__(program, queues=queues)
         self.drop_port = drop_port
-        self.usage = Usage(program, queues=queues)
         self.names = Names()
         self.expressions = Expressions(self.names, program.headers)
         self.writer = Writer()
         self.bindings: dict[str, Binding] = {}
-        usage = self.usage
-        self.wire = {name: program.headers[name] for name in program.deparser}
         self.layouts = {
             name: self._layout(header)
             for name, header in program.headers.items()
             if not header.is_metadata
         }
-        length = program.intrinsic.get("packet_length")
-        self.tracks_length = length in usage.egress.reads
-        """Whether egress can see that ingress added or removed headers."""
-        ingress_kept, egress_kept = usage.ingress.kept, usage.egress.kept
-        self.replays = bool(ingress_kept or egress_kept)
-        """Whether one frame may run through ingress or egress again."""
-        self.limits = (
-            usage.ingress.truncates
-            or usage.egress.truncates
-            or "clone" in ingress_kept
-            or "clone" in egress_kept
-        )
-        """Whether frames may be cut as they leave."""
 
     def _layout(self, header: Header) -> HeaderLayout | VariableLayout:
         usage, names = self.usage, self.names
-        rebuilt = header.name in self.wire and usage.touched(header.name)
+        rebuilt = self.is_rebuilt(header.name)
 
         def needed(field: FieldRef) -> bool:
             return field in usage.reads or field in usage.writes
@@ -111,15 +95,13 @@ class Context:
 
     def intrinsic(self, name: str) -> str | None:
         """The variable of one of the target's own fields, None if nobody looks at it."""
-        field = self.program.intrinsic.get(name)
-        if field is None or field not in self.usage.live:
-            return None
-        return self.names.field(field)
+        field = self.live_field(name)
+        return None if field is None else self.names.field(field)
 
     def written_intrinsic(self, name: str) -> str | None:
         """The variable of one of the target's own fields, None if the program never sets it."""
-        field = self.program.intrinsic.get(name)
-        return self.names.field(field) if field in self.usage.writes else None
+        field = self.written_field(name)
+        return None if field is None else self.names.field(field)
 
     def more_bytes(self, header: Header) -> str:
         """To be added to the header's size: the bytes of its varbit field, if it has one."""
@@ -133,24 +115,3 @@ class Context:
             return ""
         varbit = self.program.headers[part.header].varbit
         return self.names.field(varbit.length) if varbit and varbit.field == part else ""
-
-    def is_live(self, field: FieldRef) -> bool:
-        return field in self.usage.live
-
-    # -- How headers go out ------------------------------------------------------------------------
-
-    def is_raw(self, header: str) -> bool:
-        """The header goes out as the bytes that came in."""
-        return not self.usage.touched(header)
-
-    def packed_in_egress(self, header: str) -> bool:
-        """The header differs from copy to copy, so egress puts it together."""
-        egress = self.usage.egress
-        return header in egress.added or any(f.header == header for f in egress.writes)
-
-    def needs_offset(self, header: str) -> bool:
-        """Something looks at the bytes of the header in the frame."""
-        return (header in self.wire and self.is_raw(header)) or any(
-            checksum.target.header == header and self.usage.is_raw_verified(checksum)
-            for checksum in self.program.verify
-        )

@@ -13,7 +13,6 @@ from p4reduce_switch.codegen_python.context import Context
 from p4reduce_switch.codegen_python.expressions import ATOM, Code
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.control_walk import ControlWalk, Proceed, TooLargeError
-from p4reduce_switch.program.ir import FieldRef
 from p4reduce_switch.state.profiles import CHOOSE
 
 __all__ = ["emit_control"]
@@ -114,10 +113,7 @@ class _Emitter(ControlWalk):
                 self._after(table, proceed, table.default_action, hit=False)
                 return
             self._writer.line(f"_slot = {self._lookup(table)}")
-            misses_matter = (
-                len(table.successors) > 1
-                or self._context.program.actions[table.default_action].body != ()
-            )
+            misses_matter = self._context.misses_matter(table)
             if misses_matter:
                 with self._writer.block("if _slot is None:"):
                     self._const_default(table)
@@ -139,7 +135,7 @@ class _Emitter(ControlWalk):
 
     def _fallible(self, table: ir.ApplyTable, proceed: Proceed) -> None:
         """A table with a key, whose default entry the control plane may change."""
-        needs_hit = table.next_by_action is None and len(table.successors) > 1
+        needs_hit = table.goes_on_by_hit
         default = self._context.bind("default", table.name)
         self._writer.line(f"_slot = {self._lookup(table)}")
         hit = f"_hit_{self._order.index(table.name)}"
@@ -147,7 +143,7 @@ class _Emitter(ControlWalk):
             self._writer.line(f"{hit} = _slot is not None")
         with self._writer.block("if _slot is None:"):
             self._writer.line(f"_slot = {default}[0]")
-        if table.has_direct_counter or table.meter is not None or table.has_idle_timeout:
+        if table.hits_are_noted:
             with self._writer.block("else:"):
                 self._touch(table)
                 if table.has_direct_counter:
@@ -168,13 +164,8 @@ class _Emitter(ControlWalk):
         text = self._expressions.data(key.field).at(ATOM)
         if key.mask is not None and key.mask != (1 << key.width) - 1:
             text = f"{text} & {self._names.constant(key.mask)}"
-        if isinstance(key.field, FieldRef):
-            # BMv2 takes the fields of an invalid header for zero in keys (and only there).
-            header = key.field.header
-            is_header = not self._context.program.headers[header].is_metadata
-            if is_header and self._context.usage.goes_stale(header):
-                text = f"{text} if {self._names.valid(header)} else 0"
-        return text
+        header = self._context.header_of_key(key)
+        return text if header is None else f"{text} if {self._names.valid(header)} else 0"
 
     def _const_default(self, table: ir.ApplyTable) -> None:
         action = self._context.program.actions[table.default_action]
@@ -190,11 +181,10 @@ class _Emitter(ControlWalk):
         """Run the action of `_slot`."""
         actions = [self._context.program.actions[action] for action in table.actions]
         counts = counts and table.has_direct_counter
-        wanted = any(action.params for action in actions)
-        by_action = table.next_by_action is not None and len(table.successors) > 1
-        only_one = len(actions) == 1
-        if not counts and not wanted and only_one and not actions[0].body and not by_action:
+        if not self._context.runs_anything(table, counts=counts):
             return
+        by_action = table.goes_on_by_action
+        only_one = len(actions) == 1
         if table.profile is not None and table.profile.selector is not None:
             self._choose(table.profile.selector)
         self._writer.line(f"_action, _args, {'_entry' if counts else '_'} = _slot")

@@ -11,9 +11,10 @@ from __future__ import annotations
 from p4reduce_switch.codegen_python.checksums import emit_update
 from p4reduce_switch.codegen_python.context import Context
 from p4reduce_switch.codegen_python.controls import emit_control
-from p4reduce_switch.codegen_python.egress_state import ENTRY_FIELDS, EgressState
+from p4reduce_switch.codegen_python.egress_state import EgressState
 from p4reduce_switch.codegen_python.queues import queue_copy
 from p4reduce_switch.codegen_python.replay import emit_clone_at_egress, emit_flags, emit_recirculate
+from p4reduce_switch.program.egress_needs import entry_fields
 from p4reduce_switch.program.usage import QUEUE_FIELDS
 
 __all__ = [
@@ -99,14 +100,11 @@ def _emit_entry(context: Context, state: EgressState) -> None:
         "enq_qdepth": "_before",
         "deq_qdepth": "_behind",
     }
-    wanted = context.usage.egress.reads | ({spec} if spec in context.usage.egress.writes else set())
-    for name in ENTRY_FIELDS:
-        field = context.program.intrinsic.get(name)
-        if field is not None and field in wanted:
-            value = values[name]
-            if name in QUEUE_FIELDS:
-                value += f" & {(1 << field.width) - 1:#x}"
-            writer.line(f"{context.names.field(field)} = {value}")
+    for name, field in entry_fields(context).items():
+        value = values[name]
+        if name in QUEUE_FIELDS:
+            value += f" & {(1 << field.width) - 1:#x}"
+        writer.line(f"{context.names.field(field)} = {value}")
     if state.zeros:
         writer.line(f"{' = '.join(state.zeros)} = 0")
 

@@ -25,8 +25,6 @@ from p4reduce_switch.codegen_python.egress import emit_copy, emit_egress, emit_s
 from p4reduce_switch.codegen_python.egress_state import EgressState
 from p4reduce_switch.codegen_python.parser import emit_parser
 from p4reduce_switch.codegen_python.replay import (
-    carried_fields,
-    clone_fields,
     emit_clone_at_ingress,
     emit_flags,
     emit_process,
@@ -35,12 +33,10 @@ from p4reduce_switch.codegen_python.replay import (
     kept_parameters,
 )
 from p4reduce_switch.program.ir import Program
+from p4reduce_switch.program.replays import InstanceType, carried_fields, clone_fields
 from p4reduce_switch.state.clone_sessions import UNLIMITED
 
 __all__ = ["Binding", "Generated", "generate"]
-
-# PktInstanceType of simple_switch.
-_NORMAL, _REPLICATION = 0, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +190,8 @@ def _emit_forwarding(context: Context, state: EgressState) -> None:
             writer.line(f"{stats}.dropped_ingress += 1")
             writer.line(nothing)
         writer.line(f"_copies = (({spec}, 0),)")
-        comes_again = carried_fields(context) or "resubmit" in usage.ingress.kept
-        if instance_type is not None and (comes_again or "recirculate" in usage.egress.kept):
-            writer.line(f"{instance_type} = {_NORMAL}")
+        if instance_type is not None and context.comes_again:
+            writer.line(f"{instance_type} = {InstanceType.NORMAL:d}")
 
     if group is None:
         unicast()
@@ -207,7 +202,7 @@ def _emit_forwarding(context: Context, state: EgressState) -> None:
                 writer.line(f"{stats}.dropped_no_replica += 1")
                 writer.line(nothing)
             if instance_type is not None:
-                writer.line(f"{instance_type} = {_REPLICATION}")
+                writer.line(f"{instance_type} = {InstanceType.REPLICATION:d}")
             if usage.ingress.truncates:
                 # simple_switch forgets `truncate` when it makes copies.
                 writer.line(f"_most = {UNLIMITED:#x}")

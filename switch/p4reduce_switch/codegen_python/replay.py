@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clone, resubmit and recirculate as Python source, as simple_switch does them.
 
-Metadata of a packet that goes round again is zero, but for the fields of the field list: they have
-the values from the end of the control, not from when the primitive was called. A clone made at the
-end of ingress is the frame as it came in, parsed once more; one made at the end of egress has the
-headers as egress left them, before checksums are updated.
+The fields of a packet's field list have the values from the end of the control, not from when the
+primitive was called. What is kept is in `program/replays.py`.
 """
 
 from __future__ import annotations
@@ -14,17 +12,23 @@ from typing import TYPE_CHECKING
 
 from p4reduce_switch.codegen_python.queues import queue_copy
 from p4reduce_switch.program import ir
-from p4reduce_switch.program.header_stacks import STACKS
+from p4reduce_switch.program.replays import (
+    InstanceType,
+    belongs_to_headers,
+    carried_fields,
+    clone_fields,
+    fields_to_reset,
+    lists_with,
+)
 from p4reduce_switch.state.clone_sessions import UNLIMITED
 
 if TYPE_CHECKING:
     from p4reduce_switch.codegen_python.context import Context
     from p4reduce_switch.codegen_python.egress_state import EgressState
     from p4reduce_switch.program.ir import FieldRef
+    from p4reduce_switch.program.usage import Stage
 
 __all__ = [
-    "carried_fields",
-    "clone_fields",
     "emit_clone_at_egress",
     "emit_clone_at_ingress",
     "emit_flags",
@@ -34,24 +38,6 @@ __all__ = [
     "emit_resubmit",
     "kept_parameters",
 ]
-
-# Hidden metadata that belongs to headers, and stays with them.
-_OF_HEADERS = (STACKS, ir.VARBITS)
-# PktInstanceType of simple_switch.
-_INGRESS_CLONE, _EGRESS_CLONE, _RECIRCULATED, _RESUBMITTED = 1, 2, 4, 6
-
-
-def carried_fields(context: Context) -> tuple[FieldRef, ...]:
-    """What packets that come to ingress again may bring along."""
-    usage = context.usage
-    return _union(
-        *usage.ingress.kept.get("resubmit", ()), *usage.egress.kept.get("recirculate", ())
-    )
-
-
-def clone_fields(context: Context) -> tuple[FieldRef, ...]:
-    """What clones made at the end of ingress may bring along."""
-    return _union(*context.usage.ingress.kept.get("clone", ()))
 
 
 def kept_parameters(fields: Sequence[FieldRef]) -> list[str]:
@@ -80,10 +66,9 @@ def emit_process(context: Context) -> None:
         writer.line("return _frames")
 
 
-def emit_flags(context: Context, stage: str) -> None:
+def emit_flags(context: Context, stage: Stage) -> None:
     """At the start of a control: nothing is asked for yet."""
-    usage = context.usage.egress if stage == "egress" else context.usage.ingress
-    for what in usage.kept:
+    for what in context.stage(stage).kept:
         context.writer.line("_clone = -1" if what == "clone" else f"_{what} = False")
     if context.limits and stage == "ingress":
         context.writer.line(f"_most = {UNLIMITED:#x}")
@@ -93,21 +78,14 @@ def emit_reset(context: Context) -> None:
     """In a clone from ingress, after the parser: no metadata but what the field list keeps."""
     writer, names = context.writer, context.names
     fields = clone_fields(context)
-    usage = context.usage
-    metadata = [
-        names.field(field)
-        for header in context.program.headers.values()
-        if header.is_metadata and header.name not in _OF_HEADERS
-        for field in header.fields
-        if field in usage.live and field in usage.reads | usage.writes and field not in fields
-    ]
+    metadata = [names.field(field) for field in fields_to_reset(context)]
     if metadata:
         writer.line(f"{' = '.join(metadata)} = 0")
     for field, value in zip(fields, kept_parameters(fields), strict=True):
         writer.line(f"{names.field(field)} = {value}")
     instance_type = context.intrinsic("instance_type")
     if instance_type is not None:
-        writer.line(f"{instance_type} = {_INGRESS_CLONE}")
+        writer.line(f"{instance_type} = {InstanceType.INGRESS_CLONE:d}")
 
 
 def emit_clone_at_ingress(context: Context) -> None:
@@ -127,7 +105,7 @@ def emit_resubmit(context: Context) -> None:
     writer = context.writer
     lists = context.usage.ingress.kept["resubmit"]
     with writer.block("if _resubmit:"):
-        _wait_for_ingress(context, "_frame", _RESUBMITTED, lists, "resubmit")
+        _wait_for_ingress(context, "_frame", InstanceType.RESUBMITTED, lists, "resubmit")
         writer.line("return _frames")
 
 
@@ -136,7 +114,7 @@ def emit_recirculate(context: Context) -> None:
     writer = context.writer
     lists = context.usage.egress.kept["recirculate"]
     with writer.block("if _recirculate:"):
-        _wait_for_ingress(context, "_out", _RECIRCULATED, lists, "recirculate")
+        _wait_for_ingress(context, "_out", InstanceType.RECIRCULATED, lists, "recirculate")
         writer.line("return None")
 
 
@@ -147,12 +125,12 @@ def emit_clone_at_egress(context: Context, state: EgressState) -> None:
     arguments = ["_to", "_as", "_limit"]
     for argument in state.arguments:
         field = state.metadata.get(argument)
-        if field is None or field.header in _OF_HEADERS:
+        if field is None or belongs_to_headers(field):
             arguments.append(argument)
         else:
             arguments.append(_kept(context, field, lists, "clone"))
         if field is not None and field == context.program.intrinsic["instance_type"]:
-            arguments[-1] = str(_EGRESS_CLONE)
+            arguments[-1] = f"{InstanceType.EGRESS_CLONE:d}"
     with writer.block("if _clone >= 0:"):
         writer.line(f"_session = {context.bind('sessions')}(_clone)")
         with writer.block("if _session is not None:"):
@@ -168,24 +146,24 @@ def emit_clone_at_egress(context: Context, state: EgressState) -> None:
 
 
 def _wait_for_ingress(
-    context: Context, frame: str, instance_type: int, lists: Sequence[ir.FieldList], what: str
+    context: Context,
+    frame: str,
+    instance_type: InstanceType,
+    lists: Sequence[ir.FieldList],
+    what: str,
 ) -> None:
     kept = [_kept(context, field, lists, what) for field in carried_fields(context)]
     # All metadata starts from zero, the ingress port as well.
-    arguments = ", ".join(["0", frame, str(instance_type), *kept])
+    arguments = ", ".join(["0", frame, f"{instance_type:d}", *kept])
     context.writer.line(f"{context.bind('waiting')}.append((None, ingress, ({arguments})))")
 
 
 def _kept(context: Context, field: FieldRef, lists: Sequence[ir.FieldList], what: str) -> str:
     """A field's value in the packet to come: its own if it is on the list, else 0."""
-    numbers = [str(number) for number, kept in enumerate(lists) if field in kept.fields]
+    numbers = lists_with(field, lists)
     if not numbers:
         return "0"
     name = context.names.field(field)
     if len(numbers) == len(lists):
         return name
-    return f"{name} if _{what}_list in ({', '.join(numbers)},) else 0"
-
-
-def _union(*lists: ir.FieldList) -> tuple[FieldRef, ...]:
-    return tuple(dict.fromkeys(field for kept in lists for field in kept.fields))
+    return f"{name} if _{what}_list in ({', '.join(map(str, numbers))},) else 0"

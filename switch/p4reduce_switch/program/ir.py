@@ -526,6 +526,19 @@ class ApplyTable:
             return tuple(dict.fromkeys(self.next_by_action.values()))
         return tuple(dict.fromkeys((self.next_hit, self.next_miss)))
 
+    @property
+    def goes_on_by_action(self) -> bool:
+        return self.next_by_action is not None and len(self.successors) > 1
+
+    @property
+    def goes_on_by_hit(self) -> bool:
+        return self.next_by_action is None and len(self.successors) > 1
+
+    @property
+    def hits_are_noted(self) -> bool:
+        """Whether a hit changes the entry, whatever its action does."""
+        return self.has_direct_counter or self.meter is not None or self.has_idle_timeout
+
 
 @dataclass(frozen=True, slots=True)
 class Branch:

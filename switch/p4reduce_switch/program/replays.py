@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What packets keep that go round again: by clone, resubmit and recirculate.
+
+All metadata of such a packet is zero, but for the fields of the primitive's field list. A clone
+made at the end of ingress is the frame as it came in, parsed once more; one made at the end of
+egress has the headers as egress left them, before checksums are updated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from p4reduce_switch.program import ir
+from p4reduce_switch.program.facts import Facts
+from p4reduce_switch.program.header_stacks import STACKS
+from p4reduce_switch.program.ir import FieldRef
+
+__all__ = [
+    "InstanceType",
+    "belongs_to_headers",
+    "carried_fields",
+    "clone_fields",
+    "fields_to_reset",
+    "lists_with",
+]
+
+
+class InstanceType(IntEnum):
+    """What `instance_type` says: PktInstanceType of simple_switch."""
+
+    NORMAL = 0
+    INGRESS_CLONE = 1
+    EGRESS_CLONE = 2
+    RECIRCULATED = 4
+    REPLICATION = 5
+    RESUBMITTED = 6
+
+
+def belongs_to_headers(field: FieldRef) -> bool:
+    """Whether it is hidden metadata that stays with the headers."""
+    return field.header in (STACKS, ir.VARBITS)
+
+
+def carried_fields(facts: Facts) -> tuple[FieldRef, ...]:
+    """What packets that come to ingress again may bring along."""
+    usage = facts.usage
+    return _union(
+        *usage.ingress.kept.get("resubmit", ()), *usage.egress.kept.get("recirculate", ())
+    )
+
+
+def clone_fields(facts: Facts) -> tuple[FieldRef, ...]:
+    """What clones made at the end of ingress may bring along."""
+    return _union(*facts.usage.ingress.kept.get("clone", ()))
+
+
+def fields_to_reset(facts: Facts) -> list[FieldRef]:
+    """In a clone from ingress, after the parser: the metadata that is zero."""
+    usage, kept = facts.usage, clone_fields(facts)
+    return [
+        field
+        for header in facts.program.headers.values()
+        if header.is_metadata
+        for field in header.fields
+        if not belongs_to_headers(field)
+        and field in usage.live
+        and field in usage.reads | usage.writes
+        and field not in kept
+    ]
+
+
+def lists_with(field: FieldRef, lists: Sequence[ir.FieldList]) -> list[int]:
+    """The numbers of the field lists with which a packet keeps the field."""
+    return [number for number, kept in enumerate(lists) if field in kept.fields]
+
+
+def _union(*lists: ir.FieldList) -> tuple[FieldRef, ...]:
+    return tuple(dict.fromkeys(field for kept in lists for field in kept.fields))
