@@ -13,7 +13,7 @@ import logging
 import math
 import time
 import weakref
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 
 from p4reduce.control import control_pb2 as pb
@@ -33,7 +33,8 @@ from p4reduce_controller.fabric.schema import Counts, Row
 from p4reduce_controller.fabric.slots import SlotState
 from p4reduce_controller.fabric.switch_link import BREAKS, LinkStatus
 from p4reduce_controller.fabric.switches import Switches, Taken
-from p4reduce_controller.jobs import leases
+from p4reduce_controller.jobs import comparing, leases
+from p4reduce_controller.jobs.comparing import Called, Comparison
 from p4reduce_controller.jobs.job import (
     Attachment,
     Cause,
@@ -121,6 +122,9 @@ class Controller:
         )
         self._keeper = Keeper(self._table, start.file.write)
         self._installing: weakref.WeakKeyDictionary[Job, asyncio.Task[None]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._comparisons: weakref.WeakKeyDictionary[Job, tuple[Comparison, asyncio.Event]] = (
             weakref.WeakKeyDictionary()
         )
         self._gone: weakref.WeakKeyDictionary[Job, tuple[list[int], list[int]]] = (
@@ -425,6 +429,22 @@ class Controller:
             ) from None
         finally:
             self._reforming.withdraw(reformation, member)
+
+    async def compare(
+        self, job: Job, member: Member, calls: Iterable[tuple[int, Called]]
+    ) -> Comparison:
+        """Return what the job's ranks called, as soon as all have told, or a short time is over."""
+        if job not in self._comparisons:
+            comparison = Comparison(self._loop.time() + comparing.WAIT)
+            self._comparisons[job] = comparison, asyncio.Event()
+        comparison, complete = self._comparisons[job]
+        comparison.tell(member.rank, calls)
+        if comparison.complete(job):
+            complete.set()
+        left = max(comparison.ends - self._loop.time(), 0.0)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(complete.wait(), left)
+        return comparison
 
     def _reformation_settled(self, reformation: Reformation) -> None:
         self._reformed[reformation].set()

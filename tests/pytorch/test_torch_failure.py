@@ -139,7 +139,32 @@ def test_different_calls_are_an_error_on_all_ranks(
     for one, record in zip(ended, told, strict=True):
         assert "DistBackendError" in record["kinds"], record
         assert "the ranks do not agree on what they reduce" in record["text"]
+        assert "rank 0 called" in record["text"]
+        assert "rank 1 called" in record["text"]
         assert one.lines[-1] == "destroyed"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("what", ["shape", "shape of a broadcast"])
+def test_another_shape_is_told_with_its_rank(
+    what: str, system: TorchSystem, tmp_path: Path
+) -> None:
+    ended, told = trouble(what, 3, system, tmp_path)
+    for one, record in zip(ended, told, strict=True):
+        odd, most = record["text"].split("; ")[:2]
+        assert "rank 1 called" in odd, record
+        assert "shape (10, 20" in odd
+        assert "ranks 0, 2 called" in most
+        assert "shape (20, 10" in most
+        assert one.lines[-1] == "destroyed"
+
+
+@pytest.mark.timeout(300)
+def test_models_of_different_shapes_are_named(system: TorchSystem, tmp_path: Path) -> None:
+    """DDP compares the parameters itself, with those of rank 0."""
+    _, told = trouble("models", 2, system, tmp_path)
+    assert "rank 1" in told[0]["text"]
+    assert "sizes [20, 10] appears not to match" in told[1]["text"]
 
 
 @pytest.mark.timeout(300)

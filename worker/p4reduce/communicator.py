@@ -28,6 +28,7 @@ from p4reduce.checks import (
 from p4reduce.collectives import Collectives
 from p4reduce.control.names import JOB_NAME, is_job_name
 from p4reduce.environment import Placement, job_name, placement
+from p4reduce.environment import check_shapes as shapes_agreed
 from p4reduce.environment import urgent_slots as kept_for_urgent
 from p4reduce.errors import (
     AdmissionError,
@@ -75,6 +76,7 @@ def init(
     ring_address: str | None = None,
     check: Callable[[], None] | None = None,
     engine: str = NATIVE,
+    check_shapes: bool | None = None,
 ) -> Communicator:
     """Join a job, and return when all of its ranks are there.
 
@@ -116,6 +118,10 @@ def init(
         engine: what runs the protocol in this rank. "native": machine code. "reference": the
             specification in plain Python (`p4reduce.reference`), which is to be read and is
             hundreds of times slower; with the same results bit for bit.
+        check_shapes: whether a call in which the ranks' arrays have different shapes is a
+            `MismatchError`. False: only their numbers of elements have to be the same. The same
+            for all ranks; `split` and `dup` inherit it. None: `P4REDUCE_CHECK_SHAPES`, 0 or 1, or
+            True.
 
     Returns:
         A communicator, to be closed or used as a context manager.
@@ -156,7 +162,9 @@ def init(
     place = placement(rank, world_size)
     name = job_name(job)
     there = ways(controller, interface, place, name)
-    options = Options(timeout, slots or 0, ring, kept_for_urgent(urgent_slots))
+    options = Options(
+        *(timeout, slots or 0, ring, kept_for_urgent(urgent_slots), shapes_agreed(check_shapes))
+    )
     elsewhere_after = fallback_after if recover and ring is None else None
     settings = Settings(there[0].connect(place.rank), timeout, recover, elsewhere_after, engine)
     cancelled = Latch()
@@ -182,21 +190,23 @@ class Options:
         slots: of the switch; 0: the controller's default.
         ring: whether and how to fall back to one.
         urgent_slots: how many of the slots are for urgent collectives.
+        check_shapes: whether the ranks agree on shapes, or on numbers of elements alone.
     """
 
     timeout: float
     slots: int = 0
     ring: RingSettings | None = None
     urgent_slots: int = 0
+    check_shapes: bool = True
 
 
 class Communicator(Collectives):
     """The ranks of a job, who reduce together. Made by `init`, and by `split` and `dup`.
 
-    All ranks have to make the same calls in the same order, with the same operation, root, number
-    of elements, dtype, precision and name: that is checked, and `MismatchError` raised on all of
-    them if it is not so. Calls from several threads are safe, but only useful where their order is
-    the same on all ranks.
+    All ranks have to make the same calls in the same order, with the same operation, root, shape,
+    dtype, precision and name: that is checked, and `MismatchError` raised on all of them if it is
+    not so, which names the ranks and what they called. Calls from several threads are safe, but
+    only useful where their order is the same on all ranks.
 
     After an error that leaves the ranks out of step (timeout, mismatch, lost worker, lost switch)
     the communicator is broken: all collectives under way end with that error, and so does each
@@ -380,7 +390,7 @@ class Communicator(Collectives):
     def _stream(self, part: Part, timeout: float) -> Collective:
         plan = part.plan
         return Collective(
-            plan.call,
+            plan.call if self._options.check_shapes else plan.call.of_any_shape(),
             plan.source,
             plan.target,
             sequence=part.sequence,

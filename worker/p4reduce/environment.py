@@ -7,11 +7,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from p4reduce.checks import number_within, whole_number
+from p4reduce.checks import check_flag, number_within, whole_number
 from p4reduce.errors import ConfigurationError
 from p4reduce.wire.format import MAX_SLOTS, MAX_WORLD_SIZE
 
 URGENT_SLOTS_ENVIRONMENT = "P4REDUCE_URGENT_SLOTS"
+CHECK_SHAPES_ENVIRONMENT = "P4REDUCE_CHECK_SHAPES"
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,25 @@ def urgent_slots(given: int | None, environ: Mapping[str, str] | None = None) ->
             f"{URGENT_SLOTS_ENVIRONMENT}={text!r}: 0 to {MAX_SLOTS - 1:,} slots are possible"
         )
     return int(text)
+
+
+def check_shapes(given: bool | None, environ: Mapping[str, str] | None = None) -> bool:
+    """Return whether ranks have to agree on shapes: given, $P4REDUCE_CHECK_SHAPES, or True.
+
+    Raises:
+        TypeError: given, and no flag.
+        ConfigurationError: the variable is neither 0 nor 1.
+    """
+    environ = os.environ if environ is None else environ
+    if given is not None:
+        check_flag("check_shapes", given)
+        return bool(given)
+    text = environ.get(CHECK_SHAPES_ENVIRONMENT) or "1"
+    if text not in ("0", "1"):
+        raise ConfigurationError(
+            f"{CHECK_SHAPES_ENVIRONMENT}={text!r}: 1 is possible, or 0 where ranks' shapes differ"
+        )
+    return text == "1"
 
 
 def is_placed(environ: Mapping[str, str] | None = None) -> bool:

@@ -74,7 +74,16 @@ class JobEndedError(P4ReduceError):
 
 
 class MismatchError(P4ReduceError):
-    """The ranks called different collectives, or the same ones in another order."""
+    """The ranks called different collectives, or the same ones in another order.
+
+    Attributes:
+        ranks: those that called something else than most did, or all if there are no most; empty
+            if that is not known.
+    """
+
+    def __init__(self, message: str, *, ranks: Iterable[int] = ()) -> None:
+        super().__init__(message)
+        self.ranks = tuple(ranks)
 
 
 class LaneOverflowError(P4ReduceError, OverflowError):

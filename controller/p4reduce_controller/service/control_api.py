@@ -25,6 +25,7 @@ from p4reduce_controller.fabric.p4client import (
 )
 from p4reduce_controller.fabric.schema import Row, SchemaError
 from p4reduce_controller.jobs import presence, tokens
+from p4reduce_controller.jobs.comparing import Called
 from p4reduce_controller.jobs.job import SLOTS, Cause, Job, JobState, Member, RefusedError
 from p4reduce_controller.jobs.plan import plan
 from p4reduce_controller.service import limits
@@ -269,6 +270,22 @@ class Service(ControlServicer):
             rank=place.member.rank,
             world_size=place.job.world_size,
             resume_from=place.resume_from,
+        )
+
+    @_answers
+    async def Compare(self, request: pb.CompareRequest, context: _Context) -> pb.CompareReply:  # noqa: N802
+        job, member = self._jobs.member(request.incarnation, request.rank, request.nonce)
+        calls = [(one.sequence, Called.of(one.text, one.pieces)) for one in request.calls]
+        comparison = await self._controller.compare(job, member, calls)
+        return pb.CompareReply(
+            callings=[
+                pb.Calling(
+                    called=pb.Called(sequence=place, text=called.text, pieces=called.pieces),
+                    ranks=ranks,
+                )
+                for place, called, ranks in comparison.callings()
+            ],
+            silent=comparison.silent(job),
         )
 
     # -- For operators: jobs -----------------------------------------------------------

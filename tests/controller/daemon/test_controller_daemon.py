@@ -13,6 +13,7 @@ import grpc
 import pytest
 from controller_harness import (
     DEADLINE,
+    Rank,
     RunningController,
     SwitchProcess,
     contribute,
@@ -574,3 +575,44 @@ def test_no_controller_there(tmp_path: Path) -> None:
         pytest.raises(ControllerUnreachableError, match="no controller answers at unix:"),
     ):
         client.call(client.stub.GetSwitch, pb.GetSwitchRequest())
+
+
+# -- Ranks that called different things ------------------------------------------------------------
+
+
+def compare(rank: Rank, text: str) -> Any:
+    request = pb.CompareRequest(calls=[pb.Called(sequence=3, text=text)], **rank.key)
+    return rank.controller.client.stub.Compare.future(request, timeout=DEADLINE)
+
+
+def test_ranks_hear_what_all_called(controller: RunningController, switch: SwitchProcess) -> None:
+    ranks = controller.running(switch, 3)
+    texts = ["allreduce 3 (5 float32)", "barrier 3", "allreduce 3 (5 float32)"]
+    asked = [compare(rank, text) for rank, text in zip(ranks, texts, strict=True)]
+    for reply in [each.result() for each in asked]:
+        assert [(each.called.text, list(each.ranks)) for each in reply.callings] == [
+            (texts[0], [0, 2]),
+            (texts[1], [1]),
+        ]
+        assert {each.called.sequence for each in reply.callings} == {3}
+        assert not reply.silent
+
+
+def test_who_does_not_tell_is_not_waited_for_long(
+    controller: RunningController, switch: SwitchProcess
+) -> None:
+    ranks = controller.running(switch, 3)
+    asked = [compare(rank, f"call {rank.rank}") for rank in ranks[:2]]
+    for reply in [each.result() for each in asked]:
+        assert [list(each.ranks) for each in reply.callings] == [[0], [1]]
+        assert reply.silent == [2]
+    late = compare(ranks[2], "call 2").result()  # is told at once, of all
+    assert [list(each.ranks) for each in late.callings] == [[0], [1], [2]]
+
+
+def test_only_a_jobs_ranks_compare(controller: RunningController, switch: SwitchProcess) -> None:
+    [rank] = controller.running(switch, 1)
+    key = rank.key | {"nonce": rank.key["nonce"] ^ 1}
+    refused(grpc.StatusCode.PERMISSION_DENIED, lambda: controller.call("Compare", **key))
+    key = rank.key | {"incarnation": rank.key["incarnation"] ^ 1}
+    refused(grpc.StatusCode.NOT_FOUND, lambda: controller.call("Compare", **key))

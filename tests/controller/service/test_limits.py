@@ -191,7 +191,13 @@ def hostile(rng: random.Random, message: Any) -> Any:
     for field in message.DESCRIPTOR.fields:
         if rng.random() < 0.1:
             continue
-        if field.message_type is not None:
+        if hasattr(several := getattr(message, field.name), "extend"):
+            for _ in range(rng.choice((1, 2, 40))):
+                if field.message_type is None:
+                    several.append(rng.choice(TEXTS))
+                else:
+                    hostile(rng, several.add())
+        elif field.message_type is not None:
             hostile(rng, getattr(message, field.name)).SetInParent()
         elif field.type == field.TYPE_STRING:
             setattr(message, field.name, rng.choice(TEXTS))

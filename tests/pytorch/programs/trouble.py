@@ -53,6 +53,13 @@ def main() -> None:
     tensor = torch.ones(3 + RANK if WRONG == "size" else 3)
     if WRONG == "size":
         told(lambda: dist.all_reduce(tensor))
+    elif WRONG == "shape":
+        told(lambda: dist.all_reduce(torch.ones((20, 10) if RANK != 1 else (10, 20))))
+    elif WRONG == "shape of a broadcast":
+        told(lambda: dist.broadcast(torch.ones((20, 10) if RANK != 1 else (10, 20)), 0))
+    elif WRONG == "models":
+        model = torch.nn.Linear(*((20, 10) if RANK != 1 else (10, 20)), bias=False)
+        told(lambda: torch.nn.parallel.DistributedDataParallel(model))
     elif WRONG == "dtype":
         told(lambda: dist.broadcast(tensor.to([torch.float32, torch.int32][RANK % 2]), 0))
     elif WRONG == "operation":

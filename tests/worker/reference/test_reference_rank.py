@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import p4reduce
 import pytest
-from worker_system import System, at_once
+from worker_system import System, at_once, outcome
 
 WORLD = 4
 PLAIN = 2  # the rank that is the reference worker
@@ -42,6 +42,21 @@ def test_a_rank_of_four_gives_the_same_bits(
         for one, other in zip(others, ours, strict=True):
             np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(mixed[PLAIN][2], whole.sum(axis=0))
+
+
+def test_it_hears_who_called_what(system: System) -> None:
+    """As its colleagues do, which hear of its call."""
+
+    def work(comm: p4reduce.Communicator) -> list[Any]:
+        shape = (10, 20) if comm.rank == PLAIN else (20, 10)
+        handle = comm.allreduce_async(np.ones(shape), timeout=30)
+        return [outcome(handle.wait), outcome(comm.barrier)]
+
+    for errors in _run(system, work, plain=PLAIN):
+        for error in errors:
+            assert isinstance(error, p4reduce.MismatchError)
+            assert error.ranks == (PLAIN,)
+            assert "shape (10, 20)" in str(error)
 
 
 def _run(system: System, work: Any, *, plain: int | None) -> list[list[Any]]:

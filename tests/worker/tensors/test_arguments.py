@@ -124,6 +124,8 @@ WRONG_INIT: dict[str, list[Wrong]] = {
     "fallback_after": NO_SECONDS,
     "ring_address": [(5, TypeError, None)],
     "check": [(5, TypeError, None)],
+    "engine": [("fast", ValueError, None)],
+    "check_shapes": [(5, TypeError, None), ("no", TypeError, None)],
 }
 
 

@@ -217,6 +217,8 @@ def grouped(arrays: list[Array], names: str = "abc", threshold: int = 1 << 20) -
         pytest.param(broadcast(ONES), broadcast(ONES.view(np.int32)), id="dtype"),
         pytest.param(broadcast(ONES), broadcast(ONES.view("V4")), id="dtype without a name"),
         pytest.param(broadcast(ONES), broadcast(ONES[:5]), id="size"),
+        pytest.param(broadcast(ONES), broadcast(ONES.T), id="shape"),
+        pytest.param(grouped([ONES, ONES]), grouped([ONES, ONES.T]), id="shape of one of many"),
         pytest.param(reduce_scatter(ONES), reduce_scatter(ONES.reshape(500, 6)), id="rows"),
         pytest.param(reduce_scatter(ONES), reduce_scatter(ONES, [2, 4]), id="counts"),
         pytest.param(
@@ -236,6 +238,16 @@ def grouped(arrays: list[Array], names: str = "abc", threshold: int = 1 << 20) -
 )
 def test_ranks_that_call_different_things_find_out(one: Plan[Any], other: Plan[Any]) -> None:
     assert one.call.fingerprint(0, Format.INT32) != other.call.fingerprint(0, Format.INT32)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(broadcast(ONES), broadcast(ONES.T)), (grouped([ONES, ONES]), grouped([ONES.T, ONES]))],
+)
+def test_ranks_that_let_shapes_differ_agree(one: Plan[Any], other: Plan[Any]) -> None:
+    calls = one.call.of_any_shape(), other.call.of_any_shape()
+    assert len({call.fingerprint(0, Format.INT32) for call in calls}) == 1
+    assert len({call.describe(0, fully=True) for call in calls}) == 1
 
 
 @pytest.mark.parametrize(

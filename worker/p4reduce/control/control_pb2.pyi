@@ -589,6 +589,107 @@ class ReformReply(google.protobuf.message.Message):
 global___ReformReply = ReformReply
 
 @typing.final
+class CompareRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    INCARNATION_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    NONCE_FIELD_NUMBER: builtins.int
+    CALLS_FIELD_NUMBER: builtins.int
+    incarnation: builtins.int
+    rank: builtins.int
+    nonce: builtins.int
+    @property
+    def calls(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Called]:
+        """collectives under way, in order; the first one that differs counts"""
+
+    def __init__(
+        self,
+        *,
+        incarnation: builtins.int = ...,
+        rank: builtins.int = ...,
+        nonce: builtins.int = ...,
+        calls: collections.abc.Iterable[global___Called] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["calls", b"calls", "incarnation", b"incarnation", "nonce", b"nonce", "rank", b"rank"]) -> None: ...
+
+global___CompareRequest = CompareRequest
+
+@typing.final
+class Called(google.protobuf.message.Message):
+    """One call of a collective on a rank, as text for people that says all that ranks agree on."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    PIECES_FIELD_NUMBER: builtins.int
+    sequence: builtins.int
+    """of the collective in the job"""
+    text: builtins.str
+    @property
+    def pieces(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """what it consists of, if it consists of several arrays"""
+
+    def __init__(
+        self,
+        *,
+        sequence: builtins.int = ...,
+        text: builtins.str = ...,
+        pieces: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["pieces", b"pieces", "sequence", b"sequence", "text", b"text"]) -> None: ...
+
+global___Called = Called
+
+@typing.final
+class CompareReply(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CALLINGS_FIELD_NUMBER: builtins.int
+    SILENT_FIELD_NUMBER: builtins.int
+    @property
+    def callings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Calling]:
+        """of most ranks first"""
+
+    @property
+    def silent(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """ranks that have not told in time"""
+
+    def __init__(
+        self,
+        *,
+        callings: collections.abc.Iterable[global___Calling] | None = ...,
+        silent: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["callings", b"callings", "silent", b"silent"]) -> None: ...
+
+global___CompareReply = CompareReply
+
+@typing.final
+class Calling(google.protobuf.message.Message):
+    """Ranks that called the same."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CALLED_FIELD_NUMBER: builtins.int
+    RANKS_FIELD_NUMBER: builtins.int
+    @property
+    def called(self) -> global___Called: ...
+    @property
+    def ranks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        called: global___Called | None = ...,
+        ranks: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["called", b"called"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["called", b"called", "ranks", b"ranks"]) -> None: ...
+
+global___Calling = Calling
+
+@typing.final
 class Member(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -46,6 +46,11 @@ class ControlStub(object):
                 request_serializer=p4reduce_dot_control_dot_control__pb2.ReformRequest.SerializeToString,
                 response_deserializer=p4reduce_dot_control_dot_control__pb2.ReformReply.FromString,
                 )
+        self.Compare = channel.unary_unary(
+                '/p4reduce.control.Control/Compare',
+                request_serializer=p4reduce_dot_control_dot_control__pb2.CompareRequest.SerializeToString,
+                response_deserializer=p4reduce_dot_control_dot_control__pb2.CompareReply.FromString,
+                )
         self.CreateJob = channel.unary_unary(
                 '/p4reduce.control.Control/CreateJob',
                 request_serializer=p4reduce_dot_control_dot_control__pb2.CreateJobRequest.SerializeToString,
@@ -168,6 +173,15 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Compare(self, request, context):
+        """For a rank whose call did not agree with the others': tells what it called, and returns what
+        each rank did. The answer comes when all ranks that take part have told, or a short time after
+        the first one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreateJob(self, request, context):
         """-- For operators -------------------------------------------------------------
 
@@ -275,6 +289,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Reform,
                     request_deserializer=p4reduce_dot_control_dot_control__pb2.ReformRequest.FromString,
                     response_serializer=p4reduce_dot_control_dot_control__pb2.ReformReply.SerializeToString,
+            ),
+            'Compare': grpc.unary_unary_rpc_method_handler(
+                    servicer.Compare,
+                    request_deserializer=p4reduce_dot_control_dot_control__pb2.CompareRequest.FromString,
+                    response_serializer=p4reduce_dot_control_dot_control__pb2.CompareReply.SerializeToString,
             ),
             'CreateJob': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateJob,
@@ -441,6 +460,23 @@ class Control(object):
         return grpc.experimental.unary_unary(request, target, '/p4reduce.control.Control/Reform',
             p4reduce_dot_control_dot_control__pb2.ReformRequest.SerializeToString,
             p4reduce_dot_control_dot_control__pb2.ReformReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Compare(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/p4reduce.control.Control/Compare',
+            p4reduce_dot_control_dot_control__pb2.CompareRequest.SerializeToString,
+            p4reduce_dot_control_dot_control__pb2.CompareReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

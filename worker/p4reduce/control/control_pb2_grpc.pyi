@@ -86,6 +86,15 @@ class ControlStub:
     sizes, or for one that has no room for all. To ask again is safe: the answer is the same.
     """
 
+    Compare: grpc.UnaryUnaryMultiCallable[
+        p4reduce.control.control_pb2.CompareRequest,
+        p4reduce.control.control_pb2.CompareReply,
+    ]
+    """For a rank whose call did not agree with the others': tells what it called, and returns what
+    each rank did. The answer comes when all ranks that take part have told, or a short time after
+    the first one.
+    """
+
     CreateJob: grpc.UnaryUnaryMultiCallable[
         p4reduce.control.control_pb2.CreateJobRequest,
         p4reduce.control.control_pb2.Job,
@@ -212,6 +221,15 @@ class ControlAsyncStub:
     declared lost while others go on.
     ABORTED: the job was deleted meanwhile. INVALID_ARGUMENT: ranks ask for different world
     sizes, or for one that has no room for all. To ask again is safe: the answer is the same.
+    """
+
+    Compare: grpc.aio.UnaryUnaryMultiCallable[
+        p4reduce.control.control_pb2.CompareRequest,
+        p4reduce.control.control_pb2.CompareReply,
+    ]
+    """For a rank whose call did not agree with the others': tells what it called, and returns what
+    each rank did. The answer comes when all ranks that take part have told, or a short time after
+    the first one.
     """
 
     CreateJob: grpc.aio.UnaryUnaryMultiCallable[
@@ -352,6 +370,17 @@ class ControlServicer(metaclass=abc.ABCMeta):
         declared lost while others go on.
         ABORTED: the job was deleted meanwhile. INVALID_ARGUMENT: ranks ask for different world
         sizes, or for one that has no room for all. To ask again is safe: the answer is the same.
+        """
+
+    @abc.abstractmethod
+    def Compare(
+        self,
+        request: p4reduce.control.control_pb2.CompareRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[p4reduce.control.control_pb2.CompareReply, collections.abc.Awaitable[p4reduce.control.control_pb2.CompareReply]]:
+        """For a rank whose call did not agree with the others': tells what it called, and returns what
+        each rank did. The answer comes when all ranks that take part have told, or a short time after
+        the first one.
         """
 
     @abc.abstractmethod

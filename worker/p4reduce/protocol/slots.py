@@ -19,7 +19,6 @@ import numpy.typing as npt
 from p4reduce_native.link import Link
 
 from p4reduce.errors import (
-    MismatchError,
     P4ReduceError,
     P4ReduceTimeoutError,
     SwitchUnreachableError,
@@ -34,6 +33,7 @@ from p4reduce.protocol.timers import timers_of
 from p4reduce.protocol.window import Gate
 from p4reduce.statistics import Counts, RoundTrips
 from p4reduce.tensors.blocks import Indices
+from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.native_stream import Stream
 from p4reduce.tensors.stream import Collective, overflow_error
 from p4reduce.wire.answers import (
@@ -106,6 +106,8 @@ class SlotMachine:
         timers: of all slots, with what they have measured.
         gate: lets out as many slots' frames at a time as are good.
         broken: why no collective can be run any more, or None.
+        disputed: called when the ranks do not agree; must not wait, and see to it that `fail` ends
+            the dispute soon. Until then nothing runs. None: it fails at once.
         next_sequence: number of the first collective that it has not been given.
         heard_switch_at: when the switch last answered anything; -inf if it never did.
         key: the job times 65,536 plus the rank, which all answers to it carry.
@@ -147,6 +149,8 @@ class SlotMachine:
         self.timers = timers_of(slots, place, in_tree=len(self._levels) > 1)
         self.gate = Gate(slots, self.timers, urgent)
         self.broken: P4ReduceError | None = None
+        self.disputed: Callable[[Dispute], object] | None = None
+        self._in_dispute = False
         self.key = job << 16 | rank
         self._slots = slots
         self._urgent_from = slots - urgent
@@ -323,15 +327,19 @@ class SlotMachine:
             # A repetition that left only after its result had come, as the transport was full.
             slots = slots[waiting]
         self.timers.sent(slots, now)
-        if self.broken is not None:
+        if self.broken is not None or self._in_dispute:
             self.timers.stop()
 
     def submit(self, collective: Collective) -> None:
         """Queue a collective behind those of its class; all ranks do so in the same order."""
-        if self._left and self.broken is None:
+        if self._left and self.broken is None and not self._in_dispute:
             self.fail(self._left_error(self._left, collective))
         if self.broken is not None:
             collective.finish(self.broken)
+            return
+        if self._in_dispute:
+            self._collectives[collective.sequence] = collective
+            self.next_sequence = collective.sequence + 1
             return
         slots = self._place(collective)
         self._adopt(collective)
@@ -407,6 +415,14 @@ class SlotMachine:
         """End everything: nothing can be summed any more."""
         if self.broken is None:
             self.broken = error
+        self._in_dispute = False
+        self._halt()
+        for collective in self._collectives.values():
+            collective.finish(error)
+        self._collectives.clear()
+
+    def _halt(self) -> None:
+        """Let no slot wait for anything any more."""
         self._expected[:] = _IDLE
         self._awaited[:] = 0
         self.timers.stop()
@@ -416,9 +432,6 @@ class SlotMachine:
         for queue in self._queues:
             queue.clear()
         self._behind[:] = False
-        for collective in self._collectives.values():
-            collective.finish(error)
-        self._collectives.clear()
 
     def ranks_left(self, ranks: tuple[int, ...], now: float) -> None:
         """Ranks have left the job: what they had not contributed to will never be complete.
@@ -444,7 +457,7 @@ class SlotMachine:
 
     def expire(self, now: float) -> None:
         """Repeat the frames whose time is up; end everything if a deadline has passed."""
-        if self.next_due > now:
+        if self.next_due > now or self._in_dispute:
             return
         expired = self.timers.expired(now)
         for slots in self._by_class(expired):
@@ -701,7 +714,7 @@ class SlotMachine:
             without_room = self._take_statuses(answers.only(is_status))
             answers = answers.only(~is_status)
         answers.flags &= 0xFF
-        if not len(answers) or self.broken is not None:
+        if not len(answers) or self.broken is not None or self._in_dispute:
             return answers.only(self._numbers[:0]), without_room
         mismatch = answers.flags & _MISMATCH != 0
         if np.count_nonzero(mismatch):
@@ -817,14 +830,13 @@ class SlotMachine:
 
     def _mismatch(self, slot: int) -> None:
         collective = self._collectives[int(self._owner[slot])]
-        self.fail(
-            MismatchError(
-                f"{collective.description}: the ranks do not agree on what they reduce. This is "
-                "what this rank called; another one called something else, or in another order "
-                "(operation, number of elements, dtype, precision, root, counts, shape of rows, "
-                "name and order have to be the same)"
-            )
-        )
+        dispute = Dispute.of(collective, self._collectives.values())
+        if self.disputed is None:
+            self.fail(dispute.error)
+            return
+        self._in_dispute = True
+        self._halt()
+        self.disputed(dispute)
 
     def _by_owner(self, slots: Indices) -> list[tuple[Collective, Indices | None]]:
         """Tell slots apart by collective; None stands for all of them."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from p4reduce.reference.frames import describe
 from p4reduce.reference.worker import Worker
 from p4reduce.statistics import Counts, RoundTrips
 from p4reduce.tensors.blocks import Indices
+from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.format import Endpoint
 from p4reduce.wire.frames import FrameBuffer
@@ -57,6 +58,14 @@ class ReferenceMachine:
         )
         self.outgoing = FrameBuffer(slots)
         self.key = job << 16 | rank
+
+    @property
+    def disputed(self) -> Callable[[Dispute], object] | None:
+        return self.worker.disputed
+
+    @disputed.setter
+    def disputed(self, call: Callable[[Dispute], object] | None) -> None:
+        self.worker.disputed = call
 
     @property
     def counts(self) -> Counts:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from scapy.packet import Packet
 
 from p4reduce.errors import (
-    MismatchError,
     P4ReduceError,
     P4ReduceTimeoutError,
     SwitchUnreachableError,
@@ -38,6 +37,7 @@ from p4reduce.reference.frames import (
 from p4reduce.reference.numbers import Call
 from p4reduce.reference.timeout import Timeout
 from p4reduce.statistics import Counts, RoundTrips
+from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.stream import Collective, overflow_error
 from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import NO_BLOCK, NONFINITE_EXPONENT, Endpoint, Flag, Kind
@@ -105,6 +105,8 @@ class Worker:
         counts: statistics.
         round_trips, timeout: what was measured, and what follows.
         broken: why nothing can be reduced any more, or None.
+        disputed: called when the ranks do not agree, to find out who called what; nothing runs
+            from then on, until `fail` is called. None: it fails at once.
         heard_switch_at: when the switch last answered anything.
         next_sequence: number of the first call that it was not given.
 
@@ -134,6 +136,8 @@ class Worker:
         self.round_trips = RoundTrips()
         self.timeout = Timeout()
         self.broken: P4ReduceError | None = None
+        self.disputed: Callable[[Dispute], object] | None = None
+        self._in_dispute = False
         self.heard_switch_at = -math.inf
         self.next_sequence = 0
         self._job, self._rank, self._world_size = job, rank, world_size
@@ -148,13 +152,15 @@ class Worker:
 
     def submit(self, collective: Collective) -> None:
         """Start a call behind those before it, in the slots that follow theirs."""
-        if self._left and self.broken is None:
+        if self._left and self.broken is None and not self._in_dispute:
             self.fail(self._left_error(self._left, collective))
         if self.broken is not None:
             collective.finish(self.broken)
             return
         call = self._calls[collective.sequence] = Call(collective, self._world_size)
         self.next_sequence = collective.sequence + 1
+        if self._in_dispute:
+            return
         self.counts.blocks += call.count
         slots, dealt = self._classes[collective.urgent], self._stripes_dealt[collective.urgent]
         self._stripes_dealt[collective.urgent] = dealt + collective.stripes
@@ -381,6 +387,8 @@ class Worker:
     @property
     def next_due(self) -> float:
         """When the first timer or deadline runs out; infinite if there is none."""
+        if self._in_dispute:
+            return math.inf
         deadlines = [call.collective.deadline for call in self._calls.values()]
         return min([slot.due for slot in self.slots] + deadlines)
 
@@ -389,6 +397,8 @@ class Worker:
         for slot in self.slots:
             if slot.due <= now:
                 self.repeat(slot)
+        if self._in_dispute:
+            return
         for call in self._calls.values():
             if call.collective.deadline <= now:
                 self.fail(self._timeout_error(call.collective, now))
@@ -441,24 +451,29 @@ class Worker:
     def fail(self, error: P4ReduceError) -> None:
         """End everything: nothing can be summed any more."""
         self.broken = self.broken or error
-        self.outbox.clear()
-        for slot in self.slots:
-            slot.waiting.clear()
-            slot.stripe, slot.due = None, math.inf
+        self._in_dispute = False
+        self._halt()
         calls, self._calls = self._calls, {}
         for call in calls.values():
             call.collective.finish(error)
 
+    def _halt(self) -> None:
+        """Let no slot wait for anything any more."""
+        self.outbox.clear()
+        for slot in self.slots:
+            slot.waiting.clear()
+            slot.stripe, slot.due = None, math.inf
+
     def _mismatch(self, slot: Slot) -> None:
         assert slot.stripe is not None
-        self.fail(
-            MismatchError(
-                f"{slot.stripe.call.collective.description}: the ranks do not agree on what they "
-                "reduce. This is what this rank called; another one called something else, or in "
-                "another order (operation, number of elements, dtype, precision, root, counts, "
-                "shape of rows, name and order have to be the same)"
-            )
-        )
+        found = slot.stripe.call.collective
+        dispute = Dispute.of(found, [call.collective for call in self._calls.values()])
+        if self.disputed is None:
+            self.fail(dispute.error)
+            return
+        self._in_dispute = True
+        self._halt()
+        self.disputed(dispute)
 
     def _left_error(self, ranks: tuple[int, ...], collective: Collective) -> WorkerLostError:
         return WorkerLostError(

@@ -23,6 +23,7 @@ from p4reduce.session.machine import Machine
 from p4reduce.session.port import REPRIEVE, Port, Share, Sift
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.blocks import Indices
+from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.stream import Collective
 from p4reduce.transport.base import Transport
 from p4reduce.wire.frames import FrameBuffer
@@ -45,6 +46,7 @@ class Engine:
         name: of the thread, where the transport is this one's alone.
         lost: called by the thread, as the last thing that it does, when the transport broke. The
             collectives are then left as they are. None: they end with the transport's error.
+        disputed: see `SlotMachine`.
     """
 
     def __init__(
@@ -53,8 +55,10 @@ class Engine:
         transport: Transport,
         name: str,
         lost: Callable[[SwitchUnreachableError], None] | None = None,
+        disputed: Callable[[Dispute], object] | None = None,
     ) -> None:
         self._machine = machine
+        machine.disputed = disputed
         if not isinstance(transport, Share):
             own = Port(transport, name).share()
             assert own is not None
@@ -198,12 +202,17 @@ class Engine:
         """What it runs."""
         return self._machine
 
-    def call_when_lost(self, lost: Callable[[SwitchUnreachableError], None]) -> bool:
-        """See `lost` of the class; from now on. Returns False if the transport broke already."""
+    def call(
+        self,
+        lost: Callable[[SwitchUnreachableError], None],
+        disputed: Callable[[Dispute], object],
+    ) -> bool:
+        """See both of the class; from now on. Returns False if the transport broke already."""
         with self.lock:
             if self._stopped:
                 return False
             self._lost = lost
+            self._machine.disputed = disputed
             return True
 
     def count(self, collective: Collective) -> None:
@@ -354,6 +363,7 @@ class Engine:
         # It holds the session, which holds this: nothing of either would be freed until Python
         # looks for circles.
         tell, self._lost = self._lost, None
+        self._machine.disputed = None
         if tell is None or lost is None:
             return None
         return lambda: tell(lost)

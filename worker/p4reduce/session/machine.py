@@ -11,6 +11,7 @@ from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.membership import Attached, here
 from p4reduce.statistics import Counts, RoundTrips
 from p4reduce.tensors.blocks import Indices
+from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.frames import FrameBuffer
 
@@ -21,6 +22,10 @@ ENGINES = (NATIVE, REFERENCE)
 
 class Machine(Protocol):
     """Frames go in and rows of frames to be sent come out; no thread, no socket, no clock."""
+
+    disputed: Callable[[Dispute], object] | None
+    """Called when the ranks do not agree; must not wait, and see to it that `fail` ends the dispute
+    soon. Until then nothing runs. None: it fails at once."""
 
     @property
     def outgoing(self) -> FrameBuffer:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -305,6 +305,18 @@ class Membership:
     def heartbeat(self, request: pb.HeartbeatRequest, timeout: float) -> pb.HeartbeatReply:
         """Renew a lease, and hear how the job is. Raises ControlError."""
         return self.client.call(self.client.stub.Heartbeat, request, timeout=timeout)
+
+    def compare(self, seat: Seat, calls: Sequence[pb.Called], timeout: float) -> pb.CompareReply:
+        """Tell what this rank called, and hear what each rank did.
+
+        Raises:
+            ControlError: the controller does not say it.
+            ValueError: the client is closed.
+        """
+        request = pb.CompareRequest(
+            incarnation=seat.incarnation, rank=seat.rank, nonce=seat.nonce, calls=calls
+        )
+        return self.client.call(self.client.stub.Compare, request, timeout=timeout)
 
     def attend(self, seat: Seat) -> Attendance:
         """Hold a call open that ends with this process. Raises ValueError: the client is closed."""

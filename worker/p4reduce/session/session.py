@@ -26,6 +26,7 @@ from p4reduce.errors import (
     ClosedError,
     InterruptedCallError,
     JobEndedError,
+    MismatchError,
     P4ReduceError,
     SwitchUnreachableError,
 )
@@ -33,6 +34,7 @@ from p4reduce.latch import Latch, held, unlock
 from p4reduce.ring.fallback import Fallback
 from p4reduce.ring.links import Neighbourhood
 from p4reduce.session.apart import Apart
+from p4reduce.session.disputes import explained, reported, settle
 from p4reduce.session.engine import Engine
 from p4reduce.session.ledger import Ledger
 from p4reduce.session.machine import NATIVE, Machine, machine_for
@@ -41,6 +43,7 @@ from p4reduce.session.recovery import Recovery
 from p4reduce.session.refuge import Refuge, Taken, leave_behind
 from p4reduce.session.seeker import UNKNOWN_FOR, Connect, Found, why_over
 from p4reduce.statistics import Statistics
+from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.stream import Collective
 from p4reduce.transport.base import Transport
 
@@ -227,10 +230,16 @@ class Session:
     def _start_engine(self, machine: Machine, seat: Seat, transport: Transport) -> Engine:
         lost = self._lost(seat) if self.settings.recover else None
         self._engine_since = time.monotonic()
-        return Engine(machine, transport, f"p4reduce-{seat.rank}", lost)
+        return Engine(machine, transport, f"p4reduce-{seat.rank}", lost, self._disputed(seat))
 
     def _lost(self, seat: Seat) -> Callable[[SwitchUnreachableError], None]:
         return lambda error: self._switch_lost(seat, str(error))
+
+    def _disputed(self, seat: Seat) -> Callable[[Dispute], None]:
+        def ended(error: MismatchError) -> None:
+            self.fail(error)
+
+        return lambda dispute: settle(dispute, self.membership, seat, ended)
 
     # -- The switch is lost ----------------------------------------------------------------------
 
@@ -341,7 +350,10 @@ class Session:
                 undo.callback(found.engine.stop, _STOP_TIMEOUT)
             if self.over():
                 return
-            if found.engine is not None and not found.engine.call_when_lost(self._lost(self._seat)):
+            seat = self._seat
+            if found.engine is not None and not found.engine.call(
+                self._lost(seat), self._disputed(seat)
+            ):
                 raise SwitchUnreachableError("the next switch was lost at once")
             if found.attached is None:
                 before.resume(time.monotonic())
@@ -368,6 +380,9 @@ class Session:
 
     def give_up(self, error: P4ReduceError) -> None:
         """There will be no switch."""
+        if isinstance(error, MismatchError):  # found in the ring
+            calls = reported(self.under_way())
+            error = explained(error, calls, self.membership, self._seat)
         with self._lock:
             self.fail(error)
             self._ledger.fail(self._error or error)

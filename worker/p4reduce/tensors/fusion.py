@@ -120,6 +120,7 @@ class Group:
         call = Call(
             *("grouped_allreduce", dtype.name, sum(one.array.size for one in members), self.op),
             pieces=tuple((member.name, member.array.size) for member in members),
+            shapes=tuple(member.array.shape for member in members),
         )
         if len(members) == 1:
             source = Blocks(np.ascontiguousarray(members[0].array).reshape(-1), lanes.lanes)

@@ -116,7 +116,11 @@ def allreduce(
     result = output_like(source, out)
     lanes = lane_format(source.dtype, precision, world_size)
     return Plan(
-        Call("allreduce", dtype_name(source.dtype), source.size, op, name=name_of(name)),
+        Call(
+            *("allreduce", dtype_name(source.dtype), source.size, op),
+            name=name_of(name),
+            shapes=(source.shape,),
+        ),
         Blocks(np.ascontiguousarray(source).reshape(-1), lanes.lanes),
         Blocks(result.reshape(-1), lanes.lanes),
         lambda: result,
@@ -142,6 +146,7 @@ def allreduce_sparse(
     dtype = runs.values.dtype
     op = operation_of(op, dtype)
     call = Call("allreduce", dtype.name, runs.size, op, name=name_of(name))
+    call = replace(call, shapes=(tuple(map(int, shape)),))
     lanes = lane_format(dtype, precision, world_size)
     source = runs.source(lanes.lanes)
     seed = check_seed(seed)
@@ -166,7 +171,12 @@ def broadcast(
     root = check_root(root, world_size)
     mine = any_array(array)
     result = output_like(mine, out)
-    call = Call("broadcast", describe_dtype(mine.dtype), mine.size, root=root, name=name_of(name))
+    call = Call(
+        *("broadcast", describe_dtype(mine.dtype), mine.size),
+        root=root,
+        name=name_of(name),
+        shapes=(mine.shape,),
+    )
     received = RawBlocks(result)
     nothing = Absent(received.dtype, len(received))
     if rank != root:
@@ -191,7 +201,10 @@ def reduce(
     """Everybody has all blocks, and the root keeps them."""
     root = check_root(root, world_size)
     mine, op = reducible_array(array, op)
-    call = Call("reduce", dtype_name(mine.dtype), mine.size, op, root, name_of(name))
+    call = Call(
+        *("reduce", dtype_name(mine.dtype), mine.size, op, root, name_of(name)),
+        shapes=(mine.shape,),
+    )
     lanes = lane_format(mine.dtype, precision, world_size)
     seed = check_seed(seed)
     source = Blocks(np.ascontiguousarray(mine).reshape(-1), lanes.lanes)

@@ -47,11 +47,12 @@ def broadcast(
     """Give all ranks the root's tensor, in place; they have to agree on the name as well."""
     root = options.rootRank
     lent = lend_bytes(tensor)
+    array = lent.shaped(tensor)
     return channel.start(
         "broadcast",
         bytes_of([tensor]) if channel.rank == root else 0,
         lambda timeout: channel.comm.broadcast_async(
-            lent.array, root, _name(tensor, name), lent.array, timeout
+            array, root, _name(tensor, name), array, timeout
         ),
         options=options,
         result=[tensor],

@@ -92,14 +92,15 @@ def all_reduce(
     if tensor.layout != torch.strided:
         return all_reduce_sparse(channel, tensor, _operation(options), options)
     lent = lend(tensor)
+    array = lent.shaped(tensor)
     return channel.start(
         "all_reduce",
         bytes_of([tensor]),
         lambda timeout: channel.comm.allreduce_async(
-            lent.array,
+            array,
             _operation(options),
             _name(tensor, name),
-            lent.array,
+            array,
             timeout,
             precision=precision,
         ),
@@ -118,7 +119,7 @@ def all_reduce_coalesced(
 ) -> OutcomeWork:
     """Sum many tensors, each in place; `given` are names, and `precision` as of `all_reduce`."""
     lent = [lend(tensor) for tensor in tensors]
-    arrays = [one.array for one in lent]
+    arrays = [one.shaped(tensor) for one, tensor in zip(lent, tensors, strict=True)]
     wanted = [None] * len(tensors) if given is None else given
     names = [_name(tensor, name) or "" for tensor, name in zip(tensors, wanted, strict=True)]
 
@@ -141,13 +142,14 @@ def all_reduce_coalesced(
 def reduce(channel: Channel, tensor: torch.Tensor, options: Any) -> OutcomeWork:
     """Sum a tensor, in place on the root."""
     lent = lend(tensor)
+    array = lent.shaped(tensor)
     mine = channel.rank == options.rootRank
     return channel.start(
         "reduce",
         bytes_of([tensor]),
         lambda timeout: channel.comm.reduce_async(
-            *(lent.array, _operation(options), options.rootRank, _name(tensor)),
-            *(lent.array if mine else None, timeout),
+            *(array, _operation(options), options.rootRank, _name(tensor)),
+            *(array if mine else None, timeout),
         ),
         options=options,
         result=[tensor],

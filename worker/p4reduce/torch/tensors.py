@@ -40,6 +40,16 @@ class Lent:
     array: Array
     put_back: Callable[[], None] = nothing
 
+    def shaped(self, tensor: torch.Tensor) -> Array:
+        """Return the array in its tensor's shape, on which ranks are to agree.
+
+        Bytes have one dimension more than the tensor.
+        """
+        shape = tuple(tensor.shape)
+        if self.array.size != tensor.numel():
+            shape = *shape, tensor.element_size()
+        return self.array.reshape(shape)
+
 
 def lend(tensor: torch.Tensor) -> Lent:
     """Lend a dense tensor to be reduced; its dtype is one of `REDUCIBLE`."""

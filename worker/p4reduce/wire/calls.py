@@ -8,7 +8,7 @@ rank then raises `MismatchError`.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from p4reduce.wire.format import Format
@@ -57,6 +57,7 @@ class Call:
         details: whatever else has to be the same, as text.
         pieces: names and sizes of what it consists of, each of which begins with a block of its
             own. None: it is all one.
+        shapes: of the array, or of each of the pieces; empty: the ranks' shapes may differ.
         urgent: whether it goes through the slots for urgent collectives.
         part: which part of it this is; None: all of it.
     """
@@ -71,9 +72,19 @@ class Call:
     pieces: tuple[tuple[str, int], ...] = ()
     urgent: bool = False
     part: CallPart | None = None
+    shapes: tuple[tuple[int, ...], ...] = ()
 
-    def describe(self, sequence: int) -> str:
-        """For messages: "allreduce 7 ('grad', SUM of 1,000 float32)"."""
+    def of_any_shape(self) -> Call:
+        """Return the same for ranks whose shapes may differ."""
+        return replace(self, shapes=()) if self.shapes else self
+
+    def describe(self, sequence: int, *, fully: bool = False) -> str:
+        """For messages: "allreduce 7 ('grad', SUM of 1,000 float32)".
+
+        Args:
+            sequence: the call's number.
+            fully: say the shape also where there is one dimension only.
+        """
         if self.routine == "barrier":
             return f"barrier {sequence}"
         named = f"{self.name!r}, " if self.name else ""
@@ -86,10 +97,22 @@ class Call:
         if self.part is not None:
             details += f", part {self.part.number + 1} of {self.part.of}"
         urgent = "urgent " if self.urgent else ""
+        shape = ""
+        if self.shapes and not self.pieces and (fully or len(self.shapes[0]) != 1):
+            shape = f", shape {self.shapes[0]}"
         return (
             f"{urgent}{self.routine} {sequence} "
-            f"({named}{operation}{self.size:,} {self.dtype}{root}{details})"
+            f"({named}{operation}{self.size:,} {self.dtype}{shape}{root}{details})"
         )
+
+    def describe_pieces(self) -> list[str]:
+        """For messages: "'bias' of 10 float32, shape (10,)" for each of the pieces."""
+        if len(self.shapes) != len(self.pieces):
+            return [f"{name!r} of {size:,} {self.dtype}" for name, size in self.pieces]
+        return [
+            f"{name!r} of {size:,} {self.dtype}, shape {shape}"
+            for (name, size), shape in zip(self.pieces, self.shapes, strict=True)
+        ]
 
     def locate(self, block: int, lanes: int) -> str:
         """For messages: "elements 256 to 511", and of which piece."""
@@ -111,5 +134,6 @@ class Call:
             *(self.name, self.details, self.pieces, sequence, int(lane_format)),
             *([self.urgent] if self.urgent else []),
             *([] if self.part is None else [repr(self.part)]),
+            *([self.shapes] if self.shapes else []),
         )
         return zlib.crc32(repr(everything).encode())

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the ranks of a job called when they did not agree: who told what, and where it differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.jobs.request_checks import printable
+
+WAIT = 2.0  # seconds from the first rank's word on; all are told of a mismatch at once
+MOST_CALLS = 32
+MOST_PIECES = 2048
+LONGEST_TEXT = 400  # characters
+
+
+@dataclass(frozen=True)
+class Called:
+    """One call of a collective, in words that are the same on ranks that agree."""
+
+    text: str
+    pieces: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str, pieces: Iterable[str]) -> Called:
+        """Take in what a rank says: so much of it as others may be shown."""
+        shown = tuple(printable(piece, LONGEST_TEXT) for piece in list(pieces)[:MOST_PIECES])
+        return cls(printable(text, LONGEST_TEXT), shown)
+
+
+class Comparison:
+    """Of one life of a job; there is one, as its ranks reduce nothing more after it.
+
+    Args:
+        ends: when it is answered at the latest, by the clock of who asks.
+    """
+
+    def __init__(self, ends: float) -> None:
+        self.ends = ends
+        self._told: dict[int, dict[int, Called]] = {}
+
+    def tell(self, rank: int, calls: Iterable[tuple[int, Called]]) -> None:
+        """A rank says its calls by their place in the job's order; the first time counts."""
+        self._told.setdefault(rank, dict(list(calls)[:MOST_CALLS]))
+
+    def silent(self, job: Job) -> list[int]:
+        """Return the ranks of the job that have told nothing."""
+        return sorted(job.members.keys() - self._told.keys())
+
+    def complete(self, job: Job) -> bool:
+        """Whether all ranks that still take part have told."""
+        return all(member.rank in self._told for member in job.active)
+
+    def callings(self) -> list[tuple[int, Called, list[int]]]:
+        """Return what was called at the first place where ranks differ, and by which ones.
+
+        What most ranks called comes first. Empty if they do not differ in anything they told.
+        """
+        for place in sorted({place for calls in self._told.values() for place in calls}):
+            ranks: dict[Called, list[int]] = {}
+            for rank, calls in sorted(self._told.items()):
+                if place in calls:
+                    ranks.setdefault(calls[place], []).append(rank)
+            if len(ranks) > 1:
+                most_first = sorted(ranks.items(), key=lambda one: -len(one[1]))
+                return [(place, called, who) for called, who in most_first]
+        return []

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who called something else: the ranks tell the controller what they called, and hear of all."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlError
+from p4reduce.errors import MismatchError
+from p4reduce.session.membership import Membership, Seat
+from p4reduce.tensors.dispute import Dispute
+from p4reduce.tensors.stream import Collective
+from p4reduce.wire.format import Format
+from p4reduce.wire.rank_sets import describe_ranks
+
+_TIMEOUT = 5.0  # seconds; the controller answers within two
+_MOST_CALLS = 32  # that are told, the latest ones up to that in which it showed
+_MOST_CHARACTERS = 30_000  # of the names of pieces; a request has at most 64 KiB
+_LONGEST_TEXT = 400  # characters of a call, and of a piece
+_GROUPS_SHOWN = 4
+_SHAPE = re.compile(r", shape \([0-9, ]*\)")
+
+
+def settle(
+    dispute: Dispute, membership: Membership, seat: Seat, ended: Callable[[MismatchError], object]
+) -> None:
+    """Find out who called what, in a thread of its own, and call `ended` with the error.
+
+    Args:
+        dispute: of this rank with others.
+        membership, seat: to ask the controller as.
+        ended: called by that thread.
+    """
+
+    def ask() -> None:
+        error = dispute.error
+        try:
+            before = [one for one in dispute.under_way if one.sequence <= dispute.found.sequence]
+            error = explained(error, reported(before), membership, seat)
+        finally:
+            ended(error)
+
+    threading.Thread(target=ask, name=f"p4reduce-compare-{seat.rank}", daemon=True).start()
+
+
+def reported(collectives: Sequence[Collective]) -> list[pb.Called]:
+    """Return what the controller is told of collectives, which are in order."""
+    left = _MOST_CHARACTERS
+    calls = []
+    for one in collectives[-_MOST_CALLS:]:
+        text = one.call.describe(one.number, fully=True)
+        if one.format is not Format.INT32:
+            text += f" as {one.format.name.lower()}"
+        pieces = []
+        for piece in one.call.describe_pieces():
+            left -= len(piece)
+            if left < 0:
+                break
+            pieces.append(piece[:_LONGEST_TEXT])
+        calls.append(pb.Called(sequence=one.sequence, text=text[:_LONGEST_TEXT], pieces=pieces))
+    return calls
+
+
+def explained(
+    error: MismatchError, calls: Sequence[pb.Called], membership: Membership, seat: Seat
+) -> MismatchError:
+    """Return an error that says which ranks called what, or the one given if nobody knows."""
+    try:
+        reply = membership.compare(seat, calls, _TIMEOUT)
+    except (ControlError, ValueError):  # it is away, or older than this; or the client is closed
+        return error
+    callings = sorted(reply.callings, key=lambda one: (len(one.ranks), one.ranks[0]))
+    if len(callings) < 2:
+        return error
+    most = callings[-1]
+    odd = callings[:-1] if len(callings[-2].ranks) < len(most.ranks) else callings
+    said = [
+        f"{describe_ranks(one.ranks)} called {_text(one.called, most.called, callings[0].called)}"
+        for one in callings
+    ]
+    if len(said) > _GROUPS_SHOWN:
+        said[_GROUPS_SHOWN - 1 : -1] = [f"{len(said) - _GROUPS_SHOWN} more kinds of calls"]
+    if reply.silent:
+        said.append(f"{describe_ranks(reply.silent)} did not say what it called")
+    hint = ""
+    if len({_without_shapes(one.called) for one in callings}) == 1:
+        hint = "; init(check_shapes=False), on all ranks, lets the shapes differ"
+    return MismatchError(
+        f"the ranks do not agree on what they reduce: {'; '.join(said)}{hint}",
+        ranks=sorted(rank for one in odd for rank in one.ranks),
+    )
+
+
+def _text(called: pb.Called, most: pb.Called, fewest: pb.Called) -> str:
+    """Say a call, and which of its pieces is the first that another one has not."""
+    other = most if called.pieces != most.pieces else fewest
+    pairs = zip_longest(called.pieces, other.pieces)
+    different = next((mine for mine, theirs in pairs if mine != theirs and mine is not None), "")
+    return called.text + (f" with {different}" if different else "")
+
+
+def _without_shapes(called: pb.Called) -> tuple[str, ...]:
+    return tuple(_SHAPE.sub("", text) for text in (called.text, *called.pieces))
