@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 
@@ -13,13 +14,24 @@ from p4reduce.methods.meeting import Facts, meet
 from p4reduce.methods.problems import Problem
 
 
+class Part(Protocol):
+    """What begins has a size, and knows what is wrong with it; see `problems.Problem`."""
+
+    size: int
+
+    def trouble(self) -> str:
+        """What is wrong with this rank's data; empty if nothing is."""
+        ...
+
+
 def begin(
     comm: Comm,
     method: str,
-    problem: Problem,
+    problem: Part,
     settings: Mapping[str, float],
     *troubles: str,
     facts: Mapping[str, int] | None = None,
+    counted: str = "features",
 ) -> dict[str, Facts]:
     """Meet the other ranks, and refuse bad data and settings on all of them.
 
@@ -30,6 +42,7 @@ def begin(
         settings: numbers that have to be the same on all ranks.
         troubles: what is wrong on this rank besides its data; empty ones do not count.
         facts: more integers to tell the others.
+        counted: what the part's size is the number of.
 
     Returns:
         The facts of all ranks, by rank: shape (ranks,).
@@ -39,8 +52,8 @@ def begin(
     """
     trouble = first_of(problem.trouble(), *troubles)
     bits = np.array(list(settings.values()), np.float64).view(np.int64).tolist()
-    own = {"features": problem.size, **(facts or {}), **dict(zip(settings, bits, strict=True))}
-    told = meet(comm, method, trouble or None, own, same=("features",))
+    own = {counted: problem.size, **(facts or {}), **dict(zip(settings, bits, strict=True))}
+    told = meet(comm, method, trouble or None, own, same=(counted,))
     for name in settings:
         values = told[name].view(np.float64)
         if (told[name] != told[name][0]).any():
