@@ -66,6 +66,13 @@ log = logging.getLogger(__name__)
 
 HELLOS_REFUSED_TOLD = 10  # a second, and as many at once; all are counted
 LONGEST_WAIT = 86400.0  # seconds
+EVENT_LEVELS = {
+    "rank-lost": logging.WARNING,
+    "link-lost": logging.WARNING,
+    "job-failed": logging.ERROR,
+    "switch-lost": logging.ERROR,
+}
+"""How grave events are in the log; the others are information."""
 
 
 class NotReadyInTimeError(Exception):
@@ -289,7 +296,8 @@ class Controller:
                 text += f" (and {held_back} more before)"
         name, incarnation = (job.name, job.incarnation) if job else ("", 0)
         self.events.publish(Event(time.time(), name, incarnation, kind, text))
-        log.info("%s %s", kind, f"{name!r} {incarnation}: {text}" if job else text)
+        level = EVENT_LEVELS.get(kind, logging.INFO)
+        log.log(level, "%s %s", kind, f"{name!r} {incarnation}: {text}" if job else text)
 
     def configure(self, job: Job) -> None:
         """Put the job on its switches."""

@@ -225,14 +225,15 @@ def watch(options: Options, name: str | None, interval: float) -> None:
     """Watch jobs (or one), rates and events until Ctrl-C.
 
     In a pipe, or with --json, only the events: one a line. A job that is not there yet is waited
-    for.
+    for, and so is the next controller where one is started anew.
 
     \b
     Examples:
       p4reduce-controller watch
       p4reduce-controller watch training --json
     """
-    from p4reduce_controller.cli.watch import follow, is_there, not_there, watch_live
+    from p4reduce_controller.cli.event_stream import follow
+    from p4reduce_controller.cli.watch import is_there, not_there, watch_live
 
     terminal = console()
     with options.connect() as client, contextlib.suppress(KeyboardInterrupt):
@@ -244,7 +245,7 @@ def watch(options: Options, name: str | None, interval: float) -> None:
         if name and not is_there(client, name):
             click.echo(not_there(name), err=True)
         with ends_with_reader():
-            for event in follow(client, name or ""):
+            for event in follow(client, name or "", lambda said: click.echo(said, err=True)):
                 if options.json:
                     click.echo(json.dumps(plain(event)))
                 else:

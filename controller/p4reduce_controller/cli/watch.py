@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import math
-import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from p4reduce.control import control_pb2 as pb
@@ -18,6 +16,7 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
+from p4reduce_controller.cli.event_stream import events, is_gone
 from p4reduce_controller.jobs.request_checks import printable
 from p4reduce_controller.terminal import render
 
@@ -67,20 +66,32 @@ def take_snapshot(client: ControlClient) -> Snapshot:
 
 
 def show(
-    now: Snapshot, before: Snapshot | None, events: list[pb.Event], job: str
+    now: Snapshot,
+    before: Snapshot | None,
+    latest: list[pb.Event],
+    job: str,
+    trouble: str = "",
 ) -> RenderableType:
-    """Draw the view; rates are those between the two snapshots."""
+    """Draw the view; rates are those between the two snapshots.
+
+    Args:
+        now, before: what was seen last, and before that.
+        latest: events.
+        job: the only one to show; empty: all.
+        trouble: why nothing newer is known; empty: it is.
+    """
     jobs = [each for each in now.jobs if job in ("", each.name)]
     alive = [each for each in jobs if each.state in (pb.FORMING, pb.RUNNING)]
     past = [each for each in jobs if each.state not in (pb.FORMING, pb.RUNNING)]
     table = render.jobs_table(past[-PAST_JOBS_SHOWN:] + alive)
     missing = Text(not_there(job)) if job and not jobs else None
-    parts: list[RenderableType] = [_headline(switch, len(now.switches)) for switch in now.switches]
+    parts: list[RenderableType] = [Text(trouble, style="bold red")] if trouble else []
+    parts += [_headline(switch, len(now.switches)) for switch in now.switches]
     parts += [Text(), missing or table]
     parts += [_rank_rates(each, now, before) for each in alive if each.incarnation in now.ranks]
     for switch in now.switches:
         parts += [Text(), _outcome_rates(switch.name, now, before)]
-    lines = [render.event_line(event) for event in events] or [Text("none yet", style="dim")]
+    lines = [render.event_line(event) for event in latest] or [Text("none yet", style="dim")]
     for line in lines:
         line.no_wrap, line.overflow = True, "ellipsis"
     parts += [Text(), Panel(Group(*lines), title="events", title_align="left", border_style="dim")]
@@ -134,7 +145,7 @@ def _outcome_rates(switch: str, now: Snapshot, before: Snapshot | None) -> Rende
 
 
 class Follower:
-    """Collects events on a thread of its own. `error` is set when the stream broke."""
+    """Collects events on a thread of its own. `error` is set when the controller refuses."""
 
     def __init__(self, client: ControlClient, job: str) -> None:
         self.error: ControlError | None = None
@@ -151,47 +162,33 @@ class Follower:
 
     def _follow(self) -> None:
         try:
-            for event in self._client.watch(self._job, recent=EVENTS_SHOWN):
+            for event in events(self._client, self._job, EVENTS_SHOWN, lambda said: None):
                 self._latest.append(event)
         except ControlError as error:
             self.error = error
         self.ended.set()
 
 
-def follow(client: ControlClient, job: str) -> Iterator[pb.Event]:
-    """Yield events until the controller stops. Raises ControlError.
-
-    They are received on a thread of their own: what ends this one while it waits for the next
-    (Ctrl-C, a reader that is gone) then never does so in the middle of gRPC, whose locks it would
-    leave held.
-    """
-    arrived: queue.SimpleQueue[pb.Event | ControlError | None] = queue.SimpleQueue()
-
-    def receive() -> None:
-        try:
-            for event in client.watch(job):
-                arrived.put(event)
-            arrived.put(None)
-        except ControlError as error:
-            arrived.put(error)
-
-    threading.Thread(target=receive, name="events", daemon=True).start()
-    while (event := arrived.get()) is not None:
-        if isinstance(event, ControlError):
-            raise event
-        yield event
-
-
 def watch_live(client: ControlClient, console: Console, job: str, interval: float) -> None:
-    """Redraw every `interval` seconds until the controller stops. Raises ControlError."""
+    """Redraw every `interval` seconds, also when the controller was started anew.
+
+    Raises ControlError if there is none at first, or if one refuses.
+    """
     before: Snapshot | None = None
     now = take_snapshot(client)
     follower = Follower(client, job)
+    trouble = ""
     with Live(console=console, auto_refresh=False, transient=False) as live:
         while True:
-            live.update(show(now, before, follower.latest, job), refresh=True)
+            live.update(show(now, before, follower.latest, job, trouble), refresh=True)
             if follower.ended.wait(interval):
                 break
-            before, now = now, take_snapshot(client)
+            try:
+                before, now = None if trouble else now, take_snapshot(client)
+                trouble = ""
+            except ControlError as error:
+                if not is_gone(error):
+                    raise
+                trouble = f"{error}; waiting for one"
     if follower.error is not None:
         raise follower.error

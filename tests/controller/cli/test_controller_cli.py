@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from controller_harness import (
     DEADLINE,
     RunningController,
+    ServingProcess,
     SwitchProcess,
     cli,
     cli_json,
@@ -257,9 +258,47 @@ def test_watch_in_a_pipe(controller: RunningController, tmp_path: Path) -> None:
         assert "job-created    x 2 ranks, slots 0-0\n" in people.read_text()
         for_scripts.send_signal(signal.SIGINT)
         assert for_scripts.wait(timeout=DEADLINE) == 0
-        # The end of the controller is the end of the stream.
-        controller.stop()
+        for_people.send_signal(signal.SIGINT)
         assert for_people.wait(timeout=DEADLINE) == 0
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_watch_goes_on_with_the_next_controller(
+    end: signal.Signals, mortal_switch: SwitchProcess, tmp_path: Path
+) -> None:
+    output, log = tmp_path / "output", tmp_path / "log"
+    first = ServingProcess(mortal_switch, tmp_path)
+    at = ["--controller", first.client.address, "watch", "--json"]
+    with cli_process(*at, log=log, output=output) as watching:
+
+        def sees_events(controller: ServingProcess, name: str) -> bool:
+            controller.call("CreateJob", name=name, world_size=2, slots=1)
+            controller.call("DeleteJob", name=name)
+            return f'"job": "{name}"' in output.read_text()
+
+        try:
+            eventually(lambda: sees_events(first, "x"), "it sees events")
+        finally:
+            first.end(end)
+        eventually(lambda: "is gone; waiting for one" in log.read_text(), "it says so")
+        assert watching.poll() is None
+        second = ServingProcess(mortal_switch, tmp_path)
+        try:
+            eventually(lambda: sees_events(second, "y"), "it sees the next one's events")
+        finally:
+            second.end(signal.SIGTERM)
+        assert "answers again" in log.read_text()
+        lines = output.read_text().splitlines()
+        assert len(set(lines)) == len(lines)  # no event of the past comes again
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(timeout=DEADLINE) == 0
+
+
+def test_the_live_view_says_that_no_controller_is_there() -> None:
+    now = Snapshot(0.0, [pb.Switch(address="a", connected=True, slots=4)], [])
+    view = show(now, None, [], "", "no controller answers at unix:/c; waiting for one")
+    text = text_of(lambda console: console.print(view), 100)
+    assert text.startswith("no controller answers at unix:/c; waiting for one\nswitch a")
 
 
 def test_watching_a_job_that_is_to_come(controller: RunningController, tmp_path: Path) -> None:

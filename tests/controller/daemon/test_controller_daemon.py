@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections.abc import Callable
@@ -183,7 +184,18 @@ def test_deletion_tells_the_ranks(controller: RunningController, switch: SwitchP
     assert caught.value.details() == "job 'forming' will not run: deleted by an operator"
 
 
-def test_a_rank_without_heartbeats_is_lost(start: Start, switch: SwitchProcess) -> None:
+def graver_than_information(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
+    """Return level and kind of what the controller has logged."""
+    return [
+        (record.levelno, record.getMessage().split()[0])
+        for record in caplog.records
+        if record.name == "p4reduce_controller.controller" and record.levelno > logging.INFO
+    ]
+
+
+def test_a_rank_without_heartbeats_is_lost(
+    start: Start, switch: SwitchProcess, caplog: pytest.LogCaptureFixture
+) -> None:
     controller = start(switch, lease=0.5)
     ranks = controller.running(switch, 2)
 
@@ -197,6 +209,23 @@ def test_a_rank_without_heartbeats_is_lost(start: Start, switch: SwitchProcess) 
     assert len(controller.table("admission")) == 2
     ranks[0].leave()
     eventually(lambda: controller.table("admission") == [], "the entries are gone")
+    assert graver_than_information(caplog) == [
+        (logging.WARNING, "rank-lost"),
+        (logging.ERROR, "job-failed"),
+    ]
+
+
+def test_a_lost_switch_is_an_error_in_the_log(
+    start: Start, mortal_switch: SwitchProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    controller = start(mortal_switch)
+    controller.running(mortal_switch, 2)
+    mortal_switch.kill()
+    eventually(lambda: controller.job("train").state == pb.FAILED, "the job failed")
+    assert graver_than_information(caplog) == [
+        (logging.ERROR, "switch-lost"),
+        (logging.ERROR, "job-failed"),
+    ]
 
 
 # -- Waiting --------------------------------------------------------------------------------------

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events of a controller, and of the one that is started after it at the same address."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import grpc
+from p4reduce.control import control_pb2 as pb
+from p4reduce.control.client import ControlClient, ControlError, ControllerUnreachableError
+
+from p4reduce_controller.events import REMEMBERED
+
+_PAUSE = 0.5  # seconds between two looks at whether a controller is there
+
+_GONE = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    # How calls end that were under way.
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+)
+
+
+def is_gone(error: ControlError) -> bool:
+    """Whether an error says that there is no controller, which may change by itself."""
+    if isinstance(error, ControllerUnreachableError):
+        return not error.lasting
+    return error.code in _GONE
+
+
+def events(
+    client: ControlClient, job: str, recent: int, say: Callable[[str], object]
+) -> Iterator[pb.Event]:
+    """Yield events for ever. Where the controller goes away, wait for the next one.
+
+    Args:
+        client: of the controller.
+        job: whose; empty: all jobs.
+        recent: begin with at most that many of the past.
+        say: is told when the controller is gone, and when one answers again.
+
+    Raises:
+        ControlError: it is there and refuses.
+    """
+    latest = time.time()
+    again = False
+    while True:
+        try:
+            for event in client.watch(job, REMEMBERED if again else recent):
+                if not again or event.time > latest:
+                    yield event
+                    latest = max(latest, event.time)
+        except ControlError as error:
+            if not is_gone(error):
+                raise
+        say(f"the controller at {client.address} is gone; waiting for one (Ctrl-C ends this)")
+        _wait_for_one(client)
+        say(f"a controller at {client.address} answers again")
+        again = True
+
+
+def _wait_for_one(client: ControlClient) -> None:
+    while True:
+        time.sleep(_PAUSE)
+        try:
+            client.call(client.stub.ListSwitches, pb.ListSwitchesRequest())
+        except ControlError as error:
+            if not is_gone(error):
+                raise
+        else:
+            return
+
+
+def follow(client: ControlClient, job: str, say: Callable[[str], object]) -> Iterator[pb.Event]:
+    """Yield events from now on; see `events`.
+
+    They are received on a thread of their own: what ends this one while it waits for the next
+    (Ctrl-C, a reader that is gone) then never does so in the middle of gRPC, whose locks it would
+    leave held.
+    """
+    arrived: queue.SimpleQueue[pb.Event | ControlError] = queue.SimpleQueue()
+
+    def receive() -> None:
+        try:
+            for event in events(client, job, 0, say):
+                arrived.put(event)
+        except ControlError as error:
+            arrived.put(error)
+
+    threading.Thread(target=receive, name="events", daemon=True).start()
+    while True:
+        event = arrived.get()
+        if isinstance(event, ControlError):
+            raise event
+        yield event
