@@ -40,6 +40,7 @@ __all__ = [
     "Refusal",
     "RefusedError",
     "enter",
+    "key_of",
     "never_cut_up",
     "read_key",
 ]
@@ -235,6 +236,15 @@ def read_key(path: str | os.PathLike[str]) -> bytes:
         raise ValueError(
             f"key file {os.fspath(path)}: {len(key)} bytes; a key has {least} to {most:,}"
         )
+    return key
+
+
+def key_of(text: str) -> bytes:
+    """Return a key that is given as text. Raises ValueError: it is not of 16 to 1,024 bytes."""
+    least, most = _KEY_BYTES
+    key = text.encode()
+    if not least <= len(key) <= most:
+        raise ValueError(f"a key of {len(key)} bytes; a key has {least} to {most:,}")
     return key
 
 

@@ -112,3 +112,7 @@ class InterruptedCallError(P4ReduceError):
 
 class ClosedError(P4ReduceError):
     """The communicator has been closed."""
+
+
+class LaunchError(P4ReduceError):
+    """Switch and controller could not be started here, or have ended. See `p4reduce.launch`."""

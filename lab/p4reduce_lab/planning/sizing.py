@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from p4reduce.wire.format import MAX_SLOTS, PAYLOAD_FRAME_BYTES
 
-from p4reduce_lab.planning.network import LARGEST_FANOUT, Network
+from p4reduce_lab.planning.network import LARGEST_FANOUT, Link, Network, SwitchCost
 from p4reduce_lab.planning.schemes import Cluster
 
 _LEAST_SLOTS = 32
@@ -87,6 +87,16 @@ def switches_for_line_rate(cluster: Cluster) -> int:
     if cluster.trunk is not None:
         busy = max(busy, cluster.ranks * cluster.trunk.seconds(PAYLOAD_FRAME_BYTES))
     return max(1, math.ceil(busy / frame - 1e-9))
+
+
+def switches_for_an_interface(link: Link, switch: SwitchCost) -> int:
+    """Return how many switches side by side on one host keep its one interface busy.
+
+    Each contribution crosses the interface once in each direction, whatever the number of ranks,
+    and takes a core of one of the switches meanwhile.
+    """
+    frame = link.seconds(PAYLOAD_FRAME_BYTES)
+    return max(1, math.ceil((switch.contribution + switch.copy) / frame - 1e-9))
 
 
 def fanout_for_line_rate(cluster: Cluster) -> int:

@@ -14,13 +14,17 @@ _FIRST_UDP_PORT = 7000
 
 
 class UdpPorts(dict[int, str]):
-    """Ports on UDP sockets, and as what a worker names them (`interface`)."""
+    """Ports on UDP sockets, and as what a worker names them (`interface`).
 
-    def __init__(self, host: str, count: int) -> None:
-        super().__init__(
-            {port: f"udp:{host}:{_FIRST_UDP_PORT + port}" for port in range(1, count + 1)}
-        )
-        self.interface = f"udp:{host}:{_FIRST_UDP_PORT}+{{port}}"
+    Args:
+        host: an address of this machine; IPv6 addresses in brackets.
+        count: how many ports.
+        first: the UDP port of the first one; the others follow.
+    """
+
+    def __init__(self, host: str, count: int, first: int = _FIRST_UDP_PORT + 1) -> None:
+        super().__init__({1 + n: f"udp:{host}:{first + n}" for n in range(count)})
+        self.interface = f"udp:{host}:{first - 1}+{{port}}"
 
 
 def udp_ports(count: int) -> UdpPorts:
@@ -37,15 +41,22 @@ class EmbeddedSwitch(SwitchLauncher):
         ports: how many, numbered from 1, each a Unix socket in `directory`; or each number's
             interface, unix:PATH or udp:HOST:PORT.
         pcap: see `SwitchLauncher`.
+        key_file: the key that workers at UDP ports have to know; None: none.
     """
 
     name = "embedded"
     slots = 128  # its ports queue 1,024 frames
 
     def __init__(
-        self, directory: Path, ports: int | Mapping[int, str], *, pcap: bool = False
+        self,
+        directory: Path,
+        ports: int | Mapping[int, str],
+        *,
+        pcap: bool = False,
+        key_file: Path | None = None,
     ) -> None:
         super().__init__(directory, pcap=pcap)
+        self._key_file = key_file
         self._ready_file = directory / "ready"
         self._interface = ""
         if isinstance(ports, int):
@@ -70,6 +81,8 @@ class EmbeddedSwitch(SwitchLauncher):
         command += ["--ready-file", str(self._ready_file)]
         for port, where in self._ports.items():
             command += ["--port", f"{port}={where}"]
+        if self._key_file is not None:
+            command += ["--udp-key-file", str(self._key_file)]
         if self._pcap:
             command += ["--pcap", str(self.directory)]
         return command

@@ -84,6 +84,11 @@ class SwitchLauncher(ABC):
         """The switch's process, where it was started."""
         return None if self._child is None else self._child.process.pid
 
+    @property
+    def child(self) -> Child | None:
+        """The process with its log, where it was started."""
+        return self._child
+
     def start(self, processes: Processes, log: Path | None = None) -> None:
         """Start the process, watched over by `processes`, without waiting for it.
 

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import grpc
 
+from p4reduce.control.pem import in_a_file
+
 ENVIRONMENT = ("P4REDUCE_TLS_CERT", "P4REDUCE_TLS_KEY", "P4REDUCE_TLS_CA")
 OPTIONS = ("--tls-cert", "--tls-key", "--tls-ca")
 
@@ -55,9 +57,12 @@ class TlsFiles:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> TlsFiles | None:
-        """What P4REDUCE_TLS_CERT, …_KEY and …_CA name. Raises TlsError as `given`."""
+        """What P4REDUCE_TLS_CERT, …_KEY and …_CA name, or hold: a path, or the PEM text itself.
+
+        Raises TlsError as `given`.
+        """
         environ = os.environ if environ is None else environ
-        cert, key, ca = (environ.get(name) for name in ENVIRONMENT)
+        cert, key, ca = (in_a_file(environ.get(name)) for name in ENVIRONMENT)
         return cls.given(cert, key, ca, ENVIRONMENT)
 
     def server_credentials(self) -> grpc.ServerCredentials:

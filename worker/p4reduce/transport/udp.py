@@ -18,6 +18,7 @@ from p4reduce_native.udp_handshake import (
     Refusal,
     RefusedError,
     enter,
+    key_of,
     never_cut_up,
     read_key,
 )
@@ -27,9 +28,18 @@ from p4reduce.transport.base import BUFFER_BYTES, RECEIVE_BATCH, Indices
 from p4reduce.transport.link import FramesOverLink
 from p4reduce.wire.frames import FrameBuffer
 
-__all__ = ["KEY_FILE_ENVIRONMENT", "PythonUdpTransport", "UdpTransport", "open_udp", "parse_udp"]
+__all__ = [
+    "KEY_ENVIRONMENT",
+    "KEY_FILE_ENVIRONMENT",
+    "PythonUdpTransport",
+    "UdpTransport",
+    "open_udp",
+    "parse_udp",
+]
 
 KEY_FILE_ENVIRONMENT = "P4REDUCE_UDP_KEY_FILE"
+KEY_ENVIRONMENT = "P4REDUCE_UDP_KEY"
+"""The key itself, for hosts that share no files."""
 
 _ANSWER_SECONDS = 3.0
 """How long one attempt may take; `init` makes as many as its timeout allows."""
@@ -164,13 +174,14 @@ def _connect(address: str) -> tuple[socket.socket, Entered]:
 
 
 def _key() -> bytes:
-    path = os.environ.get(KEY_FILE_ENVIRONMENT)
-    if not path:
-        return b""
+    path, text = os.environ.get(KEY_FILE_ENVIRONMENT), os.environ.get(KEY_ENVIRONMENT)
+    if path and text:
+        raise ConfigurationError(f"{KEY_FILE_ENVIRONMENT} and {KEY_ENVIRONMENT}: unset one of them")
     try:
-        return read_key(path)
+        return read_key(path) if path else key_of(text) if text else b""
     except ValueError as error:
-        raise ConfigurationError(f"{KEY_FILE_ENVIRONMENT}: {error}") from None
+        name = KEY_FILE_ENVIRONMENT if path else KEY_ENVIRONMENT
+        raise ConfigurationError(f"{name}: {error}") from None
 
 
 def _reason(error: OSError | RefusedError) -> str:

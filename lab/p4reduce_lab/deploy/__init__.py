@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A network for workers on any hosts: switch, controller, key, token and certificates, watched.
+
+`arrangement` chooses one switch, several side by side or a tree. `credentials` makes what keeps
+strangers out. `services` starts the processes and starts them again. `supervisor` is the process
+that `p4reduce.launch` starts, `command_line` is `p4reduce-lab deploy`; `serving` is for both.
+Imports `planning`, `processes`, and `switches`.
+"""
+
+from p4reduce.errors import LaunchError
+from p4reduce.launch import Network, start
+
+__all__ = ["LaunchError", "Network", "start"]

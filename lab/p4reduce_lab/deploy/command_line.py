@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``p4reduce-lab deploy``: a network that stays up, and a file with what ranks need."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from pathlib import Path
+
+from p4reduce_lab.deploy.services import Services
+from p4reduce_lab.deploy.serving import serve
+from p4reduce_lab.deploy.settings import Settings
+from p4reduce_lab.errors import LabError
+
+_PAUSE = 0.1  # seconds between two looks at the processes
+
+
+def stay_up(settings: Settings, file: Path | None) -> None:
+    """Start a network, and keep it up until a signal ends this process.
+
+    Args:
+        settings: what is asked for.
+        file: where the variables go; None: to standard output.
+
+    Raises:
+        LabError: it does not start, ends again and again, or the file cannot be written.
+    """
+
+    def ready(services: Services) -> None:
+        exports = "".join(
+            f"export {name}={shlex.quote(value)}\n" for name, value in services.variables.items()
+        )
+        print(f"Ready: {services.text}")
+        if file is None:
+            print(f"Ranks find it with\n{exports}", end="")
+        else:
+            _write(file, exports)
+            print(f"Ranks find it with\n  . {shlex.quote(str(file))}")
+        print("Ctrl-C ends it.", flush=True)
+
+    def news(services: Services, what: str) -> None:
+        print(what, flush=True)
+
+    def wait() -> bool:
+        time.sleep(_PAUSE)
+        return False
+
+    try:
+        serve(settings, ready, news, wait)
+    finally:
+        if file is not None:
+            file.unlink(missing_ok=True)
+
+
+def _write(file: Path, text: str) -> None:
+    beside = file.with_name(f"{file.name}.new")
+    try:
+        beside.unlink(missing_ok=True)
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+            opened.write(text)
+        beside.replace(file)  # whoever waits for the file finds all of it
+    except OSError as error:
+        raise LabError(f"cannot write the variables to {file}: {error.strerror}") from None

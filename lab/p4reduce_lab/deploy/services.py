@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The processes of a network: switches, and the controller that owns them all."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+from p4reduce.control.client import TOKEN_ENVIRONMENT
+from p4reduce.control.controller_address import ENVIRONMENT as CONTROLLER_ENVIRONMENT
+from p4reduce.transport.select import INTERFACE_ENVIRONMENT
+from p4reduce.transport.udp import KEY_ENVIRONMENT
+
+from p4reduce_lab.deploy.arrangement import Arrangement, arrange
+from p4reduce_lab.deploy.credentials import make_certificates, make_key, make_token
+from p4reduce_lab.deploy.interface import bracketed, free_udp_ports
+from p4reduce_lab.deploy.settings import Settings
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.processes.children import POLL, Child, ChildFailedError, Processes, ending
+from p4reduce_lab.switches.embedded import EmbeddedSwitch, UdpPorts, udp_ports
+
+READY_TIMEOUT = 110.0  # seconds; who ends meanwhile is told of at once
+MOST_RESTARTS, WITHIN = 3, 60.0  # of one process, within so many seconds
+_UPLINK = 500  # a port above those of all ranks
+
+
+class Services:
+    """Starts switches and controller, and starts again what ends.
+
+    Args:
+        settings: what is asked for.
+        directory: a private one with a short path, for sockets, keys and state.
+        logs: where the logs go.
+
+    Attributes:
+        variables: by which workers find the network.
+        text: what it is, for people.
+    """
+
+    def __init__(self, settings: Settings, directory: Path, logs: Path) -> None:
+        self.settings = settings
+        self.arrangement: Arrangement = arrange(settings)
+        self.variables: dict[str, str] = {TOKEN_ENVIRONMENT: make_token()}
+        self.processes = Processes()
+        self._directory = directory
+        self._logs = logs
+        self._ready_file = directory / "controller.ready"
+        self._switches: dict[str, EmbeddedSwitch] = {}
+        self._controller: Child | None = None
+        self._starts: dict[str, deque[float]] = {}
+        self._options: list[str] = []
+        self._prepare()
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        where = "Unix ports" if self.settings.unix else "UDP ports"
+        at = f" at {self.settings.host} (TLS)" if self.settings.is_remote else " on this host"
+        return f"{self.arrangement.text} with {where} for {self.settings.ranks} ranks{at}"
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes, by their names."""
+        pids = {name: pid for name, one in self._switches.items() if (pid := one.pid) is not None}
+        if self._controller is not None:
+            pids["controller"] = self._controller.process.pid
+        return pids
+
+    def start(self) -> None:
+        """Start all, and return when the controller serves.
+
+        Raises:
+            ChildFailedError: a process ended; has the end of its log.
+            LabError: they are not ready in time.
+        """
+        deadline = time.monotonic() + READY_TIMEOUT
+        for name in self._switches:
+            self._start_switch(name)
+        for switch in self._switches.values():
+            switch.wait_ready(READY_TIMEOUT)
+        self._start_controller()
+        while not self._ready_file.exists():
+            self.processes.check()
+            if time.monotonic() > deadline:
+                raise LabError(f"the network's controller was not ready within {READY_TIMEOUT:g} s")
+            time.sleep(POLL)
+        address = str(json.loads(self._ready_file.read_text())["address"])
+        self.variables[CONTROLLER_ENVIRONMENT] = address
+        self._options[self._options.index("--listen") + 1] = address  # also of the next one
+
+    def mend(self) -> Iterator[str]:
+        """Start again what has ended; yields a sentence for each.
+
+        Workers go on: the controller sets a new switch up, and a new controller takes its switches
+        and jobs up as they are.
+
+        Raises:
+            LabError: a process has ended too often; has the end of its log.
+        """
+        for name, switch in self._switches.items():
+            if not switch.alive():
+                how = self._ended(name, switch.child)
+                switch.stop()
+                self._start_switch(name)
+                yield f"{name} ended ({how}): started again"
+        if self._controller is not None and self._controller.returncode is not None:
+            how = self._ended("controller", self._controller)
+            self.processes.kill(self._controller)  # and what it may have left of its group
+            self._start_controller()
+            yield f"controller ended ({how}): started again"
+
+    def close(self) -> None:
+        """End the controller, which ends the jobs, and then the switches."""
+        self.processes.end()
+
+    def _ended(self, name: str, child: Child | None) -> str:
+        """Say how a process ended. Raises LabError: it has been started often enough."""
+        if child is None:
+            return "it was not started"
+        starts = self._starts[name]
+        while starts and starts[0] < time.monotonic() - WITHIN:
+            starts.popleft()
+        if len(starts) > MOST_RESTARTS:
+            raise LabError(
+                f"{name} has ended {len(starts)} times within {WITHIN:g} s, and is not started "
+                f"again: {ChildFailedError([child])}"
+            )
+        return ending(child.returncode or 0)
+
+    def _prepare(self) -> None:
+        """Make credentials, and decide which switch has which ports."""
+        settings, names = self.settings, self.arrangement.names
+        certificates: list[str] = []
+        key_file = None
+        if not settings.unix:
+            key_file, self.variables[KEY_ENVIRONMENT] = make_key(self._directory)
+        if settings.is_remote:
+            made = make_certificates(self._directory, settings.host)
+            self.variables |= made.variables
+            for option, file in zip(("--tls-cert", "--tls-key", "--tls-ca"), made.controller,
+                                    strict=True):  # fmt: skip
+                certificates += [option, str(file)]
+            listen = f"{bracketed(settings.host)}:{settings.first_port}"
+        else:
+            listen = f"unix:{self._directory / 'controller.sock'}"
+        every = self._ports(sum(self.arrangement.ranks))
+        first, interfaces = 1, []
+        for name, ranks in zip(names, self.arrangement.ranks, strict=True):
+            own = {1 + n: every[first + n] for n in range(ranks)}
+            if self.arrangement.root:
+                own[_UPLINK] = f"unix-to:{self._link(name)}"
+            self._add(name, own, key_file)
+            interfaces.append(self._interface(every, first))
+            first += ranks
+        if self.arrangement.root:
+            links = {1 + n: f"unix:{self._link(name)}" for n, name in enumerate(names)}
+            self._add(self.arrangement.root, links, None)
+        if self.arrangement.root or len(names) == 1:
+            self.variables[INTERFACE_ENVIRONMENT] = interfaces[0]
+        else:
+            named = (f"{name}={at}" for name, at in zip(names, interfaces, strict=True))
+            self.variables[INTERFACE_ENVIRONMENT] = ",".join(named)
+        self._options = [*self._serve_options(), "--listen", listen, *certificates]
+
+    def _ports(self, count: int) -> dict[int, str]:
+        """Where all ports of all switches are, numbered from 1."""
+        settings = self.settings
+        if settings.unix:
+            return {n: f"unix:{self._directory}/port{n}.sock" for n in range(1, count + 1)}
+        if not settings.host and not settings.first_port:
+            return udp_ports(count)
+        host = settings.host or "127.0.0.1"
+        first = free_udp_ports(host, count, settings.first_port)
+        return UdpPorts(bracketed(host), count, first)
+
+    def _interface(self, every: dict[int, str], first: int) -> str:
+        """What workers are told: rank 0's port is `first`, and the others follow."""
+        if self.settings.unix:
+            # Of switches side by side each has a row of its own in one directory: by links.
+            if first == 1:
+                return f"unix:{self._directory}/port{{port}}.sock"
+            beside = self._directory / f"from{first}"
+            beside.mkdir()
+            for number in range(first, first + self.settings.ranks):
+                target = self._directory / f"port{number}.sock"
+                (beside / f"port{number - first + 1}.sock").symlink_to(target)
+            return f"unix:{beside}/port{{port}}.sock"
+        where, _, port = every[first].rpartition(":")
+        return f"{where}:{int(port) - 1}+{{port}}"
+
+    def _link(self, leaf: str) -> Path:
+        return self._directory / f"link-{leaf}.sock"
+
+    def _add(self, name: str, ports: dict[int, str], key_file: Path | None) -> None:
+        own = self._directory / name
+        own.mkdir()
+        self._switches[name] = EmbeddedSwitch(own, ports, key_file=key_file)
+
+    def _serve_options(self) -> list[str]:
+        options = ["--state-dir", str(self._directory / "state")]
+        options += ["--ready-file", str(self._ready_file), "--connect-timeout", f"{READY_TIMEOUT}"]
+        slots = self.settings.slots or EmbeddedSwitch.slots
+        options += ["--default-slots", str(slots)]
+        if self.arrangement.root:
+            topology = self._directory / "net.toml"
+            topology.write_text(self._topology())
+            return [*options, "--topology", str(topology)]
+        for name, switch in self._switches.items():
+            called = "" if len(self._switches) == 1 else f"{name}="
+            options += ["--switch", f"{called}{switch.address}"]
+        return [*options, "--ports", f"1-{self.settings.ranks}"]
+
+    def _topology(self) -> str:
+        lines = []
+        for name, switch in self._switches.items():
+            lines += [f"[switches.{name}]", f'p4runtime = "{switch.address}"']
+            if name != self.arrangement.root:
+                lines.append(f'ports = "1-{len(switch.ports) - 1}"')
+        for number, name in enumerate(self.arrangement.names, start=1):
+            lines += ["[[links]]", f'parent = "{self.arrangement.root}:{number}"']
+            lines.append(f'child = "{name}:{_UPLINK}"')
+        return "\n".join(lines) + "\n"
+
+    def _start_switch(self, name: str) -> None:
+        self._switches[name].start(self.processes, self._log(name))
+
+    def _start_controller(self) -> None:
+        command = [sys.executable, "-m", "p4reduce_controller", "serve", *self._options]
+        log = self._log("controller")
+        self._controller = self.processes.start("controller", command, log=log)
+
+    def _log(self, name: str) -> Path:
+        """The next log of a process, counting its starts."""
+        starts = self._starts.setdefault(name, deque())
+        starts.append(time.monotonic())
+        number, log = 1, self._logs / f"{name}.log"
+        while log.exists():
+            number += 1
+            log = self._logs / f"{name}-{number}.log"
+        return log

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of a network: the arguments of `p4reduce.launch.start`."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from p4reduce_lab.errors import ArgumentsError
+
+MAX_UDP_PORT = 65535
+
+
+@dataclass(frozen=True)
+class Settings:
+    """See `p4reduce.launch.start`, which has the same names and defaults."""
+
+    ranks: int
+    host: str = ""
+    switches: int = 0
+    tree: str = ""
+    unix: bool = False
+    link_rate: float = 0.0
+    first_port: int = 0
+    slots: int = 0
+    logs: str = ""
+
+    def __post_init__(self) -> None:
+        if self.host and not _is_address(self.host):
+            raise ArgumentsError(
+                f"host {self.host!r} is no IP address: give the one by which workers reach this "
+                "host, such as 10.0.0.1"
+            )
+        if self.unix and self.is_remote:
+            raise ArgumentsError(
+                f"Unix ports are for workers on this host: leave out host {self.host}, or unix"
+            )
+        if self.tree and self.switches > 1:
+            raise ArgumentsError(
+                f"a tree ({self.tree}) and {self.switches} switches side by side exclude each other"
+            )
+        if not self.link_rate >= 0:
+            raise ArgumentsError(f"a link rate of {self.link_rate} bit/s; it must be above 0")
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether workers may be on other hosts."""
+        return bool(self.host) and not ipaddress.ip_address(self.host).is_loopback
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

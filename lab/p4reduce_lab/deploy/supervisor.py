@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that `p4reduce.launch.start` starts.
+
+It reads what is asked for, one line of JSON, from its standard input, and writes what has become of
+it to its standard output, a line each: {"ready": …}, {"news": …}, {"refused": …} or {"failed": …}.
+The network ends when standard input does, when the process that started it has gone, or by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+from p4reduce_lab.deploy.services import Services
+from p4reduce_lab.deploy.serving import serve
+from p4reduce_lab.deploy.settings import Settings
+from p4reduce_lab.errors import ArgumentsError, Interrupted, LabError
+
+_PAUSE = 0.1  # seconds between two looks at the processes
+
+
+def main() -> int:
+    """Return the exit code: 0 when the network was told to end."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    parent = os.getppid()
+    try:
+        serve(Settings(**json.loads(_request())), _ready, _news, lambda: _is_over(parent))
+    except ArgumentsError as error:
+        _say({"refused": str(error)})
+        return error.exit_code
+    except LabError as error:
+        _say({"failed": str(error)})
+        return error.exit_code
+    except Interrupted as interruption:
+        _say({"failed": f"ended by {interruption}"})
+        return interruption.exit_code
+    return 0
+
+
+def _request() -> bytes:
+    """Read a line, and no byte more: what follows is the end."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
+        line += byte
+    return line
+
+
+def _is_over(parent: int) -> bool:
+    # A process forked from the parent may hold the other end of the pipe beyond the parent's end.
+    readable, _, _ = select.select([0], [], [], _PAUSE)
+    return bool(readable) or os.getppid() != parent
+
+
+def _ready(services: Services) -> None:
+    _say(
+        {
+            "ready": {
+                "variables": services.variables,
+                "text": services.text,
+                "pids": services.pids,
+            }
+        }
+    )
+
+
+def _news(services: Services, what: str) -> None:
+    _say({"news": what, "pids": services.pids})
+
+
+def _say(message: dict[str, Any]) -> None:
+    try:
+        os.write(1, json.dumps(message).encode() + b"\n")
+    except OSError as error:
+        print(f"p4reduce_lab.deploy: nobody reads: {error.strerror}", file=sys.stderr)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    for other in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(other, signal.SIG_IGN)
+    raise Interrupted(number)

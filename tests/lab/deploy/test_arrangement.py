@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which switches a network has, by the planner's rule or as it is told."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from p4reduce_lab.deploy.arrangement import Arrangement, arrange
+from p4reduce_lab.deploy.interface import UNKNOWN_RATE, free_udp_ports, link_rate
+from p4reduce_lab.deploy.settings import Settings
+from p4reduce_lab.errors import ArgumentsError
+from p4reduce_lab.planning.network import SWITCHES, Link
+from p4reduce_lab.planning.sizing import switches_for_an_interface
+
+REMOTE = "192.0.2.9"
+
+
+def test_ranks_of_this_host_share_one_switch() -> None:
+    assert arrange(Settings(64), cores=64) == Arrangement(("switch",), (64,))
+
+
+@pytest.mark.parametrize(
+    ("rate", "cores", "switches"),
+    [(1e9, 64, 1), (2.5e9, 64, 1), (10e9, 64, 4), (10e9, 3, 2), (10e9, 1, 1), (100e9, 64, 16)],
+)
+def test_switches_keep_a_hosts_interface_busy(rate: float, cores: int, switches: int) -> None:
+    needed = switches_for_an_interface(Link(rate), SWITCHES["embedded"])
+    # One fewer would leave the interface idle at times.
+    cost = SWITCHES["embedded"].contribution + SWITCHES["embedded"].copy
+    assert cost / needed <= Link(rate).seconds(1096) < cost / max(needed - 1, 1e-9)
+    settings = Settings(8, host=REMOTE, link_rate=rate)
+    assert len(arrange(settings, cores=cores).names) == switches
+
+
+@pytest.mark.parametrize("ranks", [65, 100, 128, 1000, 4096])
+def test_more_ranks_than_a_switch_has_are_a_tree(ranks: int) -> None:
+    made = arrange(Settings(ranks, host=REMOTE))
+    assert made.root == "root"
+    assert sum(made.ranks) == ranks
+    assert max(made.ranks) <= 64
+    assert len(made.names) <= 64
+    assert min(made.ranks) >= 1
+    assert len(set(made.ranks[:-1])) <= 1  # ports count through, so only the last may lack some
+
+
+def test_it_can_be_told() -> None:
+    assert arrange(Settings(4, switches=2)) == Arrangement(("a", "b"), (4, 4))
+    assert arrange(Settings(5, tree="2x3")) == Arrangement(("leaf-1", "leaf-2"), (3, 2), "root")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"ranks": 65, "switches": 2}, "65 ranks do not fit 2 switches side by side"),
+        ({"ranks": 4, "tree": "2x"}, "tree '2x' is none like 2x4"),
+        ({"ranks": 4, "tree": "2x65"}, "a switch has 1 to 64 children"),
+        ({"ranks": 9, "tree": "2x4"}, "has 8 ranks, and 9 were asked for"),
+        ({"ranks": 4, "tree": "2x4"}, "has 8 ranks, and 4 were asked for"),
+        ({"ranks": 4, "tree": "2x2", "switches": 2}, "exclude each other"),
+        ({"ranks": 4, "host": "leaf.example"}, "'leaf.example' is no IP address"),
+        ({"ranks": 4, "host": REMOTE, "unix": True}, "Unix ports are for workers on this host"),
+        ({"ranks": 4, "link_rate": -1.0}, "must be above 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused(wrong: dict[str, object], says: str) -> None:
+    with pytest.raises(ArgumentsError, match=says):
+        arrange(Settings(**wrong))  # type: ignore[arg-type]
+
+
+def test_udp_ports_are_this_hosts_and_free() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(ArgumentsError, match=f"UDP port {port} of 127.0.0.1 is in use"):
+            free_udp_ports("127.0.0.1", 1, port)
+    first = free_udp_ports("127.0.0.1", 8)
+    assert free_udp_ports("127.0.0.1", 8, first) == first
+    with pytest.raises(ArgumentsError, match=r"203\.0\.113\.7 is no address of this host"):
+        free_udp_ports("203.0.113.7", 1)
+    with pytest.raises(ArgumentsError, match="8 ports from 65530 on end above 65535"):
+        free_udp_ports("127.0.0.1", 8, 65530)
+
+
+def test_a_rate_that_is_not_known_is_a_gigabit(tmp_path: Path) -> None:
+    assert link_rate("203.0.113.7") == UNKNOWN_RATE
+    (tmp_path / "lo").mkdir()
+    (tmp_path / "lo" / "speed").write_text("-1\n")
+    assert link_rate("127.0.0.1", tmp_path) == UNKNOWN_RATE
+    (tmp_path / "lo" / "speed").write_text("25000\n")
+    assert link_rate("127.0.0.1", tmp_path) == 25e9

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`p4reduce_lab.local` and the pytest plugin: a real switch for scripts, notebooks and tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import p4reduce
+import p4reduce_lab
+import pytest
+
+pytest_plugins = ["pytester"]
+
+COMPILED = os.environ.get("P4REDUCE_CACHE_DIR") or str(Path.home() / ".cache" / "p4reduce")
+
+
+def test_a_network_for_threads_children_and_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "7")  # a rank of something else may start it
+    monkeypatch.setenv("P4REDUCE_CONTROLLER", "unix:/nowhere")
+    before = dict(os.environ)
+    with p4reduce_lab.local(ranks=2) as network:
+        assert network.ranks == 2
+        assert "RANK" not in os.environ
+
+        def function(comm: p4reduce.Communicator, factor: float) -> list[float]:
+            mine = np.full(3, factor * (comm.rank + 1), np.float32)
+            return [float(number) for number in comm.allreduce(mine)]
+
+        assert network.run(function, 2.0) == [[6.0] * 3] * 2
+        got: list[int] = []
+
+        def rank_of(rank: int) -> None:
+            with p4reduce.init(rank, 2) as comm:
+                got.append(int(comm.allreduce(np.ones(1, np.int32))[0]))
+
+        thread = threading.Thread(target=rank_of, args=(0,))
+        thread.start()
+        child = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "import p4reduce, numpy\n"
+                "with p4reduce.init(1, 2) as comm:\n"
+                "    print(comm.allreduce(numpy.ones(1, numpy.int32))[0])",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        thread.join(100)
+        assert (got, child.stdout) == ([2], "2\n"), child.stderr
+    assert dict(os.environ) == before
+
+
+def test_an_error_of_a_rank_comes_out() -> None:
+    def function(comm: p4reduce.Communicator) -> None:
+        if comm.rank == 1:
+            raise ZeroDivisionError("rank 1's own")
+        comm.barrier()
+
+    with p4reduce_lab.local(ranks=2) as network:
+        with pytest.raises(ZeroDivisionError, match="rank 1's own"):
+            network.run(function)
+        assert network.run(lambda comm: comm.size) == [2, 2]  # and the network serves on
+
+
+_TESTS = """
+import numpy, os, pytest, p4reduce
+
+def total(comm):
+    return comm.allreduce(numpy.ones(3, numpy.float32)).tolist()
+
+def test_four(p4reduce_network):
+    assert p4reduce_network.run(total) == [[4.0] * 3] * 4
+
+@pytest.mark.p4reduce(ranks=2)
+def test_two(p4reduce_network):
+    assert p4reduce_network.run(total) == [[2.0] * 3] * 2
+
+def test_the_first_again(p4reduce_network):
+    assert p4reduce_network.ranks == 4
+    assert os.environ["P4REDUCE_CONTROLLER"] == p4reduce_network.variables["P4REDUCE_CONTROLLER"]
+
+def test_without():
+    assert "P4REDUCE_CONTROLLER" not in os.environ
+"""
+
+
+@pytest.mark.own_start
+def test_the_fixture_is_a_real_switch(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("P4REDUCE_CACHE_DIR", COMPILED)  # pytester has a home of its own
+    for name in [name for name in os.environ if name.startswith("P4REDUCE_CON")]:
+        monkeypatch.delenv(name)
+    pytester.makepyfile(_TESTS)
+    done = pytester.runpytest_subprocess("-p", "p4reduce_lab.pytest_plugin", "--strict-markers")
+    done.assert_outcomes(passed=4)
+
+
+def test_the_plugin_is_found_by_its_entry_point() -> None:
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    section = text.partition("[project.entry-points.pytest11]\n")[2].partition("\n\n")[0]
+    assert section == 'p4reduce = "p4reduce_lab.pytest_plugin"'

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys and certificates that stand in a variable themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from p4reduce import ConfigurationError
+from p4reduce.control.pem import in_a_file
+from p4reduce.transport import udp
+
+PEM = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"
+
+
+def test_a_path_stays_a_path() -> None:
+    assert in_a_file("/etc/worker.pem") == "/etc/worker.pem"
+    assert in_a_file(None) is None
+    assert in_a_file("") == ""
+
+
+def test_text_goes_to_a_file_of_this_user_alone() -> None:
+    name = in_a_file(PEM)
+    assert name is not None
+    file = Path(name)
+    assert file.read_text() == PEM
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    assert in_a_file(PEM) == name  # once for each text
+    assert in_a_file(PEM + "\n") != name
+
+
+def test_the_file_goes_with_the_process() -> None:
+    program = f"from p4reduce.control.pem import in_a_file\nprint(in_a_file({PEM!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True
+    )
+    assert done.stdout.strip().endswith(".pem")
+    assert not Path(done.stdout.strip()).parent.exists()
+
+
+def test_a_key_as_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(udp.KEY_FILE_ENVIRONMENT, raising=False)
+    monkeypatch.setenv(udp.KEY_ENVIRONMENT, "0123456789abcdef")
+    assert udp._key() == b"0123456789abcdef"
+    monkeypatch.setenv(udp.KEY_ENVIRONMENT, "short")
+    with pytest.raises(ConfigurationError, match="P4REDUCE_UDP_KEY: a key of 5 bytes; .* 16 to"):
+        udp._key()
+    file = tmp_path / "key"
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), "w") as opened:
+        opened.write("0123456789abcdef")
+    monkeypatch.setenv(udp.KEY_FILE_ENVIRONMENT, str(file))
+    with pytest.raises(ConfigurationError, match="unset one of them"):
+        udp._key()

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certificates and keys that stand in a variable themselves, for hosts that share no files."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+_BEGIN = "-----BEGIN "
+
+
+def in_a_file(value: str | None) -> str | None:
+    """Return a path as it is; for PEM text, that of a file with it.
+
+    The file is for this user alone, as is its directory, and goes when the process ends: OpenSSL
+    reads certificates from files only.
+    """
+    if value is None or not value.startswith(_BEGIN):
+        return value
+    return _written(value, os.getpid())
+
+
+@functools.cache
+def _written(text: str, process: int) -> str:
+    # By the process as well: a forked one must not use what its parent takes away.
+    handle, file = tempfile.mkstemp(".pem", dir=_directory(process))  # mode 0600
+    with os.fdopen(handle, "w") as opened:
+        opened.write(text)
+    return file
+
+
+@functools.cache
+def _directory(process: int) -> Path:
+    directory = Path(tempfile.mkdtemp(prefix="p4reduce-pem-"))
+
+    def remove() -> None:
+        if os.getpid() == process:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    atexit.register(remove)
+    return directory

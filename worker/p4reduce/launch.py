@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start a switch and its controller on this host, and get what workers need to find them.
+
+    with p4reduce.launch.start(ranks=4) as network:
+        ...  # start workers with network.variables in their environment
+
+Engines (MPI, Spark, Ray) place processes; they call this where the switch is to be. The network is
+a process of its own (`p4reduce_lab.deploy`, of the extra "lab"), which watches switch and
+controller, starts them again, and ends with the process that started it, however that one ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from p4reduce.checks import number_within
+from p4reduce.errors import ConfigurationError, LaunchError
+from p4reduce.wire.format import MAX_SLOTS, MAX_WORLD_SIZE
+
+__all__ = ["READY_TIMEOUT", "Network", "start"]
+
+READY_TIMEOUT = 120.0  # seconds; a network that cannot start says so at once
+_END_TIMEOUT = 20.0  # seconds
+_MODULE = "p4reduce_lab.deploy"
+
+
+class Network:
+    """A switch and its controller, or several switches, that run on this host. See `start`.
+
+    Attributes:
+        variables: the environment by which `p4reduce.init` finds them. It holds secrets: a token,
+            a key, and where hosts differ a certificate with its key.
+        ranks: how many there is room for.
+        text: what was started, for people.
+        pids: the processes by their names: "controller", "switch" or "switch-a", …, and
+            "network", which watches the others.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], ranks: int) -> None:
+        self.ranks = ranks
+        self.variables: Mapping[str, str] = {}
+        self.text = ""
+        self.pids: Mapping[str, int] = {}
+        self._process = process
+        self._news: list[str] = []
+        self._failure = ""
+        self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def news(self) -> tuple[str, ...]:
+        """What has happened since the start, such as "switch ended (…): started again"."""
+        return tuple(self._news)
+
+    def check(self) -> None:
+        """Raise LaunchError if the network does not run any more; the message says why."""
+        if self._process.poll() is not None:
+            self._reader.join(_END_TIMEOUT)
+            raise LaunchError(f"the network has ended: {self._why()}")
+
+    def close(self) -> None:
+        """End switch and controller. To call it again does nothing."""
+        process = self._process
+        if process.stdin is not None:
+            process.stdin.close()  # this is what it waits for
+        try:
+            process.wait(_END_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            process.kill()  # the kernel ends the others with it
+            process.wait()
+        self._reader.join(_END_TIMEOUT)
+        if process.stdout is not None:
+            process.stdout.close()
+
+    def __enter__(self) -> Network:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _wait_ready(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                answer = self._answers.get(timeout=max(deadline - time.monotonic(), 0.0))
+            except queue.Empty:
+                raise LaunchError(
+                    f"switch and controller were not ready within {timeout:g} s"
+                ) from None
+            if "ready" in answer:
+                ready = answer["ready"]
+                self.variables = ready["variables"]
+                self.text = ready["text"]
+                self.pids = {**ready["pids"], "network": self._process.pid}
+                return
+            if "refused" in answer:
+                raise ConfigurationError(answer["refused"])
+            raise LaunchError(f"the network did not start: {self._why()}")
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            message = json.loads(line)
+            if "news" in message:
+                self._news.append(message["news"])
+                self.pids = {**message["pids"], "network": self._process.pid}
+                continue
+            self._failure = message.get("failed", "")
+            self._answers.put(message)
+        self._answers.put({})  # it has ended
+
+    def _why(self) -> str:
+        if self._failure:
+            return self._failure
+        code = self._process.wait(_END_TIMEOUT)
+        how = f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
+        return f"{how} of `python -m {_MODULE}`; its output is on standard error"
+
+
+def start(
+    ranks: int,
+    host: str = "",
+    *,
+    switches: int = 0,
+    tree: str = "",
+    unix: bool = False,
+    link_rate: float = 0.0,
+    first_port: int = 0,
+    slots: int = 0,
+    logs: str | os.PathLike[str] = "",
+    timeout: float = READY_TIMEOUT,
+) -> Network:
+    """Start switch and controller on this host, and return when they serve.
+
+    Args:
+        ranks: how many workers there will be, 1 to 4,096; each has a port of the switch.
+        host: an IP address of this host that all workers reach. The controller then speaks TLS
+            with certificates made for this network. "": all workers are on this host.
+        switches: how many switches side by side, 1 to 16. 0: as many as it takes for their cores
+            to keep up with this host's interface.
+        tree: "LxR": a root above L leaves of R ranks each. "": none up to 64 ranks, and the
+            flattest one above.
+        unix: ports are Unix sockets instead of UDP ports: faster, for workers on this host of
+            this user.
+        link_rate: of this host's interface, in bit/s. 0: what Linux says of it.
+        first_port: the first of as many UDP ports as there are ranks and switches; the
+            controller is at the TCP port of this number. 0: any that are free.
+        slots: of a job, 1 to 1,024. 0: the default.
+        logs: a directory for the logs. "": they go with the network.
+        timeout: seconds to wait.
+
+    Raises:
+        TypeError, ValueError: an argument is none; names it.
+        ConfigurationError: the arguments contradict each other, or the host is not this one.
+        LaunchError: something is missing here, or does not start; says what.
+    """
+    request = {
+        "ranks": number_within("ranks", ranks, 1, MAX_WORLD_SIZE),
+        "host": host,
+        "switches": number_within("switches", switches, 0, 16),
+        "tree": tree,
+        "unix": bool(unix),
+        "link_rate": float(link_rate),
+        "first_port": number_within("first_port", first_port, 0, 65535),
+        "slots": number_within("slots", slots, 0, MAX_SLOTS),
+        "logs": os.fspath(logs),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", _MODULE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for this process, which ends the network
+    )
+    network = Network(process, ranks)
+    try:
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended already; what it said is read below
+        network._wait_ready(timeout)
+    except BaseException:
+        network.close()
+        raise
+    return network
