@@ -35,6 +35,7 @@ from p4reduce_switch.p4runtime.config import ForwardingConfig, load_config, load
 from p4reduce_switch.p4runtime.device_config import program_of
 from p4reduce_switch.p4runtime.entities.digests import digest_message, plan_acknowledgement
 from p4reduce_switch.p4runtime.entities.idle import idle_message
+from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
 from p4reduce_switch.pipeline_choice import load_pipeline
 
 if TYPE_CHECKING:
@@ -313,7 +314,7 @@ class P4RuntimeServer:
         """
         self._check_device(request.device_id)
         results: list[P4RuntimeError | None] = []
-        answers: list[tuple[read.Query, list[Any]]] = []
+        answers: list[tuple[Query, list[Any]]] = []
         with self._locked():
             config = self._configured()
             plans = [_attempt(partial(read.plan, config, e)) for e in request.entities]
@@ -578,14 +579,14 @@ def _attempt(step: Callable[[], Any]) -> Any:
 
 
 def _carry_out(
-    plans: Sequence[write.Operation | P4RuntimeError],
+    plans: Sequence[Operation | P4RuntimeError],
 ) -> list[P4RuntimeError | None]:
     """Run in the data plane: an operation gives None, like any function without a result."""
     return [plan if isinstance(plan, P4RuntimeError) else _attempt(plan) for plan in plans]
 
 
 def _copy(
-    plans: Sequence[read.Query | P4RuntimeError],
+    plans: Sequence[Query | P4RuntimeError],
 ) -> list[list[Any] | P4RuntimeError]:
     """Run in the data plane: the rows of each query."""
     return [plan if isinstance(plan, P4RuntimeError) else _attempt(plan.snapshot) for plan in plans]

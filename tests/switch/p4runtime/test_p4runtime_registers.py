@@ -56,7 +56,7 @@ def test_a_cell_that_there_is_not(features: Client, build: Builder) -> None:
     code, text = features.read_refused(cell(build, 16))
     assert code == "OUT_OF_RANGE"
     assert "0 to 15" in text
-    assert features.read_refused(cell(build, -1))[0] == "OUT_OF_RANGE"
+    assert features.read_refused(cell(build, -1))[0] == "INVALID_ARGUMENT"
 
 
 def test_a_register_that_there_is_not(features: Client) -> None:

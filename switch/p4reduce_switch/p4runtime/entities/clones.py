@@ -7,14 +7,14 @@ the length, and the class is kept and given back, as there are no priority queue
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import P4RuntimeError, invalid
-from p4reduce_switch.p4runtime import bytestrings
+from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
+from p4reduce_switch.p4runtime.entities.replicas import decode_replicas, encode_replicas
 from p4reduce_switch.state.clone_sessions import (
     MAX_SESSION_ID,
     CloneSession,
@@ -26,25 +26,15 @@ if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.config import ForwardingConfig
     from p4reduce_switch.state.multicast import Replica
 
-__all__ = ["encode_replicas", "plan_session", "query_sessions"]
+__all__ = ["plan_session", "query_sessions"]
 
 _Update = p4runtime_pb2.Update
 
 _Row = tuple[int, CloneSession, frozenset["Replica"]]
 
 
-def plan_session(
-    config: ForwardingConfig,
-    update_type: int,
-    message: Any,
-    decode: Callable[[Any, str], tuple[tuple[Replica, ...], frozenset[Replica]]],
-) -> Callable[[], None]:
-    """The operation of one update; `decode` takes replicas and how to call their owner.
-
-    Raises:
-        P4RuntimeError: the update is malformed. The operation raises it for what is not there, or
-            already there.
-    """
+def plan_session(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
+    """The operation of an update of a `CloneSessionEntry`."""
     number = message.session_id
     if number == 0:
         raise invalid("session_id 0 means all sessions; use 1 or above")
@@ -69,7 +59,7 @@ def plan_session(
             f"packet_length_bytes of clone session {number} is {message.packet_length_bytes}; "
             "0 means whole packets"
         )
-    replicas, form = decode(message.replicas, f"clone session {number}")
+    replicas, form = decode_replicas(message.replicas, f"clone session {number}")
     session = CloneSession(replicas, message.class_of_service, message.packet_length_bytes)
 
     def change() -> None:
@@ -90,10 +80,9 @@ def plan_session(
     return change
 
 
-def query_sessions(
-    config: ForwardingConfig, wanted: int
-) -> tuple[Callable[[], list[_Row]], Callable[[_Row], Any]]:
-    """Snapshot and encoder (`read.Query`) of one session, or of all for id 0."""
+def query_sessions(config: ForwardingConfig, message: Any) -> Query:
+    """One session, or all of them for id 0."""
+    wanted = message.session_id
     sessions, forms = config.pipeline.clone_sessions, config.clone_forms
 
     def snapshot() -> list[_Row]:
@@ -103,7 +92,7 @@ def query_sessions(
         numbers = [wanted] if wanted else sorted(present)
         return [(number, present[number], forms.get(number, frozenset())) for number in numbers]
 
-    return snapshot, _encode
+    return Query(snapshot, _encode)
 
 
 def _encode(row: _Row) -> Any:
@@ -115,18 +104,6 @@ def _encode(row: _Row) -> Any:
     out.packet_length_bytes = session.packet_length_bytes
     encode_replicas(session.replicas, as_bytes, out.replicas)
     return entity
-
-
-def encode_replicas(
-    replicas: Iterable[Replica], as_bytes: frozenset[Replica], messages: Any
-) -> None:
-    """Add replicas to a repeated field, each port in the form that it was given."""
-    for replica in replicas:
-        message = messages.add(instance=replica.instance)
-        if replica in as_bytes:
-            message.port = bytestrings.encode(replica.port)
-        else:
-            message.egress_port = replica.port
 
 
 def _absent(number: int) -> P4RuntimeError:

@@ -7,7 +7,6 @@ P4Runtime 1.4.1, "DigestEntry" and "Digest Messages".
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from google.rpc import code_pb2
@@ -15,6 +14,7 @@ from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import P4RuntimeError, invalid
 from p4reduce_switch.p4runtime import bytestrings
+from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
 from p4reduce_switch.p4runtime.p4info import names
 from p4reduce_switch.state.digests import DigestConfig, Sample
 
@@ -37,7 +37,7 @@ def _find(config: ForwardingConfig, digest_id: int) -> DigestSpec:
     return spec
 
 
-def plan_digest(config: ForwardingConfig, update_type: int, message: Any) -> Callable[[], None]:
+def plan_digest(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
     """The operation of an update of a `DigestEntry`."""
     spec = _find(config, message.digest_id)
     digest = config.pipeline.digests[spec.loaded]
@@ -64,10 +64,8 @@ def plan_digest(config: ForwardingConfig, update_type: int, message: Any) -> Cal
     return configure
 
 
-def query_digests(
-    config: ForwardingConfig, message: Any
-) -> tuple[Callable[[], list[Any]], Callable[[Any], Any]]:
-    """Snapshot and encoder of a Read of digests' configurations."""
+def query_digests(config: ForwardingConfig, message: Any) -> Query:
+    """The configuration of one digest, or of all that have one."""
     wanted = message.digest_id
     specs = [_find(config, wanted)] if wanted else config.p4info.digests.values()
     selected = [(spec, config.pipeline.digests[spec.loaded]) for spec in specs]
@@ -89,10 +87,10 @@ def query_digests(
         out.config.SetInParent()
         return entity
 
-    return snapshot, encode
+    return Query(snapshot, encode)
 
 
-def plan_acknowledgement(config: ForwardingConfig, message: Any) -> Callable[[], None]:
+def plan_acknowledgement(config: ForwardingConfig, message: Any) -> Operation:
     """The operation of a `DigestListAck`."""
     digest = config.pipeline.digests[_find(config, message.digest_id).loaded]
     list_id = message.list_id

@@ -6,13 +6,14 @@ P4Runtime 1.4.1, "MeterEntry & DirectMeterEntry". Counters by colour are not the
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import P4RuntimeError, invalid
+from p4reduce_switch.p4runtime.entities.cells import indices, only_modify
+from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
 from p4reduce_switch.p4runtime.entities.table_entries import find_table
 from p4reduce_switch.p4runtime.p4info import names
 from p4reduce_switch.state.meters import Rates
@@ -31,8 +32,6 @@ __all__ = [
     "plan_meter",
     "query_meters",
 ]
-
-_Update = p4runtime_pb2.Update
 
 
 def decode_rates(message: Any, where: str) -> Rates | None:
@@ -119,38 +118,33 @@ def metered_table(config: ForwardingConfig, message: Any) -> TableSpec:
 # -- Indirect meters -----------------------------------------------------------------------------
 
 
-def plan_meter(config: ForwardingConfig, update_type: int, message: Any) -> Callable[[], None]:
+def plan_meter(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
     """The operation of an update of a `MeterEntry`."""
     spec = _find(config, message.meter_id)
-    if update_type != _Update.MODIFY:
-        raise invalid(
-            f"{_Update.Type.Name(update_type)} of meter '{spec.name}': it can only be MODIFYed"
-        )
-    indices = _indices(spec, message)
+    only_modify(update_type, f"meter '{spec.name}'")
+    chosen = indices(f"meter '{spec.name}'", spec.size, message)
     rates = decode_rates(message, f"meter '{spec.name}'")
     cells = config.pipeline.meters[spec.name].cells
 
     def write() -> None:
-        for index in indices:
+        for index in chosen:
             cells[index].configure(rates)
 
     return write
 
 
-def query_meters(
-    config: ForwardingConfig, message: Any
-) -> tuple[Callable[[], list[Any]], Callable[[Any], Any]]:
-    """Snapshot and encoder of a Read of indirect meters."""
+def query_meters(config: ForwardingConfig, message: Any) -> Query:
+    """One cell, all cells of a meter, or all of all indirect meters."""
     if message.HasField("counter_data"):
         raise P4RuntimeError(code_pb2.UNIMPLEMENTED, "meters have no counters here")
     specs = [_find(config, message.meter_id)] if message.meter_id else config.p4info.meters.values()
-    selected = [(spec, _indices(spec, message)) for spec in specs]
+    selected = [(spec, indices(f"meter '{spec.name}'", spec.size, message)) for spec in specs]
 
     def snapshot() -> list[Any]:
         return [
             (spec.id, index, config.pipeline.meters[spec.name].cells[index].rates)
-            for spec, indices in selected
-            for index in indices
+            for spec, chosen in selected
+            for index in chosen
         ]
 
     def encode(row: Any) -> Any:
@@ -161,7 +155,7 @@ def query_meters(
         encode_rates(rates, out.config)
         return entity
 
-    return snapshot, encode
+    return Query(snapshot, encode)
 
 
 def _find(config: ForwardingConfig, meter_id: int) -> MeterSpec:
@@ -172,17 +166,3 @@ def _find(config: ForwardingConfig, meter_id: int) -> MeterSpec:
             f"its indirect meters are {names(m.name for m in config.p4info.meters.values())}"
         )
     return spec
-
-
-def _indices(spec: MeterSpec, message: Any) -> range:
-    if not message.HasField("index"):
-        return range(spec.size)
-    index = message.index.index
-    if index < 0:
-        raise invalid(f"index {index} of meter '{spec.name}' is negative")
-    if index >= spec.size:
-        raise P4RuntimeError(
-            code_pb2.OUT_OF_RANGE,
-            f"index {index} of meter '{spec.name}' is not within 0 to {spec.size - 1}",
-        )
-    return range(index, index + 1)

@@ -7,7 +7,7 @@ its max_size 0 also where the P4Info has a max_group_size, which then counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import P4RuntimeError, invalid
+from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
 from p4reduce_switch.p4runtime.entities.table_entries import decode_table_action, encode_action
 from p4reduce_switch.p4runtime.p4info import names
 from p4reduce_switch.state.profiles import InUse, ObjectExists, ProfileFull, UnknownObject
@@ -35,9 +36,6 @@ __all__ = [
     "query_groups",
     "query_members",
 ]
-
-Operation = Callable[[], None]
-Rows = Callable[[], list[Any]]
 
 _Update = p4runtime_pb2.Update
 _MAX_WEIGHT = 1 << 16
@@ -166,8 +164,8 @@ def plan_member(config: ForwardingConfig, update_type: int, message: Any) -> Ope
     return _guarded(lambda: profile.modify_member(member_id, action, args))
 
 
-def query_members(config: ForwardingConfig, message: Any) -> tuple[Rows, Callable[[Any], Any]]:
-    """Snapshot and encoder of a Read of members."""
+def query_members(config: ForwardingConfig, message: Any) -> Query:
+    """One member, or all; of one profile or of all."""
     selected = _selected(config, message.action_profile_id, message.member_id)
     member_id = message.member_id
 
@@ -188,7 +186,7 @@ def query_members(config: ForwardingConfig, message: Any) -> tuple[Rows, Callabl
         encode_action(config.p4info, action, args, out)
         return entity
 
-    return snapshot, encode
+    return Query(snapshot, encode)
 
 
 def _selected(
@@ -258,8 +256,8 @@ def _decode_weights(message: Any, where: str) -> dict[int, int]:
     return weights
 
 
-def query_groups(config: ForwardingConfig, message: Any) -> tuple[Rows, Callable[[Any], Any]]:
-    """Snapshot and encoder of a Read of groups."""
+def query_groups(config: ForwardingConfig, message: Any) -> Query:
+    """One group, or all; of one profile or of all."""
     selected = _selected(config, message.action_profile_id, message.group_id)
     group_id = message.group_id
 
@@ -279,7 +277,7 @@ def query_groups(config: ForwardingConfig, message: Any) -> tuple[Rows, Callable
             out.members.add(member_id=member_id, weight=weight)
         return entity
 
-    return snapshot, encode
+    return Query(snapshot, encode)
 
 
 def _guarded(operation: Operation) -> Operation:

@@ -7,32 +7,36 @@ writes cells would change a program's state between two of its packets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import P4RuntimeError, invalid
 from p4reduce_switch.p4runtime import bytestrings
+from p4reduce_switch.p4runtime.entities.cells import indices
+from p4reduce_switch.p4runtime.entities.kinds import Query
 
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.config import ForwardingConfig
     from p4reduce_switch.p4runtime.p4info import RegisterSpec
 
-__all__ = ["query_registers"]
+__all__ = ["plan_register", "query_registers"]
 
 _Row = tuple[int, int, int]  # the register's id, the cell's index, its value
 
 
-def query_registers(
-    config: ForwardingConfig, message: Any
-) -> tuple[Callable[[], list[_Row]], Callable[[_Row], Any]]:
-    """Snapshot and encoder (`read.Query`) of one cell, of all cells of a register, or of all.
+def plan_register(config: ForwardingConfig, update_type: int, message: Any) -> NoReturn:
+    """Refuse it."""
+    raise P4RuntimeError(code_pb2.UNIMPLEMENTED, "registers can be read, not written")
+
+
+def query_registers(config: ForwardingConfig, message: Any) -> Query:
+    """One cell, all cells of a register, or all of all registers.
 
     Raises:
         P4RuntimeError: INVALID_ARGUMENT for an unknown register, OUT_OF_RANGE for a cell that it
-            does not have, UNIMPLEMENTED for a register that the program lacks.
+            does not have, NOT_FOUND for a register that the program lacks.
     """
     specs = list(config.p4info.registers.values())
     if message.register_id:
@@ -41,13 +45,17 @@ def query_registers(
         raise invalid("index is set, but register_id 0 (all registers) takes no index")
     registers = config.pipeline.registers
     ranges = [
-        (spec.id, registers[spec.name].cells, _indices(spec, message))
+        (
+            spec.id,
+            registers[spec.name].cells,
+            indices(f"register '{spec.name}'", spec.size, message),
+        )
         for spec in specs
         if spec.name in registers
     ]
     if not ranges:
         raise P4RuntimeError(code_pb2.NOT_FOUND, "the compiler has left this register out")
-    return lambda: [(id_, i, cells[i]) for id_, cells, span in ranges for i in span], _encode
+    return Query(lambda: [(id_, i, cells[i]) for id_, cells, span in ranges for i in span], _encode)
 
 
 def _find(config: ForwardingConfig, number: int) -> RegisterSpec:
@@ -55,18 +63,6 @@ def _find(config: ForwardingConfig, number: int) -> RegisterSpec:
     if spec is None:
         raise invalid(f"register_id {number:#x} is not a register of this pipeline")
     return spec
-
-
-def _indices(spec: RegisterSpec, message: Any) -> range:
-    if not message.HasField("index"):
-        return range(spec.size)
-    index = message.index.index
-    if not 0 <= index < spec.size:
-        raise P4RuntimeError(
-            code_pb2.OUT_OF_RANGE,
-            f"index {index} of register '{spec.name}' is not within 0 to {spec.size - 1}",
-        )
-    return range(index, index + 1)
 
 
 def _encode(row: _Row) -> Any:

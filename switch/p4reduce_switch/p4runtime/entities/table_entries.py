@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from p4reduce_switch.state.tables import MatchValue
 
 __all__ = [
-    "UNSUPPORTED",
     "decode_action",
     "decode_match",
     "decode_priority",
@@ -35,11 +34,6 @@ __all__ = [
 ]
 
 _MAX_PRIORITY = (1 << 31) - 1
-
-UNSUPPORTED = {
-    "extern_entry": "externs are not supported",
-}
-"""Kinds of entities that P4Runtime knows and this server does not."""
 
 
 def find_table(p4info: P4Info, table_id: int) -> TableSpec:

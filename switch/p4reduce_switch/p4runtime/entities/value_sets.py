@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from google.rpc import code_pb2
@@ -11,6 +10,7 @@ from p4.v1 import p4runtime_pb2
 
 from p4reduce_switch.errors import P4RuntimeError, invalid
 from p4reduce_switch.p4runtime.entities import match_fields
+from p4reduce_switch.p4runtime.entities.kinds import Operation, Query
 
 if TYPE_CHECKING:
     from p4reduce_switch.p4runtime.config import ForwardingConfig
@@ -22,7 +22,7 @@ __all__ = ["plan_value_set", "query_value_sets"]
 _Row = tuple["ValueSetSpec", tuple["Match", ...]]
 
 
-def plan_value_set(config: ForwardingConfig, update_type: int, message: Any) -> Callable[[], None]:
+def plan_value_set(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
     """The operation of one update: all members at once.
 
     Raises:
@@ -46,15 +46,13 @@ def plan_value_set(config: ForwardingConfig, update_type: int, message: Any) -> 
     return lambda: value_set.replace(members)
 
 
-def query_value_sets(
-    config: ForwardingConfig, message: Any
-) -> tuple[Callable[[], list[_Row]], Callable[[_Row], Any]]:
-    """Snapshot and encoder (`read.Query`) of one value set, or of all for id 0."""
+def query_value_sets(config: ForwardingConfig, message: Any) -> Query:
+    """One value set, or all of them for id 0."""
     specs = list(config.p4info.value_sets.values())
     if message.value_set_id:
         specs = [_find(config, message.value_set_id)]
     value_sets = config.pipeline.value_sets
-    return lambda: [(spec, value_sets[spec.name].members) for spec in specs], _encode
+    return Query(lambda: [(spec, value_sets[spec.name].members) for spec in specs], _encode)
 
 
 def _find(config: ForwardingConfig, number: int) -> ValueSetSpec:
