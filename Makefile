@@ -134,7 +134,7 @@ lint: $(LINT_READY)  ## ruff, mypy --strict, clang-format, C compilers, and who 
 	$(VENV)/bin/ruff format --check .
 	$(PYTHON) tools/lint_c.py
 	PYTHONPATH=model $(VENV)/bin/lint-imports --no-cache --no-logo
-	$(VENV)/bin/mypy $(PACKAGES)
+	$(VENV)/bin/mypy $(PACKAGES) exercises/__main__.py exercises/checks
 	for scripts in $(SCRIPTS); do (cd $$scripts && \
 	    $(CURDIR)/$(VENV)/bin/mypy --config-file $(CURDIR)/pyproject.toml \
 	    --cache-dir $(CURDIR)/.mypy_cache *.py) || exit 1; done

@@ -15,7 +15,18 @@ ROOT = Path(__file__).parents[2]
 DOCS = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 FOLDERS = (
-    *("bench", "common", "controller", "docs", "examples", "experiments", "lab", "model", "native"),
+    *(
+        "bench",
+        "common",
+        "controller",
+        "docs",
+        "examples",
+        "exercises",
+        "experiments",
+        "lab",
+        "model",
+        "native",
+    ),
     *("p4src", "switch", "tests", "tools", "wireshark", "worker"),
 )
 OF_READERS = {"mine.py"}  # what the reader of a command makes
