@@ -9,8 +9,11 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from p4reduce.methods._communicator import Array
+
+Rows = npt.NDArray[np.int64]
 
 NEWTON_STEPS = 200
 NEWTON_TOLERANCE = 1e-12
@@ -97,6 +100,13 @@ class LeastSquares:
         """Hᵀ(Hθ − y) + λθ."""
         return _array(self._gram @ model - self._moment)
 
+    def stochastic_gradient(self, model: Array, rows: Rows) -> Array:
+        """An estimate of the gradient from some samples, whose mean over all rows it is."""
+        h = self.features[rows]
+        share = self.samples / len(rows)
+        rest = h @ model - self.targets[rows]
+        return _array(share * (h.T @ rest) + self.regularisation * model)
+
     def hessian_product(self, model: Array, direction: Array) -> Array:
         """(HᵀH + λI)·V."""
         return _array(self._gram @ direction)
@@ -161,6 +171,13 @@ class Logistic:
         """−w·Hᵀ(y·σ(−y·Hθ)) + λθ."""
         pulls = self.targets * _sigmoid(-self.targets * (self.features @ model))
         return _array(self.regularisation * model - self.weight * (self.features.T @ pulls))
+
+    def stochastic_gradient(self, model: Array, rows: Rows) -> Array:
+        """An estimate of the gradient from some samples, whose mean over all rows it is."""
+        h, y = self.features[rows], self.targets[rows]
+        share = self.weight * self.samples / len(rows)
+        pulls = y * _sigmoid(-y * (h @ model))
+        return _array(self.regularisation * model - share * (h.T @ pulls))
 
     def hessian_product(self, model: Array, direction: Array) -> Array:
         """(w·Hᵀ diag(σ(1−σ)) H + λI)·V."""
