@@ -28,10 +28,10 @@ import numpy as np
 from p4reduce.methods._begin import begin, solvable
 from p4reduce.methods._checks import at_least, first_of, positive
 from p4reduce.methods._communicator import Array, Comm, Watch, nobody
-from p4reduce.methods.neighbours import HEADS, TAILS, Neighbours, OneJob, Place
+from p4reduce.methods.neighbours import HEADS, TAILS, Grid, Neighbours, OneJob, Place
 from p4reduce.methods.problems import Problem
 
-By = Callable[[Comm], Neighbours]
+By = Callable[[Comm, Grid], Neighbours]
 
 
 def gadmm(
@@ -109,17 +109,21 @@ def _gadmm(
     settings = {"rho": rho, "steps": steps, "period": period, "seed": seed}
     degrees = {Place(range(comm.size), rank).degree for rank in range(comm.size)}
     solves = [rho * degree for degree in degrees]
-    begin(comm, method, problem, settings, trouble or solvable(problem, *solves))
+    trouble = trouble or problem.trouble() or solvable(problem, *solves)
+    alone = np.zeros(0) if trouble else problem.proximal(np.zeros(problem.size), max(solves))
+    greatest = int(np.frexp(np.abs(alone).max(initial=0.0))[1])
+    told = begin(comm, method, problem, settings, trouble, facts={"exponent": greatest})
+    grid = Grid(int(told["exponent"].max()))
     random = np.random.default_rng(seed)
     place = Place(range(comm.size), comm.rank)
-    neighbours = by(comm)
+    neighbours = by(comm, grid)
     try:
         neighbours.link(range(comm.size))
         model = np.zeros(problem.size)
         dual, around = np.zeros(problem.size), np.zeros(problem.size)
 
         def solve() -> Array:
-            return problem.proximal(rho * around - dual, rho * place.degree)
+            return grid.round(problem.proximal(rho * around - dual, rho * place.degree))
 
         for step in range(1, steps + 1):
             if period and step > 1 and (step - 1) % period == 0:

@@ -10,6 +10,9 @@ other kind. What a rank needs of them is one sum, which the switch can compute:
 - `OneJob`: all ranks sum a matrix that has a row for each rank of one kind, and each rank adds its
   model to the rows of its two neighbours. Another chain is only another order of the rows, but
   all rows come down to every rank.
+
+Models travel as multiples of a unit, in two lanes of 32 bits per number, so that sums are exact:
+what a rank believes of its neighbours is what they have.
 """
 
 from __future__ import annotations
@@ -18,10 +21,50 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from p4reduce.methods._communicator import Array, Comm
 
 HEADS, TAILS = 0, 1
+_BITS = 30  # of a lane: two ranks' sum fits
+_ROOM = 20  # bits above the greatest number that is known beforehand
+
+
+class Grid:
+    """Multiples of a power of two, which are added without rounding.
+
+    Args:
+        exponent: of the greatest number that is known beforehand; models may grow to 2^20 times
+            as much. The unit is 2^-40 of it.
+    """
+
+    def __init__(self, exponent: int) -> None:
+        self._unit = exponent + _ROOM - 2 * _BITS
+
+    def round(self, model: Array) -> Array:
+        """The nearest multiples.
+
+        Raises:
+            ValueError: a number has left the range.
+        """
+        whole = np.rint(np.ldexp(model, -self._unit))
+        if not (np.abs(whole) < 2.0 ** (2 * _BITS)).all():
+            raise ValueError(
+                f"a model has numbers of {np.abs(model).max():.3g}, more than 2^{_ROOM} times what "
+                "it began with: another rho is needed"
+            )
+        return np.asarray(np.ldexp(whole, self._unit), np.float64)
+
+    def pack(self, model: Array) -> npt.NDArray[np.int32]:
+        """Upper and lower digits of multiples of the unit, shape (2, d)."""
+        whole = np.rint(np.ldexp(model, -self._unit)).astype(np.int64)
+        upper = whole >> _BITS
+        return np.stack([upper, whole - (upper << _BITS)]).astype(np.int32)
+
+    def unpack(self, digits: npt.NDArray[np.int32]) -> Array:
+        """The sum that digits stand for, shape (d,)."""
+        upper, lower = digits.astype(np.int64)
+        return np.asarray(np.ldexp(((upper << _BITS) + lower).astype(np.float64), self._unit))
 
 
 class Neighbours(Protocol):
@@ -36,7 +79,7 @@ class Neighbours(Protocol):
 
         Args:
             kind: HEADS or TAILS: who sends.
-            model: shape (d,); of ranks of the other kind only the shape counts.
+            model: shape (d,), on the grid; of ranks of the other kind only the shape counts.
 
         Returns:
             On ranks of the other kind the sum of their neighbours' models, else None.
@@ -68,10 +111,11 @@ class OneJob:
 
     Args:
         comm: the ranks.
+        grid: of the models.
     """
 
-    def __init__(self, comm: Comm) -> None:
-        self._comm = comm
+    def __init__(self, comm: Comm, grid: Grid) -> None:
+        self._comm, self._grid = comm, grid
         self._place = Place(range(comm.size), comm.rank)
 
     def link(self, chain: Sequence[int]) -> None:
@@ -81,13 +125,13 @@ class OneJob:
     def send(self, kind: int, model: Array) -> Array | None:
         """Add this rank's model to its neighbours' rows, or take its own row."""
         other = 1 - kind
-        rows = np.zeros(((self._comm.size + kind) // 2, len(model)))
+        rows = np.zeros(((self._comm.size + kind) // 2, 2, len(model)), np.int32)
         if self._place.kind == kind:
             for at in (self._place.at - 1, self._place.at + 1):
                 if 0 <= at < self._comm.size:
-                    rows[at // 2] += model
+                    rows[at // 2] += self._grid.pack(model)
         sums = self._comm.allreduce(rows, name=f"neighbours/{'tails' if other else 'heads'}")
-        return None if self._place.kind == kind else np.array(sums[self._place.at // 2])
+        return None if self._place.kind == kind else self._grid.unpack(sums[self._place.at // 2])
 
     def close(self) -> None:
         """There are no groups."""
@@ -98,10 +142,11 @@ class Groups:
 
     Args:
         comm: the ranks. On a switch each group takes as many slots as this communicator.
+        grid: of the models.
     """
 
-    def __init__(self, comm: Comm) -> None:
-        self._comm = comm
+    def __init__(self, comm: Comm, grid: Grid) -> None:
+        self._comm, self._grid = comm, grid
         self._groups: dict[int, Comm] = {}
         self._place = Place(range(comm.size), comm.rank)
 
@@ -121,15 +166,16 @@ class Groups:
         """Add in the groups around this rank's neighbours, or keep the sum of its own group."""
         if self._place.kind != kind:
             own = self._groups.get(self._place.at)
-            return np.zeros_like(model) if own is None else self._sum(own, np.zeros_like(model))
+            nothing = np.zeros((2, len(model)), np.int32)
+            return self._grid.unpack(nothing if own is None else self._sum(own, nothing))
         # Every second group of the other kind at once, so that no rank waits for a row of others.
         for around in sorted((self._place.at - 1, self._place.at + 1), key=lambda at: at // 2 % 2):
             if around in self._groups:
-                self._sum(self._groups[around], model)
+                self._sum(self._groups[around], self._grid.pack(model))
         return None
 
-    def _sum(self, group: Comm, mine: Array) -> Array:
-        return np.asarray(group.allreduce(mine, name="neighbours/group"), np.float64)
+    def _sum(self, group: Comm, mine: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        return np.asarray(group.allreduce(mine, name="neighbours/group"), np.int32)
 
     def close(self) -> None:
         """Leave the groups."""
