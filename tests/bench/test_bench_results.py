@@ -52,8 +52,8 @@ def test_tables_go_where_they_have_a_place(tmp_path: Path, monkeypatch: pytest.M
     report = {**provenance(), "benches": [{"results": [row]}, {"failed": "it did"}]}
     measured = record(benches, report)
     assert differing([measured], tmp_path) == [
-        "docs/page.md: bench-machine",
-        "docs/page.md: bench-a-b-slow",
+        f"docs/{page.name}: bench-machine",
+        f"docs/{page.name}: bench-a-b-slow",
     ]
     measured.show(tmp_path)
     assert differing([measured], tmp_path) == []
