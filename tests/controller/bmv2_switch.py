@@ -60,6 +60,7 @@ class Bmv2Switch:
     """BMv2 on veth pairs; the same as SwitchProcess to the tests."""
 
     names_full_tables = False  # its error for a full table is UNKNOWN
+    remembers_election_ids = False  # of controllers that are gone
 
     def __init__(self, directory: Path) -> None:
         number = next(_numbers)

@@ -74,6 +74,7 @@ class SwitchProcess:
     """
 
     names_full_tables = True
+    remembers_election_ids = True
 
     def __init__(self, directory: Path, calls: Mapping[int, Path] | None = None) -> None:
         self.directory = directory

@@ -484,20 +484,25 @@ def test_a_second_controller_takes_over_nothing(
 def test_a_controller_that_died_leaves_its_switch_to_the_next(
     start: Start, mortal_switch: SwitchProcess, tmp_path: Path
 ) -> None:
-    """The switch remembers the election id of the one that is gone, and takes none lower."""
+    """The next one takes the switch over, with the election id that the switch asks for.
+
+    P4Runtime: a switch takes no id below the highest that it has seen. BMv2 forgets them.
+    """
     start(mortal_switch, election_id=5).crash()
     options: dict[str, Any] = {"election_id": 4, "state_directory": tmp_path / "second"}
-    with pytest.raises(NotPrimaryError, match="there is no primary now, but one with election id"):
-        RunningController(mortal_switch.address, tmp_path, take_over=False, **options)
+    needed = 5 if mortal_switch.remembers_election_ids else 4
+    if needed > 4:
+        with pytest.raises(NotPrimaryError, match="is no primary now, but one with election id"):
+            RunningController(mortal_switch.address, tmp_path, take_over=False, **options)
     second = start(mortal_switch, **options)
-    assert second.call("GetSwitch").election_id == "5"
+    assert second.call("GetSwitch").election_id == str(needed)
     ranks = second.running(mortal_switch, 2)
     for rank in ranks:
         contribute(rank, 4)
     assert bytes(result(ranks[1]).payload)[:4] == (8).to_bytes(4, "big")
-    third: dict[str, Any] = {"election_id": 4, "state_directory": tmp_path / "third"}
+    third: dict[str, Any] = {"election_id": 3, "state_directory": tmp_path / "third"}
     third["listen"] = f"unix:{tmp_path}/third.sock"
-    with pytest.raises(NotPrimaryError, match="the primary has election id 5, ours is 4"):
+    with pytest.raises(NotPrimaryError, match=f"the primary has election id {needed}, ours is 3"):
         RunningController(mortal_switch.address, tmp_path, **third)
 
 
