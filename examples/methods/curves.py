@@ -69,7 +69,7 @@ class Curves:
             alone = self._alone(method, settings, len(gaps))
             print(
                 f"{label:12} {len(gaps):6} iterations, gap {gaps[-1]:.3e} (one process "
-                f"{alone:.3e}), {total[0]:7.0f} uploads, per rank {total[1]:8.1f} kB sent, "
+                f"{alone:.3e}), {total[0]:7.0f} blocks, per rank {total[1]:8.1f} kB sent, "
                 f"{total[2]:8.1f} kB received",
                 flush=True,
             )
@@ -91,7 +91,7 @@ class Curves:
         return abs(sum(in_process.run(self._comm.size, work)) - self._best)
 
     def draw(self, title: str, path: Path) -> None:
-        """Draw all runs: the gap against iterations and against uploads. Only rank 0 does."""
+        """Draw all runs: the gap against iterations and against blocks sent. Only rank 0 does."""
         if self._comm.rank:
             return
         import matplotlib as mpl
@@ -103,7 +103,7 @@ class Curves:
         for label, uploads, gaps in self._drawn:
             panels[0].plot(np.arange(1, len(gaps) + 1), gaps, label=label)
             panels[1].plot(np.maximum(uploads, 1), gaps, label=label)
-        for axes, what in zip(panels, ("iterations", "uploads of all ranks"), strict=True):
+        for axes, what in zip(panels, ("iterations", "blocks sent by all ranks"), strict=True):
             axes.set(xscale="log", yscale="log", xlabel=what)
             axes.grid(alpha=0.3)
         panels[0].set_ylabel("gap to the minimum")

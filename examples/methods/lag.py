@@ -13,7 +13,7 @@ from p4reduce.methods.lag import lag_ps, lag_wk
 
 
 def main() -> None:
-    """Compares uploads until the gap is 1e-4."""
+    """Compares the blocks that ranks send until the gap is 1e-4."""
     given = options(str(__doc__), steps=200_000)
     with p4reduce.init() as comm:
         curves = Curves(comm, given.seed)

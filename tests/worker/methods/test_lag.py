@@ -55,6 +55,35 @@ def test_uploads_on_the_authors_data() -> None:
     assert server.uploads <= 16 * plain / 3
 
 
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("precision", ["int32", "int8"])
+def test_uploads_with_24_ranks(precision: str) -> None:
+    parts = synthetic(24)
+    plain = gd_steps(parts, 1e-4)
+    workers = to_gap(lag_wk, parts, 1e-4, steps=2 * plain, precision=precision)
+    print(f"{plain} steps of gradient descent; {workers}")
+    assert workers.steps <= 1.1 * plain
+    assert workers.uploads <= 24 * plain / 20
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("precision", ["int32", "int8"])
+def test_uploads_on_diabetes(precision: str) -> None:
+    data = pytest.importorskip("sklearn.datasets", reason="for its data").load_diabetes()
+    features = (data.data - data.data.mean(axis=0)) / data.data.std(axis=0)
+    targets = data.target - data.target.mean()
+    parts = [LeastSquares(*part) for part in split_evenly(features, targets, 16)]
+    plain = gd_steps(parts, 1e-4)
+    workers = to_gap(lag_wk, parts, 1e-4, steps=2 * plain, precision=precision)
+    print(f"{plain} steps of gradient descent; {workers}")
+    assert workers.steps <= 1.1 * plain
+    assert workers.uploads <= 16 * plain / 20
+    server = to_gap(lag_ps, parts, 1e-4, steps=2 * plain)
+    assert server.steps <= 1.1 * plain
+    print(server)
+
+
 def test_the_server_rule_where_one_rank_is_steep(rng: np.random.Generator) -> None:
     """The twentieth needs a rank that has nearly all of the curvature."""
     direction, targets = rng.standard_normal(20), rng.standard_normal(20)
