@@ -34,7 +34,7 @@ PHRASES = {
 }
 
 # Pages that no person writes: their text comes from the code.
-GENERATED = {"docs/v1model.md", "docs/figures.md"}
+GENERATED = {"docs/v1model.md"}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ from p4reduce_lab.choice import choose
 from rich.console import Console
 from rich.table import Table
 
-from bench.methods.entries import ENTRIES, Entry
+from bench.methods.entries import ENTRIES
 from bench.methods.single import find, in_numpy
 from bench.methods.tasks import Task, tasks
 from bench.ranks import run_ranks
@@ -60,8 +60,9 @@ def over_the_switch(
         script = ["-m", "bench.methods.rank", "--plan", str(plan), "--folder", str(folder)]
         reports = run_ranks(choose(switch, "local"), todo[0][1].ranks, script, TIMEOUT)
     results = []
-    for number, (_, task) in enumerate(todo):
-        gap = task.gap([np.array(report[number]["model"]) for report in reports])
+    for number, (method, task) in enumerate(todo):
+        models = [np.array(report[number]["model"]) for report in reports]
+        gap = task.gap(ENTRIES[method].models(models))
         first = reports[0][number]
         results.append((gap, sum(first["up"]), sum(first["down"])))
     return results
@@ -78,13 +79,13 @@ def compare(
     real = over_the_switch(todo, steps, seed, ranks, switch)
     rows = []
     for (method, task), (gap, up, down) in zip(todo, real, strict=True):
-        entry = Entry(ENTRIES[method].work, steps)
+        entry = replace(ENTRIES[method], most=steps)
         way = find(entry, task, seed, target=-1.0)  # all steps
         rows.append(
             Compared(
                 method,
                 task.name,
-                (in_numpy(entry, task, steps), way.gap, gap),
+                (in_numpy(entry, task), way.gap, gap),
                 (sum(way.up), up),
                 (sum(way.down), down),
             )

@@ -27,7 +27,7 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.machine import describe, machine
-from bench.methods.entries import ENTRIES, Entry
+from bench.methods.entries import ENTRIES
 from bench.methods.picture import draw
 from bench.methods.row import HEAD, Row
 from bench.methods.single import Way, find
@@ -48,8 +48,8 @@ AT_ONCE = 2  # processes
 def one(seed: int, ranks: tuple[int, int], task: str, method: str, most: int) -> tuple[Row, Way]:
     """Run a method on a task; in a process of its own."""
     found = next(each for each in tasks(seed, ranks) if each.name == task)
-    entry = ENTRIES[method]
-    way = find(Entry(entry.work, min(most, entry.most)), found, seed)
+    entry = replace(ENTRIES[method], most=min(most, ENTRIES[method].most))
+    way = find(entry, found, seed)
     return Row.of(method, found, way), way
 
 

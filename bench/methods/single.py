@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 from p4reduce.methods.in_process import Adder, InProcess, run
 
 from bench.methods.counted import Counted
@@ -18,6 +18,7 @@ TARGET = 1e-4
 EACH = 200  # the gap is looked at after each step at first, then after each two-hundredth part
 PATIENCE = 2.0  # times as many steps as the least gap took: it will get no further
 FIRST = 500  # steps that every method has
+HOLD = 3  # looks in a row, where models differ
 
 
 @dataclass
@@ -44,6 +45,8 @@ class Way:
 def find(entry: Entry, task: Task, seed: int = 0, target: float = TARGET) -> Way:
     """Run a method on the P4 program until the gap is `target` or it gets no further.
 
+    Where the ranks' models differ, Σ f_i(θ_i) can pass by F* on its way: the gap has to stay.
+
     Args:
         entry: the method.
         task: all ranks' parts.
@@ -52,52 +55,59 @@ def find(entry: Entry, task: Task, seed: int = 0, target: float = TARGET) -> Way
     """
     way, program = Way(), Program(task.ranks, seed)
     least = [(float("inf"), 0)]  # the least gap so far, and when
+    held = [0]
 
     def look(step: int, models: list[Array]) -> bool:
         way.steps, way.gap = step, task.gap(models)
         way.points.append((step, way.gap, sum(program.bytes_up) + sum(program.bytes_down)))
         if way.gap < 0.99 * least[0][0]:
             least[0] = way.gap, step
-        return way.gap <= target or step > max(FIRST, PATIENCE * least[0][1])
+        held[0] = held[0] + 1 if way.gap <= target else 0
+        together = all(np.array_equal(model, models[0]) for model in models)
+        arrived = held[0] >= (1 if together else HOLD)
+        return arrived or step > max(FIRST, PATIENCE * least[0][1])
 
-    counts = _run(entry, task, program, look)
-    way.rounds = [counted["rounds"] for counted in counts]
-    way.uploads = [counted["uploads"] for counted in counts]
+    ends = _run(entry, task, program, look)
+    if not any(end.stopped for end in ends):
+        way.steps, way.gap = entry.most, task.gap(entry.models([end.model for end in ends]))
+    way.rounds = [end.counted.rounds for end in ends]
+    way.uploads = [end.counted.uploads for end in ends]
     way.up, way.down = program.bytes_up, program.bytes_down
     return way
 
 
-def in_numpy(entry: Entry, task: Task, steps: int) -> float:
-    """The gap after so many steps without a switch."""
-    gaps = []
+def in_numpy(entry: Entry, task: Task) -> float:
+    """The gap after all steps without a switch."""
+    ends = _run(entry, task, None, lambda _step, _models: False)
+    return task.gap(entry.models([end.model for end in ends]))
 
-    def look(step: int, models: list[Array]) -> bool:
-        if step >= steps:
-            gaps.append(task.gap(models))
-        return step >= steps
 
-    _run(entry, task, None, look)
-    return gaps[0]
+@dataclass(frozen=True)
+class _End:
+    model: Array
+    counted: Counted
+    stopped: bool
 
 
 def _run(
     entry: Entry, task: Task, adder: Adder | None, look: Callable[[int, list[Array]], bool]
-) -> list[Counter[str]]:
+) -> list[_End]:
     """Run a method; `look` gets all ranks' models now and then, and says whether to stop."""
 
-    def work(comm: InProcess) -> Counter[str]:
-        counted = Counted(comm)
-        over = [False]
+    def work(comm: InProcess) -> _End:
+        counted, calls, over = Counted(comm), 0, False
 
         def watch(step: int, model: Array) -> bool:
-            if step % max(1, step // EACH):
+            nonlocal calls, over
+            calls += 1
+            if calls % max(1, calls // EACH):
                 return False
             models = comm.confer(model)
-            if comm.rank == 0:
-                over[0] = look(step, models)
-            return bool(comm.confer(over[0])[0])
+            mine = comm.rank == 0 and look(step, entry.models(models))
+            over = comm.confer(mine)[0]
+            return over
 
-        entry.work(counted, task, entry.most, watch)
-        return Counter(rounds=counted.rounds, uploads=counted.uploads)
+        model = entry.work(counted, task, entry.most, watch)
+        return _End(model, counted, over)
 
     return run(task.ranks, work, adder=adder)

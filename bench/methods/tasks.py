@@ -24,6 +24,7 @@ from p4reduce.methods.problems import (
 Array = npt.NDArray[np.float64]
 
 PENALTY = 1e-3  # λ for breast cancer, whose loss is a mean
+ALIKE = 0.1  # ξ of LAG-PS for ranks whose smoothness is about the same
 SYNTHETIC_PENALTY = 1e-5  # λ of each rank, as the authors of GADMM have it; its loss is a sum
 
 
@@ -38,6 +39,8 @@ class Task:
         penalty: λ of the whole objective.
         mean: whether the loss is the mean over all samples, else the sum; of logistic tasks.
         rho: ρ of the methods of multipliers, the best of a rough search.
+        period: τ of D-GADMM.
+        lag_ps_xi: ξ of LAG-PS: its authors' 1 for ranks whose smoothness differs, else less.
     """
 
     name: str
@@ -46,6 +49,8 @@ class Task:
     penalty: float
     mean: bool = False
     rho: dict[str, float] = field(default_factory=dict)
+    period: int = 15
+    lag_ps_xi: float = 1.0
 
     @property
     def ranks(self) -> int:
@@ -118,7 +123,7 @@ def tasks(seed: int, ranks: tuple[int, int]) -> list[Task]:
             tuple(gadmm_synthetic(synthetic, seed)),
             logistic=False,
             penalty=0.0,
-            rho={"admm": 30.0, "gadmm": 5.0, "dgadmm": 5.0},
+            rho={"admm": 5.0, "gadmm": 5.0, "dgadmm": 5.0},
         ),
         _diabetes(seed, real),
         _synthetic_logistic(seed, synthetic),
@@ -140,7 +145,8 @@ def _diabetes(seed: int, ranks: int) -> Task:
 
     data = load_diabetes(scaled=False)
     parts = _shuffled(_standard(data.data), _standard(data.target), ranks, seed)
-    return Task("diabetes", parts, logistic=False, penalty=0.0)
+    rho = {"admm": 3.0, "gadmm": 30.0, "dgadmm": 10.0}
+    return Task("diabetes", parts, False, 0.0, rho=rho, lag_ps_xi=ALIKE)
 
 
 def _breast_cancer(seed: int, ranks: int) -> Task:
@@ -148,7 +154,8 @@ def _breast_cancer(seed: int, ranks: int) -> Task:
 
     data = load_breast_cancer()
     parts = _shuffled(_standard(data.data), 2.0 * data.target - 1, ranks, seed)
-    return Task("breast-cancer", parts, logistic=True, penalty=PENALTY, mean=True)
+    rho = {"admm": 0.001, "gadmm": 0.01, "dgadmm": 0.001}
+    return Task("breast-cancer", parts, True, PENALTY, mean=True, rho=rho, lag_ps_xi=ALIKE)
 
 
 def _synthetic_logistic(seed: int, ranks: int) -> Task:
@@ -163,4 +170,5 @@ def _synthetic_logistic(seed: int, ranks: int) -> Task:
         right = np.where(random.random(len(features)) < 0.9, 1.0, -1.0)
         parts.append((features, right * np.sign(features @ model)))
     penalty = SYNTHETIC_PENALTY * ranks
-    return Task("synthetic-logistic", tuple(parts), logistic=True, penalty=penalty)
+    rho = {"admm": 0.03, "gadmm": 0.2, "dgadmm": 0.05}
+    return Task("synthetic-logistic", tuple(parts), True, penalty, rho=rho, lag_ps_xi=ALIKE)

@@ -47,7 +47,7 @@ def test_a_key_as_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(udp.KEY_ENVIRONMENT, "0123456789abcdef")
     assert udp._key() == b"0123456789abcdef"
     monkeypatch.setenv(udp.KEY_ENVIRONMENT, "short")
-    with pytest.raises(ConfigurationError, match=r"P4REDUCE_UDP_KEY: a key of 5 bytes; .* 16 to"):
+    with pytest.raises(ConfigurationError, match="P4REDUCE_UDP_KEY: a key of 5 bytes; .* 16 to"):
         udp._key()
     file = tmp_path / "key"
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), "w") as opened:

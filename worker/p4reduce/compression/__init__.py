@@ -6,7 +6,7 @@ communicator. How much of it is chosen from what the link charges: by
 `MemoryCat` (memory.py), which is "cat", or by the paper's own rule (cat.py, levels.py; arXiv
 2003.06377), which is "cat:paper".
 docs/experiments.md has what each of them saves, measured. Imports `collectives` and `wire`; of the
-other folders only `torch` imports it, for its hooks.
+other folders `torch` imports it, for its hooks, and `methods`.
 """
 
 from __future__ import annotations

@@ -3,5 +3,5 @@
 
 Each module is one method after one paper, small enough to be read beside it; docs/methods.md has
 what each claims and what it comes to here. Nothing else in the library
-imports it.
+imports it. Imports `compression` and `wire`, for `cat.py`.
 """
