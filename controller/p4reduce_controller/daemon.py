@@ -19,7 +19,7 @@ from p4reduce_controller.controller import Controller, Start
 from p4reduce_controller.fabric.compiled_program import Program, load_program
 from p4reduce_controller.fabric.fabric import Fabric
 from p4reduce_controller.fabric.layout import Layout, ground, lay_out
-from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchClient
+from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchClient, SwitchError
 from p4reduce_controller.fabric.switches import Taken
 from p4reduce_controller.jobs.job import Job, JobState
 from p4reduce_controller.jobs.plan import Plan, plan
@@ -29,6 +29,7 @@ from p4reduce_controller.service.decoding import Decoding
 from p4reduce_controller.service.limits import MAX_CALLS, SERVER_OPTIONS
 from p4reduce_controller.settings import Http, Server, Settings
 from p4reduce_controller.storage.job_table import TableFile
+from p4reduce_controller.terminal.render import port_ranges
 from p4reduce_controller.topology.switches import Topology
 
 log = logging.getLogger(__name__)
@@ -103,10 +104,26 @@ class Daemon:
         connect = functools.partial(self._connect, self._settings.servers[name])
         client = self._connect_after_crash(connect) if self._jobs else connect()
         try:
+            self._check_ports(name, client)
             return Taken(fabric, client, connect, fabric.take_up(client))
         except BaseException:
             client.close()
             raise
+
+    def _check_ports(self, name: str, client: SwitchClient) -> None:
+        """Refuse ports that the switch does not have, where it says which it has."""
+        there = client.ports()
+        missing = frozenset(self._settings.topology.switches[name].ports) - (there or frozenset())
+        if there is not None and missing:
+            number = (
+                f"port {port_ranges(missing)}"
+                if len(missing) == 1
+                else f"ports {port_ranges(missing)}"
+            )
+            raise SwitchError(
+                f"the switch at {client.address} has no {number}, which --ports or the topology "
+                f"names; it has {port_ranges(there) or 'none'}"
+            )
 
     def _connect_after_crash(self, connect: Callable[[], SwitchClient]) -> SwitchClient:
         """Connect, though a switch may not have noticed yet that our former life is over."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 from p4reduce.control.tls import TlsError
+from p4reduce_common.files import named
 
 from p4reduce_controller.daemon import Daemon
 from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchError, SwitchUnreachableError
@@ -54,7 +55,8 @@ async def _run(daemon: Daemon, settings: Settings, ready_file: Path | None) -> N
         click.echo(f"ready at {address}: " + "; ".join(_switches(settings)))
         if ready_file is not None:
             beside = ready_file.with_name(ready_file.name + ".new")
-            beside.write_text(json.dumps({"pid": os.getpid(), "address": address}) + "\n")
+            with named(ready_file):
+                beside.write_text(json.dumps({"pid": os.getpid(), "address": address}) + "\n")
             beside.replace(ready_file)
 
     try:

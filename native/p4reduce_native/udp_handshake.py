@@ -29,7 +29,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
+
+from p4reduce_native.files import read_file
 
 __all__ = [
     "LEAST_BYTES",
@@ -225,9 +226,8 @@ def read_key(path: str | os.PathLike[str]) -> bytes:
     """
     least, most = _KEY_BYTES
     try:
-        with Path(path).open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            key = file.read(most + 2).rstrip(b"\r\n")
+        key, mode = read_file(path, most + 2)
+        key = key.rstrip(b"\r\n")
     except OSError as error:
         raise ValueError(f"key file {os.fspath(path)}: {error.strerror}") from None
     if mode & 0o077:

@@ -17,6 +17,7 @@ from p4reduce.tensors.arguments import SupportsArray, is_urgent, operation_of
 from p4reduce.tensors.fusion import FUSION_THRESHOLD
 from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.sparse import SparseArray, SparseBlocks, SparseRows
+from p4reduce.tracebacks import can_be_short
 from p4reduce.wire.calls import Operation, Priority
 
 T = TypeVar("T")
@@ -41,6 +42,8 @@ def _whole(method: Method) -> Method:
             return method(self, *args, **kwargs)
         except BaseException as error:
             self._left_by(error)
+            if can_be_short(error):
+                raise error.with_traceback(None) from error.__cause__
             raise
 
     return cast(Method, call)

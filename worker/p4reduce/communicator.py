@@ -54,12 +54,14 @@ from p4reduce.switches.ways import ways
 from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.stream import Collective
 from p4reduce.trace import Trace
+from p4reduce.tracebacks import short
 from p4reduce.wire.calls import Call
 from p4reduce.wire.format import MAX_SLOTS, MAX_WORLD_SIZE
 
 T = TypeVar("T")
 
 
+@short
 def init(
     rank: int | None = None,
     world_size: int | None = None,
@@ -422,6 +424,7 @@ class Communicator(Collectives):
 
     # -- Groups ----------------------------------------------------------------------------------
 
+    @short
     def split(
         self,
         color: int | None,
@@ -465,6 +468,7 @@ class Communicator(Collectives):
         """
         return self._divide("split", color, key, (timeout, slots, urgent_slots))
 
+    @short
     def dup(
         self,
         *,
@@ -558,6 +562,7 @@ class Communicator(Collectives):
 
     # -- After a loss ----------------------------------------------------------------------------
 
+    @short
     def reform(self, world_size: int | None = None, timeout: float | None = None) -> Communicator:
         """Go on after `WorkerLostError` with the ranks that are left; all of them have to call it.
 

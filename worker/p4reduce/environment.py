@@ -176,7 +176,10 @@ def _number(environ: Mapping[str, str], name: str, argument: str, known: bool) -
         )
     if text is None:
         tried = ", ".join(getattr(one, argument) for one in (*LAUNCHERS, OWN))
-        raise ConfigurationError(f"no {argument}: pass {argument}= or set one of {tried}")
+        raise ConfigurationError(
+            f"no {argument}: pass {argument}= or set one of {tried}; or start all ranks, with a "
+            "switch and a controller, by p4reduce-lab exec -n 4 -- python …"
+        )
     try:
         return int(text)
     except ValueError:

@@ -28,8 +28,8 @@ from p4reduce_controller.terminal.exit_codes import Exit
     metavar="NAME",
     envvar="P4REDUCE_INTERFACE",
     show_envvar=True,
-    help="How a worker on this machine reaches the switch: eth0, or unix:PATH. A job of one rank "
-    "is run by way of it.",
+    help="How a worker on this machine reaches the switch: eth0, unix:PATH, or udp:HOST:PORT. A "
+    "job of one rank is run by way of it.",
 )
 @click.option(
     "--switch",

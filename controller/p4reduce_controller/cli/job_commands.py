@@ -150,8 +150,20 @@ def job_delete(options: Options, name: str, token: str | None, state_dir: Path |
     """
     candidates = [token] if token is not None else _tokens_at_hand(options.address, state_dir)
     with options.connect() as client:
-        gone = _delete(client, name, candidates)
+        try:
+            gone = _delete(client, name, candidates)
+        except ControlError as error:
+            if error.code is not grpc.StatusCode.PERMISSION_DENIED or is_local(options.address):
+                raise
+            raise ControlError(error.code, f"{error}. {_NO_OPERATOR}") from None
     put(options, gone, render.jobs_table([gone]))
+
+
+_NO_OPERATOR = (
+    "The operator's token, which deletes any job, is in operator.token in the controller's state "
+    "directory; it is read from there only on the controller's own machine. Give it, or the "
+    "job's, by --token or P4REDUCE_TOKEN"
+)
 
 
 def _tokens_at_hand(address: str, state_dir: Path | None) -> list[str]:

@@ -11,6 +11,7 @@ import click
 from p4reduce.control.controller_address import is_local, parse_address
 from p4reduce.control.tls import TlsFiles
 from p4reduce_common.logs import FORMATS, LogFormat, configure
+from p4reduce_native.files import read_text
 
 from p4reduce_controller.cli.common import (
     Options,
@@ -133,7 +134,13 @@ def _page(address: str | None, token_file: Path | None, tls: TlsFiles | None) ->
         raise click.BadParameter(f"{address} is no HOST:PORT", param_hint="--http")
     token = ""
     if token_file is not None:
-        token = token_file.read_text(encoding="utf-8").strip()
+        try:
+            token = read_text(token_file).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is no text"
+            raise click.BadParameter(
+                f"{token_file}: {why}", param_hint="--http-token-file"
+            ) from None
         if len(token) < TOKEN_CHARACTERS:
             raise click.BadParameter(
                 f"{token_file} has {len(token)} characters; at least {TOKEN_CHARACTERS} are needed",

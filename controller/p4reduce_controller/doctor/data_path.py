@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import p4reduce
 from p4reduce.control.tls import ENVIRONMENT, TlsFiles
+from p4reduce.transport.udp import own_key, parse_udp
 
 from p4reduce_controller.doctor.control_path import Answers
 from p4reduce_controller.doctor.finding import Finding, Status, failure, note, ok, skipped, warning
@@ -19,6 +20,7 @@ from p4reduce_controller.doctor.interface import Interface
 
 SECTION = "Data plane"
 SUMS = "sums"
+_UDP = "udp:"
 _ELEMENTS = 64 * 256
 _LEAST_MTU = 1088  # 1,102 bytes of frame less Ethernet's header
 
@@ -53,7 +55,8 @@ def examine(
     if interface.who:
         yield _filled(interface)
     if not interface.name.startswith("unix:"):
-        link = _link(interface.name)
+        by_udp = interface.name.startswith(_UDP)
+        link = _udp(interface.name) if by_udp else _link(interface.name.removesuffix(",offload"))
         yield link
         if link.status is not Status.OK:
             return
@@ -99,6 +102,22 @@ def _link(interface: str) -> Finding:
             f"ip link set {interface} mtu 1500",
         )
     return ok(SECTION, name, f"{interface} is up, MTU {mtu}")
+
+
+def _udp(interface: str) -> Finding:
+    name = "UDP port"
+    address = interface.removeprefix(_UDP)
+    try:
+        host, port = parse_udp(address)
+        key = own_key()
+        places = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    except p4reduce.ConfigurationError as error:
+        return failure(SECTION, name, str(error), CURES[p4reduce.ConfigurationError])
+    except OSError as error:
+        cure = "See how the host of the switch is called: getent hosts HOST."
+        return failure(SECTION, name, f"{interface}: {error.strerror or error}", cure)
+    way = f"{interface} is UDP port {port} of {places[0][4][0]}"
+    return ok(SECTION, name, f"{way}, {'with' if key else 'without'} a key")
 
 
 def _reduce(address: str, tls: TlsFiles | None, interface: str, timeout: float) -> Finding:

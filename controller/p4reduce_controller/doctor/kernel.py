@@ -23,7 +23,7 @@ _TIMEOUT = 10.0  # seconds
 def examine(interface: str | None) -> Iterator[Finding]:
     """Look at it; packet sockets have to be there if `interface` is a network interface."""
     yield _cores()
-    yield _packet_sockets(interface is not None and not interface.startswith("unix:"))
+    yield _packet_sockets(interface is not None and not interface.startswith(("unix:", "udp:")))
     yield _namespaces()
     yield from map(_buffer, ("wmem_max", "rmem_max"))
     yield _open_files()

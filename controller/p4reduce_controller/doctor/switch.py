@@ -14,9 +14,10 @@ from p4reduce.control.tls import TlsError, TlsFiles
 
 from p4reduce_controller.doctor.control_path import Answers
 from p4reduce_controller.doctor.finding import Finding, Status, failure, ok, skipped, warning
-from p4reduce_controller.doctor.ports import Ports, compare, of_bmv2, told
+from p4reduce_controller.doctor.ports import compare
 from p4reduce_controller.fabric.compiled_program import load_program
 from p4reduce_controller.fabric.p4client import SwitchUnreachableError, wait_for_server
+from p4reduce_controller.fabric.switch_ports import Ports, known
 from p4reduce_controller.terminal.render import port_ranges
 
 SECTION = "Switch"
@@ -135,9 +136,7 @@ def _ask(address: str, tls: TlsFiles | None, timeout: float) -> _Server:
             stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
             request = p4runtime_pb2.CapabilitiesRequest()
             reply, call = stub.Capabilities.with_call(request, timeout=timeout)
-            ports = told(call.trailing_metadata() or ())
-            if ports is None and is_local(address):
-                ports = of_bmv2(address)
+            ports = known(call.trailing_metadata() or (), address)
     except (SwitchUnreachableError, TlsError) as error:
         return _Server(error=str(error))
     except grpc.RpcError as error:

@@ -22,6 +22,7 @@ from p4.v1 import p4runtime_pb2
 from p4reduce.control import tls
 from p4runtime_sh.p4runtime import P4RuntimeClient, SSLOptions
 
+from p4reduce_controller.fabric import switch_ports
 from p4reduce_controller.fabric.compiled_program import Program
 from p4reduce_controller.fabric.schema import (
     Counts,
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
+TLS_CURE = "give --switch-tls-cert, --switch-tls-key, --switch-tls-ca"
 CALL_TIMEOUT = 5.0  # seconds; below that of the CLI, so that its users see why
 READ_TIMEOUT = 30.0  # a full table has thousands of entries; a dead switch is noticed elsewhere
 PIPELINE_TIMEOUT = 120.0  # a compiler may have to run, for the first time on a slow machine
@@ -196,7 +198,7 @@ def wait_for_server(
             try:
                 state = states.get(timeout=max(0.0, end - time.monotonic()))
             except queue.Empty:
-                why = tls.diagnose(address, files)
+                why = tls.diagnose(address, files, TLS_CURE)
                 raise SwitchUnreachableError(
                     f"no P4Runtime server answers at {address} (waited {timeout:g} s)"
                     + (f": {why}" if why else "")
@@ -281,6 +283,16 @@ class SwitchClient:
         if self._schema is None:
             raise SwitchError("no pipeline was set yet")
         return self._schema
+
+    def ports(self) -> frozenset[int] | None:
+        """Return the numbers of the switch's ports; None: it does not tell them."""
+        request = p4runtime_pb2.CapabilitiesRequest()
+        try:
+            _, call = self._session.stub.Capabilities.with_call(request, timeout=CALL_TIMEOUT)
+        except grpc.RpcError:
+            return None  # not all servers have it
+        ports = switch_ports.known(call.trailing_metadata() or (), self.address)
+        return None if ports is None else ports.there
 
     # -- Pipeline ----------------------------------------------------------------------
 
@@ -530,6 +542,12 @@ def _check_primary(session: _Session, address: str, timeout: float) -> None:
             if code == grpc.StatusCode.INVALID_ARGUMENT and "lection" in details:
                 raise NotPrimaryError(
                     f"a backup: another controller of {address} has the same election id {ours}"
+                )
+            if code == grpc.StatusCode.UNIMPLEMENTED:
+                raise SwitchError(
+                    f"what answers at {address} is no switch (P4Runtime); is it a controller's "
+                    "address (--listen)? The switch's is what p4reduce-switch was told by "
+                    "--grpc-addr"
                 )
             raise SwitchError(
                 f"the switch at {address} refuses device id {session.device_id}: "

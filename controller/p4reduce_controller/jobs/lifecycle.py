@@ -14,7 +14,7 @@ thread-safe: the daemon calls it from one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from p4reduce_controller.jobs import leases, presence, silence
 from p4reduce_controller.jobs.attaching import Entrance
@@ -356,7 +356,7 @@ class Jobs(Roster):
     def _hear_silence(self, job: Job, member: Member, now: float) -> None:
         """Act on what a rank says of the switch's answers."""
         if reason := silence.cut_off(job, member, now, self.lease):
-            self._lose(job, member, reason)
+            self._lose(job, {member: reason})
         elif reason := silence.of_all(job, member, now, self.lease):
             self.fail(job, Cause.SWITCH_LOST, reason)
         elif silence.to_look(job, member, now, self.lease):
@@ -384,7 +384,7 @@ class Jobs(Roster):
         """It has ended, but not by us."""
         reason = presence.end(member, self._clock(), self.lease)
         if reason and member.active and job.members.get(member.rank) is member:
-            self._lose(job, member, reason)
+            self._lose(job, {member: reason})
 
     def expire(self) -> bool:
         """Find the ranks whose process has ended, or whose lease ran out.
@@ -393,15 +393,22 @@ class Jobs(Roster):
         """
         now, anybody = self._clock(), False
         for job in self.all:
+            self._tell_of_losses(job)
             if job.over and not job.reformable:
                 continue
-            for member in job.active:
-                if reason := presence.run_out(member, now, self.lease):
-                    self._lose(job, member, reason)
-            for member, reason in leases.run_out(job, now, self.lease).items():
-                self._lose(job, member, reason)
+            gone = {
+                member: reason
+                for member in job.active
+                if (reason := presence.run_out(member, now, self.lease))
+            }
+            self._lose(job, leases.run_out(job, now, self.lease) | gone)
             anybody = anybody or bool(job.active)
         return anybody
+
+    def _tell_of_losses(self, job: Job) -> None:
+        if job.lost_untold:
+            self._listener.event("rank-lost", job, _losses_text(job.lost_untold))
+            job.lost_untold = {}
 
     def stood_still(self) -> None:
         """Heartbeats may have come that nobody looked at: all get a full lease."""
@@ -420,12 +427,22 @@ class Jobs(Roster):
         self._listener.event("ranks-back", job, f"{ranks_text(job.ranks(MemberState.ATTACHED))}")
         self._listener.changed(job)
 
-    def _lose(self, job: Job, member: Member, reason: str) -> None:
-        self._listener.event("rank-lost", job, reason)
-        if job.state is JobState.FORMING:
-            self._take_off(job, member, reason, MemberState.LOST)
+    def _lose(self, job: Job, reasons: Mapping[Member, str]) -> None:
+        """Ranks are lost. Those that follow the first ones are told of together, a moment later."""
+        if not reasons:
             return
-        member.state = MemberState.LOST
+        reason = _losses_text(reasons)
+        if job.state is JobState.FAILED:
+            job.lost_untold |= reasons
+        else:
+            self._listener.event("rank-lost", job, reason)
+        for member in reasons:
+            if job.state is JobState.FORMING:
+                self._take_off(job, member, reasons[member], MemberState.LOST)
+            else:
+                member.state = MemberState.LOST
+        if job.state is JobState.FORMING:
+            return
         if job.state is JobState.RUNNING:
             self.fail(job, Cause.RANK_LOST, reason)
         self._remove_if_deserted(job)
@@ -616,3 +633,14 @@ class Jobs(Roster):
         lost = [self._lost[name] for name in needed if name in self._lost]
         if len(lost) == len(needed):
             raise RefusedError(Cause.SWITCH_LOST, "; ".join(lost))
+
+
+def _losses_text(reasons: Mapping[Member, str]) -> str:
+    """Say which ranks were lost: one at length, how many others there are, and which."""
+    first, *others = sorted(reasons, key=lambda member: member.rank)
+    if not others:
+        return reasons[first]
+    if len(others) == 1:
+        return f"{reasons[first]}; so was {others[0]}"
+    ranks = ranks_text([member.rank for member in others])
+    return f"{reasons[first]}; so were {len(others)} others: {ranks}"

@@ -12,6 +12,8 @@ import secrets
 import stat
 from pathlib import Path
 
+from p4reduce_common.files import named
+
 from p4reduce_controller.jobs.job import Cause, Job, RefusedError
 from p4reduce_controller.values.token_hash import TokenHash
 
@@ -74,7 +76,7 @@ def operator_token(directory: Path) -> TokenHash:
     beside = directory / f".{OPERATOR_FILE}.{os.getpid()}"
     descriptor = os.open(beside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
     try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        with named(path), os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(new_token() + "\n")
         with contextlib.suppress(FileExistsError):
             os.link(beside, path)  # whole or not at all, and never over an older one

@@ -13,6 +13,7 @@ from pathlib import Path
 import grpc.aio
 from p4reduce.control import tls
 from p4reduce.control.controller_address import is_local, parse_address
+from p4reduce_common.grpc_binding import why_not_bound
 
 
 class ListenError(Exception):
@@ -55,7 +56,9 @@ def bind(server: grpc.aio.Server, address: str, files: tls.TlsFiles | None) -> s
             port = server.add_insecure_port(address)
         else:
             port = server.add_secure_port(address, files.server_credentials())
-    except (RuntimeError, tls.TlsError) as error:
+    except RuntimeError as error:
+        raise ListenError(f"cannot listen at {address}: {why_not_bound(address, error)}") from None
+    except tls.TlsError as error:
         raise ListenError(f"cannot listen at {address}: {error}") from None
     finally:
         if old is not None:

@@ -7,6 +7,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from p4reduce_common.files import named
+
 
 def write_durably(path: Path, data: bytes) -> None:
     """Replace a file such that after a crash it holds what it held or all of `data`.
@@ -17,16 +19,15 @@ def write_durably(path: Path, data: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     file = os.open(beside, flags, 0o600)
     try:
-        os.fchmod(file, 0o600)  # of a file that was there already
-        view = memoryview(data)
-        while view:
-            view = view[os.write(file, view) :]
-        os.fsync(file)
-    except BaseException as error:
+        with named(path):
+            os.fchmod(file, 0o600)  # of a file that was there already
+            view = memoryview(data)
+            while view:
+                view = view[os.write(file, view) :]
+            os.fsync(file)
+    except BaseException:
         with contextlib.suppress(OSError):
             beside.unlink()
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a full disk is told of a descriptor, without a name
         raise
     finally:
         os.close(file)

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from p4reduce_native.files import read_text
+
 from p4reduce_controller.topology.given import (
     CPU_PORT,
     LAST_PORT,
@@ -61,7 +63,7 @@ def read(path: Path, ip: int, mac: int, check_address: Callable[[str], object]) 
         import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(read_text(path))
         return _read(data, ip, mac, check_address)
     except (TopologyError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TopologyError(f"{path}: {error}") from None

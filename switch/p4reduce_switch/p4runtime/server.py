@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+from p4reduce_common.grpc_binding import why_not_bound
 
 from p4reduce_switch.errors import P4RuntimeError, abort, abort_batch, invalid
 from p4reduce_switch.p4runtime import read, write
@@ -156,7 +157,9 @@ class P4RuntimeServer:
                 port = server.add_secure_port(address, credentials)
         except RuntimeError as error:
             self._executor.shutdown(wait=False)
-            raise BindError(f"cannot listen on {address}: {error}") from None
+            raise BindError(
+                f"cannot listen on {address}: {why_not_bound(address, error)}"
+            ) from None
         server.start()
         self._server = server
         return int(port) if not address.startswith("unix:") else 0

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+from p4reduce_native.files import read_file
 
 __all__ = ["TlsError", "TlsFiles"]
 
@@ -61,6 +62,6 @@ class TlsFiles:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path)[0]
     except OSError as error:
         raise TlsError(f"cannot read {path}: {error.strerror}") from None

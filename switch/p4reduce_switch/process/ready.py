@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from p4reduce_common.files import named
+
 from p4reduce_switch.process.settings import StartError, SwitchSettings
 
 if TYPE_CHECKING:
@@ -45,7 +47,8 @@ def announce(
     try:
         if settings.ready_file is not None:
             partial = beside(settings.ready_file)
-            partial.write_text(state + "\n")
+            with named(settings.ready_file):
+                partial.write_text(state + "\n")
             partial.replace(settings.ready_file)
         if settings.ready_fd is not None:
             with os.fdopen(settings.ready_fd, "w") as stream:

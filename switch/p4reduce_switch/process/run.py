@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from p4reduce_native.files import read_file, read_text
+
 from p4reduce_switch.process.ready import announce, beside, summary
 from p4reduce_switch.process.settings import StartError, SwitchSettings
 from p4reduce_switch.process.sources import source_writer
@@ -36,9 +38,31 @@ def run(settings: SwitchSettings) -> None:
         StartError: a port, the address, a file or the program cannot be used.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    try:
+        _run(settings)
+    except _Stopped:
+        if settings.ready_file is not None:
+            settings.ready_file.unlink(missing_ok=True)
+        print(f"{settings.name} stopped before it was ready", flush=True)
+
+
+class _Stopped(BaseException):
+    """A signal came while the switch was starting."""
+
+
+def _run(settings: SwitchSettings) -> None:
     stop = threading.Event()
+    starting = True
+
+    def end(number: int, frame: object) -> None:
+        stop.set()
+        if starting:
+            for each in _STOP_SIGNALS:
+                signal.signal(each, signal.SIG_IGN)
+            raise _Stopped
+
     for number in _STOP_SIGNALS:
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, end)
     for path, option in (
         (settings.dump_python, "--dump-python"),
         (settings.dump_c, "--dump-c"),
@@ -69,6 +93,7 @@ def run(settings: SwitchSettings) -> None:
             _preload_program(server, settings)
             metrics_port = cleanup.enter_context(_metrics(settings.metrics_port, dataplane))
             print(announce(settings, dataplane, address_in_use, metrics_port), flush=True)
+            starting = False
             # In short waits: the kernel may give the signal to another thread, and Python
             # calls the handler only once the main thread runs again.
             while not stop.wait(_WAKE_SECONDS):
@@ -134,7 +159,10 @@ def _preload(server: P4RuntimeServer, settings: SwitchSettings) -> None:
     config = p4runtime_pb2.ForwardingPipelineConfig()
     try:
         # A p4c newer than the protos here may know more fields.
-        text_format.Parse(settings.p4info_file.read_text(), config.p4info, allow_unknown_field=True)
+        text = read_text(settings.p4info_file)
+        text_format.Parse(text, config.p4info, allow_unknown_field=True)
+    except OSError as error:
+        raise StartError(f"cannot read {settings.p4info_file}: {error.strerror}") from None
     except (text_format.ParseError, UnicodeDecodeError) as error:
         raise StartError(f"{settings.p4info_file} is not a P4Info in text form: {error}") from None
     with _loading(settings.pipeline_file) as program:
@@ -175,7 +203,7 @@ def _loading(path: Path) -> Iterator[bytes]:
     from p4reduce_switch.errors import P4RuntimeError
 
     try:
-        program = path.read_bytes()
+        program, _ = read_file(path)
     except OSError as error:
         raise StartError(f"cannot read {path}: {error.strerror}") from None
     try:

@@ -9,9 +9,11 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -22,6 +24,7 @@ from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError, ControllerUnreachableError
 from p4reduce.control.tls import ENVIRONMENT, TlsFiles
 from p4reduce.environment import LAUNCHERS, OWN
+from p4reduce_controller.daemon import Daemon
 from p4reduce_controller.doctor import (
     Patient,
     clock,
@@ -35,9 +38,10 @@ from p4reduce_controller.doctor import (
 )
 from p4reduce_controller.doctor.finding import Finding, Status
 from p4reduce_controller.doctor.interface import Interface, fill
-from p4reduce_controller.doctor.ports import Ports
+from p4reduce_controller.fabric import switch_ports
 from p4reduce_controller.fabric.compiled_program import load_program
 from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.fabric.switch_ports import Ports
 from p4reduce_controller.jobs import tokens
 from p4reduce_switch.p4runtime import server
 from p4reduce_switch.ports.packet import PacketPort
@@ -132,7 +136,11 @@ def test_a_port_that_is_not_the_controllers(start: Start, mortal_switch: SwitchP
 
 
 @pytest.mark.usefixtures("few_tools")
-def test_ports_that_the_switch_does_not_have(start: Start, mortal_switch: SwitchProcess) -> None:
+def test_ports_that_the_switch_does_not_have(
+    start: Start, mortal_switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when it came back with fewer than it had: at first `serve` refuses that."""
+    monkeypatch.setattr(Daemon, "_check_ports", lambda self, name, client: None)
     there = start(mortal_switch, ports=tuple(range(1, 65)))
     done, found = run("--controller", there.address, "doctor")
     assert done.exit_code == 9
@@ -379,11 +387,11 @@ def test_ports() -> None:
 
 
 def test_ports_that_the_embedded_switch_tells() -> None:
-    assert server.PORTS_METADATA == ports.PORTS_METADATA
-    assert server.NO_CARRIER_METADATA == ports.NO_CARRIER_METADATA
-    assert ports.told([("date", "today")]) is None
-    said = [(ports.PORTS_METADATA, "1,2,7"), (ports.NO_CARRIER_METADATA, "")]
-    assert ports.told(said) == Ports(frozenset({1, 2, 7}))
+    assert server.PORTS_METADATA == switch_ports.PORTS_METADATA
+    assert server.NO_CARRIER_METADATA == switch_ports.NO_CARRIER_METADATA
+    assert switch_ports.told([("date", "today")]) is None
+    said = [(switch_ports.PORTS_METADATA, "1,2,7"), (switch_ports.NO_CARRIER_METADATA, "")]
+    assert switch_ports.told(said) == Ports(frozenset({1, 2, 7}))
 
 
 def test_ports_on_the_command_line_of_bmv2(tmp_path: Path) -> None:
@@ -399,8 +407,8 @@ def test_ports_on_the_command_line_of_bmv2(tmp_path: Path) -> None:
         (tmp_path / str(number) / "cmdline").write_text("\0".join(command.split()) + "\0")
     (tmp_path / "9").mkdir()
     (tmp_path / "9" / "cmdline").write_text("")  # of the kernel's own
-    assert ports.of_bmv2("127.0.0.1:50002", tmp_path) == Ports(frozenset({1, 2}))
-    assert ports.of_bmv2("127.0.0.1:50003", tmp_path) is None
+    assert switch_ports.of_bmv2("127.0.0.1:50002", tmp_path) == Ports(frozenset({1, 2}))
+    assert switch_ports.of_bmv2("127.0.0.1:50003", tmp_path) is None
 
 
 def test_a_switch_whose_ports_are_not_known() -> None:
@@ -420,7 +428,7 @@ def test_a_port_without_a_carrier(tmp_path: Path) -> None:
     subprocess.run(["ip", "link", "add", "p4rdoc1", "type", "veth"], check=True)
     try:
         subprocess.run(["ip", "link", "set", "p4rdoc1", "up"], check=True)
-        assert ports._is_dark("p4rdoc1")
+        assert switch_ports._is_dark("p4rdoc1")
         specs = [PortSpec(1, "p4rdoc1"), PortSpec(2, "lo")]
         opened = [PacketPort(spec) for spec in specs]
         assert [port.has_carrier for port in opened] == [False, True]
@@ -516,9 +524,73 @@ def test_a_pattern_that_cannot_be_filled_in(monkeypatch: pytest.MonkeyPatch) -> 
     assert "RANK is not set" in fill("eth{rank}").error
 
 
+def test_a_udp_port(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    key = tmp_path / "key"
+    key.write_text("0123456789abcdef")
+    key.chmod(0o600)
+    address = f"unix:{tmp_path}/grpc.sock"
+    command = [sys.executable, "-m", "p4reduce_switch", "--grpc-addr", address]
+    command += ["--port", f"1=udp:127.0.0.1:{port}", "--udp-key-file", str(key)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert "ready" in process.stdout.readline()
+            there = start(SimpleNamespace(address=address), ports=(1,))
+            at = ["--controller", there.address, "doctor", "--interface", f"udp:127.0.0.1:{port}"]
+            monkeypatch.setenv("P4REDUCE_UDP_KEY_FILE", str(key))
+            done, found = run(*at)
+            assert done.exit_code == 0, done.stdout
+            said = found["Data plane", "UDP port"]["found"]
+            assert said == f"udp:127.0.0.1:{port} is UDP port {port} of 127.0.0.1, with a key"
+            assert "and back" in found["Data plane", "sums"]["found"]
+            monkeypatch.delenv("P4REDUCE_UDP_KEY_FILE")
+            done, found = run(*at)
+            assert done.exit_code == 9
+            assert found["Data plane", "UDP port"]["found"].endswith("without a key")
+            assert "key" in found["Data plane", "sums"]["found"]
+        finally:
+            process.terminate()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("udp:nowhere", "interface 'udp:nowhere' is not of the form udp:HOST:PORT"),
+        ("udp:127.0.0.1:99999", "UDP port 99999 is not 1 to 65535"),
+        ("udp:no.such.host.invalid:7001", "udp:no.such.host.invalid:7001: "),
+    ],
+)
+def test_a_udp_port_that_is_none(name: str, told: str) -> None:
+    [found] = data_path.examine("unix:/c", None, Interface(name, name), 0.1, control_path.Answers())
+    assert (found.name, found.status) == ("UDP port", Status.FAILURE)
+    assert found.found.startswith(told) or told in found.found
+
+
+def test_a_udp_port_takes_no_packet_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: Any) -> socket.socket:
+        raise PermissionError
+
+    monkeypatch.setattr(kernel.socket, "socket", refuse)
+    status = {
+        name: only(kernel.examine(name), kernel.PACKET_SOCKET).status
+        for name in ("eth0", "udp:127.0.0.1:7001", "unix:/p")
+    }
+    assert status == {
+        "eth0": Status.FAILURE,
+        "udp:127.0.0.1:7001": Status.NOTE,
+        "unix:/p": Status.NOTE,
+    }
+
+
 def test_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert data_path._link("lo").status is Status.OK
     assert data_path._link("nosuch0").status is Status.FAILURE
+    by_offload = Interface("lo,offload", "lo,offload")
+    found = list(data_path.examine("unix:/c", None, by_offload, 0.1, control_path.Answers()))
+    assert [each.status for each in found] == [Status.OK, Status.SKIPPED]
     monkeypatch.setattr(data_path, "_LEAST_MTU", 1 << 20)
     assert "ip link set lo mtu" in data_path._link("lo").cure
 

@@ -795,3 +795,43 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+# -- Many ranks at once ----------------------------------------------------------------------------
+
+
+def test_many_ranks_that_are_lost_at_once_are_told_of_in_one_line() -> None:
+    world = World()
+    jobs = make_jobs(world)
+    job = running(jobs, size=64, slots=4)
+    world.kinds.clear()
+    world.texts.clear()
+    pass_time(jobs, world, job, 1.2, 5)
+    assert [kind for kind in world.kinds if kind == "rank-lost"] == ["rank-lost"]
+    text = world.texts[world.kinds.index("rank-lost")]
+    assert text.startswith("rank 0 (host host0, pid 100) was lost: no heartbeat for ")
+    assert text.endswith("; so were 62 others: ranks 1-4, 6-63")
+    assert job.reason == text
+
+
+def test_ranks_whose_processes_end_one_by_one_are_told_of_together() -> None:
+    world = World()
+    jobs = make_jobs(world)
+    job = running(jobs, size=8)
+    for member in job.members.values():
+        jobs.begin_attending(member)
+    world.kinds.clear()
+    world.texts.clear()
+    for rank in (3, 4, 6, 7):
+        member = job.members[rank]
+        jobs._lose(job, {member: f"{member} was lost: its process ended"})
+    assert world.kinds == ["rank-lost", "job-failed"]
+    assert "others" not in job.reason
+    jobs.expire()
+    assert world.kinds[2:] == ["rank-lost"]
+    assert world.texts[2] == (
+        "rank 4 (host host4, pid 104) was lost: its process ended; so were 2 others: ranks 6-7"
+    )
+    jobs.expire()
+    assert len(world.kinds) == 3
+    assert job.ranks(MemberState.LOST) == [3, 4, 6, 7]

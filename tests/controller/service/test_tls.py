@@ -269,7 +269,7 @@ def test_p4runtime(switch_with_tls: str, ours: Path, theirs: Path) -> None:
     client.set_pipeline(load_program())
     client.close()
     strangers = {
-        "it speaks TLS": None,
+        "it speaks TLS, and wants a client's certificate: give --switch-tls-cert": None,
         "it refuses our certificate": replace(files(theirs, "client"), ca=ours / "ca.pem"),
         "its certificate does not pass": replace(files(ours, "client"), ca=theirs / "ca.pem"),
     }

@@ -245,7 +245,7 @@ def test_a_tcp_port_in_use(start: Any) -> None:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         process = start("--grpc-addr", address)
         assert process.finish() == 1
-    assert f"cannot listen on {address}" in process.err
+    assert f"cannot listen on {address}: Address already in use" in process.err
     assert "Traceback" not in process.err
 
 

@@ -11,6 +11,7 @@ import pytest
 from fault_system import EMBEDDED, FaultSystem, fault_system_with, short_time
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session import session
+from p4reduce.session.machine import Machine
 from p4reduce.session.membership import Attached
 from worker_system import DEADLINE
 
@@ -26,19 +27,21 @@ def test_ranks_that_nobody_answers_form_their_job_anew(
     fault_system: FaultSystem, monkeypatch: pytest.MonkeyPatch, stuck: bool
 ) -> None:
     """Here the frames are of a life that the switch does not know; or none are sent at all."""
-    real = session._machine
+    real = session.machine_for
     first: set[int] = set()
 
-    def machine(attached: Attached) -> SlotMachine:
+    def machine(attached: Attached, engine: str) -> Machine:
         if (seat := attached.seat).rank in first:
-            return real(attached)
+            return real(attached, engine)
         first.add(seat.rank)
-        wrong = real(replace(attached, seat=replace(seat, incarnation=seat.incarnation ^ 1 << 31)))
+        elsewhere = replace(seat, incarnation=seat.incarnation ^ 1 << 31)
+        wrong = real(replace(attached, seat=elsewhere), engine)
         if stuck:
+            assert isinstance(wrong, SlotMachine)
             monkeypatch.setattr(wrong, "submit", wrong._adopt)
         return wrong
 
-    monkeypatch.setattr(session, "_machine", machine)
+    monkeypatch.setattr(session, "machine_for", machine)
 
     def work(comm: p4reduce.Communicator) -> int:
         handle = comm.allreduce_async(ONES, timeout=DEADLINE)

@@ -145,4 +145,11 @@ class ControlClient:
                 f"no controller answers at {self.address} ({why})",
                 lasting=bool(by_tls),
             )
+        if code == grpc.StatusCode.UNIMPLEMENTED:
+            return ControlError(
+                code,
+                f"what answers at {self.address} is no p4reduce controller, or an older one; is it "
+                "a switch's address (--grpc-addr)? The controller's is what serve was told by "
+                "--listen",
+            )
         return ControlError(code, f"the controller at {self.address} failed: {code.name} {details}")

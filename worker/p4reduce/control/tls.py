@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+from p4reduce_native.files import read_file
 
 from p4reduce.control.pem import in_a_file
 
@@ -125,8 +126,17 @@ class TlsFiles:
         return context
 
 
-def diagnose(address: str, files: TlsFiles | None) -> str:
-    """Say why TLS with the server at `address` fails; nothing if that is not what fails."""
+_CURE = f"give {', '.join(OPTIONS)} or set {', '.join(ENVIRONMENT)}"
+
+
+def diagnose(address: str, files: TlsFiles | None, cure: str = _CURE) -> str:
+    """Say why TLS with the server at `address` fails; nothing if that is not what fails.
+
+    Args:
+        address: HOST:PORT; of others nothing is said.
+        files: ours; None: there are none.
+        cure: what gives us some.
+    """
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if address.startswith("unix:") or not port.isdecimal():
@@ -139,12 +149,18 @@ def diagnose(address: str, files: TlsFiles | None) -> str:
     context.set_alpn_protocols(["h2"])
     try:
         with socket.create_connection((host, int(port)), _PROBE_TIMEOUT) as plain:
-            return _try(plain, host, context, files)
+            return _try(plain, host, context, files, cure)
     except OSError:
         return ""  # not even TCP: gRPC's own words say that
 
 
-def _try(plain: socket.socket, host: str, context: ssl.SSLContext, files: TlsFiles | None) -> str:
+def _try(
+    plain: socket.socket,
+    host: str,
+    context: ssl.SSLContext,
+    files: TlsFiles | None,
+    cure: str,
+) -> str:
     try:
         secure = context.wrap_socket(plain, server_hostname=host)
     except ssl.SSLCertVerificationError as error:
@@ -154,10 +170,7 @@ def _try(plain: socket.socket, host: str, context: ssl.SSLContext, files: TlsFil
         return f"it does not speak TLS ({error.reason})" if files else ""
     with secure:
         if files is None:
-            return (
-                "it speaks TLS, and wants a client's certificate: "
-                f"give {', '.join(OPTIONS)} or set {', '.join(ENVIRONMENT)}"
-            )
+            return f"it speaks TLS, and wants a client's certificate: {cure}"
         # A server of TLS 1.3 looks at our certificate after we are done, and then hangs up;
         # one that is content begins HTTP/2 by itself.
         try:
@@ -171,7 +184,7 @@ def _try(plain: socket.socket, host: str, context: ssl.SSLContext, files: TlsFil
 
 def _check_readable(what: str, path: Path) -> None:
     try:
-        path.read_bytes()
+        read_file(path)
     except OSError as error:
         raise TlsError(f"cannot read the TLS {what} {path}: {error.strerror}") from None
 

@@ -202,7 +202,13 @@ class Membership:
                 reply.code == grpc.StatusCode.ALREADY_EXISTS and time.monotonic() < taken_until
             )
             if not passing or not waiting.may_wait(_RETRY_JOIN):
-                raise translated(reply, f"{self.who} cannot join")
+                if not _is_own(reply):
+                    raise translated(reply, f"{self.who} cannot join")
+                raise translated(
+                    reply,
+                    f"{self.who} cannot join twice: init was called a second time in this process. "
+                    "Use the first communicator, or one that its dup() makes; or give another job=",
+                )
             waiting.pause(_RETRY_JOIN, reply)
         return _seat(reply, self.place.rank, self.place.world_size)
 
@@ -379,6 +385,12 @@ class Membership:
                 pending.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it open
 
         return self.client.call(wait, request, timeout=timeout + margin)
+
+
+def _is_own(error: ControlError) -> bool:
+    """Whether a place is taken by this very process."""
+    holder = f"(host {socket.gethostname()}, pid {os.getpid()})"
+    return error.code == grpc.StatusCode.ALREADY_EXISTS and holder in str(error)
 
 
 def _may_pass(error: ControlError) -> bool:

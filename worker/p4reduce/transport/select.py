@@ -46,7 +46,9 @@ def port_name(interface: str | None, rank: int, local_rank: int) -> str:
         raise ConfigurationError(
             f"no interface: pass interface= or set {INTERFACE_ENVIRONMENT}, to the name of a "
             "network interface (eth0) or to a port of the embedded switch "
-            "(unix:/run/p4reduce/port{port}.sock, udp:switch:7001+{rank})"
+            "(unix:/run/p4reduce/port{port}.sock, udp:switch:7001+{rank}). p4reduce-lab up "
+            "starts a switch and prints what to export; p4reduce-lab exec -n 4 -- python … sets it "
+            "for the ranks that it starts"
         )
     try:
         return given.format(rank=rank, local_rank=local_rank, port=rank + _first_port())

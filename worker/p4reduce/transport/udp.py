@@ -34,6 +34,7 @@ __all__ = [
     "PythonUdpTransport",
     "UdpTransport",
     "open_udp",
+    "own_key",
     "parse_udp",
 ]
 
@@ -153,7 +154,7 @@ def open_udp(address: str) -> UdpTransport | PythonUdpTransport:
 
 def _connect(address: str) -> tuple[socket.socket, Entered]:
     host, port = parse_udp(address)
-    key = _key()
+    key = own_key()
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     except OSError as error:
@@ -173,7 +174,12 @@ def _connect(address: str) -> tuple[socket.socket, Entered]:
         raise SwitchUnreachableError(f"udp:{address}: {_reason(error)}", lasting=lasting) from None
 
 
-def _key() -> bytes:
+def own_key() -> bytes:
+    """Return the key of `$P4REDUCE_UDP_KEY_FILE` or `$P4REDUCE_UDP_KEY`; empty: none is given.
+
+    Raises:
+        ConfigurationError: both are given, or one that is of no use.
+    """
     path, text = os.environ.get(KEY_FILE_ENVIRONMENT), os.environ.get(KEY_ENVIRONMENT)
     if path and text:
         raise ConfigurationError(f"{KEY_FILE_ENVIRONMENT} and {KEY_ENVIRONMENT}: unset one of them")

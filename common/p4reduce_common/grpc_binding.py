@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a gRPC server cannot listen at an address, which gRPC itself does not say."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+
+def why_not_bound(address: str, error: Exception) -> str:
+    """Return what the operating system says of an address that gRPC could not bind.
+
+    Args:
+        address: HOST:PORT or unix:PATH.
+        error: gRPC's, returned where the system has nothing against the address.
+    """
+    try:
+        if address.startswith("unix:"):
+            path = address.removeprefix("unix:").removeprefix("//")
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                probe.bind(path)
+            Path(path).unlink()
+        else:
+            host, _, port = address.rpartition(":")
+            kind = socket.SOCK_STREAM
+            for family, *_, place in socket.getaddrinfo(host.strip("[]"), int(port), type=kind):
+                with socket.socket(family, kind) as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind(place)
+                    probe.listen()
+    except (OSError, ValueError) as why:
+        return (why.strerror if isinstance(why, OSError) else None) or str(why)
+    return str(error)

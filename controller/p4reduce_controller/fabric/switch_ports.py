@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ports a switch has.
+
+P4Runtime has no list of them. The embedded switch tells them aside when it is asked for its
+version; BMv2 has them on its command line, which can be read if it runs on this machine. Of other
+switches nothing is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from p4reduce.control.controller_address import is_local
+
+# As p4reduce-switch sends them.
+PORTS_METADATA = "p4reduce-ports"
+NO_CARRIER_METADATA = "p4reduce-ports-without-carrier"
+
+_BMV2 = "simple_switch_grpc"
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Those that a switch has.
+
+    Attributes:
+        there: all.
+        dark: those of `there` whose interface is known to have no carrier.
+    """
+
+    there: frozenset[int]
+    dark: frozenset[int] = frozenset()
+
+
+def known(metadata: Iterable[tuple[str, str | bytes]], address: str) -> Ports | None:
+    """Return the ports of the switch that serves at `address` and has said that of itself.
+
+    None: nobody knows them.
+    """
+    ports = told(metadata)
+    return of_bmv2(address) if ports is None and is_local(address) else ports
+
+
+def told(metadata: Iterable[tuple[str, str | bytes]]) -> Ports | None:
+    """Read what the embedded switch says; None: it is another one."""
+    said = dict(metadata)
+    if PORTS_METADATA not in said:
+        return None
+    there, dark = (
+        frozenset(int(number) for number in re.findall(r"\d+", str(said.get(name, ""))))
+        for name in (PORTS_METADATA, NO_CARRIER_METADATA)
+    )
+    return Ports(there, dark)
+
+
+def of_bmv2(address: str, processes: Path = Path("/proc")) -> Ports | None:
+    """Read them off the command line of the BMv2 that serves at `address`, if it runs here."""
+    port = address.rpartition(":")[2]
+    for command in _commands(processes):
+        served = _values(command, ("--grpc-server-addr",))
+        if Path(command[0]).name == _BMV2 and any(s.rpartition(":")[2] == port for s in served):
+            given = [each.partition("@") for each in _values(command, ("-i", "--interface"))]
+            found = {int(number): name for number, _, name in given if number.isdecimal()}
+            return Ports(frozenset(found), frozenset(n for n in found if _is_dark(found[n])))
+    return None
+
+
+def _commands(processes: Path) -> Iterator[list[str]]:
+    for path in processes.glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue  # it has ended
+        if words[0]:
+            yield words
+
+
+def _values(command: list[str], options: tuple[str, ...]) -> list[str]:
+    apart = [value for option, value in pairwise(command) if option in options]
+    return apart + [word.partition("=")[2] for word in command if word.partition("=")[0] in options]
+
+
+def _is_dark(interface: str) -> bool:
+    try:
+        return Path("/sys/class/net", interface, "carrier").read_text().strip() == "0"
+    except FileNotFoundError:
+        return False  # it is in another network namespace
+    except OSError:
+        return True  # EINVAL: it is down

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators are told where something that they gave is wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from click.testing import CliRunner
+from controller_harness import PORTS, RunningController, SwitchProcess, cli
+from p4reduce.control.client import ControlError
+from p4reduce_common.grpc_binding import why_not_bound
+from p4reduce_controller.cli import job_commands
+from p4reduce_controller.cli.command_line import cli as command
+from p4reduce_controller.jobs import tokens
+from p4reduce_controller.terminal.exit_codes import Exit
+
+
+def serve(switch: str, directory: Path, *more: str) -> Any:
+    return cli(
+        *("serve", "--switch", switch, "--listen", f"unix:{directory}/c/c.sock"),
+        *("--state-dir", str(directory / "state"), "--connect-timeout", "5"),
+        *(more or ("--ports", "1-2")),
+    )
+
+
+def test_ports_that_the_switch_does_not_have(mortal_switch: SwitchProcess, tmp_path: Path) -> None:
+    done = serve(mortal_switch.address, tmp_path, "--ports", "1-20")
+    assert done.returncode == Exit.REFUSED
+    has, lacks = f"1-{max(PORTS)}", f"{max(PORTS) + 1}-20"
+    assert f"has no ports {lacks}, which --ports or the topology names; it has {has}" in done.stderr
+
+
+def test_a_controllers_address_as_the_switchs(
+    controller: RunningController, tmp_path: Path
+) -> None:
+    done = serve(controller.address, tmp_path)
+    assert done.returncode == Exit.REFUSED
+    assert f"what answers at {controller.address} is no switch (P4Runtime)" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("job", "list"), ("watch",), ("switch", "status")])
+def test_a_switchs_address_as_the_controllers(
+    arguments: tuple[str, ...], switch: SwitchProcess
+) -> None:
+    done = cli("--controller", switch.address, *arguments)
+    assert done.returncode == Exit.REFUSED
+    assert f"what answers at {switch.address} is no p4reduce controller" in done.stderr
+    assert "--listen" in done.stderr
+
+
+def test_deleting_a_job_from_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator's token is not read for a controller that is elsewhere."""
+
+    def refuse(client: Any, name: str, candidates: list[str]) -> Any:
+        raise ControlError(grpc.StatusCode.PERMISSION_DENIED, "takes a token, and none was given")
+
+    monkeypatch.setattr(job_commands, "_delete", refuse)
+    done = CliRunner().invoke(command, ["--controller", "192.0.2.1:7070", "job", "delete", "x"])
+    assert done.exit_code == Exit.REFUSED
+    assert "none was given. The operator's token, which deletes any job, is in" in done.output
+    assert "--token or P4REDUCE_TOKEN" in done.output
+    done = CliRunner().invoke(command, ["--controller", "127.0.0.1:7070", "job", "delete", "x"])
+    assert "operator.token" not in done.output
+
+
+@pytest.fixture
+def taken() -> Iterator[str]:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield f"127.0.0.1:{other.getsockname()[1]}"
+
+
+def test_what_the_system_has_against_an_address_is_told(taken: str, tmp_path: Path) -> None:
+    told = RuntimeError("set GRPC_VERBOSITY=debug")
+    assert why_not_bound(taken, told) == os.strerror(errno.EADDRINUSE)
+    assert why_not_bound("192.0.2.1:0", told) == os.strerror(errno.EADDRNOTAVAIL)
+    assert why_not_bound("[::1]:0", told) in (str(told), os.strerror(errno.EADDRNOTAVAIL))
+    assert why_not_bound(f"unix:{tmp_path}/no/s", told) == os.strerror(errno.ENOENT)
+    assert why_not_bound(f"unix:{tmp_path}/s", told) == str(told)
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_full_disk_is_told_with_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The job table's file and that of incarnations are in the tests of storage."""
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("needs /dev/full")
+    opened = os.open
+
+    def open_full(path: Any, flags: int, mode: int = 0o777) -> int:
+        os.close(opened(path, flags, mode))
+        return opened(full, os.O_WRONLY)
+
+    monkeypatch.setattr(os, "open", open_full)
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/operator.token'"):
+        tokens.operator_token(tmp_path)
