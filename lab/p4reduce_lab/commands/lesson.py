@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``p4reduce-lab lesson``."""
+
+from __future__ import annotations
+
+import click
+
+LESSONS_THERE = 6
+
+
+@click.command()
+@click.argument("number", type=click.IntRange(1, LESSONS_THERE), required=False)
+@click.option("--play", is_flag=True, help="Take the lesson's steps without asking.")
+def command(number: int | None, play: bool) -> None:
+    """Learn the protocol frame by frame: lesson NUMBER, or the list of lessons.
+
+    Two ranks, a slot and the real P4 program are in this one process. Frames wait until you let
+    them go; you can drop, copy, delay and forge them, and see each header, the P4 lines that act on
+    it, and the registers before and after.
+
+    \b
+    Examples:
+      p4reduce-lab lesson
+      p4reduce-lab lesson 3
+    """
+    from p4reduce_lab.lesson.lessons import LESSONS
+    from p4reduce_lab.lesson.terminal import run
+
+    if number is None:
+        for at, lesson in enumerate(LESSONS, start=1):
+            click.echo(f"  {at}  {lesson.title}")
+        return
+    run(LESSONS[number - 1], click.echo, None if play else input)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be typed in a lesson, and what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.lesson.describe import came_of, changes, details, line
+from p4reduce_lab.lesson.world import Step, World
+
+MOST = 200  # frames that `go` lets go
+
+HELP = """\
+  let N             let frame #N go
+  drop N            lose it
+  dup N             have the network deliver it twice
+  delay N           put it behind all others
+  forge N F=V ...   make another one like it, with field F of the header V
+  repeat R          rank R's timer runs out: it repeats what has no answer
+  kill R            end rank R
+  go                let all frames go, in order, until there are none
+  frames            those that wait
+  show N            a frame's header, in words and bytes
+  ranks             how far each rank is
+  slots             the slots' registers
+  lines             all P4 lines that the last frame ran through
+  restart           begin the lesson again
+  quit              end it"""
+
+
+class CommandError(LabError):
+    """A command that there is not, or with arguments that it does not take."""
+
+
+class Commands:
+    """Does commands in a world.
+
+    Attributes:
+        last: what came of the last frame that was let go.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.last: Step | None = None
+        self._done: dict[str, Callable[..., list[str]]] = {
+            "let": self._let,
+            "drop": self._drop,
+            "dup": self._dup,
+            "delay": self._delay,
+            "forge": self._forge,
+            "repeat": self._repeat,
+            "kill": self._kill,
+            "go": self._go,
+            "frames": self._frames,
+            "show": self._show,
+            "ranks": self._ranks,
+            "slots": self._slots,
+            "lines": self._lines,
+            "help": HELP.splitlines,
+        }
+
+    def do(self, text: str) -> list[str]:
+        """Do a command; returns what to say.
+
+        Raises:
+            CommandError: there is no such command, or it has other arguments.
+            NoSuchFrameError: there is no such frame or rank.
+        """
+        name, *arguments = text.split()
+        if name not in self._done:
+            raise CommandError(f"there is no command {name!r}; help lists them")
+        try:
+            return self._done[name](*arguments)
+        except TypeError:
+            usage = next(row.strip() for row in HELP.splitlines() if row.split()[0] == name)
+            raise CommandError(f"it is: {usage}") from None
+
+    def _let(self, number: str) -> list[str]:
+        self.last = self.world.let(_number(number))
+        return came_of(self.last)
+
+    def _drop(self, number: str) -> list[str]:
+        return [f"lost: {line(self.world.drop(_number(number)))}"]
+
+    def _dup(self, number: str) -> list[str]:
+        return [f"copied: {line(self.world.duplicate(_number(number)))}"]
+
+    def _delay(self, number: str) -> list[str]:
+        return [f"behind all others: {line(self.world.delay(_number(number)))}"]
+
+    def _forge(self, number: str, change: str, *more: str) -> list[str]:
+        fields = {}
+        for each in (change, *more):
+            name, equals, value = each.partition("=")
+            if not equals:
+                raise CommandError(f"{each!r} is not FIELD=VALUE, like round=3")
+            fields[name] = _number(value)
+        return [f"made: {line(self.world.forge(_number(number), **fields))}"]
+
+    def _repeat(self, rank: str) -> list[str]:
+        sent = self.world.repeat(_number(rank))
+        return [f"rank {rank} repeats: {line(held)}" for held in sent] or [
+            f"rank {rank} has nothing to repeat: it waits for no answer"
+        ]
+
+    def _kill(self, rank: str) -> list[str]:
+        self.world.kill(_number(rank))
+        return [
+            f"rank {rank} is dead. The others repeat in vain, until its lease runs out at the "
+            "controller and their calls end with WorkerLostError."
+        ]
+
+    def _go(self) -> list[str]:
+        said: list[str] = []
+        for _ in range(MOST):
+            if not self.world.flying:
+                return said or ["no frame is on its way"]
+            self.last = self.world.let(self.world.flying[0].number)
+            step = self.last
+            what = step.state if step.outcome is None else step.outcome.label
+            said.append(f"{line(step.frame)}: {what}")
+        raise CommandError(f"after {MOST} frames there are more: something goes round and round")
+
+    def _frames(self) -> list[str]:
+        return [line(held) for held in self.world.flying] or ["no frame is on its way"]
+
+    def _show(self, number: str) -> list[str]:
+        wanted = _number(number)
+        shown = [held for held in self.world.flying if held.number == wanted]
+        if not shown and self.last is not None and self.last.frame.number == wanted:
+            shown = [self.last.frame]
+        if not shown:
+            raise CommandError(f"frame #{wanted} is neither on its way nor the last one")
+        return details(shown[0])
+
+    def _ranks(self) -> list[str]:
+        return [f"rank {rank.number}: {rank.state}" for rank in self.world.ranks]
+
+    def _slots(self) -> list[str]:
+        said: list[str] = []
+        for slot in range(self.world.slots):
+            registers = self.world.registers(slot)
+            said += [f"slot {slot}", *(f"  {each}" for each in changes(registers, registers))]
+        return said
+
+    def _lines(self) -> list[str]:
+        if self.last is None or not self.last.lines:
+            return ["the last frame went to no switch"]
+        return [f"  {each}" for each in dict.fromkeys(self.last.lines)]
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text.removeprefix("#"), 0)
+    except ValueError:
+        raise CommandError(f"{text!r} is no number") from None

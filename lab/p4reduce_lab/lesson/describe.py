@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames, registers and P4 lines in words, for a terminal."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Mapping
+
+from p4reduce.wire import format as wire
+from p4reduce.wire.rank_sets import describe_ranks
+
+from p4reduce_lab.lesson.traced import Line
+from p4reduce_lab.lesson.world import REGISTERS, Held, Step, header
+
+_LANES_SHOWN = 4
+# As p4src/include/constants.p4 has the enum of outcomes.
+_ENUMS, _OUTCOME = "constants.p4", re.compile(r"\d+,? // ")
+_STRUCT = {1: "b", 2: "h", 4: "i"}  # of a lane, by its bytes
+_MEANING = {
+    "version": "of the protocol",
+    "kind": "what the frame is",
+    "flags": "what else there is to say",
+    "rank": "who sent it, or whom it is for",
+    "job": "the incarnation: no two jobs ever have the same",
+    "slot": "which aggregator of the job",
+    "format": "what a lane is",
+    "next_exponent": "of float32, for the next block",
+    "round": "of the slot; its last bit picks the copy",
+    "block": "which block of the tensor the lanes are",
+    "next_block": "the next one that is not all zeros",
+    "tag": "of the collective: ranks must agree on it",
+    "contributors": "a bit for each rank that was heard",
+}
+
+
+def line(held: Held) -> str:
+    """A frame in one line."""
+    found = header(held.data)
+    way = f"rank {held.rank} -> switch" if held.up else f"switch -> rank {held.rank}"
+    words = [
+        f"#{held.number:<3} {way}  {wire.Kind(found['kind']).name:<10}",
+        f"slot {found['slot']} round {found['round']}",
+        f"block {block(found['block'])} next {block(found['next_block'])}",
+    ]
+    if flags := flags_text(found["flags"], up=held.up):
+        words.append(flags)
+    if shown := lanes(held.data):
+        words.append(f"lanes {shown}")
+    if held.note:
+        words.append(f"({held.note})")
+    return "  ".join(words)
+
+
+def details(held: Held) -> list[str]:
+    """A frame's header, field by field, in words and in bytes."""
+    found = header(held.data)
+    data = held.data[wire.AGG_OFFSET : wire.PAYLOAD_OFFSET]
+    at = 0
+    rows = [line(held), f"  {len(held.data)} bytes; the aggregation header begins at byte 42:"]
+    for field in wire.HEADER_FIELDS:
+        raw = data[at // 8 : (at + field.bits + 7) // 8].hex(" ")
+        if field.bits < 8:
+            raw = f"{found[field.name]:x}" + " (4 bits)"
+        value = _value(field.name, found, up=held.up)
+        rows.append(
+            f"  {at // 8:>3}  {raw:<23}  {field.name:<13} {value:<14} {_MEANING[field.name]}"
+        )
+        at += field.bits
+    payload = held.data[wire.PAYLOAD_OFFSET :]
+    if payload:
+        rows.append(f"  {at // 8:>3}  {payload[:8].hex(' ')} …  lanes: {lanes(held.data)}")
+    return rows
+
+
+def came_of(step: Step) -> list[str]:
+    """What a frame led to."""
+    rows = [line(step.frame)]
+    if step.outcome is None:
+        rows.append(f"  rank {step.frame.rank}: {step.state}")
+    else:
+        rows.append(f"  the switch counts it as {step.outcome.label}")
+        rows += [f"    {each}" for each in acting(step.lines)]
+        rows += [f"  {each}" for each in changes(step.before, step.after)]
+    rows += [f"  sent: {line(held)}" for held in step.sent]
+    return rows
+
+
+def acting(lines: Iterable[Line]) -> list[Line]:
+    """Of the lines a frame ran through: what writes a register shown here, and what it comes to.
+
+    p4c names a constant by the line that defines it. So the outcome is its line in the enum, with
+    the comment there; the last one that was assigned counts.
+    """
+    found, outcome = [], []
+    for each in dict.fromkeys(lines):
+        name, written, _ = each.text.partition(".write(")
+        if written and name in REGISTERS:
+            found.append(each)
+        elif each.file == _ENUMS and _OUTCOME.match(each.text):
+            outcome = [each]
+    return found + outcome
+
+
+def changes(before: list[dict[str, int]], after: list[dict[str, int]]) -> list[str]:
+    """Both copies of a slot: what the registers hold, and held."""
+    rows = []
+    for copy, (was, now) in enumerate(zip(before, after, strict=True)):
+        parts = []
+        for name in REGISTERS:
+            old, new = register(name, was), register(name, now)
+            parts.append(f"{name} {new}" if old == new else f"{name} {old} => {new}")
+        mark = "*" if was != now else " "
+        rows.append(f"copy {copy}{mark} {', '.join(parts)}")
+    return rows
+
+
+def register(name: str, cells: Mapping[str, int]) -> str:
+    """What a register holds for a copy of a slot."""
+    value = cells[name]
+    if name == "heard_ranks":
+        return ranks(value)
+    if name in ("blocks", "next_blocks"):
+        return block(value)
+    if name == "formats":
+        return wire.Format(value).name
+    if name == "all_flags":
+        return flags_text(value, up=False) or "-"
+    if name == "sums0":
+        return _lanes(value.to_bytes(256, "big"), wire.Format(cells["formats"]).lane_bytes)
+    return str(value)
+
+
+def ranks(bits: int) -> str:
+    """A set of ranks."""
+    found = [bit for bit in range(bits.bit_length()) if bits >> bit & 1]
+    return describe_ranks(found) if found else "nobody"
+
+
+def block(number: int) -> str:
+    """A block's number."""
+    return "none" if number == wire.NO_BLOCK else str(number)
+
+
+def flags_text(flags: int, *, up: bool) -> str:
+    """The flags' names; two of them mean something else on the way up."""
+    names = []
+    for bit in range(8):
+        flag = flags & 1 << bit
+        if flag:
+            upward = {0x40: "TELL_ALL", 0x80: "FOR_ONE"}
+            names.append(upward[flag] if up and flag in upward else wire.Flag(flag).name or "?")
+    return " ".join(names)
+
+
+def lanes(data: bytes) -> str:
+    """The first lanes of a frame; empty if it has none."""
+    payload = data[wire.PAYLOAD_OFFSET :]
+    flags = header(data)["flags"]
+    if not payload or not flags & wire.Flag.PAYLOAD:
+        return ""
+    return _lanes(payload, wire.Format(header(data)["format"]).lane_bytes)
+
+
+def _lanes(data: bytes, width: int) -> str:
+    numbers = struct.unpack(f">{_LANES_SHOWN}{_STRUCT[width]}", data[: width * _LANES_SHOWN])
+    return " ".join(str(number) for number in numbers) + " …"
+
+
+def _value(name: str, found: dict[str, int], *, up: bool) -> str:
+    value = found[name]
+    if name == "kind":
+        return wire.Kind(value).name
+    if name == "flags":
+        return flags_text(value, up=up) or "-"
+    if name == "format":
+        return wire.Format(value).name
+    if name in ("block", "next_block"):
+        return block(value)
+    if name == "contributors":
+        return ranks(value)
+    return str(value)

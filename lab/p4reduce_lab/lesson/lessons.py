@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The six lessons: what is in them, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from p4reduce_controller.fabric.outcome import Outcome
+
+from p4reduce_lab.lesson.ranks import Array
+from p4reduce_lab.lesson.world import World
+
+BLOCK = 256  # int32 numbers
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A step of a lesson.
+
+    Attributes:
+        text: what is said before it.
+        command: what is to be typed.
+        outcome: what the switch makes of the frame; None: the step is about no frame to it.
+    """
+
+    text: str
+    command: str
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A lesson.
+
+    Attributes:
+        name, title: for the list.
+        begin: makes the world.
+        about: what it is about, before the first step.
+        scenes: the steps.
+        ending: what was to be seen.
+        results: what each rank has at the end: the first number, or None after an error.
+    """
+
+    name: str
+    title: str
+    begin: Callable[[], World]
+    about: str
+    scenes: tuple[Scene, ...]
+    ending: str
+    results: Mapping[int, int | None]
+
+
+def _two(numbers: int = 4) -> World:
+    return World([np.arange(1, numbers + 1, dtype=np.int32), 10 * _ints(numbers)])
+
+
+def _ints(numbers: int) -> Array:
+    return np.arange(1, numbers + 1, dtype=np.int32)
+
+
+def _sparse() -> World:
+    mine, yours = np.zeros(4 * BLOCK, np.int32), np.zeros(4 * BLOCK, np.int32)
+    mine[3 * BLOCK :] = 5
+    yours[BLOCK : 2 * BLOCK] = 7
+    yours[0] = 0
+    return World([mine, yours])
+
+
+def _narrow() -> World:
+    return World([np.array([100, 1, 2, 3], np.int8), np.array([100, 1, 2, 3], np.int8)])
+
+
+SUM = Lesson(
+    "sum",
+    "a sum",
+    _two,
+    "Two ranks sum four numbers: rank 0 has 1 2 3 4, rank 1 has 10 20 30 40. The job has one slot. "
+    "Every frame waits until you let it go.",
+    (
+        Scene(
+            "A slot begins with a round about no block. Each rank says which block of its tensor "
+            "is the first that is not all zeros: here block 0. Look at a header by `show 1`.",
+            "let 1",
+            Outcome.ROUND_OPENED,
+        ),
+        Scene(
+            "The switch has stored that rank 0 was heard, and dropped the frame. Rank 1 is the "
+            "last one: its frame becomes the result, and goes to both ranks.",
+            "let 2",
+            Outcome.ROUND_COMPLETED,
+        ),
+        Scene("A result is the licence to send the slot's next round.", "let 3"),
+        Scene("The same for rank 1.", "let 4"),
+        Scene(
+            "Round 1 has lanes: the four numbers, and zeros to fill the block. Odd rounds use the "
+            "slot's other copy. The switch stores the lanes in the registers sums0 to sums3.",
+            "let 5",
+            Outcome.ROUND_OPENED,
+        ),
+        Scene(
+            "Rank 1's lanes are added to those in the registers, within the time of one frame.",
+            "let 6",
+            Outcome.ROUND_COMPLETED,
+        ),
+        Scene("The result brings the sum. There is no next block, so rank 0 is done.", "let 7"),
+        Scene("And rank 1.", "let 8"),
+    ),
+    "Each rank has sent its numbers once and received the sum once, whatever the number of ranks.",
+    {0: 11, 1: 11},
+)
+
+LOST_CONTRIBUTION = Lesson(
+    "lost-contribution",
+    "a lost contribution",
+    _two,
+    "The network may lose any frame. Here it loses what rank 1 sends first.",
+    (
+        Scene("Rank 0 is heard.", "let 1", Outcome.ROUND_OPENED),
+        Scene("Rank 1's frame is lost. Nobody is told.", "drop 2"),
+        Scene("Rank 0 waits too long for the result. Its timer runs out: it repeats.", "repeat 0"),
+        Scene(
+            "The switch has heard rank 0 in this round: its bit is set in heard_ranks. So nothing "
+            "is added a second time. It answers with a STATUS, which names who was heard.",
+            "let 3",
+            Outcome.STATUS_SENT,
+        ),
+        Scene("Rank 0 learns that it is not to blame, and waits.", "let 4"),
+        Scene("Rank 1's timer runs out as well.", "repeat 1"),
+        Scene(
+            "To the switch this is rank 1's first frame of the round. It completes it.",
+            "let 5",
+            Outcome.ROUND_COMPLETED,
+        ),
+        Scene("All the rest goes as in lesson 1: let every frame go.", "go"),
+    ),
+    "A repeated frame is either the first that the switch hears, or changes nothing. A rank need "
+    "not know which.",
+    {0: 11, 1: 11},
+)
+
+LOST_RESULT = Lesson(
+    "lost-result",
+    "a lost result, and why a slot has two copies",
+    _two,
+    "A result is lost, and the other rank goes on meanwhile. Would one copy of a slot be enough?",
+    (
+        Scene("Round 0, as ever.", "let 1", Outcome.ROUND_OPENED),
+        Scene("", "let 2", Outcome.ROUND_COMPLETED),
+        Scene("The result for rank 1 is lost.", "drop 4"),
+        Scene("Rank 0 gets its own, and sends round 1.", "let 3"),
+        Scene(
+            "Now the switch hears rank 0 in round 1. Look at the registers: round 1 is in copy 1, "
+            "and copy 0 still holds round 0. With one copy, round 0 would be gone here.",
+            "let 5",
+            Outcome.ROUND_OPENED,
+        ),
+        Scene("Rank 1 is still in round 0. It has no answer, so it repeats.", "repeat 1"),
+        Scene(
+            "Copy 0 knows that round 0 is complete and that rank 1 was heard. So the switch sends "
+            "the result again, to rank 1 alone.",
+            "let 6",
+            Outcome.RESULT_REPEATED,
+        ),
+        Scene("Rank 1 has what it had lost, and sends round 1.", "let 7"),
+        Scene("Round 1 completes.", "let 8", Outcome.ROUND_COMPLETED),
+        Scene("Let the rest go.", "go"),
+    ),
+    "One copy is not enough: a rank that has its result overwrites the slot while another still "
+    "needs it. Two are: nobody can begin round 2 before all have the result of round 0, since "
+    "round 1 needs a frame of every rank, and a rank sends it only with that result in hand.",
+    {0: 11, 1: 11},
+)
+
+LATE_DUPLICATE = Lesson(
+    "late-duplicate",
+    "a late duplicate from a round before",
+    lambda: _two(2 * BLOCK),
+    "Networks also deliver frames twice, and late. The tensor has two blocks, so the slot has "
+    "three rounds; rounds 0 and 2 use the same copy.",
+    (
+        Scene("The network makes a copy of rank 0's first frame, and keeps it.", "dup 1"),
+        Scene("Round 0.", "let 1", Outcome.ROUND_OPENED),
+        Scene("", "let 2", Outcome.ROUND_COMPLETED),
+        Scene("Both ranks get the result.", "let 4"),
+        Scene("", "let 5"),
+        Scene("Rank 0's frame of round 1 is copied as well.", "dup 6"),
+        Scene("Round 1 adds block 0.", "let 6", Outcome.ROUND_OPENED),
+        Scene("", "let 7", Outcome.ROUND_COMPLETED),
+        Scene("", "let 9"),
+        Scene("", "let 10"),
+        Scene("Rank 0 opens round 2, in copy 0.", "let 11", Outcome.ROUND_OPENED),
+        Scene(
+            "Now the copy from round 1 arrives. Copy 1 still holds round 1, complete, with rank 0 "
+            "heard: the switch takes it for a question, and repeats the result.",
+            "let 8",
+            Outcome.RESULT_REPEATED,
+        ),
+        Scene("Rank 0 is in round 2 and ignores it.", "let 13"),
+        Scene(
+            "And the copy from round 0. Copy 0 is about round 2 now. Rank 0's bit and the round's "
+            "last bit say nothing here: only the whole round number tells that this is old.",
+            "let 3",
+            Outcome.STALE,
+        ),
+        Scene("Let the rest go: the sums are right.", "go"),
+    ),
+    "The switch keeps the round beside each copy, so a late frame is never added to another round.",
+    {0: 11, 1: 11},
+)
+
+ZEROS = Lesson(
+    "zeros",
+    "zeros that stay at home",
+    _sparse,
+    "Four blocks of 256 numbers. Rank 0 has block 3 alone (fives), rank 1 block 1 alone (sevens). "
+    "Watch which blocks travel.",
+    (
+        Scene(
+            "Rank 0 says that its first block that is not zero is 3.",
+            "let 1",
+            Outcome.ROUND_OPENED,
+        ),
+        Scene(
+            "Rank 1 says 1. The switch keeps the smaller one, and announces it.",
+            "let 2",
+            Outcome.ROUND_COMPLETED,
+        ),
+        Scene("So all go on with block 1. Nobody sends block 0.", "let 3"),
+        Scene("", "let 4"),
+        Scene(
+            "Rank 0's block 1 is all zeros. It takes part in the round by a frame without lanes: "
+            "78 bytes in place of 1,102.",
+            "let 5",
+            Outcome.ROUND_OPENED,
+        ),
+        Scene("Rank 1 has lanes.", "let 6", Outcome.ROUND_COMPLETED),
+        Scene("The result says that block 3 is next: block 2 is skipped.", "go"),
+    ),
+    "Two of four blocks have travelled: those that some rank has. The others were never sent.",
+    {0: 0, 1: 0},
+)
+
+OVERFLOW = Lesson(
+    "overflow",
+    "an int8 overflow",
+    _narrow,
+    "Lanes of 8 bits hold -128 to 127. Both ranks have 100 as their first number.",
+    (
+        Scene("The first round, about no block.", "let 1", Outcome.ROUND_OPENED),
+        Scene("", "let 2", Outcome.ROUND_COMPLETED),
+        Scene("", "let 3"),
+        Scene("", "let 4"),
+        Scene("Rank 0's lanes are stored as they are.", "let 5", Outcome.ROUND_OPENED),
+        Scene(
+            "100 + 100 does not fit. The switch sees it in the lanes' top bits: the operands have "
+            "one sign, and the sum the other. It sets OVERFLOW in the result.",
+            "let 6",
+            Outcome.ROUND_COMPLETED,
+        ),
+        Scene("The rank does not return a wrong sum. Its call ends with an error.", "let 7"),
+        Scene("On every rank the same.", "let 8"),
+    ),
+    "An overflow is never silent, and all ranks hear of it in the same call.",
+    {0: None, 1: None},
+)
+
+LESSONS = (SUM, LOST_CONTRIBUTION, LOST_RESULT, LATE_DUPLICATE, ZEROS, OVERFLOW)

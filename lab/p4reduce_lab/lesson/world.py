@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks, a switch, and the frames between them, which wait until somebody lets them go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from p4reduce.wire import format as wire
+from p4reduce_controller.fabric.compiled_program import compiled_files
+from p4reduce_controller.fabric.layout import lay_out, own_addresses
+from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.jobs.job import REPLICAS_A_CHILD, Attachment, Job, Member, MemberState
+from p4reduce_controller.jobs.job import Share as JobShare
+from p4reduce_controller.jobs.plan import plan
+from p4reduce_controller.topology.given import CPU_PORT
+from p4reduce_controller.topology.switches import ONLY, only_switch
+from p4reduce_controller.values.mac_ip import format_ip, format_mac, parse_ip, parse_mac
+
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.lesson.ranks import Array, Rank
+from p4reduce_lab.lesson.traced import Line, TracedSwitch
+
+JOB = 7
+VERSIONS = 2  # copies of a slot: even rounds use one, odd ones the other
+_SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
+# Registers of a slot's copy, in the order in which they are shown.
+REGISTERS = (
+    "jobs",
+    "rounds",
+    "heard_ranks",
+    "blocks",
+    "next_blocks",
+    "formats",
+    "all_flags",
+    "sums0",
+)
+
+
+class NoSuchFrameError(LabError):
+    """There is no such frame, or rank."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A frame on its way.
+
+    Attributes:
+        number: by which people name it.
+        rank: whose link it is on.
+        up: whether it goes to the switch.
+        data: its bytes.
+        note: "again" if it is a copy of another frame, "forged" if nobody sent it.
+    """
+
+    number: int
+    rank: int
+    up: bool
+    data: bytes
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What came of a frame.
+
+    Attributes:
+        frame: which.
+        outcome: what the switch counted it as; None at a rank.
+        lines: the P4 lines it ran through; none at a rank.
+        before, after: the slot's registers, both copies of it; empty at a rank.
+        sent: frames that are on their way since.
+        state: of the rank that took it, or "".
+    """
+
+    frame: Held
+    outcome: Outcome | None = None
+    lines: list[Line] = field(default_factory=list)
+    before: list[dict[str, int]] = field(default_factory=list)
+    after: list[dict[str, int]] = field(default_factory=list)
+    sent: list[Held] = field(default_factory=list)
+    state: str = ""
+
+
+class World:
+    """A job of a few ranks on one switch.
+
+    Args:
+        inputs: what each rank sums in its first all-reduce; arrays of one shape and dtype.
+        slots: how many the job has.
+    """
+
+    def __init__(self, inputs: Sequence[Array], slots: int = 1) -> None:
+        self.slots = slots
+        size = len(inputs)
+        job = _job(size, slots)
+        topology = only_switch(parse_ip(_SWITCH.ip), parse_mac(_SWITCH.mac), ())
+        layout = lay_out(job, topology, plan(job, topology))[ONLY]
+        own = own_addresses(parse_ip(_SWITCH.ip), parse_mac(_SWITCH.mac))
+        self.switch = TracedSwitch(
+            compiled_files()[0].read_bytes(),
+            CPU_PORT,
+            [*own, *(entity for stage in layout.stages for entity in stage)],
+        )
+        self.ranks = [
+            Rank(rank, size, JOB, slots, _endpoint(rank), _SWITCH) for rank in range(size)
+        ]
+        self.flying: list[Held] = []
+        self._sent = 0
+        for rank, array in zip(self.ranks, inputs, strict=True):
+            rank.allreduce(array)
+            self._take(rank)
+
+    # -- What people do --------------------------------------------------------------------------
+
+    def let(self, number: int) -> Step:
+        """Let a frame go to where it goes. Raises NoSuchFrameError."""
+        held = self._find(number)
+        self.flying.remove(held)
+        if not held.up:
+            rank = self.ranks[held.rank]
+            rank.receive(held.data)
+            return Step(held, sent=self._take(rank), state=rank.state)
+        slot = header(held.data)["slot"]
+        before = self.registers(slot)
+        counter = self.switch.pipeline.counters["outcomes"]
+        counted = list(counter.packets)
+        ran = self.switch.process(held.rank + 1, held.data)
+        outcome = next(
+            Outcome(at) for at, (now, was) in enumerate(zip(counter.packets, counted, strict=True))
+            if now != was
+        )  # fmt: skip
+        sent = [self._send(port - 1, False, data) for port, data in ran.out]
+        return Step(held, outcome, ran.lines, before, self.registers(slot), sent)
+
+    def drop(self, number: int) -> Held:
+        """Lose a frame."""
+        held = self._find(number)
+        self.flying.remove(held)
+        return held
+
+    def duplicate(self, number: int) -> Held:
+        """Have the network deliver a frame twice; returns the copy."""
+        held = self._find(number)
+        return self._send(held.rank, held.up, held.data, "again")
+
+    def delay(self, number: int) -> Held:
+        """Put a frame behind all others."""
+        held = self._find(number)
+        self.flying.remove(held)
+        self.flying.append(held)
+        return held
+
+    def repeat(self, rank: int) -> list[Held]:
+        """Let a rank's timers run out: it sends again what it has no answer to."""
+        self._rank(rank).repeat()
+        return self._take(self.ranks[rank])
+
+    def forge(self, number: int, **fields: int) -> Held:
+        """Make a frame like another one, with other fields in its header; it is sent as well.
+
+        Raises:
+            NoSuchFrameError: no frame, or no field, is called so.
+        """
+        held = self._find(number)
+        data = bytearray(held.data)
+        for name, value in fields.items():
+            _patch(data, name, value)
+        return self._send(held.rank, held.up, bytes(data), "forged")
+
+    def kill(self, rank: int) -> Rank:
+        """End a rank's process."""
+        killed = self._rank(rank)
+        killed.alive = False
+        return killed
+
+    def call(self, rank: int, array: Array) -> list[Held]:
+        """Have a rank call another all-reduce."""
+        self._rank(rank).allreduce(array)
+        return self._take(self.ranks[rank])
+
+    # -- What there is to see ----------------------------------------------------------------------
+
+    def registers(self, slot: int) -> list[dict[str, int]]:
+        """What the registers hold for both copies of a slot."""
+        found = self.switch.pipeline.registers
+        return [
+            {name: found[name].read(slot * VERSIONS + copy) for name in REGISTERS}
+            for copy in range(VERSIONS)
+        ]
+
+    # -- Within ------------------------------------------------------------------------------------
+
+    def _find(self, number: int) -> Held:
+        for held in self.flying:
+            if held.number == number:
+                return held
+        there = ", ".join(f"#{held.number}" for held in self.flying) or "none"
+        raise NoSuchFrameError(f"there is no frame #{number} on its way; there are: {there}")
+
+    def _rank(self, rank: int) -> Rank:
+        if not 0 <= rank < len(self.ranks):
+            raise NoSuchFrameError(f"there is no rank {rank}; ranks are 0 to {len(self.ranks) - 1}")
+        return self.ranks[rank]
+
+    def _take(self, rank: Rank) -> list[Held]:
+        return [self._send(rank.number, True, data) for data in rank.take()]
+
+    def _send(self, rank: int, up: bool, data: bytes, note: str = "") -> Held:
+        self._sent += 1
+        held = Held(self._sent, rank, up, data, note)
+        self.flying.append(held)
+        return held
+
+
+_PLACES: dict[str, tuple[int, int]] = {}  # of each field: the first bit, and how many
+for _field in wire.HEADER_FIELDS:
+    _PLACES[_field.name] = (sum(bits for _, bits in _PLACES.values()), _field.bits)
+
+
+def header(data: bytes) -> dict[str, int]:
+    """The aggregation header's fields of a frame."""
+    whole = int.from_bytes(data[wire.AGG_OFFSET : wire.PAYLOAD_OFFSET], "big")
+    total = 8 * wire.AGG_BYTES
+    return {
+        name: whole >> (total - first - bits) & ((1 << bits) - 1)
+        for name, (first, bits) in _PLACES.items()
+    }
+
+
+def _patch(data: bytearray, name: str, value: int) -> None:
+    if name not in _PLACES:
+        raise NoSuchFrameError(f"the header has no {name}, but: {', '.join(_PLACES)}")
+    first, bits = _PLACES[name]
+    if not 0 <= value < 1 << bits:
+        raise NoSuchFrameError(f"{name} has {bits} bits: 0 to {(1 << bits) - 1}, not {value}")
+    place = slice(wire.AGG_OFFSET, wire.PAYLOAD_OFFSET)
+    shift = 8 * wire.AGG_BYTES - first - bits
+    whole = int.from_bytes(data[place], "big") & ~(((1 << bits) - 1) << shift)
+    data[place] = (whole | value << shift).to_bytes(wire.AGG_BYTES, "big")
+
+
+def _endpoint(rank: int) -> wire.Endpoint:
+    return wire.Endpoint(
+        format_mac(0x02_00_00_00_01_00 + rank), format_ip(0x0A4D0001 + rank), 49152
+    )
+
+
+def _job(size: int, slots: int) -> Job:
+    """The controller's record of the job, as if its ranks had joined."""
+    job = Job("lesson", JOB, size, slots, created=0.0, by_operator=False, secret=b"")
+    ids = list(range(1, 2 + REPLICAS_A_CHILD * size))
+    job.shares[ONLY] = JobShare(range(slots), [2, 3], ids)
+    for rank in range(size):
+        at = _endpoint(rank)
+        attachment = Attachment(rank + 1, parse_mac(at.mac), parse_ip(at.ip), at.udp_port, ONLY)
+        member = Member(rank, 0, "", 0, rank, 0.0, state=MemberState.ATTACHED)
+        job.members[rank] = replace(member, attachment=attachment)
+    return job

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lessons: each as a script, what can be done beside it, and that tracing changes nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from p4reduce.wire import format as wire
+from p4reduce_controller.fabric.compiled_program import compiled_files
+from p4reduce_controller.fabric.outcome import Outcome
+from p4reduce_controller.topology.given import CPU_PORT
+from p4reduce_lab.cli import commands as lab
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.lesson.commands import Commands
+from p4reduce_lab.lesson.lessons import LESSONS, Lesson
+from p4reduce_lab.lesson.terminal import run
+from p4reduce_lab.lesson.world import World, header
+from p4reduce_switch.pipeline import Pipeline
+
+EACH = pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
+ONES, TENS = np.array([1, 2, 3, 4], np.int32), np.array([10, 20, 30, 40], np.int32)
+
+
+def numbers(world: World, rank: int) -> list[int]:
+    found = world.ranks[rank].result
+    assert found is not None, world.ranks[rank].state
+    return [int(number) for number in found]
+
+
+@EACH
+def test_a_lesson_goes_as_it_says(lesson: Lesson) -> None:
+    commands = Commands(lesson.begin())
+    for scene in lesson.scenes:
+        commands.last = None
+        commands.do(scene.command)
+        if scene.outcome is not None:
+            assert commands.last is not None
+            assert commands.last.outcome is scene.outcome, scene
+    for rank, first in lesson.results.items():
+        found = commands.world.ranks[rank].result
+        assert (found is None) == (first is None), commands.world.ranks[rank].state
+        if found is not None:
+            assert int(found[0]) == first
+    assert commands.world.flying == []
+
+
+def played(name: str) -> str:
+    """All that a lesson says."""
+    said: list[str] = []
+    run(next(lesson for lesson in LESSONS if lesson.name == name), said.append)
+    return "\n".join(said)
+
+
+def test_what_the_lessons_teach_is_to_be_seen() -> None:
+    lost = played("lost-result")
+    assert "copy 1* jobs 0 => 7, rounds 0 => 1" in lost  # and copy 0 is as it was
+    assert "sums0 1 2 3 4 … => 11 22 33 44 …" in lost
+    assert "counts it as stale" in played("late-duplicate")
+    zeros = played("zeros")
+    assert [f"block {at} next" in zeros for at in range(4)] == [False, True, False, True]
+    overflow = played("overflow")
+    assert "all_flags PAYLOAD => PAYLOAD OVERFLOW" in overflow
+    assert overflow.count("a sum left the range of int8") == 2
+
+
+# -- What can be done beside the script ---------------------------------------------------------
+
+
+def test_a_forged_frame_is_not_admitted() -> None:
+    world = World([ONES, TENS])
+    for change in ({"job": 8}, {"rank": 1}):  # another job, and another rank from rank 0's port
+        forged = world.forge(1, **change)
+        assert world.let(forged.number).outcome is Outcome.NOT_ADMITTED
+    Commands(world).do("go")
+    assert numbers(world, 0) == [11, 22, 33, 44]
+
+
+def test_a_dead_rank_sends_and_takes_nothing() -> None:
+    world = World([ONES, TENS])
+    world.kill(1)
+    assert world.repeat(1) == []
+    world.drop(2)
+    world.let(1)
+    for _ in range(3):
+        [again] = world.repeat(0)
+        step = world.let(again.number)
+        assert step.outcome is Outcome.STATUS_SENT
+        world.let(step.sent[0].number)
+    assert world.ranks[0].state == "waits for the switch"
+    assert world.ranks[1].state == "dead"
+
+
+def test_any_order_of_loss_and_copies_gives_the_sum() -> None:
+    seed = random.randrange(1 << 32)
+    draw = random.Random(seed)
+    world = World([ONES, TENS, ONES])
+    for _ in range(4000):
+        if all(rank.result is not None for rank in world.ranks):
+            break
+        if not world.flying or draw.random() < 0.1:
+            world.repeat(draw.randrange(3))
+            continue
+        number = draw.choice(world.flying).number
+        draw.choice([world.let, world.let, world.let, world.drop, world.duplicate])(number)
+    for rank in range(3):
+        assert numbers(world, rank) == [12, 24, 36, 48], f"seed {seed}"
+
+
+def test_ranks_that_do_not_agree_end_with_an_error() -> None:
+    world = World([ONES, TENS.astype(np.float32)])
+    Commands(world).do("go")
+    assert all("error: " in rank.state for rank in world.ranks)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("let 99", "there is no frame #99 on its way; there are: #1, #2"),
+        ("let", "it is: let N"),
+        ("let one", "'one' is no number"),
+        ("forge 1 colour=3", "the header has no colour, but: version, kind"),
+        ("forge 1 slot=70000", "slot has 16 bits: 0 to 65535, not 70000"),
+        ("forge 1 slot", "'slot' is not FIELD=VALUE"),
+        ("repeat 7", "there is no rank 7; ranks are 0 to 1"),
+        ("show 7", "frame #7 is neither on its way nor the last one"),
+        ("jump", "there is no command 'jump'; help lists them"),
+    ],
+)
+def test_what_is_wrong_is_said(typed: str, said: str) -> None:
+    with pytest.raises(LabError) as caught:
+        Commands(World([ONES, TENS])).do(typed)
+    assert said in str(caught.value)
+
+
+def test_a_header_in_words_and_bytes() -> None:
+    commands = Commands(World([ONES, TENS]))
+    shown = "\n".join(commands.do("show 1"))
+    data = commands.world.flying[0].data
+    tag = header(data)["tag"]
+    assert f"{tag:08x}" == data[wire.AGG_OFFSET + 24 : wire.AGG_OFFSET + 28].hex()
+    for part in ("00 00 00 07              job           7", "block         none", f"{tag}"):
+        assert part in shown
+
+
+# -- The terminal -------------------------------------------------------------------------------
+
+
+def asker(*typed: str) -> Callable[[str], str]:
+    left: Iterator[str] = iter(typed)
+
+    def ask(_: str) -> str:
+        try:
+            return next(left)
+        except StopIteration:
+            raise EOFError from None
+
+    return ask
+
+
+def test_enter_takes_what_is_proposed() -> None:
+    said: list[str] = []
+    lesson = LESSONS[0]
+    commands = run(lesson, said.append, asker(*[""] * len(lesson.scenes), "frames", "quit"))
+    assert numbers(commands.world, 1) == [11, 22, 33, 44]
+    assert said[-1] == "no frame is on its way"
+
+
+def test_mistakes_and_other_steps_do_not_end_it_and_restart_begins_again() -> None:
+    said: list[str] = []
+    typed = ["foo", "drop 1", "", "restart", "let 1", ""]
+    commands = run(LESSONS[0], said.append, asker(*typed))
+    assert [held.number for held in commands.world.flying] == [3, 4]
+    assert "  there is no command 'foo'; help lists them" in said
+    assert any("there is no frame #1 on its way" in each for each in said)
+
+
+def test_the_command() -> None:
+    listed = CliRunner().invoke(lab, ["lesson"])
+    assert listed.output.count("\n") == len(LESSONS) == 6
+    done = CliRunner().invoke(lab, ["lesson", "1", "--play"])
+    assert done.exit_code == 0
+    assert "rank 1: done: 11, 22, 33, 44" in done.output
+    assert CliRunner().invoke(lab, ["lesson", "7"]).exit_code == 2
+    typed = CliRunner().invoke(lab, ["lesson", "2"], input="\n\nquit\n")
+    assert typed.exit_code == 0
+    assert "lost: #2" in typed.output
+
+
+# -- Tracing ------------------------------------------------------------------------------------
+
+
+def test_tracing_changes_nothing() -> None:
+    seed = random.randrange(1 << 32)
+    draw = random.Random(seed)
+    world = World([ONES, TENS])
+    plain = Pipeline(compiled_files()[0].read_bytes(), cpu_port=CPU_PORT)
+    traced = world.switch.pipeline
+    for name, table in traced.tables.items():
+        for entry in table.entries():
+            if not entry.is_const:
+                plain.tables[name].insert(entry)
+    for group, replicas in traced.multicast.groups().items():
+        plain.multicast.insert(group, replicas)
+    frames = [held.data for held in world.flying]
+    for _ in range(300):
+        data = bytearray(draw.choice(frames))
+        for _ in range(draw.randrange(3)):
+            data[draw.randrange(len(data))] = draw.randrange(256)
+        port = draw.randrange(1, 4)
+        out = world.switch.process(port, bytes(data)).out
+        assert out == plain.process(port, bytes(data)), f"seed {seed}"
+        for register in traced.registers:
+            assert traced.registers[register].cells == plain.registers[register].cells
