@@ -30,7 +30,6 @@ __all__ = [
     "Kind",
     "Link",
     "LinkCounts",
-    "is_hello",
     "offers",
     "why_not",
 ]
@@ -44,7 +43,6 @@ MAX_FRAMES = 128
 _LETTER_BYTES = 128
 _MAX_WAIT_MS = 2**31 - 1
 _WOKEN = 2
-_HELLO_BYTES = range(8, 14)  # of this version, and of a later one that says more
 
 
 class Kind(enum.IntEnum):
@@ -69,11 +67,6 @@ UNIX_KINDS = (Kind.SINGLE, Kind.BATCH, Kind.SHARED)
 def offers(best: Kind) -> int:
     """The bits of all kinds up to `best` that take an agreement."""
     return sum(1 << kind for kind in UNIX_KINDS if Kind.SINGLE < kind <= best)
-
-
-def is_hello(message: bytes) -> bool:
-    """Whether the first message of a peer is a hello: for who has no machine code to answer it."""
-    return len(message) in _HELLO_BYTES and message.startswith(b"P4RL") and message[4] >= 1
 
 
 class LinkCounts(ctypes.Structure):

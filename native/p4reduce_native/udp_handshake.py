@@ -58,7 +58,6 @@ _HEAD = struct.Struct(">4sBB2x")  # magic, version, kind
 _BARE = _HEAD.size + _NONCE  # each message has a head and the worker's nonce
 _CONNECT = _BARE + _PROOF + 4 + _PROOF  # cookie, size, proof
 _ACCEPT = _BARE + _NONCE + _PROOF
-_REFUSE = _BARE + 1
 _COOKIE_SECONDS = 10.0  # a cookie is good for so long, and at most twice that
 _SIZES = (65507, 8972, 1472, 1452, LEAST_BYTES)  # loopback; jumbo, plain, and tunnelled Ethernet
 _PATIENCE = 0.25  # seconds for the answer to a HELLO, before the next size

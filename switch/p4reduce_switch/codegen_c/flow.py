@@ -52,9 +52,6 @@ class Flow:
         """Nothing can have written the field so far: it would be zero."""
         return field not in self.state.may and not self.state.may_any
 
-    def is_written(self, field: FieldRef) -> bool:
-        return field in self.state.must
-
     def fork(self) -> State:
         """The state to come back to for another branch."""
         return self.state.copy()

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_FRAME_BYTES",
     "MAX_PORT",
-    "MIN_FRAME_BYTES",
     "Handler",
     "Poller",
     "Port",
@@ -27,7 +26,6 @@ __all__ = [
     "parse_ports",
 ]
 
-MIN_FRAME_BYTES = 1  # the program says what is too short for it
 MAX_FRAME_BYTES = 2048
 MAX_PORT = 510  # 9 bits in v1model, of which 511 means "drop"
 
