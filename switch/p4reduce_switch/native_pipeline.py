@@ -18,7 +18,7 @@ from p4reduce_switch.native.cells import NativeStats, counts_at, register_cells
 from p4reduce_switch.native.copies import NativeCloneSessions, NativeMulticastGroups
 from p4reduce_switch.native.events import NativeDigest, serve_events
 from p4reduce_switch.native.meters import NativeMeterArray
-from p4reduce_switch.native.program import NativeProgram, ObjectKind
+from p4reduce_switch.native.program import NativeProgram
 from p4reduce_switch.native.tables import NativeIndex, NativeValueSet
 from p4reduce_switch.pipeline import Pipeline, Process
 from p4reduce_switch.program.ir import Program
@@ -129,49 +129,32 @@ class NativePipeline(Pipeline):
 
     def _move_state(self, native: NativeProgram, program: Program, generated: Generated) -> None:
         """Replace everything that packets change or look at by what is in the program's memory."""
-        numbers = {
-            kind: {name: number for number, name in enumerate(names)}
-            for kind, names in generated.objects.items()
-        }
+
+        def place(kind: str, name: str) -> int:
+            return native.object(generated.objects[kind, name])
+
         for name, table in self.tables.items():
-            self._move_table(
-                native, table, native.object(ObjectKind.TABLE, numbers["tables"][name])
-            )
-        for name, number in numbers["counters"].items():
-            counter = self.counters[name]
-            packets = native.object(ObjectKind.PACKETS, number)
-            counter.packets = counts_at(native, packets, counter.size)
-            octets = native.object(ObjectKind.OCTETS, number)
-            counter.bytes = counts_at(native, octets, counter.size)
-        for name, number in numbers["registers"].items():
-            register = self.registers[name]
-            cells = native.object(ObjectKind.CELLS, number)
+            self._move_table(native, table, place("table", name))
+        for name, counter in self.counters.items():
+            if counter.table is None:
+                counter.packets = counts_at(native, place("packets", name), counter.size)
+                counter.bytes = counts_at(native, place("octets", name), counter.size)
+        for name, register in self.registers.items():
+            cells = place("cells", name)
             register.cells = register_cells(native, cells, register.width, register.size)
-        arrays = numbers["meters"]
+        clock = self.timers.clock
         self.meters = {
             name: NativeMeterArray(
-                array,
-                native,
-                self.timers.clock,
-                native.object(ObjectKind.METERS, arrays[name]) if name in arrays else 0,
+                array, native, clock, place("meters", name) if array.table is None else 0
             )
             for name, array in self.meters.items()
         }
         self.digests = {
-            name: NativeDigest(
-                name,
-                self.timers,
-                native,
-                native.object(ObjectKind.DIGEST_WANTED, numbers["digests"][name]),
-            )
+            name: NativeDigest(name, self.timers, native, place("digest_wanted", name))
             for name in self.digests
         }
         self.value_sets = {
-            name: NativeValueSet(
-                value_set,
-                native,
-                native.object(ObjectKind.VALUE_SET, numbers["value_sets"][name]),
-            )
+            name: NativeValueSet(value_set, native, place("value_set", name))
             for name, value_set in self.value_sets.items()
         }
         self.multicast = NativeMulticastGroups(native)

@@ -89,22 +89,22 @@ class Pipeline:
         self.profiles: Mapping[str, ActionProfile] = _profiles(program)
         self.tables: Mapping[str, Table] = _tables(program, self.profiles)
         self.counters: Mapping[str, Counter] = {
-            c.name: Counter(c.name, c.size, table=c.table) for c in program.counters.values()
+            c.name: Counter(c.name, c.size, table=c.table) for c in program.kept.counters.values()
         }
         self.registers: Mapping[str, Register] = {
-            r.name: Register(r.name, r.width, r.size) for r in program.registers.values()
+            r.name: Register(r.name, r.width, r.size) for r in program.kept.registers.values()
         }
         self.timers = Timers(clock)
         self.meters: Mapping[str, MeterArray] = {
             m.name: MeterArray(m.name, m.size, clock, in_bytes=m.counts_bytes, table=m.table)
-            for m in program.meters.values()
+            for m in program.kept.meters.values()
         }
         self.digests: Mapping[str, Digest] = {
-            name: Digest(name, self.timers) for name in program.digests
+            name: Digest(name, self.timers) for name in program.kept.digests
         }
         self.digest_widths: Mapping[str, list[int]] = {
             name: [field.width for field in digest.fields]
-            for name, digest in program.digests.items()
+            for name, digest in program.kept.digests.items()
         }
         self.idle: Mapping[str, IdleMonitor] = {
             node.name: IdleMonitor(self.tables[node.name], self.timers)
@@ -114,7 +114,7 @@ class Pipeline:
         self.multicast = MulticastGroups()
         self.clone_sessions = CloneSessions()
         self.value_sets: Mapping[str, ValueSet] = {
-            v.name: ValueSet(v.name, v.widths, v.size) for v in program.value_sets.values()
+            v.name: ValueSet(v.name, v.widths, v.size) for v in program.kept.value_sets.values()
         }
         self.stats = PipelineStats()
         self._replays = ReplayQueue(self.stats)
@@ -173,54 +173,47 @@ class Pipeline:
     def _bound(self, binding: Binding) -> object:
         """The object behind a global of the generated code."""
         kind, name = binding.kind, binding.name
-        if kind == "members":
-            return self.value_sets[name]
-        if kind == "lookup":
-            return self.tables[name].lookup
-        if kind == "default":
-            return self.tables[name].default_slot
-        if kind == "packets":
-            return self.counters[name].packets
-        if kind == "octets":
-            return self.counters[name].bytes
-        if kind == "cells":
-            return self.registers[name].cells
-        if kind == "hash":
-            return hashes.ALGORITHMS[name]
-        if kind == "groups":
-            return self.multicast.destinations.get
-        if kind == "stats":
-            return self.stats
-        if kind == "meters":
-            return self.meters[name].cells
-        if kind == "learn":
-            return self.digests[name].learn
-        if kind == "clock":
-            return self.timers.clock
-        if kind == "random":
-            return random.randint
-        if kind == "sessions":
-            return self.clone_sessions.destinations.get
-        if kind == "waiting":
-            return self._replays.waiting
-        if kind == "replay":
-            return self._replays.run
-        if kind == "enqueue":
-            assert self.queues is not None
-            return self.queues.push
-        if kind == "release":
-            return self.release
-        if kind == "log":
-            return messages.log_msg
-        if kind == "assertion":
-            return partial(messages.assertion_failed, self.stats)
-        if kind == "endless":
-            return partial(endless_loop, self.stats)
-        return self._now
+        if kind in _NAMED:
+            return _NAMED[kind](self, name)
+        return _UNNAMED[kind](self)
+
+    @property
+    def _queue(self) -> EgressQueues:
+        assert self.queues is not None
+        return self.queues
 
     def _now(self) -> int:
         """Microseconds since the program was loaded."""
         return (self.timers.clock() - self._start) // 1000
+
+
+_NAMED: Mapping[str, Callable[[Pipeline, str], object]] = {
+    "members": lambda own, name: own.value_sets[name],
+    "lookup": lambda own, name: own.tables[name].lookup,
+    "default": lambda own, name: own.tables[name].default_slot,
+    "packets": lambda own, name: own.counters[name].packets,
+    "octets": lambda own, name: own.counters[name].bytes,
+    "cells": lambda own, name: own.registers[name].cells,
+    "hash": lambda own, name: hashes.ALGORITHMS[name],
+    "meters": lambda own, name: own.meters[name].cells,
+    "learn": lambda own, name: own.digests[name].learn,
+}
+"""What is bound of a thing of the program: `Binding` says what each is."""
+_UNNAMED: Mapping[str, Callable[[Pipeline], object]] = {
+    "groups": lambda own: own.multicast.destinations.get,
+    "stats": lambda own: own.stats,
+    "now": lambda own: own._now,
+    "clock": lambda own: own.timers.clock,
+    "random": lambda own: random.randint,
+    "sessions": lambda own: own.clone_sessions.destinations.get,
+    "waiting": lambda own: own._replays.waiting,
+    "replay": lambda own: own._replays.run,
+    "enqueue": lambda own: own._queue.push,
+    "release": lambda own: own.release,
+    "log": lambda own: messages.log_msg,
+    "assertion": lambda own: partial(messages.assertion_failed, own.stats),
+    "endless": lambda own: partial(endless_loop, own.stats),
+}
 
 
 def _apply_tables(program: Program) -> list[ApplyTable]:

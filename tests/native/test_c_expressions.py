@@ -130,11 +130,7 @@ def random_program(generator: random.Random) -> ir.Program:
         deparser=("own",),
         actions={1: action, 2: late},
         calculations={},
-        counters={},
-        registers={},
-        meters={},
-        value_sets={},
-        digests={},
+        kept=ir.Kept(),
     )
 
 

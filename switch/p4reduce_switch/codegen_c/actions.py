@@ -271,7 +271,7 @@ class ActionWriter:
     # -- State -------------------------------------------------------------------------------------
 
     def _count(self, counter: ir.ObjectRef, index: ir.Expr) -> None:
-        array = self._context.program.counters[counter.name]
+        array = self._context.program.kept.counters[counter.name]
         if array.table is not None:
             return  # a direct counter counts with the table's hits
         at, guard = self._index(index, array.size)
@@ -303,7 +303,7 @@ class ActionWriter:
         return self._expressions.scalar(value, "u64"), " && ".join(tests)
 
     def _register_read(self, field: FieldRef, register: ir.ObjectRef, index: ir.Expr) -> None:
-        array = self._context.program.registers[register.name]
+        array = self._context.program.kept.registers[register.name]
         name = self._context.names.of("register", array.name)
         full = (1 << array.width) - 1
         kind = kind_of_width(array.width)
@@ -357,7 +357,7 @@ class ActionWriter:
         return name
 
     def _register_write(self, register: ir.ObjectRef, index: ir.Expr, value: ir.Expr) -> None:
-        array = self._context.program.registers[register.name]
+        array = self._context.program.kept.registers[register.name]
         name = self._context.names.of("register", array.name)
         kind = kind_of_width(array.width)
         what = self._expressions.assigned(value, array.width)
@@ -377,7 +377,7 @@ class ActionWriter:
         writer.limbs(limbs, f"{cell}[i] = {text};")
 
     def _execute_meter(self, field: FieldRef, meter: ir.ObjectRef, index: ir.Expr) -> None:
-        array = self._context.program.meters[meter.name]
+        array = self._context.program.kept.meters[meter.name]
         name = self._context.names.of("meter", array.name)
         at, guard = self._index(index, array.size)
         skipped = self._context.function.flow.fork()
@@ -396,7 +396,7 @@ class ActionWriter:
 
     def _generate_digest(self, _: ir.Expr, digest: ir.ObjectRef) -> None:
         # As in BMv2 it is sent after ingress, and only the last of a packet.
-        number = sorted(self._context.program.digests).index(digest.name) + 1
+        number = sorted(self._context.program.kept.digests).index(digest.name) + 1
         self._context.writer.line(f"digest = {number}; /* which */")
 
     def _hash(

@@ -43,13 +43,12 @@ __all__ = ["Generated", "generate"]
 class Generated:
     """C source of a program, and what Python needs to know of it.
 
-    `objects`: the names of the program's things in the order of their numbers, by their kind
-    (control.h). `events`: what can wait for Python, by number. `queued`: it has egress queues, and
-    p4r_program_release.
+    `objects`: the numbers of what outlives a packet (control.h), by kind and name. `events`: what
+    can wait for Python, by number. `queued`: it has egress queues, and p4r_program_release.
     """
 
     source: str
-    objects: Mapping[str, tuple[str, ...]]
+    objects: Mapping[tuple[str, str], int]
     events: tuple[Event, ...]
     queued: bool
 
@@ -273,9 +272,9 @@ def _write_start(context: Context, actions: ActionWriter, *, again: bool) -> Non
 
 def _write_learning(context: Context, expressions: Expressions) -> None:
     """Send the digest that ingress asked for last; also of packets that are dropped."""
-    names = sorted(context.program.digests)
+    names = sorted(context.program.kept.digests)
     for name in sorted(context.usage.ingress.digests):
-        digest = context.program.digests[name]
+        digest = context.program.kept.digests[name]
         number = names.index(name)
         test = f"digest == {number + 1} && program->digest_wanted[{number}]"
         with context.writer.block(f"if ({test})"):

@@ -23,7 +23,7 @@ def known_ones(program: Program) -> Mapping[FieldRef, int]:
     for header in program.headers.values():
         if not header.is_metadata or header.name in (VARBITS, METADATA_VARBITS):
             unknown.update(header.fields)
-    for meter in program.meters.values():
+    for meter in program.kept.meters.values():
         if meter.target is not None:
             unknown.add(meter.target)
     for state in program.parser.states.values():

@@ -27,16 +27,11 @@ class State:
             for node in control.nodes.values()
             if isinstance(node, ir.ApplyTable)
         }
-        self._counters = [c for c in program.counters.values() if c.table is None]
-        self._meters = [m for m in program.meters.values() if m.table is None]
-        self.objects = {
-            "tables": tuple(self._tables),
-            "value_sets": tuple(program.value_sets),
-            "counters": tuple(c.name for c in self._counters),
-            "registers": tuple(program.registers),
-            "meters": tuple(m.name for m in self._meters),
-            "digests": tuple(sorted(program.digests)),
-        }
+        self._counters = [c for c in program.kept.counters.values() if c.table is None]
+        self._meters = [m for m in program.kept.meters.values() if m.table is None]
+        self._parts = {("common", ""): "&program->common", **self._find_parts()}
+        self.objects = {part: number for number, part in enumerate(self._parts)}
+        """The number of each part, by kind and name."""
         for table in self._tables.values():
             if sum(limbs_of(key.width) for key in table.key) > _MOST_KEY_WORDS:
                 raise NotNativeError(f"{table.source}: the key of table '{table.name}' is too wide")
@@ -45,7 +40,7 @@ class State:
         """Arrays that the functions refer to."""
         lines = []
         widest = max(
-            [limbs_of(r.width) for r in self._context.program.registers.values()], default=1
+            [limbs_of(r.width) for r in self._context.program.kept.registers.values()], default=1
         )
         lines.append("/* What a register's cell that is not there is read as. */")
         lines.append(f"static const uint64_t no_limbs[{widest}];")
@@ -62,21 +57,22 @@ class State:
         lines = ["struct p4r_program {", "    struct p4r_common common;"]
         lines += [f"    struct p4r_table {names.of('table', name)};" for name in self._tables]
         lines += [
-            f"    struct p4r_table {names.of('value_set', name)};" for name in program.value_sets
+            f"    struct p4r_table {names.of('value_set', name)};"
+            for name in program.kept.value_sets
         ]
         for counter in self._counters:
             name, size = names.of("counter", counter.name), max(counter.size, 1)
             lines.append(f"    struct {{ uint64_t packets[{size}], bytes[{size}]; }} {name};")
         widest = 1
-        for register in program.registers.values():
+        for register in program.kept.registers.values():
             lines.append(f"    {_cells(names.of('register', register.name), register)}")
             widest = max(widest, limbs_of(register.width))
         lines += [
             f"    struct p4r_meter {names.of('meter', meter.name)}[{max(meter.size, 1)}];"
             for meter in self._meters
         ]
-        if program.digests:
-            lines.append(f"    uint32_t digest_wanted[{len(program.digests)}];")
+        if program.kept.digests:
+            lines.append(f"    uint32_t digest_wanted[{len(program.kept.digests)}];")
         lines.append(
             f"    uint64_t nowhere[{widest}]; /* a cell that is not there is written to */"
         )
@@ -117,7 +113,7 @@ class State:
             name = names.of("table", table.name)
             ranges = f"ranges_{name}" if count else "NULL"
             lines.append(f"    p4r_table_init(&program->{name}, {words}, {ranges}, {count});")
-        for value_set in program.value_sets.values():
+        for value_set in program.kept.value_sets.values():
             words = sum(limbs_of(width) for width in value_set.widths)
             name = names.of("value_set", value_set.name)
             ranges = f"ranges_{name}" if value_set.widths else "NULL"
@@ -129,7 +125,7 @@ class State:
             "        return;",
             "    p4r_common_free(&program->common);",
         ]
-        for kind, items in (("table", self._tables), ("value_set", program.value_sets)):
+        for kind, items in (("table", self._tables), ("value_set", program.kept.value_sets)):
             lines += [f"    p4r_table_clear(&program->{names.of(kind, name)});" for name in items]
         lines += ["    free(program);", "}", ""]
         lines += [
@@ -149,7 +145,7 @@ class State:
         ]
         keys += [
             (names.of("value_set", name), [(width, True) for width in value_set.widths])
-            for name, value_set in self._context.program.value_sets.items()
+            for name, value_set in self._context.program.kept.value_sets.items()
         ]
         lines = []
         for name, fields in keys:
@@ -164,36 +160,31 @@ class State:
                 lines.append(f"static const struct p4r_range ranges_{name}[] = {{{text}}};")
         return lines
 
+    def _find_parts(self) -> dict[tuple[str, str], str]:
+        """C for the address of each part, by kind and name."""
+        names, kept = self._context.names, self._context.program.kept
+        parts = {("table", n): f"&program->{names.of('table', n)}" for n in self._tables}
+        for name in kept.value_sets:
+            parts["value_set", name] = f"&program->{names.of('value_set', name)}"
+        for counter in self._counters:
+            place = f"program->{names.of('counter', counter.name)}"
+            parts["packets", counter.name] = f"{place}.packets"
+            parts["octets", counter.name] = f"{place}.bytes"
+        for name in kept.registers:
+            parts["cells", name] = f"program->{names.of('register', name)}"
+        for meter in self._meters:
+            parts["meters", meter.name] = f"program->{names.of('meter', meter.name)}"
+        for number, name in enumerate(sorted(kept.digests)):
+            parts["digest_wanted", name] = f"&program->digest_wanted[{number}]"
+        return parts
+
     def _objects(self) -> list[str]:
-        names, program = self._context.names, self._context.program
-        counters = [names.of("counter", counter.name) for counter in self._counters]
-        kinds = {
-            "P4R_TABLE": [f"&program->{names.of('table', name)}" for name in self._tables],
-            "P4R_VALUE_SET": [
-                f"&program->{names.of('value_set', name)}" for name in program.value_sets
-            ],
-            "P4R_PACKETS": [f"program->{name}.packets" for name in counters],
-            "P4R_OCTETS": [f"program->{name}.bytes" for name in counters],
-            "P4R_CELLS": [f"program->{names.of('register', name)}" for name in program.registers],
-            "P4R_METERS": [f"program->{names.of('meter', meter.name)}" for meter in self._meters],
-            "P4R_DIGEST_WANTED": [
-                f"&program->digest_wanted[{number}]" for number in range(len(program.digests))
-            ],
-        }
         lines = [
-            "void *p4r_program_object(struct p4r_program *program, uint32_t kind,",
-            "                         uint32_t number) {",
-            "    switch (kind) {",
-            "    case P4R_COMMON:",
-            "        return &program->common;",
+            "void *p4r_program_object(struct p4r_program *program, uint32_t number) {",
+            "    switch (number) {",
         ]
-        for kind, texts in kinds.items():
-            if not texts:
-                continue
-            lines += [f"    case {kind}:", "        switch (number) {"]
-            for number, text in enumerate(texts):
-                lines += [f"        case {number}:", f"            return {text};"]
-            lines += ["        default:", "            return NULL;", "        }"]
+        for number, text in enumerate(self._parts.values()):
+            lines += [f"    case {number}:", f"        return {text};"]
         return [*lines, "    default:", "        return NULL;", "    }", "}"]
 
 

@@ -177,7 +177,7 @@ class ActionEmitter:
         pass
 
     def _count(self, counter: ir.ObjectRef, index: ir.Expr) -> None:
-        array = self._context.program.counters[counter.name]
+        array = self._context.program.kept.counters[counter.name]
         if array.table is not None:
             return  # a direct counter counts with the table's hits
         packets = self._context.bind("packets", array.name)
@@ -187,7 +187,7 @@ class ActionEmitter:
         )
 
     def _register_read(self, field: FieldRef, register: ir.ObjectRef, index: ir.Expr) -> None:
-        array = self._context.program.registers[register.name]
+        array = self._context.program.kept.registers[register.name]
         cells = self._context.bind("cells", array.name)
         full = (1 << array.width) - 1
         self._indexed(
@@ -197,13 +197,13 @@ class ActionEmitter:
         )
 
     def _register_write(self, register: ir.ObjectRef, index: ir.Expr, value: ir.Expr) -> None:
-        array = self._context.program.registers[register.name]
+        array = self._context.program.kept.registers[register.name]
         cells = self._context.bind("cells", array.name)
         text = self._expressions.assigned(value, array.width).text
         self._indexed(index, array.size, lambda at: [f"{cells}[{at}] = {text}"])
 
     def _execute_meter(self, field: FieldRef, meter: ir.ObjectRef, index: ir.Expr) -> None:
-        array = self._context.program.meters[meter.name]
+        array = self._context.program.kept.meters[meter.name]
         cells = self._context.bind("meters", array.name)
         self._indexed(
             index,
@@ -220,7 +220,7 @@ class ActionEmitter:
 
     def _generate_digest(self, _: ir.Expr, digest: ir.ObjectRef) -> None:
         # As in BMv2 it is sent after ingress, and only the last of a packet.
-        number = self._context.program.digests[digest.name].id
+        number = self._context.program.kept.digests[digest.name].id
         self._writer.line(f"_digest = {number}")
 
     def _indexed(self, index: ir.Expr, size: int, body: Callable[[str], list[str]]) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from p4reduce_switch.codegen_python.expressions import Expressions
 from p4reduce_switch.codegen_python.layout import HeaderLayout
@@ -13,32 +12,7 @@ from p4reduce_switch.codegen_python.variable_layout import VariableLayout
 from p4reduce_switch.program.facts import Facts
 from p4reduce_switch.program.ir import ConstBits, FieldRef, Header, Program
 
-__all__ = ["Binding", "Context", "ObjectKind"]
-
-ObjectKind = Literal[
-    "lookup",
-    "members",
-    "default",
-    "packets",
-    "octets",
-    "cells",
-    "hash",
-    "groups",
-    "stats",
-    "now",
-    "random",
-    "sessions",
-    "waiting",
-    "replay",
-    "log",
-    "assertion",
-    "endless",
-    "meters",
-    "learn",
-    "clock",
-    "enqueue",
-    "release",
-]
+__all__ = ["Binding", "Context"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +28,7 @@ class Binding:
     "enqueue" takes copies of packets for egress, and "release" runs it for those that are due.
     """
 
-    kind: ObjectKind
+    kind: str
     name: str = ""
 
 
@@ -87,7 +61,7 @@ class Context(Facts):
 
     # -- Names -------------------------------------------------------------------------------------
 
-    def bind(self, kind: ObjectKind, name: str = "") -> str:
+    def bind(self, kind: str, name: str = "") -> str:
         """The name of a global that the pipeline provides."""
         variable = self.names.bound(kind, name) if name else f"_{kind}"
         self.bindings[variable] = Binding(kind, name)

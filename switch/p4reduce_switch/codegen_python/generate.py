@@ -161,7 +161,7 @@ def _emit_start(context: Context, again: str = "") -> None:
 def _emit_learning(context: Context) -> None:
     """Send the digest that ingress asked for last; also of packets that are dropped."""
     for name in sorted(context.usage.ingress.digests):
-        digest = context.program.digests[name]
+        digest = context.program.kept.digests[name]
         with context.writer.block(f"if _digest == {digest.id}:"):
             values = ", ".join(context.names.field(field) for field in digest.fields)
             context.writer.line(f"{context.bind('learn', name)}({values})")

@@ -25,11 +25,7 @@ class Context:
         self.negative_arguments = negative_arguments
         """The id of an action and the number of a parameter, if that gets a negative argument."""
         self.expressions = Expressions(headers)
-        self.value_sets: dict[str, ir.ValueSet] = {}
-        self.counters: dict[str, ir.CounterArray] = {}
-        self.meters: dict[str, ir.MeterArray] = {}
-        self.registers: dict[str, ir.RegisterArray] = {}
-        self.digests: dict[str, ir.Digest] = {}
+        self.kept = ir.Kept()
         self.field_lists: dict[int, ir.FieldList] = {}
         self.calculations: dict[str, ir.Calculation] = {}
         self.actions: dict[int, ir.Action] = {}

@@ -54,7 +54,7 @@ def _load_value_sets(context: Context, items: Iterable[Json]) -> None:
     for item in items:
         name = as_text(item["name"], "the name of a parser value set")
         size = as_size(item["max_size"], f"parser value set {name}")
-        context.value_sets[name] = ir.ValueSet(name, (), size)
+        context.kept.value_sets[name] = ir.ValueSet(name, (), size)
 
 
 def _load_counters(context: Context, items: Iterable[Json], table_sizes: Mapping[str, int]) -> None:
@@ -66,7 +66,7 @@ def _load_counters(context: Context, items: Iterable[Json], table_sizes: Mapping
             size = as_number(item["size"], f"the size of counter {name}")
         else:
             size = find(table_sizes, table, "table", source_of(item))
-        context.counters[name] = ir.CounterArray(name, size, table)
+        context.kept.counters[name] = ir.CounterArray(name, size, table)
 
 
 def _load_meters(context: Context, items: Iterable[Json], table_sizes: Mapping[str, int]) -> None:
@@ -86,7 +86,7 @@ def _load_meters(context: Context, items: Iterable[Json], table_sizes: Mapping[s
         else:
             size = as_number(item["size"], f"the size of meter {name}")
         in_bytes = item["type"] == "bytes"
-        context.meters[name] = ir.MeterArray(name, size, in_bytes, table, target)
+        context.kept.meters[name] = ir.MeterArray(name, size, in_bytes, table, target)
 
 
 def _load_registers(context: Context, items: Iterable[Json]) -> None:
@@ -94,15 +94,26 @@ def _load_registers(context: Context, items: Iterable[Json]) -> None:
         name = as_text(item["name"], "the name of a register")
         width = as_width(item["bitwidth"], f"register {name}")
         size = as_number(item["size"], f"the size of register {name}")
-        context.registers[name] = ir.RegisterArray(name, width, size)
+        context.kept.registers[name] = ir.RegisterArray(name, width, size)
 
 
 def _check_room(context: Context) -> None:
     """Refuse more state than there is room for: cells are made when the program is loaded."""
     cells = [
-        *((f"counter {c.name}", c.size, 16) for c in context.counters.values() if c.table is None),
-        *((f"meter {m.name}", m.size, 128) for m in context.meters.values() if m.table is None),
-        *((f"register {r.name}", r.size, 8 + r.width // 8) for r in context.registers.values()),
+        *(
+            (f"counter {c.name}", c.size, 16)
+            for c in context.kept.counters.values()
+            if c.table is None
+        ),
+        *(
+            (f"meter {m.name}", m.size, 128)
+            for m in context.kept.meters.values()
+            if m.table is None
+        ),
+        *(
+            (f"register {r.name}", r.size, 8 + r.width // 8)
+            for r in context.kept.registers.values()
+        ),
     ]
     total = 0
     for what, size, bytes_ in cells:
@@ -127,9 +138,9 @@ def _load_digests(context: Context, items: Iterable[Json]) -> None:
         if _LIST_TYPE.fullmatch(name):
             # Lists of the same type are digests of their own.
             name = f"{name}#{number}"
-        if name in context.digests:
+        if name in context.kept.digests:
             raise refusal(f"digest '{name}' at several places", source_of(item))
-        context.digests[name] = ir.Digest(number, name, fields)
+        context.kept.digests[name] = ir.Digest(number, name, fields)
 
 
 def _field_list(context: Context, item: Json) -> ir.FieldList:

@@ -112,9 +112,5 @@ def _load_program(root: Json) -> ir.Program:
         deparser=deparser,
         actions=context.actions,
         calculations=context.calculations,
-        counters=context.counters,
-        registers=context.registers,
-        meters=context.meters,
-        value_sets=context.value_sets,
-        digests=context.digests,
+        kept=context.kept,
     )

@@ -227,10 +227,10 @@ class _States:
             raise refusal("value set with a mask", source)
         name = item["value"]
         widths = tuple(field.width for field in key)
-        before = find(self._context.value_sets, name, "parser value set", source)
+        before = find(self._context.kept.value_sets, name, "parser value set", source)
         if before.widths and before.widths != widths:
             raise refusal(f"value set '{name}' of keys of different widths", source)
-        self._context.value_sets[name] = ir.ValueSet(name, widths, before.size)
+        self._context.kept.value_sets[name] = ir.ValueSet(name, widths, before.size)
         return ir.Case((), (), item["next_state"], name)
 
 

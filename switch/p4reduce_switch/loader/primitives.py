@@ -30,9 +30,9 @@ def load_primitive(
         _argument(context, op, kind, argument, source, params)
         for kind, argument in zip(signature, arguments, strict=True)
     )
-    if op == "execute_meter":
-        args = (args[2], args[0], args[1])  # as elsewhere, what is assigned to comes first
-    return ir.Primitive(op, args, source)
+    assigned = [arg for arg, kind in zip(args, signature, strict=True) if kind == "field"]
+    others = [arg for arg, kind in zip(args, signature, strict=True) if kind != "field"]
+    return ir.Primitive(op, (*assigned, *others), source)
 
 
 def _argument(
@@ -58,7 +58,7 @@ def _argument(
             raise refusal(f"'{op}' with a field list that is not constant", source)
         return find(context.field_lists, number, "field list", source)
     if kind == "digest":
-        names = {digest.id: digest.name for digest in context.digests.values()}
+        names = {digest.id: digest.name for digest in context.kept.digests.values()}
         number = constant_of(item)
         return ir.ObjectRef(kind, find(names, -1 if number is None else number, "digest", source))
     if item["type"] != kind:
@@ -69,12 +69,8 @@ def _argument(
         return _header(context, op, name, source)
     if kind == "calculation":
         usable_calculation(context, name, source)
-    elif kind == "meter_array":
-        find(context.meters, name, "meter", source)
-    elif kind == "counter_array":
-        find(context.counters, name, "counter", source)
     else:
-        find(context.registers, name, "register", source)
+        find(getattr(context.kept, ir.ARRAYS[kind]), name, kind.removesuffix("_array"), source)
     return ir.ObjectRef(kind, name)
 
 

@@ -93,7 +93,7 @@ def load_table(context: Context, item: Json) -> ir.ApplyTable:
         next_by_action=by_action,
         source=source,
         profile=profile,
-        meter=find(context.meters, meter, "meter", source) if meter else None,
+        meter=find(context.kept.meters, meter, "meter", source) if meter else None,
         has_idle_timeout=bool(item.get("support_timeout")),
     )
 

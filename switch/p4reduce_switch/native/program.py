@@ -10,7 +10,6 @@ import ctypes
 import os
 import sys
 import weakref
-from enum import IntEnum
 
 from p4reduce_native.compile import compile_shared
 from p4reduce_native.errors import NativeUnavailableError
@@ -18,9 +17,10 @@ from p4reduce_native.library import CSRC, load
 
 from p4reduce_switch.state.queue_settings import QueueSettings
 
-__all__ = ["INCLUDE", "NativeProgram", "ObjectKind", "sources_of"]
+__all__ = ["INCLUDE", "NativeProgram", "sources_of"]
 
 _ABI = 1
+_COMMON = 0  # P4R_COMMON of control.h
 _MAX_PORTS = 512  # P4R_QUEUE_PORTS of queues.h
 _PARTS = CSRC / "p4"
 INCLUDE = (CSRC, _PARTS)
@@ -31,7 +31,7 @@ _SIGNATURES = {  # result, then arguments
     "p4r_program_new": (_pointer, _u32),
     "p4r_program_free": (None, _pointer),
     "p4r_program_events": (_u32, _pointer),
-    "p4r_program_object": (_pointer, _pointer, _u32, _u32),
+    "p4r_program_object": (_pointer, _pointer, _u32),
     "p4r_table_add": (_pointer, _pointer, _bytes, _bytes, ctypes.c_int64),
     "p4r_table_remove": (None, _pointer, _pointer),
     "p4r_table_clear": (None, _pointer),
@@ -52,19 +52,6 @@ _SIGNATURES = {  # result, then arguments
     "p4r_run": (_pointer, _pointer, _u32, _bytes, _u32, _u64, ctypes.POINTER(_u64)),
     "p4r_run_many": (_u64, _pointer, _u32, _bytes, _bytes, _u32, _u64),
 }
-
-
-class ObjectKind(IntEnum):
-    """`enum p4r_kind` of control.h."""
-
-    COMMON = 0
-    TABLE = 1
-    VALUE_SET = 2
-    PACKETS = 3
-    OCTETS = 4
-    CELLS = 5
-    METERS = 6
-    DIGEST_WANTED = 7
 
 
 def sources_of(text: str) -> dict[str, str]:
@@ -106,17 +93,17 @@ class NativeProgram:
         if not state:
             raise MemoryError("no memory for the state of the program")
         self.state: int = state
-        self.common: int = self.object(ObjectKind.COMMON)
+        self.common: int = self.object(_COMMON)
         self.library.p4r_seed(self.common, os.urandom(32))
         self.entry_offsets = [self.library.p4r_entry_offset(which) for which in range(4)]
         """Where in an entry its packets, bytes, last hit and meter are."""
         weakref.finalize(self, self.library.p4r_program_free, state)
 
-    def object(self, kind: ObjectKind, number: int = 0) -> int:
-        """The address of a part."""
-        address: int | None = self.library.p4r_program_object(self.state, kind, number)
+    def object(self, number: int) -> int:
+        """The address of a part; `Generated.objects` has the numbers."""
+        address: int | None = self.library.p4r_program_object(self.state, number)
         if not address:
-            raise LookupError(f"the compiled program has no {kind.name} {number}")
+            raise LookupError(f"the compiled program has no part {number}")
         return address
 
     def set_queues(self, settings: QueueSettings) -> None:

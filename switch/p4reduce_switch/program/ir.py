@@ -8,7 +8,7 @@ Field references are `FieldRef`s with their width, so that no one needs to look 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from p4reduce_switch.state.tables import MatchKind
@@ -334,7 +334,8 @@ ArgumentKind = Literal[
     "text",
     "values",
 ]
-# What the primitives take. "field" is assigned to; "value" is any data expression.
+# What the primitives take in the JSON. "field" is assigned to, and comes first in `Primitive.args`;
+# "value" is any data expression.
 PRIMITIVES: Mapping[str, tuple[ArgumentKind, ...]] = {
     "assign": ("field", "value"),
     "assign_VL": ("field", "field"),  # the loader makes two of "assign" of it
@@ -654,6 +655,25 @@ class ValueSet:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a program keeps or tells beside its packets, by name."""
+
+    counters: dict[str, CounterArray] = field(default_factory=dict)
+    registers: dict[str, RegisterArray] = field(default_factory=dict)
+    meters: dict[str, MeterArray] = field(default_factory=dict)
+    value_sets: dict[str, ValueSet] = field(default_factory=dict)
+    digests: dict[str, Digest] = field(default_factory=dict)
+
+
+ARRAYS: Mapping[ArgumentKind, str] = {
+    "counter_array": "counters",
+    "register_array": "registers",
+    "meter_array": "meters",
+}
+"""Where in `Kept` what is that is an argument of primitives."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)  # so that what is made of one can be kept for it
 class Program:
     headers: Mapping[str, Header]
@@ -668,11 +688,7 @@ class Program:
     deparser: tuple[str, ...]
     actions: Mapping[int, Action]
     calculations: Mapping[str, Calculation]
-    counters: Mapping[str, CounterArray]
-    registers: Mapping[str, RegisterArray]
-    meters: Mapping[str, MeterArray]
-    value_sets: Mapping[str, ValueSet]
-    digests: Mapping[str, Digest]
+    kept: Kept
 
     def drop_fields(self, header: HeaderValue | None = None) -> tuple[FieldRef, ...]:
         """What `mark_to_drop` sets: `egress_spec`, then `mcast_grp`, as far as they are there.

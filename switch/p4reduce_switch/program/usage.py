@@ -21,7 +21,7 @@ Stage = Literal["parser", "ingress", "egress"]
 
 # Primitives that do nothing but assign to their first argument; left out if nobody reads that.
 ASSIGNING = frozenset({"assign", "register_read", "modify_field_with_hash_based_offset"})
-_ASSIGNS = ASSIGNING | {"modify_field_rng_uniform", "execute_meter"}
+_ASSIGNS = frozenset(op for op, kinds in ir.PRIMITIVES.items() if "field" in kinds)
 # To simple_switch both kinds of clone are the same: the control makes the difference.
 REPLAYING = {
     "clone_ingress_pkt_to_egress": "clone",
@@ -248,7 +248,7 @@ class Usage:
         if op == "generate_digest":
             assert isinstance(args[1], ir.ObjectRef)
             usage.digests.add(args[1].name)
-            fields = self._program.digests[args[1].name].fields
+            fields = self._program.kept.digests[args[1].name].fields
             usage.reads.update(fields)
         if op == "truncate":
             usage.truncates = True

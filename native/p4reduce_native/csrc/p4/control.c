@@ -130,7 +130,7 @@ static void collect(void *context, uint32_t port, const uint8_t *frame, uint32_t
 const uint8_t *p4r_run(struct p4r_program *program, uint32_t port, const uint8_t *frame,
                        uint32_t length, uint64_t now_ns, uint64_t *used)
 {
-    struct p4r_common *common = p4r_program_object(program, P4R_COMMON, 0);
+    struct p4r_common *common = p4r_program_object(program, P4R_COMMON);
     common->collected_used = 0;
     p4r_program_process(program, port, frame, length, now_ns, collect, common);
     if (common->release)
@@ -142,7 +142,7 @@ const uint8_t *p4r_run(struct p4r_program *program, uint32_t port, const uint8_t
 const uint8_t *p4r_run_due(struct p4r_program *program, uint64_t now_ns, uint64_t *next_ns,
                            uint64_t *used)
 {
-    struct p4r_common *common = p4r_program_object(program, P4R_COMMON, 0);
+    struct p4r_common *common = p4r_program_object(program, P4R_COMMON);
     common->collected_used = 0;
     *next_ns = common->release(program, now_ns, collect, common, NULL);
     *used = common->collected_used;
@@ -160,7 +160,7 @@ static void count_copy(void *context, uint32_t port, const uint8_t *frame, uint3
 uint64_t p4r_run_many(struct p4r_program *program, uint32_t count, const uint32_t *ports,
                       const uint8_t *frames, uint32_t length, uint64_t now_ns)
 {
-    const struct p4r_common *common = p4r_program_object(program, P4R_COMMON, 0);
+    const struct p4r_common *common = p4r_program_object(program, P4R_COMMON);
     uint64_t copies = 0;
     for (uint32_t i = 0; i < count; i++) {
         p4r_program_process(program, ports[i], frames + (size_t)i * length, length, now_ns,

@@ -5,21 +5,12 @@
 
 #include "state.h"
 
-/* -- What a program consists of, by number in the order of its list ------------------------------- */
+/* -- What a program consists of, by number; Python knows which is which ---------------------------- */
 
-enum p4r_kind {
-    P4R_COMMON,
-    P4R_TABLE,
-    P4R_VALUE_SET,
-    P4R_PACKETS,
-    P4R_OCTETS,
-    P4R_CELLS,
-    P4R_METERS,
-    P4R_DIGEST_WANTED
-};
+enum { P4R_COMMON }; /* the first */
 
 /* Generated. The address of a table, an array's first cell, …; NULL if there is none. */
-void *p4r_program_object(struct p4r_program *program, uint32_t kind, uint32_t number);
+void *p4r_program_object(struct p4r_program *program, uint32_t number);
 
 /* -- Tables --------------------------------------------------------------------------------------- */
 
