@@ -45,13 +45,13 @@ def test_the_file_goes_with_the_process() -> None:
 def test_a_key_as_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(udp.KEY_FILE_ENVIRONMENT, raising=False)
     monkeypatch.setenv(udp.KEY_ENVIRONMENT, "0123456789abcdef")
-    assert udp._key() == b"0123456789abcdef"
+    assert udp.own_key() == b"0123456789abcdef"
     monkeypatch.setenv(udp.KEY_ENVIRONMENT, "short")
-    with pytest.raises(ConfigurationError, match="P4REDUCE_UDP_KEY: a key of 5 bytes; .* 16 to"):
-        udp._key()
+    with pytest.raises(ConfigurationError, match=r"P4REDUCE_UDP_KEY: a key of 5 bytes; .* 16 to"):
+        udp.own_key()
     file = tmp_path / "key"
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), "w") as opened:
         opened.write("0123456789abcdef")
     monkeypatch.setenv(udp.KEY_FILE_ENVIRONMENT, str(file))
     with pytest.raises(ConfigurationError, match="unset one of them"):
-        udp._key()
+        udp.own_key()
