@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import click
 
 LESSONS_THERE = 6
@@ -11,7 +13,8 @@ LESSONS_THERE = 6
 @click.command()
 @click.argument("number", type=click.IntRange(1, LESSONS_THERE), required=False)
 @click.option("--play", is_flag=True, help="Take the lesson's steps without asking.")
-def command(number: int | None, play: bool) -> None:
+@click.option("--web", is_flag=True, help="Show the lessons in a browser, to be clicked through.")
+def command(number: int | None, play: bool, web: bool) -> None:
     """Learn the protocol frame by frame: lesson NUMBER, or the list of lessons.
 
     Two ranks, a slot and the real P4 program are in this one process. Frames wait until you let
@@ -22,12 +25,26 @@ def command(number: int | None, play: bool) -> None:
     Examples:
       p4reduce-lab lesson
       p4reduce-lab lesson 3
+      p4reduce-lab lesson --web
     """
     from p4reduce_lab.lesson.lessons import LESSONS
     from p4reduce_lab.lesson.terminal import run
 
-    if number is None:
+    if web:
+        _show_page(number or 1)
+    elif number is None:
         for at, lesson in enumerate(LESSONS, start=1):
             click.echo(f"  {at}  {lesson.title}")
-        return
-    run(LESSONS[number - 1], click.echo, None if play else input)
+    else:
+        run(LESSONS[number - 1], click.echo, None if play else input)
+
+
+def _show_page(number: int) -> None:
+    from p4reduce_lab import live_page
+    from p4reduce_lab.lesson.page import serve
+
+    host, _, port = live_page.free_address().rpartition(":")
+    with socket.create_server((host, int(port))) as listener:
+        for said in live_page.show([f"{host}:{port}"]):
+            click.echo(f"{said}  (Ctrl-C ends it)")
+        serve(number, listener)

@@ -3,6 +3,7 @@
 
 Everything is in one process, and no clock runs: `ranks` has the worker's own slots, `traced` the
 switch's P4 program and the lines of it that a frame ran through, `world` the frames between them,
-which wait until somebody lets them go. `describe` puts frames and registers into words, `lessons`
-has the six lessons, and `terminal` is the prompt. Imports nothing else of the lab but `errors`.
+which wait until somebody lets them go. `describe` puts frames and registers into words, `commands`
+is what can be done, `lessons` has the six lessons; `terminal` and `page` (in a browser) show them.
+Imports nothing else of the lab but `errors`.
 """

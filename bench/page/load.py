@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller's processor time, and the time of a sum, with and without browsers at the page.
+
+    python -m bench.page.load --ranks 64 --browsers 50
+
+Phases alternate, so that what else the machine does meets all alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import socket
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import p4reduce
+from p4reduce_lab.choice import choose
+from p4reduce_lab.processes.rundir import run_directory
+from p4reduce_lab.system import CONTROLLER_VARIABLE, INTERFACE_VARIABLE, System
+
+_NUMBERS = 4096  # in each sum
+_PAUSE = 0.2  # seconds between two sums
+_SETTLE = 2.0  # seconds after a phase begins that are not counted
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    """Measure, and print a line for each number of browsers."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=64)
+    parser.add_argument("--browsers", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each phase")
+    parser.add_argument("--turns", type=int, default=2)
+    options = parser.parse_args()
+    choice = replace(choose("embedded", "local"), web=True)
+    sums: list[tuple[float, float]] = []  # when it began, and how long it took
+    found: dict[int, list[tuple[float, float]]] = {}
+    with (
+        run_directory() as directory,
+        System(choice, directory, directory, options.ranks) as system,
+    ):
+        system.start()
+        system.wait_ready()
+        for rank in range(options.ranks):
+            given = (system.variables(), rank, options.ranks, sums if rank == 0 else None)
+            threading.Thread(target=_sum_for_ever, args=given, daemon=True).start()
+        while len(sums) < 5:
+            time.sleep(0.1)
+        [controller] = [one for one in system.processes.children if one.name == "controller"]
+        assert system.page_address is not None
+        for _, browsers in itertools.product(range(options.turns), (0, 1, options.browsers)):
+            with _watching(system.page_address, browsers):
+                time.sleep(_SETTLE)
+                begun, used = time.monotonic(), _cpu(controller.process.pid)
+                time.sleep(options.seconds)
+                share = (_cpu(controller.process.pid) - used) / (time.monotonic() - begun)
+                times = [seconds for when, seconds in list(sums) if when >= begun]
+                # On a busy machine a phase may be too short for a sum of many ranks.
+                median = statistics.median(times) if times else float("nan")
+                found.setdefault(browsers, []).append((share, median))
+    print(f"{options.ranks} ranks, {options.turns} phases of {options.seconds:g} s each")
+    for browsers, phases in found.items():
+        share = statistics.mean(one for one, _ in phases)
+        took = statistics.median(one for _, one in phases)
+        print(f"{browsers:3} browsers: controller {share:6.1%} of a core, sum {took * 1e3:.1f} ms")
+
+
+def _sum_for_ever(
+    variables: dict[str, str], rank: int, ranks: int, sums: list[tuple[float, float]] | None
+) -> None:
+    interface = variables[INTERFACE_VARIABLE].replace("{port}", str(rank + 1))
+    comm = p4reduce.init(
+        rank, ranks, variables[CONTROLLER_VARIABLE], "load", 600, interface=interface, slots=16
+    )
+    mine = np.ones(_NUMBERS, np.float32)
+    try:
+        while True:
+            begun = time.monotonic()
+            comm.allreduce(mine)
+            if sums is not None:
+                sums.append((begun, time.monotonic() - begun))
+            time.sleep(_PAUSE)
+    except p4reduce.P4ReduceError:
+        return  # the measurement is over, and the switch gone
+
+
+@contextmanager
+def _watching(address: str, browsers: int) -> Iterator[None]:
+    """So many connections that read the page's stream."""
+    host, _, port = address.rpartition(":")
+    with ExitStack() as stack:
+        for _ in range(browsers):
+            connection = stack.enter_context(socket.create_connection((host, int(port))))
+            connection.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            threading.Thread(target=_read, args=(connection,), daemon=True).start()
+        yield
+
+
+def _read(connection: socket.socket) -> None:
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except OSError:
+        return  # closed
+
+
+def _cpu(process: int) -> float:
+    """Seconds of processor time that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lessons' page: what it shows, what can be clicked, and that no other site can click."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="starlette is not installed")
+
+import uvicorn
+from p4reduce_lab.lesson.lessons import LESSONS
+from p4reduce_lab.lesson.page import LONGEST, Course, make_app
+from starlette.testclient import TestClient
+
+TOKEN = "a token of this test"
+DEADLINE = 60.0
+
+
+def client(course: Course) -> TestClient:
+    return TestClient(make_app(course, TOKEN), base_url="http://127.0.0.1:8080")
+
+
+def do(to: TestClient, command: str) -> dict[str, Any]:
+    answer = to.post("/do", content=command, headers={"X-Lesson": TOKEN})
+    assert answer.status_code == 200
+    view: dict[str, Any] = answer.json()
+    return view
+
+
+@pytest.mark.parametrize("number", range(1, len(LESSONS) + 1))
+def test_a_lesson_can_be_clicked_through(number: int) -> None:
+    course = Course(number)
+    to = client(course)
+    view = to.get("/view").json()
+    assert view["step"] == 0
+    while view["proposed"]:
+        view = do(to, view["proposed"])
+    assert view["step"] == view["steps"] == len(LESSONS[number - 1].scenes)
+    assert view["text"] == LESSONS[number - 1].ending
+    assert view["frames"] == []
+
+
+def test_another_step_leaves_the_lesson_where_it_is() -> None:
+    to = client(Course(1))
+    view = do(to, "drop 1")
+    assert (view["step"], view["proposed"]) == (0, "let 1")
+    assert [frame["number"] for frame in view["frames"]] == [2]
+    view = do(to, "let 1")
+    assert "there is no frame #1 on its way" in view["said"][-1]
+    view = do(to, "lesson 1")
+    assert [frame["number"] for frame in view["frames"]] == [1, 2]
+    assert do(to, "lesson 9")["said"][-1].startswith("there is no command 'lesson'")
+
+
+def test_no_other_site_can_click() -> None:
+    course = Course(1)
+    to = client(course)
+    assert to.post("/do", content="let 1").status_code == 403
+    assert to.post("/do", content="let 1", headers={"X-Lesson": "wrong"}).status_code == 403
+    other = TestClient(make_app(course, TOKEN), base_url="http://attacker.example")
+    assert other.get("/").status_code == 400
+    assert other.post("/do", content="let 1", headers={"X-Lesson": TOKEN}).status_code == 400
+    long = to.post("/do", content="x" * (LONGEST + 1), headers={"X-Lesson": TOKEN})
+    assert long.status_code == 413
+    assert len(course.view()["frames"]) == 2
+    page = to.get("/")
+    assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+    assert TOKEN in page.text
+
+
+@pytest.fixture
+def shown() -> Iterator[str]:
+    """The page, really served; its address."""
+    config = uvicorn.Config(make_app(Course(3), TOKEN), port=0, log_config=None, ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    end = time.monotonic() + DEADLINE
+    while not server.started:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+    server.should_exit = True
+    thread.join(DEADLINE)
+
+
+@pytest.mark.browser
+def test_in_a_browser(shown: str, tmp_path: Path) -> None:
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
+    driver, browser = shutil.which("chromedriver"), shutil.which("chromium")
+    if driver is None or browser is None:
+        pytest.skip("chromium or chromedriver is not on PATH: apt-get install chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu"):
+        options.add_argument(argument)
+    chromium = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    try:
+        chromium.set_script_timeout(DEADLINE)
+        chromium.get(shown)
+
+        def text(selector: str) -> str:
+            script = "return document.querySelector(arguments[0]).innerText"
+            return str(chromium.execute_script(script, selector))
+
+        def wait(selector: str, part: str) -> None:
+            end = time.monotonic() + DEADLINE
+            while part not in text(selector):
+                assert time.monotonic() < end, text(selector)
+                time.sleep(0.05)
+
+        def click(selector: str) -> None:
+            chromium.find_element("css selector", selector).click()
+
+        wait("#next", "let 1")
+        for command in ("let 1", "let 2", "drop 4"):
+            wait("#next", command)
+            click("#next")
+        wait("#said", "lost: #4")
+        click("[data-command='let 3']")  # the same by the frame's own button
+        wait("#said", "sent: #5")
+        wait("#next", "let 5")
+        click("#frames summary")
+        wait("#frames details pre", "which aggregator of the job")
+        chromium.execute_script((Path(axe.__file__).parent / "axe.min.js").read_text())
+        found = chromium.execute_async_script("axe.run().then(arguments[0])")["violations"]
+        assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+        chromium.save_screenshot(str(tmp_path / "lesson.png"))
+    finally:
+        chromium.quit()
