@@ -450,7 +450,7 @@ class Controller:
         if comparison.complete(job):
             complete.set()
         left = max(comparison.ends - self._loop.time(), 0.0)
-        with contextlib.suppress(asyncio.TimeoutError):
+        with comparison.asked_by(member), contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(complete.wait(), left)
         return comparison
 

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from p4reduce_controller.jobs.job import Job
+from p4reduce_controller.jobs.job import Cause, Job, Member, RefusedError
 from p4reduce_controller.jobs.request_checks import printable
 
 WAIT = 2.0  # seconds from the first rank's word on; all are told of a mismatch at once
+MOST_WAITS = 8  # of a rank at once; a repeated one may overlap with its forerunner
 MOST_CALLS = 32
 MOST_PIECES = 2048
 LONGEST_TEXT = 400  # characters
@@ -39,6 +42,20 @@ class Comparison:
     def __init__(self, ends: float) -> None:
         self.ends = ends
         self._told: dict[int, dict[int, Called]] = {}
+        self._asking: Counter[int] = Counter()
+
+    @contextlib.contextmanager
+    def asked_by(self, member: Member) -> Iterator[None]:
+        """A call of a rank waits. Raises RefusedError if enough do already."""
+        if self._asking[member.rank] >= MOST_WAITS:
+            raise RefusedError(
+                Cause.EXHAUSTED, f"{MOST_WAITS} calls of {member} wait already; one is enough"
+            )
+        self._asking[member.rank] += 1
+        try:
+            yield
+        finally:
+            self._asking[member.rank] -= 1
 
     def tell(self, rank: int, calls: Iterable[tuple[int, Called]]) -> None:
         """A rank says its calls by their place in the job's order; the first time counts."""

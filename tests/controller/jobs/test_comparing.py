@@ -3,8 +3,17 @@
 
 from __future__ import annotations
 
-from jobs_world import World, leave, make_jobs, running
-from p4reduce_controller.jobs.comparing import LONGEST_TEXT, MOST_CALLS, Called, Comparison
+import contextlib
+
+from jobs_world import World, leave, make_jobs, refused, running
+from p4reduce_controller.jobs.comparing import (
+    LONGEST_TEXT,
+    MOST_CALLS,
+    MOST_WAITS,
+    Called,
+    Comparison,
+)
+from p4reduce_controller.jobs.job import Cause
 
 
 def called(text: str, *pieces: str) -> Called:
@@ -55,6 +64,21 @@ def test_ranks_that_left_are_silent_but_not_waited_for() -> None:
     comparison.tell(0, [])
     assert comparison.complete(job)
     assert comparison.silent(job) == [3]
+
+
+def test_a_rank_waits_so_often_at_once() -> None:
+    jobs = make_jobs(World())
+    job = running(jobs)
+    comparison = Comparison(0.0)
+    with contextlib.ExitStack() as waiting:
+        for _ in range(MOST_WAITS):
+            waiting.enter_context(comparison.asked_by(job.members[0]))
+        text = refused(Cause.EXHAUSTED, lambda: comparison.asked_by(job.members[0]).__enter__())
+        assert text.startswith("8 calls of rank 0 (host host0, pid 100) wait already")
+        with comparison.asked_by(job.members[1]):
+            pass
+    with comparison.asked_by(job.members[0]):
+        pass
 
 
 def test_what_others_are_shown_is_bounded_and_printable() -> None:
