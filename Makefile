@@ -143,6 +143,27 @@ lint: $(LINT_READY)  ## ruff, mypy --strict, clang-format, C compilers, and who 
 prose:  ## check the English of the pages: sentence length, phrases, page length
 	@python3 tools/lint_prose.py
 
+MERMAID := build/npm/node_modules/mermaid/dist/mermaid.min.js
+$(MERMAID):
+	@mkdir -p build/npm
+	command -v npm >/dev/null && npm install --silent --no-audit --no-fund --ignore-scripts \
+	    --prefix build/npm mermaid@11.12.0 || echo "no npm: diagrams are fetched when they are looked at"
+
+DOCS_READY := $(VENV)/.ready-for-docs
+$(DOCS_READY): $(READY)
+	tools/setup-venv $(VENV) docs
+	@touch $@
+
+.PHONY: docs
+docs: $(DOCS_READY) $(MERMAID)  ## the site, into build/site; a broken link, anchor or reference is an error
+	$(PYTHON) tools/build_site.py --write
+	$(VENV)/bin/zensical build --strict --clean
+
+.PHONY: docs-serve
+docs-serve: $(DOCS_READY) $(MERMAID)  ## the site at http://localhost:8000
+	$(PYTHON) tools/build_site.py --write
+	$(VENV)/bin/zensical serve
+
 .PHONY: format
 format: $(LINT_READY)  ## let ruff and clang-format write Python and C
 	$(VENV)/bin/ruff check --fix .

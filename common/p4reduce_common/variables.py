@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every environment variable that p4reduce reads: the one table, shown by docs/environment.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["VARIABLES", "Variable"]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An environment variable.
+
+    Attributes:
+        name: as it is set.
+        group: of the table: who reads it.
+        value: what it may hold.
+        meaning: what it does, and what holds without it.
+    """
+
+    name: str
+    group: str
+    value: str
+    meaning: str
+
+
+_PLACE = "Place of a rank"
+_WAY = "The way to the switch"
+_CALLS = "Collectives"
+_SECRETS = "TLS, tokens and keys"
+_MACHINE_CODE = "Machine code"
+_SERVICES = "Controller and lab"
+
+VARIABLES = (
+    Variable("P4REDUCE_RANK", _PLACE, "0 to world size - 1",
+             "This process's rank. Default: what torchrun, Open MPI, MPICH or Slurm set."),
+    Variable("P4REDUCE_WORLD_SIZE", _PLACE, "1 to 4,096",
+             "Ranks of the job. Default: as above."),
+    Variable("P4REDUCE_LOCAL_RANK", _PLACE, "a number",
+             "The rank within this host. Default: as above, else the rank itself."),
+    Variable("P4REDUCE_JOB", _PLACE, "a name",
+             "The job to join. Default: the id of torchrun or Slurm, else `default`."),
+    Variable("P4REDUCE_CONTROLLER", _WAY, "`unix:PATH` or `HOST:PORT`",
+             "The controller. Default: a Unix socket of the user's own."),
+    Variable("P4REDUCE_INTERFACE", _WAY,
+             "`eth1`, `eth1,offload`, `unix:PATH`, `udp:HOST:PORT`",
+             "The port of the switch. `{rank}`, `{local_rank}` and `{port}` are filled in. "
+             "Required, unless `init(interface=…)` gives it."),
+    Variable("P4REDUCE_FIRST_PORT", _WAY, "a port number",
+             "The switch's port of rank 0, for `{port}`; the others follow. Default: 1."),
+    Variable("P4REDUCE_LINK", _WAY, "`single`, `batch` or `shared`",
+             "The fastest kind of link to negotiate on a Unix socket. Default: `shared`."),
+    Variable("P4REDUCE_RING_ADDRESS", _WAY, "`HOST` or `HOST:PORT`",
+             "Where other ranks reach this one for `init(fallback=\"ring\")`. "
+             "Default: the interface's address."),
+    Variable("P4REDUCE_FAULTS", _WAY, "`drop=0.01,seed=7`",
+             "Injects faults into this rank's frames, for tests and demonstrations. Default: none."),
+    Variable("P4REDUCE_URGENT_SLOTS", _CALLS, "0 to 1,023",
+             "Slots kept for urgent collectives. Default: 0."),
+    Variable("P4REDUCE_CHECK_SHAPES", _CALLS, "`0` or `1`",
+             "Whether ranks must agree on shapes. Default: 1."),
+    Variable("P4REDUCE_TOKEN", _SECRETS, "a token",
+             "The job's token, for ranks and for the command line. Default: none."),
+    Variable("P4REDUCE_TLS_CERT", _SECRETS, "a path, or PEM text",
+             "The certificate for the control API. Default: no TLS."),
+    Variable("P4REDUCE_TLS_KEY", _SECRETS, "a path, or PEM text", "The certificate's key."),
+    Variable("P4REDUCE_TLS_CA", _SECRETS, "a path, or PEM text",
+             "The CA of the other side's certificate."),
+    Variable("P4REDUCE_UDP_KEY_FILE", _SECRETS, "a path",
+             "The key that UDP ports of switch and ranks share."),
+    Variable("P4REDUCE_UDP_KEY", _SECRETS, "the key itself",
+             "The same for hosts that share no files."),
+    Variable("P4REDUCE_NATIVE", _MACHINE_CODE, "`0`",
+             "Run in Python, without machine code. Default: C if it can be compiled."),
+    Variable("P4REDUCE_CACHE_DIR", _MACHINE_CODE, "a directory",
+             "Where compiled code is kept. Default: `p4reduce` in `$XDG_CACHE_HOME` or `~/.cache`."),
+    Variable("P4REDUCE_CFLAGS", _MACHINE_CODE, "options of the C compiler",
+             "Added to ours, for a sanitizer say. Default: none."),
+    Variable("P4REDUCE_WHEEL_FOR", _MACHINE_CODE, "`x86_64` or `aarch64`",
+             "When a wheel is built: compile for that machine and glibc 2.28."),
+    Variable("P4REDUCE_STATE_DIR", _SERVICES, "a directory",
+             "Where the controller keeps its state. Default: `~/.local/state/p4reduce`."),
+)  # fmt: skip
+"""Every variable, by group."""

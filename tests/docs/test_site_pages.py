@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages that the site is built from: no link leaves it, and the reference is what the code has."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from p4reduce_common.variables import VARIABLES
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("common", "native", "worker", "controller", "switch", "lab", "tools")
+# Of tests and of the lab among its own processes.
+INTERNAL = {"P4REDUCE_COMPARE_STORE"}
+
+
+@pytest.fixture
+def build_site() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("build_site", ROOT / "tools" / "build_site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_variable_is_in_the_table() -> None:
+    found: set[str] = set()
+    for folder in PRODUCT:
+        for path in (ROOT / folder).rglob("*.py"):
+            if path.name != "variables.py":
+                found |= set(
+                    re.findall(r"[\"']\$?(P4REDUCE_[A-Z0-9_]+[A-Z0-9])\b", path.read_text())
+                )
+    assert found - INTERNAL == {one.name for one in VARIABLES}
+
+
+def test_the_page_of_variables_is_of_the_code(build_site: ModuleType) -> None:
+    page = ROOT / "docs" / "environment.md"
+    assert page.read_text() == build_site.environment_page(), "python tools/build_site.py --write"
+
+
+def test_the_pages_of_the_site(
+    build_site: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build_site, "PAGES", tmp_path / "pages")
+    build_site.build()
+    pages = tmp_path / "pages"
+    navigation = re.findall(r'= "([\w/.-]+\.md)"', (ROOT / "zensical.toml").read_text())
+    assert len(navigation) > 25
+    assert [name for name in navigation if not (pages / name).exists()] == []
+    code = (pages / "source" / "examples" / "allreduce.py.md").read_text()
+    assert code.startswith("# examples/allreduce.py\n\n~~~~python\n")
+    commands = (pages / "reference" / "commands.md").read_text()
+    assert "### p4reduce-lab exec" in commands
+    assert "### p4reduce-controller doctor" in commands
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = (ROOT / "zensical.toml").read_text()
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert {page for page in pages if f'"{page}"' not in text} == set()

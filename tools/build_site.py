@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prepare the pages of the site: `make docs` runs this, and then zensical.
+
+    python tools/build_site.py           # build/pages, for zensical.toml
+    python tools/build_site.py --write   # also the tables in docs/ that come from the code
+
+Pages of docs/ are copied. What they link to outside of docs/ becomes a page below source/, so that
+no link leaves the site. The reference of commands and of the Python API is made from the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+from collections import deque
+from importlib import import_module
+from pathlib import Path
+
+import click
+from p4reduce_common.variables import VARIABLES
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = ROOT / "build" / "pages"
+ENVIRONMENT = DOCS / "environment.md"
+MERMAID = ROOT / "build" / "npm" / "node_modules" / "mermaid" / "dist" / "mermaid.min.js"
+
+LINK = re.compile(r"(\]\()([^)\s#]*)((?:#[^)\s]*)?\))")
+FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2[ \t]*$", re.DOTALL | re.MULTILINE)
+LANGUAGES = {".py": "python", ".json": "json", ".yml": "yaml", ".toml": "toml", ".lua": "lua",
+             ".c": "c", ".h": "c", ".p4": "c"}  # fmt: skip
+ALWAYS = ("examples/README.md", "exercises/README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+"""What the navigation names outside of docs/."""
+
+COMMANDS = (
+    ("p4reduce-lab", "p4reduce_lab.cli", "commands"),
+    ("p4reduce-controller", "p4reduce_controller.cli.command_line", "cli"),
+    ("p4reduce-switch", "p4reduce_switch.cli", "cli"),
+)
+"""Name, module, and its click command. docs/simple-switch.md has the command that is none."""
+
+API = (
+    ("p4reduce", "The worker library"),
+    ("p4reduce.torch", "PyTorch"),
+    ("p4reduce.torch.hooks", "PyTorch: communication hooks"),
+    ("p4reduce.compression", "Compression"),
+    ("p4reduce.launch", "For launchers"),
+    ("p4reduce_lab", "A network from Python"),
+)
+
+
+def page_of(target: Path) -> Path:
+    """The page, below build/pages, that shows a file or folder of the repository."""
+    if target.is_relative_to(DOCS):
+        return PAGES / target.relative_to(DOCS)
+    if target == ROOT / "README.md":
+        return PAGES / "index.md"
+    # The site leaves out what begins with a dot.
+    place = PAGES / "source" / str(target.relative_to(ROOT)).removeprefix(".")
+    if target.is_dir():
+        return place / ("README.md" if (target / "README.md").exists() else "files.md")
+    as_it_is = target.suffix in (".md", ".png", ".svg")
+    return place if as_it_is else place.with_name(f"{place.name}.md")
+
+
+class Site:
+    """Copies pages and whatever they link to."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Path] = deque()
+        self._known: set[Path] = set()
+
+    def want(self, target: Path) -> None:
+        """See to it that a file or folder of the repository has a page."""
+        if target.is_dir() and (target / "README.md").exists():
+            target = target / "README.md"
+        if target not in self._known:
+            self._known.add(target)
+            self._waiting.append(target)
+
+    def write(self) -> None:
+        """Write all pages that are wanted, and those that these want."""
+        while self._waiting:
+            source = self._waiting.popleft()
+            if source == ROOT / "README.md":
+                continue  # index.md stands for it
+            page = page_of(source)
+            page.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                page.write_text(self._listing(source, page), "utf-8")
+            elif source.suffix == ".md":
+                page.write_text(self._rewritten(source, page), "utf-8")
+            elif page.suffix == ".md":
+                page.write_text(_as_code(source), "utf-8")
+            else:
+                shutil.copyfile(source, page)
+
+    def _listing(self, folder: Path, page: Path) -> str:
+        lines = [f"# {folder.relative_to(ROOT)}", ""]
+        for entry in sorted(folder.iterdir()):
+            if entry.is_file() and entry.suffix in LANGUAGES:
+                self.want(entry)
+                lines.append(f"- [{entry.name}]({_relative(page_of(entry), page)})")
+        return "\n".join(lines) + "\n"
+
+    def _rewritten(self, source: Path, page: Path) -> str:
+        def rewrite(match: re.Match[str]) -> str:
+            before, name, after = match.groups()
+            if not name or re.match(r"[a-z]+:", name):
+                return match.group(0)
+            target = (source.parent / name).resolve()
+            if not target.exists():
+                raise SystemExit(f"{source.relative_to(ROOT)}: no such file: {name}")
+            self.want(target)
+            return f"{before}{_relative(page_of(target), page)}{after}"
+
+        text = source.read_text("utf-8")
+        parts, end = [], 0
+        for fence in FENCE.finditer(text):
+            parts += [LINK.sub(rewrite, text[end : fence.start()]), fence.group(0)]
+            end = fence.end()
+        return "".join([*parts, LINK.sub(rewrite, text[end:])])
+
+
+def _relative(target: Path, page: Path) -> str:
+    return os.path.relpath(target, page.parent)
+
+
+def _as_code(source: Path) -> str:
+    text = source.read_text("utf-8")
+    fence = "~~~~"
+    language = LANGUAGES.get(source.suffix, "text")
+    return f"# {source.relative_to(ROOT)}\n\n{fence}{language}\n{text.rstrip()}\n{fence}\n"
+
+
+def commands_page() -> str:
+    """Every command with its options, from click."""
+    lines = [
+        "# Commands",
+        "",
+        "What `--help` prints, for every command. [Environment variables](../environment.md) are",
+        "a page of their own. `make` lists the targets of the repository.",
+        "",
+    ]
+    for name, module, attribute in COMMANDS:
+        command = getattr(import_module(module), attribute)
+        lines += _help(command, click.Context(command, info_name=name), 2)
+    return "\n".join(lines) + "\n"
+
+
+def _help(command: click.Command, context: click.Context, level: int) -> list[str]:
+    context.max_content_width = context.terminal_width = 100
+    lines = [f"{'#' * level} {context.command_path}", "", "```text"]
+    lines += [*command.get_help(context).splitlines(), "```", ""]
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            if below is not None and not below.hidden:
+                inner = click.Context(below, parent=context, info_name=name)
+                lines += _help(below, inner, level + 1)
+    return lines
+
+
+def api_page() -> str:
+    """What mkdocstrings makes the Python reference of."""
+    lines = ["# Python API", ""]
+    for name, title in API:
+        lines += [f"## {title}", "", f"::: {name}", "    options:", "      heading_level: 3", ""]
+    return "\n".join(lines)
+
+
+def variables_table() -> str:
+    """The table of docs/environment.md."""
+    lines = []
+    for group in dict.fromkeys(one.group for one in VARIABLES):
+        lines += [f"## {group}", "", "| variable | value | meaning |", "| --- | --- | --- |"]
+        lines += [
+            f"| `{one.name}` | {one.value} | {one.meaning} |"
+            for one in VARIABLES
+            if one.group == group
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def environment_page() -> str:
+    """docs/environment.md with its table as the code has it."""
+    text = ENVIRONMENT.read_text("utf-8")
+    start, end = "<!-- variables -->\n", "<!-- /variables -->"
+    before, _, rest = text.partition(start)
+    return f"{before}{start}{variables_table()}{end}{rest.partition(end)[2]}"
+
+
+def mermaid() -> bytes:
+    """The script that draws diagrams, so that the site fetches none; empty where npm is missing."""
+    if not MERMAID.exists():
+        print("diagrams need the network when they are looked at: `make docs` found no npm")
+        return b""
+    return MERMAID.read_bytes()
+
+
+def build() -> None:
+    """Make build/pages anew."""
+    shutil.rmtree(PAGES, ignore_errors=True)
+    site = Site()
+    for path in sorted(DOCS.rglob("*")):
+        if path.is_file():
+            site.want(path)
+    for name in ALWAYS:
+        site.want(ROOT / name)
+    site.write()
+    reference = PAGES / "reference"
+    reference.mkdir()
+    (reference / "commands.md").write_text(commands_page(), "utf-8")
+    (reference / "api.md").write_text(api_page(), "utf-8")
+    (PAGES / "javascripts").mkdir()
+    (PAGES / "javascripts" / MERMAID.name).write_bytes(mermaid())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--write", action="store_true", help="write tables in docs/ anew")
+    options = parser.parse_args()
+    if options.write:
+        ENVIRONMENT.write_text(environment_page(), "utf-8")
+    build()
+
+
+if __name__ == "__main__":
+    main()
