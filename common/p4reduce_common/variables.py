@@ -55,7 +55,7 @@ VARIABLES = (
              "Where other ranks reach this one for `init(fallback=\"ring\")`. "
              "Default: the interface's address."),
     Variable("P4REDUCE_FAULTS", _WAY, "`drop=0.01,seed=7`",
-             "Injects faults into this rank's frames, for tests and demonstrations. Default: none."),
+             "Injects faults into this rank's frames, for tests. Default: none."),
     Variable("P4REDUCE_URGENT_SLOTS", _CALLS, "0 to 1,023",
              "Slots kept for urgent collectives. Default: 0."),
     Variable("P4REDUCE_CHECK_SHAPES", _CALLS, "`0` or `1`",
@@ -74,7 +74,7 @@ VARIABLES = (
     Variable("P4REDUCE_NATIVE", _MACHINE_CODE, "`0`",
              "Run in Python, without machine code. Default: C if it can be compiled."),
     Variable("P4REDUCE_CACHE_DIR", _MACHINE_CODE, "a directory",
-             "Where compiled code is kept. Default: `p4reduce` in `$XDG_CACHE_HOME` or `~/.cache`."),
+             "Where compiled code is kept. Default: `$XDG_CACHE_HOME/p4reduce`, or in `~/.cache`."),
     Variable("P4REDUCE_CFLAGS", _MACHINE_CODE, "options of the C compiler",
              "Added to ours, for a sanitizer say. Default: none."),
     Variable("P4REDUCE_WHEEL_FOR", _MACHINE_CODE, "`x86_64` or `aarch64`",

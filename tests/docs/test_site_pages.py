@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages that the site is built from: no link leaves it, and the reference is what the code has."""
+"""The pages that the site is built from: no link leaves it, its reference is what the code has."""
 
 from __future__ import annotations
 
