@@ -175,7 +175,7 @@ bench: $(READY)  ## measure: switch, worker, all-reduce (a quarter of an hour)
 	$(PYTHON) -m bench.run $(ARGUMENTS)
 
 .PHONY: numbers
-numbers: $(READY)  ## measure all that docs/performance.md shows, and write its tables and pictures anew
+numbers: $(READY)  ## measure all that docs/figures.md shows, keep it as records, and show it
 	$(PYTHON) -m bench.run --docs
 	@$(MAKE) --no-print-directory compare
 
@@ -184,7 +184,7 @@ numbers: $(READY)  ## measure all that docs/performance.md shows, and write its 
 compare: $(READY)  ## p4reduce beside Gloo and Open MPI on the same shaped links (root, torch; ten minutes)
 	$(NEED_TORCH)
 	$(PYTHON) -m p4reduce_lab compare $(ARGUMENTS)
-	$(PYTHON) -m bench.allreduce.comparison_pages --page docs/performance.md --readme README.md
+	$(PYTHON) -m bench.allreduce.comparison_pages
 
 .PHONY: accuracy
 accuracy: $(READY)  ## time to accuracy over slow links, by Gloo and by the switch (root, torch; half an hour)

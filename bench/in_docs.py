@@ -10,7 +10,7 @@ from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.pages import put_text, table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGE = DOCS / "performance.md"
+PAGE = DOCS / "figures.md"
 IMAGES = DOCS / "images"
 
 

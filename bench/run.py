@@ -24,11 +24,12 @@ from typing import Any
 
 from p4reduce_lab.measured.difference import direction
 from p4reduce_lab.measured.machine import described, provenance
-from p4reduce_lab.measured.pages import has_place, put_text, table
+from p4reduce_lab.measured.pages import has_place
 from rich.console import Console
 from rich.table import Table
 
 from bench.in_docs import PAGE
+from bench.record import Record, Section
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "build" / "bench" / "results.json"
@@ -51,7 +52,7 @@ class Bench:
 
     @property
     def place(self) -> str:
-        """Its markers in docs/performance.md."""
+        """Its markers in docs/figures.md."""
         words = [self.module, *(word.removeprefix("--") for word in self.arguments)]
         return "bench-" + "-".join(words).replace(".", "-")
 
@@ -178,18 +179,20 @@ def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [name for name in columns if not name.startswith(("least_", "most_"))]
 
 
-def write_docs(benches: Sequence[Bench], everything: dict[str, Any]) -> None:
-    """Puts the tables of all benches that have a place there into docs/performance.md."""
-    if has_place(PAGE, "bench-machine"):
-        put_text(PAGE, "bench-machine", described(everything) + "\n")
+def record(benches: Sequence[Bench], everything: dict[str, Any]) -> Record:
+    """Return what pages show: a table of each bench that has a place in docs/figures.md."""
+    page = f"docs/{PAGE.name}"
+    sections = [Section(page, "bench-machine", described(everything) + "\n")]
     for bench, report in zip(benches, everything["benches"], strict=True):
         if "results" not in report or not has_place(PAGE, bench.place):
             continue
         rows = report["results"]
         columns = _columns(rows)
         head = [column.replace("_", " ") for column in columns]
-        text = table(head, [[_cell(row, column) for column in columns] for row in rows])
-        put_text(PAGE, bench.place, text)
+        cells = [[_cell(row, column) for column in columns] for row in rows]
+        sections.append(Section(page, bench.place, head=head, rows=cells))
+    begun = {name: one for name, one in everything.items() if name != "benches"}
+    return Record("bench", "make bench", begun, tuple(sections))
 
 
 def _cell(row: dict[str, Any], column: str) -> str:
@@ -212,7 +215,9 @@ def main() -> None:
     parser.add_argument(
         "only", nargs="*", help="modules to run, like allreduce.precision; default: all"
     )
-    parser.add_argument("--docs", action="store_true", help="write the tables in docs/ anew")
+    parser.add_argument(
+        "--docs", action="store_true", help="keep a record in bench/records and show it in docs/"
+    )
     options = parser.parse_args()
     if unknown := set(options.only) - {bench.module for bench in BENCHES}:
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
@@ -241,7 +246,10 @@ def main() -> None:
     if begun["commit"] and not options.only:
         shutil.copy(OUTPUT, OUTPUT.with_name(f"results-{begun['commit'].rstrip('+')}.json"))
     if options.docs:
-        write_docs(benches, everything)
+        measured = record(benches, everything)
+        if not options.only:
+            measured.save()
+        measured.show()
     console.print(f"\n{OUTPUT}")
     if any("failed" in report for report in reports):
         sys.exit(1)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write what `p4reduce-lab compare` measured into pages, between their markers.
+"""Keep what `p4reduce-lab compare` measured as a record, and show it in docs/figures.md and README.
 
-    python -m bench.allreduce.comparison_pages [RESULTS] [--page PAGE] [--readme PAGE]
+    python -m bench.allreduce.comparison_pages [RESULTS]
 
-RESULTS is a compare.json, build/compare's by default. Its pictures go into images/ beside the page.
+RESULTS is a compare.json, build/compare's by default. Its pictures go into docs/images.
 """
 
 from __future__ import annotations
@@ -11,24 +11,41 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from p4reduce_lab.compare.results import headline
-from p4reduce_lab.compare.run import Report, write_page
-from p4reduce_lab.measured.pages import put_text
+from p4reduce_lab.compare.results import AIMS_HEAD, HEAD, aims_table, cells_of_table, headline
+from p4reduce_lab.compare.run import Report, draw_pictures, introduction
+
+from bench.in_docs import IMAGES, PAGE
+from bench.record import Record, Section
 
 RESULTS = Path("build/compare/compare.json")
 
 
+def record(report: Report, pictures: str) -> Record:
+    """Return what pages show of a comparison.
+
+    Args:
+        report: the comparison.
+        pictures: lines of Markdown that show them, or an empty text.
+    """
+    page = f"docs/{PAGE.name}"
+    rows = report.rows
+    sections = [
+        Section(page, "compare-aims", head=AIMS_HEAD, rows=aims_table(rows)),
+        Section(page, "compare", introduction(report) + pictures, HEAD, cells_of_table(rows)),
+    ]
+    if text := headline(rows):
+        sections.append(Section("README.md", "headline", text))
+    return Record("compare", "make compare", report.begun, tuple(sections))
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("results", type=Path, nargs="?", default=RESULTS)
-    parser.add_argument("--page", type=Path, help="gets tables and pictures: docs/performance.md")
-    parser.add_argument("--readme", type=Path, help="gets the headline: README.md")
     options = parser.parse_args()
     report = Report.read(options.results)
-    if options.page is not None:
-        write_page(report, options.page, options.page.parent / "images")
-    if options.readme is not None and (text := headline(report.rows)):
-        put_text(options.readme, "headline", text)
+    measured = record(report, draw_pictures(report, IMAGES))
+    measured.save()
+    measured.show()
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from typing import Any
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.measured.machine import described, provenance
-from p4reduce_lab.measured.pages import put_text, table
+from p4reduce_lab.measured.pages import table
 from p4reduce_lab.networks import shaped
 from p4reduce_lab.networks.shaped import BRIDGE_INTERFACE, ShapedNetwork
 from p4reduce_lab.processes.children import Processes
@@ -37,12 +37,12 @@ from p4reduce_lab.system import System, rank_variables
 from bench.in_docs import DOCS, IMAGES, PAGE
 from bench.pytorch.accuracy_plot import plot
 from bench.ranks import wait_for
+from bench.record import Record, Section
 
 CANNOT_RUN = 77  # bench/run.py's code for "not on this machine"
 TIMEOUT = 3600.0  # seconds; for all methods of a backend over links of one rate
 BASE = {"mlp": "Gloo float32", "cnn": "Gloo float32", "embedding": "Gloo, dense"}
 """What the others are compared with."""
-_GLOO = "PyTorch's Gloo in float32"
 README = DOCS.parent / "README.md"
 PICTURE = "time-to-accuracy.png"
 OUTPUT = Path("build/bench/accuracy.json")
@@ -202,35 +202,69 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     return shown
 
 
-def headline(rows: Sequence[dict[str, Any]]) -> str:
-    """Return what the README shows: each of ours that reached the target with all seeds."""
+README_HEAD = (
+    "links",
+    "model",
+    "Gloo float32",
+    "p4reduce float32",
+    "best of Gloo",
+    "best of p4reduce",
+)
+
+
+def headline(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Return rows for `README_HEAD`: like with like, whole gradients and compressed ones.
+
+    What did not reach the target with all seeds is left out, and a model whose base did not.
+    """
     there = [row for row in rows if row["reached"] == row["seeds"]]
     shown = []
     for base in there:
         if base["name"] != BASE[base["model"]]:
             continue
-        ours = [
-            f"{_short(row['name'])} **{row['speedup']:.2g}**"
-            for row in there
-            if row["name"].startswith("p4reduce")
-            and (row["rate_mbit"], row["model"]) == (base["rate_mbit"], base["model"])
-        ]
+        here = (base["rate_mbit"], base["model"])
+        alike = [row for row in there if (row["rate_mbit"], row["model"]) == here]
+        ours = [row for row in alike if row["name"].startswith("p4reduce")]
+        theirs = [row for row in alike if row not in ours and row is not base]
         if ours:
-            model = f"{base['model']}, to {base['target']:.0%}"
-            links = f"{base['rate_mbit']:g} Mbit/s"
-            shown.append([links, model, f"{base['seconds']:.0f} s", ", ".join(ours)])
-    if not shown:
-        return ""
-    head = ("links", "model", _GLOO, "p4reduce, times as fast")
-    return (
-        f"Trained with {rows[0]['ranks']} ranks until a test accuracy was reached "
-        "([all figures](docs/performance.md#time-to-accuracy)):\n\n" + table(head, shown)
-    )
+            whole = [row for row in ours if row["name"].endswith((" float32", ", dense"))]
+            shown.append(
+                [
+                    f"{base['rate_mbit']:g} Mbit/s",
+                    f"{base['model']}, to {base['target']:.0%}",
+                    f"{base['seconds']:.0f} s",
+                    *(_best(some) for some in (whole, theirs, ours)),
+                ]
+            )
+    return shown
 
 
-def _short(name: str) -> str:
-    """ "p4reduce int8, feedback" is "int8 with feedback"."""
-    return name.removeprefix("p4reduce").strip(", ").replace(", ", " with ")
+def _best(rows: Sequence[dict[str, Any]]) -> str:
+    """ "5.0 (CAT)": the fastest, in units of Gloo's speed in float32; "-" if there is none."""
+    if not rows:
+        return "-"
+    best = max(rows, key=lambda row: float(row["speedup"]))
+    name = best["name"].removeprefix("p4reduce").removeprefix("Gloo").strip(", ")
+    return f"{best['speedup']:.2g}× ({name})"
+
+
+def record(report: dict[str, Any], rows: Sequence[dict[str, Any]]) -> Record:
+    """Return what pages show: all figures, and those of the README."""
+    ranks = report["runs"][0]["ranks"]
+    picture = f"![Test loss against the time of training](images/{PICTURE})"
+    sections = [
+        Section(
+            f"docs/{PAGE.name}",
+            "time-to-accuracy",
+            f"{described(report)} {ranks} ranks.\n\n{picture}\n\n",
+            HEAD,
+            lines(rows),
+        )
+    ]
+    if shown := headline(rows):
+        sections.append(Section(README.name, "headline-training", head=README_HEAD, rows=shown))
+    begun = {name: one for name, one in report.items() if name != "runs"}
+    return Record("accuracy", "make accuracy", begun, tuple(sections))
 
 
 def main() -> None:
@@ -244,7 +278,7 @@ def main() -> None:
     parser.add_argument("--congestion", help="TCP's congestion control; default: the machine's")
     parser.add_argument("--json", type=Path, default=OUTPUT)
     parser.add_argument("--from", dest="earlier", type=Path, help="measure nothing, show this file")
-    parser.add_argument("--docs", action="store_true", help="update docs/performance.md")
+    parser.add_argument("--docs", action="store_true", help="keep a record, and show it")
     options = parser.parse_args()
     try:
         if options.earlier is None:
@@ -266,11 +300,9 @@ def main() -> None:
     print(table(HEAD, lines(rows)))
     plot(report["runs"], options.json.with_name(PICTURE))
     if options.docs:
-        ranks = report["runs"][0]["ranks"]
-        picture = f"![Test loss against the time of training](images/{PICTURE})"
-        text = f"{described(report)} {ranks} ranks.\n\n{picture}\n\n{table(HEAD, lines(rows))}"
-        put_text(PAGE, "time-to-accuracy", text)
-        put_text(README, "headline-training", headline(rows))
+        measured = record(report, rows)
+        measured.save()
+        measured.show()
         plot(report["runs"], IMAGES / PICTURE)
 
 

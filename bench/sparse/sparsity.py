@@ -238,7 +238,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="4 workers, embedded switch, 0.5 MB")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--plot", type=Path, default=PLOT, help="where the picture goes")
-    parser.add_argument("--docs", action="store_true", help="update docs/performance.md")
+    parser.add_argument("--docs", action="store_true", help="update docs/figures.md")
     parser.add_argument("--blocks", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--density", type=float, default=0.01, help="share of the blocks")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--json", type=Path, help="also write the results to this file")
-    parser.add_argument("--docs", action="store_true", help="update docs/performance.md")
+    parser.add_argument("--docs", action="store_true", help="update docs/figures.md")
     parser.add_argument("--overlap", choices=OVERLAPS, help=argparse.SUPPRESS)
     parser.add_argument("--blocks", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)

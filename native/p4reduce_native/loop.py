@@ -78,10 +78,8 @@ _pointer, _u32, _int = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int
 _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
     "p4r_loop_new": (_pointer, _int, _u32),
     "p4r_loop_free": (None, _pointer),
-    "p4r_loop_add_unix_port": (_pointer, _pointer, _u32, _int),
-    "p4r_loop_add_packet_port": (_pointer, _pointer, _u32, _u32, _int, _int),
+    "p4r_loop_add_port": (_pointer, _pointer, _u32, _u32, _u32, _int),
     "p4r_loop_set_program": (None, *(_pointer,) * 5),
-    "p4r_loop_add_udp_port": (_pointer, _pointer, _u32, _int),
     "p4r_loop_set_callback": (None, _pointer, _FRAMES_CALLBACK),
     "p4r_loop_hear_out": (None, _pointer, _pointer),
     "p4r_loop_inject": (None, _pointer, _u32, ctypes.c_char_p, _u32),
@@ -115,6 +113,20 @@ def _bind(library: ctypes.CDLL) -> ctypes.PyDLL:
         function.restype = result
         function.argtypes = arguments
     return keeping
+
+
+class PortKind(IntEnum):
+    """`enum p4r_port_type` of csrc/loop/port.h.
+
+    UNIX: for connected sockets of type SEQPACKET. PACKET: for a bound packet socket with
+    PACKET_AUXDATA. OFFLOAD: for one whose packets may have many frames (`csrc/link/offload.c`).
+    UDP: for links over connected UDP sockets.
+    """
+
+    UNIX = 0
+    PACKET = 1
+    OFFLOAD = 2
+    UDP = 3
 
 
 class LoopPort:
@@ -206,33 +218,15 @@ class Loop:
             self._library.p4r_loop_free(self._handle)
             self._handle = None
 
-    def add_unix_port(self, number: int, capture_fd: int = -1) -> LoopPort:
-        """A port for connected sockets of type SEQPACKET. The loop closes `capture_fd`."""
-        return self._added(
-            self._library.p4r_loop_add_unix_port(self._handle, number, capture_fd), number
-        )
-
-    def add_packet_port(
-        self, number: int, max_bytes: int, capture_fd: int = -1, *, offload: bool = False
+    def add_port(
+        self, kind: PortKind, number: int, capture_fd: int = -1, *, max_bytes: int = 0
     ) -> LoopPort:
-        """A port for a bound packet socket with PACKET_AUXDATA; longer frames are not sent.
+        """A port; the loop closes `capture_fd`.
 
-        With `offload`, packets may have many frames (`csrc/link/offload.c`).
+        Args:
+            max_bytes: longer frames are not sent; 0: as long as the switch takes them.
         """
-        return self._added(
-            self._library.p4r_loop_add_packet_port(
-                self._handle, number, max_bytes, offload, capture_fd
-            ),
-            number,
-        )
-
-    def add_udp_port(self, number: int, capture_fd: int = -1) -> LoopPort:
-        """A port for links over connected UDP sockets."""
-        return self._added(
-            self._library.p4r_loop_add_udp_port(self._handle, number, capture_fd), number
-        )
-
-    def _added(self, handle: int | None, number: int) -> LoopPort:
+        handle = self._library.p4r_loop_add_port(self._handle, kind, number, max_bytes, capture_fd)
         if handle is None:
             raise MemoryError(f"no memory for port {number}")
         port = LoopPort(self._library, handle)

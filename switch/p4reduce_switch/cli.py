@@ -12,7 +12,9 @@ from p4reduce_common.logs import FORMATS, LogFormat, configure
 from p4reduce_common.output import command
 
 from p4reduce_switch.p4runtime.listen_address import GrpcAddress, parse_grpc_address
-from p4reduce_switch.ports.port import MAX_PORT, PortSpec, parse_ports
+from p4reduce_switch.ports.place import PortSpec
+from p4reduce_switch.ports.port import MAX_PORT
+from p4reduce_switch.ports.registry import HELP, parse_ports
 from p4reduce_switch.process.queue_options import read_queue_settings
 from p4reduce_switch.process.run import run
 from p4reduce_switch.process.settings import StartError, SwitchSettings
@@ -69,9 +71,7 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     callback=_read_ports,
     metavar="NUMBER=WHERE",
     multiple=True,
-    help="A port: 1=veth1 for an interface (takes root), 1=unix:PATH for a Unix socket, "
-    "1=unix-to:PATH to call at one of another switch, 1=udp:HOST:PORT for workers anywhere; "
-    "1-64=udp:HOST:7001 for many, whose UDP ports count up. May be given many times.",
+    help=HELP,
 )
 @click.option(
     "--udp-key-file",

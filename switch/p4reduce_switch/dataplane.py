@@ -28,7 +28,8 @@ from p4reduce_native.loop import Loop, Reason
 from p4reduce_switch.errors import P4RuntimeError
 from p4reduce_switch.ports.complaints import Complaints
 from p4reduce_switch.ports.opening import open_ports
-from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Handler, Port, PortSpec
+from p4reduce_switch.ports.place import PortSpec
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Handler, Port
 from p4reduce_switch.requests import Requests, result_of
 from p4reduce_switch.state.timers import Timers
 

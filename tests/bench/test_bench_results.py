@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.measured.machine import provenance
 
 import bench.run as runner
-from bench.pytorch.accuracy import HEAD, headline, lines, results
+from bench.pytorch.accuracy import HEAD, README_HEAD, headline, lines, results
 from bench.pytorch.accuracy_plot import plot
-from bench.run import BENCHES, Bench, merged, write_docs
+from bench.record import ROOT, Record, Section, differing, newest
+from bench.run import BENCHES, Bench, merged, record
 
 
 def test_several_runs_give_medians_and_their_spread() -> None:
@@ -37,13 +40,23 @@ def test_a_run_that_lacks_a_row_is_left_out() -> None:
 
 
 def test_tables_go_where_they_have_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("<!-- bench-a-b-slow -->\nold\n<!-- /bench-a-b-slow -->\n")
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text(
+        "<!-- bench-machine -->\n<!-- /bench-machine -->\n"
+        "<!-- bench-a-b-slow -->\nold\n<!-- /bench-a-b-slow -->\n"
+    )
     monkeypatch.setattr(runner, "PAGE", page)
     benches = [Bench("A", "a.b", ("--slow",)), Bench("C", "c")]
     row = {"name": "x", "send_ns": 1500.0, "least_send_ns": 10.0, "most_send_ns": 2e3}
-    report = {"benches": [{"results": [row]}, {"failed": "it did"}]}
-    write_docs(benches, report)
+    report = {**provenance(), "benches": [{"results": [row]}, {"failed": "it did"}]}
+    measured = record(benches, report)
+    assert differing([measured], tmp_path) == [
+        f"docs/{page.name}: bench-machine",
+        f"docs/{page.name}: bench-a-b-slow",
+    ]
+    measured.show(tmp_path)
+    assert differing([measured], tmp_path) == []
     assert "| x | 1,500 (10 to 2,000) |" in page.read_text()
     assert "old" not in page.read_text()
 
@@ -75,11 +88,35 @@ def test_time_to_accuracy_is_compared_seed_by_seed(tmp_path: Path) -> None:
     assert all(len(row) == len(HEAD) for row in table)
     assert table[0][4] == "-"
     assert table[1][3:5] == ["5.2 s (5.0 to 5.5), 2 of 3 seeds", "2.00 (2.00 to 2.00)"]
-    assert headline([gloo, cat]) == ""  # not with all seeds
+    assert headline([gloo, cat]) == []  # not with all seeds
     more = [run("p4reduce int8, feedback", seed, 5.0) for seed in range(3)]
     other = [run(method, 0, 40.0) | {"model": "cnn"} for method in ("Gloo float32", "p4reduce CAT")]
-    text = headline(results([*runs[:3], *more, *other]))
-    assert "| 25 Mbit/s | mlp, to 90% | 11 s | int8 with feedback **2.2** |" in text
-    assert "| 25 Mbit/s | cnn, to 90% | 40 s | CAT **1** |" in text
+    rows = headline(results([*runs[:3], *more, *other]))
+    assert all(len(row) == len(README_HEAD) for row in rows)
+    assert ["25 Mbit/s", "mlp, to 90%", "11 s", "-", "-", "2.2× (int8, feedback)"] in rows
+    assert ["25 Mbit/s", "cnn, to 90%", "40 s", "-", "-", "1× (CAT)"] in rows
     plot(runs, tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_newest_record_of_each_name_is_shown(tmp_path: Path) -> None:
+    begun = {"time": "2026-01-02T00:00:00Z", "commit": "abc+"}
+    old = Record("a", "make a", begun, (Section("p.md", "x", rows=[["1"]], head=["n"]),))
+    new = Record("a", "make a", begun | {"time": "2026-01-03T00:00:00Z"}, old.sections)
+    assert new.save(tmp_path).name == "a-2026-01-03-abc.json"
+    old.save(tmp_path)
+    (found,) = newest(tmp_path)
+    assert found.begun == new.begun
+    assert found.sections[0].markdown() == "| n |\n| --- |\n| 1 |\n"
+
+
+def test_a_file_that_is_no_record_is_named(tmp_path: Path) -> None:
+    (tmp_path / "b.json").write_text('{"name": "b"}')
+    with pytest.raises(LabError, match=r"b\.json is no record of a benchmark: 'sections'"):
+        newest(tmp_path)
+
+
+def test_pages_show_the_newest_records() -> None:
+    records = newest()
+    assert {record.name for record in records} >= {"accuracy", "bench", "compare"}
+    assert differing(records, ROOT) == []

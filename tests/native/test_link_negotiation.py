@@ -25,7 +25,8 @@ from p4reduce.transport import LinkTransport, Transport, UnixTransport, open_por
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce_native.link import UNIX_KINDS, Kind, Link, offers
 from p4reduce_switch.dataplane import DataPlane, open_data_plane
-from p4reduce_switch.ports.port import PortSpec
+from p4reduce_switch.ports.place import PortSpec
+from p4reduce_switch.ports.unix import UnixPlace
 from stand_ins import Program, cable
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
@@ -36,7 +37,7 @@ FRAMES = [bytes([i]) * (14 + 10 * i) for i in range(100)]
 @pytest.fixture
 def switch(tmp_path: Path) -> Iterator[DataPlane]:
     """A switch at tmp_path/p1 and p2, which joins them by a wire."""
-    made = open_data_plane([PortSpec(n, socket_path=tmp_path / f"p{n}") for n in (1, 2)])
+    made = open_data_plane([PortSpec(n, UnixPlace(tmp_path / f"p{n}")) for n in (1, 2)])
     made.start()
     made.run(lambda: made.install(Program(cable)))  # type: ignore[arg-type]
     yield made

@@ -21,7 +21,8 @@ from p4reduce.transport import LinkTransport
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce_native.link import Kind, Link, offers
 from p4reduce_switch.dataplane import open_data_plane
-from p4reduce_switch.ports.port import PortSpec
+from p4reduce_switch.ports.place import PortSpec
+from p4reduce_switch.ports.unix import UnixPlace
 from stand_ins import Program
 from switch_peer import QUEUE_FRAMES
 
@@ -46,7 +47,7 @@ class Collect(Program):
 class Switch:
     def __init__(self, directory: Path) -> None:
         self.paths = {n: directory / f"p{n}" for n in (1, 2)}
-        specs = [PortSpec(n, socket_path=path) for n, path in self.paths.items()]
+        specs = [PortSpec(n, UnixPlace(path)) for n, path in self.paths.items()]
         self.dataplane = open_data_plane(specs)
         self.ports = self.dataplane.ports
         self.dataplane.start()

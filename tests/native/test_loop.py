@@ -19,7 +19,9 @@ from loop_program import NativeProgram
 from p4reduce.transport import LinkTransport
 from p4reduce_native.link import Kind
 from p4reduce_switch.dataplane import open_data_plane
-from p4reduce_switch.ports.port import MAX_FRAME_BYTES, PortSpec
+from p4reduce_switch.ports.place import PortSpec
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES
+from p4reduce_switch.ports.unix import UnixPlace
 from scapy.utils import rdpcap
 from stand_ins import Program, cable
 from switch_peer import DEADLINE_S, QUEUE_FRAMES, Peer, ethernet, eventually
@@ -32,7 +34,7 @@ PORTS = range(1, 9)
 
 class Switch:
     def __init__(self, directory: Path, capture_dir: Path | None = None) -> None:
-        specs = [PortSpec(n, socket_path=directory / f"p{n}.sock") for n in PORTS]
+        specs = [PortSpec(n, UnixPlace(directory / f"p{n}.sock")) for n in PORTS]
         self.dataplane = open_data_plane(specs, cpu_port=CPU_PORT, capture_dir=capture_dir)
         self.directory = directory
         self.program = NativeProgram()
@@ -124,7 +126,7 @@ def test_frames_to_no_port_are_counted(switch: Switch) -> None:
 
 
 def test_frames_before_a_program_are_counted(tmp_path: Path) -> None:
-    dataplane = open_data_plane([PortSpec(1, socket_path=tmp_path / "p1.sock")])
+    dataplane = open_data_plane([PortSpec(1, UnixPlace(tmp_path / "p1.sock"))])
     dataplane.start()
     peer = Peer(tmp_path / "p1.sock")
     try:

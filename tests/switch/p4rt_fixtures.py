@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from p4reduce_switch.dataplane import open_data_plane
 from p4reduce_switch.p4runtime.server import P4RuntimeServer
-from p4reduce_switch.ports.port import PortSpec
+from p4reduce_switch.ports.place import PortSpec
+from p4reduce_switch.ports.unix import UnixPlace
 from p4rt_client import Builder, Client, config
 from switch_peer import Peer, eventually
 
@@ -22,7 +23,7 @@ class Target:
 
     def __init__(self, directory: Path) -> None:
         self._paths = {n: directory / f"p{n}.sock" for n in (1, 2)}
-        specs = [PortSpec(n, socket_path=path) for n, path in self._paths.items()]
+        specs = [PortSpec(n, UnixPlace(path)) for n, path in self._paths.items()]
         self.dataplane = open_data_plane(specs, cpu_port=CPU_PORT)
         self.server = P4RuntimeServer(self.dataplane)
         self.dataplane.start()

@@ -286,5 +286,5 @@ def headline(rows: Sequence[Row]) -> str:
     return (
         f"Measured beside PyTorch's Gloo on the same links ({ranks} ranks, {rate:g} Mbit/s, "
         f"{bytes_text(size)}): {'; '.join(parts)}. "
-        "[All figures](docs/performance.md#beside-gloo-and-open-mpi).\n"
+        "[All figures](docs/figures.md#beside-gloo-and-open-mpi).\n"
     )

@@ -16,19 +16,14 @@ from p4reduce_lab.choice import Choice
 from p4reduce_lab.compare.cells import Case, Cell, expected_seconds
 from p4reduce_lab.compare.pictures import QUESTIONS, draw
 from p4reduce_lab.compare.results import (
-    AIMS_HEAD,
-    HEAD,
     Row,
-    aims_table,
     bytes_text,
-    cells_of_table,
     rows_of,
 )
 from p4reduce_lab.compare.starting import started
 from p4reduce_lab.compare.turns import Ranks, Turn
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import described, provenance
-from p4reduce_lab.measured.pages import has_place, put_text, table
 from p4reduce_lab.networks.shaped import QUEUE_BYTES, ShapedNetwork
 from p4reduce_lab.processes.rundir import results_directory, run_directory
 
@@ -241,23 +236,21 @@ def _show(rows: list[Row], say: Callable[[str], None]) -> list[Row]:
     return rows
 
 
-def write_page(report: Report, page: Path, images: Path) -> None:
-    """Put the tables into a page, and the pictures beside it.
-
-    Raises:
-        LabError: the page has no place for them.
-    """
-    used = {name: one for name, one in report.settings.items() if name != "switch"}
-    text = (
+def introduction(report: Report) -> str:
+    """Return what stands above a comparison's table on a page."""
+    used = report.settings
+    return (
         f"{described(report.begun)} The run took {report.seconds / 60:.1f} minutes; "
-        f"{report.settings['switch']} switch; TCP by {used.get('congestion_control')}; queues "
+        f"{used['switch']} switch; TCP by {used.get('congestion_control')}; queues "
         f"of {used['queue_bytes'] >> 10} KiB at both ends of each link.\n\n"
     )
-    put_text(page, "compare", "")  # whether it has the place, before pictures are drawn
+
+
+def draw_pictures(report: Report, images: Path) -> str:
+    """Draw into `images`; return the Markdown that shows them on a page beside that folder."""
     images.mkdir(parents=True, exist_ok=True)
+    text = ""
     for picture in draw(report.rows, images, foot(report)):
         question = QUESTIONS[picture.stem.removeprefix("compare-")]
         text += f"![{question}]({images.name}/{picture.name})\n\n"
-    put_text(page, "compare", text + table(HEAD, cells_of_table(report.rows)))
-    if has_place(page, "compare-aims"):
-        put_text(page, "compare-aims", table(AIMS_HEAD, aims_table(report.rows)))
+    return text

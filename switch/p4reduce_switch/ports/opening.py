@@ -8,10 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from p4reduce_switch.ports.capture import Captures
-from p4reduce_switch.ports.packet import PacketPort
-from p4reduce_switch.ports.port import Port, PortSpec
-from p4reduce_switch.ports.udp import UdpPort
-from p4reduce_switch.ports.unix import UnixCallingPort, UnixPort
+from p4reduce_switch.ports.place import PortOptions, PortSpec
+from p4reduce_switch.ports.port import Port
 
 __all__ = ["open_ports"]
 
@@ -34,18 +32,11 @@ def open_ports(
         PortError: a port cannot be opened; the others are closed again.
     """
     captures = None if capture_dir is None else Captures(capture_dir, capture_by_direction)
+    options = PortOptions(captures, udp_key)
     with ExitStack() as undo:
         ports: list[Port] = []
         for spec in specs:
-            ports.append(_open(spec, captures, udp_key))
+            ports.append(spec.place.open(spec, options))
             undo.callback(ports[-1].close)
         undo.pop_all()
         return ports
-
-
-def _open(spec: PortSpec, captures: Captures | None, udp_key: bytes) -> Port:
-    if spec.udp_address is not None:
-        return UdpPort(spec, udp_key, captures)
-    if spec.interface is not None:
-        return PacketPort(spec, captures)
-    return (UnixCallingPort if spec.calls else UnixPort)(spec, captures)

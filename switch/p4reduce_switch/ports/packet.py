@@ -9,13 +9,15 @@ import logging
 import os
 import socket
 import struct
+from dataclasses import dataclass
 
-from p4reduce_native.loop import Loop, LoopPort, News
+from p4reduce_native.loop import Loop, LoopPort, News, PortKind
 
 from p4reduce_switch.ports.capture import Capture, Captures
-from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, PortError, PortSpec, PortStats
+from p4reduce_switch.ports.place import Place, PortOptions, PortSpec
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Poller, PortError, PortStats
 
-__all__ = ["PacketPort"]
+__all__ = ["InterfacePlace", "PacketPort", "checked_name"]
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +36,48 @@ _IFF_RUNNING = 0x40
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
 
+_OFFLOAD = ",offload"
+_MAX_NAME = 15  # IFNAMSIZ - 1
 _HEADER_BYTES = 18  # Ethernet with one VLAN tag, which an interface allows beyond its MTU
 _BUFFER_BYTES = 8 << 20
 _SHALLOW_BYTES = 53_248  # which the kernel doubles: some 45 full frames
+
+
+@dataclass(frozen=True, slots=True)
+class InterfacePlace(Place):
+    """A network interface. With `offload`, packets of many frames are taken apart, and sent to who
+    sends such.
+    """
+
+    name: str
+    offload: bool = False
+
+    scheme = ""
+    form = "INTERFACE"
+    purpose = "for a network interface (takes root)"
+
+    @classmethod
+    def parse(cls, where: str) -> InterfacePlace:
+        name = where.removesuffix(_OFFLOAD)
+        try:
+            return cls(checked_name(name), offload=where.endswith(_OFFLOAD))
+        except ValueError as error:
+            raise ValueError(f"has no interface: {error}; for a socket write unix:PATH") from None
+
+    def __str__(self) -> str:
+        return f"{self.name}{_OFFLOAD if self.offload else ''}"
+
+    def open(self, spec: PortSpec, options: PortOptions) -> PacketPort:
+        return PacketPort(spec, options.captures)
+
+
+def checked_name(name: str) -> str:
+    """The name. Raises ValueError: no interface can be called so."""
+    if len(name) > _MAX_NAME or "/" in name or any(c.isspace() for c in name):
+        raise ValueError(
+            f"'{name}' is not an interface name (at most {_MAX_NAME} characters, no '/' or space)"
+        )
+    return name
 
 
 class PacketPort:
@@ -54,26 +95,27 @@ class PacketPort:
     """
 
     def __init__(self, spec: PortSpec, captures: Captures | None = None) -> None:
-        assert spec.interface is not None
+        place = spec.place
+        assert isinstance(place, InterfacePlace)
         self.number = spec.number
         self.description = str(spec)
-        self._interface = spec.interface
+        self._interface = place.name
         try:
-            self._socket = _open(spec.interface)
+            self._socket = _open(place.name)
         except PermissionError:
             raise PortError(
                 f"port {spec}: opening an interface takes root or CAP_NET_RAW; "
                 f"without, use a socket: --port {spec.number}=unix:PATH"
             ) from None
         except OSError as error:
-            raise PortError(f"port {spec}: {_reason(spec.interface, error)}") from None
+            raise PortError(f"port {spec}: {_reason(place.name, error)}") from None
         try:
-            mtu = _interface_int(self._socket, spec.interface, _SIOCGIFMTU)
+            mtu = _interface_int(self._socket, place.name, _SIOCGIFMTU)
         except OSError as error:
             self._socket.close()
-            raise PortError(f"port {spec}: {_reason(spec.interface, error)}") from None
+            raise PortError(f"port {spec}: {_reason(place.name, error)}") from None
         self._max_bytes = min(MAX_FRAME_BYTES, mtu + _HEADER_BYTES)
-        self._offload = spec.offload
+        self._offload = place.offload
         self._served: LoopPort | None = None
         self._overruns = 0
         if not self.is_up:
@@ -105,8 +147,11 @@ class PacketPort:
     def join(self, loop: Loop, poller: Poller) -> None:
         """Begin to be served; once."""
         assert self._capture is not None
-        self._served = loop.add_packet_port(
-            self.number, self._max_bytes, self._capture.take(), offload=self._offload
+        self._served = loop.add_port(
+            PortKind.OFFLOAD if self._offload else PortKind.PACKET,
+            self.number,
+            self._capture.take(),
+            max_bytes=self._max_bytes,
         )
         self._capture.split(self._served)
         self._served.attach(self._socket.fileno())

@@ -16,7 +16,8 @@ from abc import ABC, abstractmethod
 from p4reduce_native.loop import Loop, LoopPort, News
 
 from p4reduce_switch.ports.capture import Capture, Captures
-from p4reduce_switch.ports.port import Poller, PortSpec, PortStats
+from p4reduce_switch.ports.place import PortSpec
+from p4reduce_switch.ports.port import Poller, PortStats
 from p4reduce_switch.rate_limited_log import RateLimitedLog
 
 __all__ = ["PEER_BUFFER_BYTES", "PeerListener", "PeerPort"]

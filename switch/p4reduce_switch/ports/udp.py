@@ -19,29 +19,74 @@ import logging
 import os
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from p4reduce_native.link import Link
-from p4reduce_native.loop import Loop, LoopPort, News
+from p4reduce_native.loop import Loop, LoopPort, News, PortKind
 from p4reduce_native.udp_handshake import TOKEN_BYTES, Doorkeeper, Entered, never_cut_up
 
 from p4reduce_switch.ports.capture import Captures
 from p4reduce_switch.ports.peer_port import PEER_BUFFER_BYTES, PeerListener
-from p4reduce_switch.ports.port import PortError, PortSpec, PortStats
+from p4reduce_switch.ports.place import Place, PortOptions, PortSpec
+from p4reduce_switch.ports.port import Port, PortError, PortStats
 
-__all__ = ["GONE_AFTER", "UdpPort"]
+__all__ = ["GONE_AFTER", "UdpPlace", "UdpPort"]
 
 log = logging.getLogger(__name__)
 
 GONE_AFTER = 10
 """So many seconds a peer may say nothing, though it is asked."""
 
+_MAX_UDP_PORT = 65535
 _HANDSHAKES = 64  # of one turn, so that a flood of them does not stop the port's frames
 
 _CHALLENGE_S = 0.2  # between two questions whether the peer has moved
 _PING, _PONG = b"\1\0\0\0", b"\2\0\0\0"  # types of datagrams, behind the token
 
 _Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class UdpPlace(Place):
+    """A host's name or address, and a UDP port (0: any free one)."""
+
+    host: str
+    udp_port: int
+
+    scheme = "udp:"
+    form = "udp:HOST:PORT"
+    purpose = "for workers anywhere"
+
+    @classmethod
+    def parse(cls, where: str) -> UdpPlace:
+        host, colon, port = where.rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            raise ValueError("has an IPv6 address, which stands in brackets: udp:[::]:7001")
+        if not colon or not host or not (port.isascii() and port.isdigit()):
+            raise ValueError(f"is not of the form NUMBER={cls.form}")
+        if int(port) > _MAX_UDP_PORT:
+            raise ValueError(f"has UDP port {port}, which is not within 0 to {_MAX_UDP_PORT}")
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}{host}:{self.udp_port}"
+
+    @property
+    def excludes_itself(self) -> bool:
+        return self.udp_port != 0
+
+    def after(self, steps: int) -> UdpPlace:
+        if not self.udp_port:
+            return self
+        if self.udp_port + steps > _MAX_UDP_PORT:
+            raise ValueError(f"needs UDP port {self.udp_port + steps}; {_MAX_UDP_PORT} is the last")
+        return replace(self, udp_port=self.udp_port + steps)
+
+    def open(self, spec: PortSpec, options: PortOptions) -> Port:
+        return UdpPort(spec, options.udp_key, options.captures)
 
 
 @dataclass
@@ -57,7 +102,7 @@ class UdpPort(PeerListener):
     """A port on a UDP socket: the handshake, and whose turn it is.
 
     Args:
-        spec: with its `udp_address`.
+        spec: at a `UdpPlace`.
         key: which workers have to know; empty: none.
         captures: where all frames are written, or None.
 
@@ -66,7 +111,7 @@ class UdpPort(PeerListener):
     """
 
     def __init__(self, spec: PortSpec, key: bytes = b"", captures: Captures | None = None) -> None:
-        assert spec.udp_address is not None
+        assert isinstance(spec.place, UdpPlace)
         super().__init__(spec, log, names_peer=True)
         self._doorkeeper = Doorkeeper(key)
         self._token = b""  # the peer's
@@ -75,7 +120,7 @@ class UdpPort(PeerListener):
         self._path_bytes = self._too_narrow = 0  # that are in the log
         self._strangers = 0  # of the listener; the loop counts those of its peers
         self._link: Link | None = None  # the peer's; the loop frees it
-        address = spec.udp_address
+        address = spec.place
         try:
             self._listener = _listen(address.host, address.udp_port)
         except OSError as error:
@@ -112,7 +157,7 @@ class UdpPort(PeerListener):
     # -- In the data plane's thread --------------------------------------------------------------
 
     def _join(self, loop: Loop, capture_fd: int) -> LoopPort:
-        return loop.add_udp_port(self.number, capture_fd)
+        return loop.add_port(PortKind.UDP, self.number, capture_fd)
 
     def _on_arrival(self, events: int) -> None:
         for _ in range(_HANDSHAKES):

@@ -14,15 +14,17 @@ import logging
 import os
 import select
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 
-from p4reduce_native.loop import Loop, LoopPort
+from p4reduce_native.loop import Loop, LoopPort, PortKind
 
 from p4reduce_switch.ports.capture import Captures
 from p4reduce_switch.ports.peer_port import PEER_BUFFER_BYTES, PeerListener, PeerPort
-from p4reduce_switch.ports.port import Poller, PortError, PortSpec
+from p4reduce_switch.ports.place import Place, PortOptions, PortSpec
+from p4reduce_switch.ports.port import Poller, Port, PortError
 
-__all__ = ["UnixCallingPort", "UnixPort", "prepare_socket_path"]
+__all__ = ["UnixCallingPlace", "UnixCallingPort", "UnixPlace", "UnixPort", "prepare_socket_path"]
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +66,46 @@ def prepare_socket_path(path: Path, kind: socket.SocketKind) -> None:
     raise OSError(errno.EADDRINUSE, "another process listens there", str(path))
 
 
+@dataclass(frozen=True, slots=True)
+class UnixPlace(Place):
+    """A socket in the file system, where a worker connects."""
+
+    path: Path
+
+    scheme = "unix:"
+    form = "unix:PATH"
+    purpose = "for a Unix socket"
+
+    @classmethod
+    def parse(cls, where: str) -> UnixPlace:
+        if not where:
+            raise ValueError(f"has no path after '{cls.scheme}'")
+        return cls(Path(where))
+
+    def __str__(self) -> str:
+        return f"{self.scheme}{self.path}"
+
+    def open(self, spec: PortSpec, options: PortOptions) -> Port:
+        return UnixPort(spec, options.captures)
+
+
+@dataclass(frozen=True, slots=True)
+class UnixCallingPlace(UnixPlace):
+    """A socket in the file system, where another switch listens."""
+
+    scheme = "unix-to:"
+    form = "unix-to:PATH"
+    purpose = "to call at one of another switch"
+
+    def open(self, spec: PortSpec, options: PortOptions) -> Port:
+        return UnixCallingPort(spec, options.captures)
+
+
 class UnixPort(PeerListener):
     """A port on a Unix socket. `close` removes the socket file.
 
     Args:
-        spec: with its `socket_path`.
+        spec: at a `UnixPlace`.
         captures: where all frames are written, or None.
 
     Raises:
@@ -77,9 +114,9 @@ class UnixPort(PeerListener):
     """
 
     def __init__(self, spec: PortSpec, captures: Captures | None = None) -> None:
-        assert spec.socket_path is not None
+        assert isinstance(spec.place, UnixPlace)
         super().__init__(spec, log, names_peer=False)
-        self._path = spec.socket_path
+        self._path = spec.place.path
         self._accepting = True
         try:
             prepare_socket_path(self._path, socket.SOCK_SEQPACKET)
@@ -106,7 +143,7 @@ class UnixPort(PeerListener):
 
     def _join(self, loop: Loop, capture_fd: int) -> LoopPort:
         self._loop = loop
-        return loop.add_unix_port(self.number, capture_fd)
+        return loop.add_port(PortKind.UNIX, self.number, capture_fd)
 
     def _on_arrival(self, events: int) -> None:
         try:
@@ -154,7 +191,7 @@ class UnixCallingPort(PeerPort):
     """A port that connects to a socket where another switch listens, again whenever that is gone.
 
     Args:
-        spec: with its `socket_path`, and `calls`.
+        spec: at a `UnixCallingPlace`.
         captures: where all frames are written, or None.
 
     Raises:
@@ -162,9 +199,9 @@ class UnixCallingPort(PeerPort):
     """
 
     def __init__(self, spec: PortSpec, captures: Captures | None = None) -> None:
-        assert spec.socket_path is not None
+        assert isinstance(spec.place, UnixPlace)
         super().__init__(spec, log, names_peer=False)
-        self._path = spec.socket_path
+        self._path = spec.place.path
         self._open_capture(captures)
 
     def flush(self) -> None:
@@ -175,7 +212,7 @@ class UnixCallingPort(PeerPort):
     # -- In the data plane's thread --------------------------------------------------------------
 
     def _join(self, loop: Loop, capture_fd: int) -> LoopPort:
-        return loop.add_unix_port(self.number, capture_fd)
+        return loop.add_port(PortKind.UNIX, self.number, capture_fd)
 
     def _take_peers(self, poller: Poller) -> None:
         self._poller = poller

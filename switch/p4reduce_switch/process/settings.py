@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from p4reduce_switch.p4runtime.listen_address import GrpcAddress
-from p4reduce_switch.ports.port import PortSpec
+from p4reduce_switch.ports.place import PortSpec
 from p4reduce_switch.state.queue_settings import QueueSettings
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ class SwitchSettings:
                 raise ValueError(f"{option} {spec}: {self.cpu_port} is the CPU port ({cpu_option})")
             if spec.number == self.drop_port:
                 raise ValueError(f"{option} {spec}: what is sent to port {spec.number} is dropped")
-            where = spec.interface or spec.socket_path or spec.udp_address
-            for key in (spec.number, where):
-                if key in seen and not str(key).endswith(":0"):
+            for key in (spec.number, spec.place):
+                if key in seen and (key is not spec.place or spec.place.excludes_itself):
                     raise ValueError(f"{option} {spec} and {option} {seen[key]} collide")
                 seen[key] = spec

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from p4reduce_switch.p4runtime.listen_address import GrpcAddress, parse_grpc_address
-from p4reduce_switch.ports.port import PortSpec, interface_port
+from p4reduce_switch.ports.packet import InterfacePlace, checked_name
+from p4reduce_switch.ports.place import PortSpec
 
 __all__ = ["NAME", "parse"]
 
@@ -212,7 +213,7 @@ def _interface(text: str) -> PortSpec:
     if not at or not name:
         raise argparse.ArgumentTypeError(f"'{text}' is not of the form PORT@INTERFACE")
     try:
-        return interface_port(_port_number(number), name)
+        return PortSpec(_port_number(number), InterfacePlace(checked_name(name)))
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"'{text}': {error}") from None
 

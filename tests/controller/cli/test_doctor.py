@@ -45,7 +45,7 @@ from p4reduce_controller.fabric.switch_ports import Ports
 from p4reduce_controller.jobs import tokens
 from p4reduce_switch.p4runtime import server
 from p4reduce_switch.ports.packet import PacketPort
-from p4reduce_switch.ports.port import PortSpec
+from p4reduce_switch.ports.place import PortSpec
 
 Start = Callable[..., RunningController]
 

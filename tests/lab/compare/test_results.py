@@ -19,7 +19,7 @@ from p4reduce_lab.compare.results import (
     rows_of,
     seconds_text,
 )
-from p4reduce_lab.compare.run import Report, write_page
+from p4reduce_lab.compare.run import Report, draw_pictures, introduction
 from p4reduce_lab.compare.turns import Turn
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import provenance
@@ -146,19 +146,12 @@ def test_questions_without_figures_have_no_picture(tmp_path: Path) -> None:
     assert draw(rows, tmp_path, "here") == []
 
 
-def test_the_page_gets_tables_between_its_markers(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("nothing\n")
-    with pytest.raises(LabError, match="has no place for 'compare'"):
-        write_page(report(), page, tmp_path)
-    page.write_text("before\n<!-- compare -->\nold\n<!-- /compare -->\nafter\n"
-                    "<!-- compare-aims -->\n<!-- /compare-aims -->\n")  # fmt: skip
-    write_page(report(), page, tmp_path / "images")
-    text = page.read_text()
-    assert "old" not in text
-    assert text.startswith("before\n<!-- compare -->\nMeasured 2")
-    assert f"| {' | '.join(HEAD)} |" in text
-    assert "| 1 % of the blocks, aligned, times Gloo | 50 |" in text
+def test_a_report_is_introduced_and_has_pictures(tmp_path: Path) -> None:
+    text = introduction(report()) + draw_pictures(report(), tmp_path / "images")
+    assert text.startswith("Measured 2")
+    assert "embedded switch; TCP by cubic; queues of 256 KiB" in text
+    aims = aims_table(report().rows)
+    assert ["1 % of the blocks, aligned, times Gloo", "50"] in [row[:2] for row in aims]
     rows = cells_of_table(report().rows)
     assert all(len(row) == len(HEAD) for row in rows)
     for question in ("sizes", "ranks", "rates", "lanes", "densities"):

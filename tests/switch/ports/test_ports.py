@@ -19,9 +19,11 @@ from p4reduce_switch.dataplane import open_data_plane
 from p4reduce_switch.errors import P4RuntimeError
 from p4reduce_switch.ports.capture import Captures
 from p4reduce_switch.ports.complaints import Complaints
-from p4reduce_switch.ports.packet import PacketPort
-from p4reduce_switch.ports.port import MAX_FRAME_BYTES, PortError, PortSpec, PortStats, parse_port
-from p4reduce_switch.ports.unix import UnixPort
+from p4reduce_switch.ports.packet import InterfacePlace, PacketPort
+from p4reduce_switch.ports.place import PortSpec
+from p4reduce_switch.ports.port import MAX_FRAME_BYTES, PortError, PortStats
+from p4reduce_switch.ports.registry import parse_port
+from p4reduce_switch.ports.unix import UnixPlace, UnixPort
 from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap
 from stand_ins import Process, Program, cable
@@ -41,7 +43,7 @@ class Switch:
         cpu_port: int | None = None,
     ) -> None:
         self.paths = {n: directory / f"p{n}.sock" for n in (1, 2)}
-        specs = [PortSpec(n, socket_path=path) for n, path in self.paths.items()]
+        specs = [PortSpec(n, UnixPlace(path)) for n, path in self.paths.items()]
         self.dataplane = open_data_plane(specs, capture_dir=capture_dir, cpu_port=cpu_port)
         self.ports = self.dataplane.ports
         self._peers: list[Peer] = []
@@ -84,8 +86,8 @@ def make_switch(tmp_path: Path) -> Iterator[Callable[..., Switch]]:
 
 
 def test_port_notation() -> None:
-    assert parse_port("1=veth1") == PortSpec(1, interface="veth1")
-    assert parse_port("510=unix:/a/b=c.sock") == PortSpec(510, socket_path=Path("/a/b=c.sock"))
+    assert parse_port("1=veth1") == PortSpec(1, InterfacePlace("veth1"))
+    assert parse_port("510=unix:/a/b=c.sock") == PortSpec(510, UnixPlace(Path("/a/b=c.sock")))
     assert str(parse_port("2=unix:x.sock")) == "2=unix:x.sock"
 
 
@@ -187,7 +189,7 @@ def test_bad_lengths_are_told_slowly(tmp_path: Path, caplog: pytest.LogCaptureFi
     class Counted(UnixPort):
         stats = PortStats()
 
-    ports = [Counted(PortSpec(n, socket_path=tmp_path / f"p{n}")) for n in (1, 2)]
+    ports = [Counted(PortSpec(n, UnixPlace(tmp_path / f"p{n}"))) for n in (1, 2)]
     for port in ports:
         port.stats = PortStats()
     complaints = Complaints(ports)
@@ -322,7 +324,7 @@ def test_every_frame_to_a_peer_that_leaves_is_accounted_for(
 
 def test_socket_files_appear_private_and_disappear(tmp_path: Path) -> None:
     path = tmp_path / "p1.sock"
-    port = UnixPort(PortSpec(1, socket_path=path))
+    port = UnixPort(PortSpec(1, UnixPlace(path)))
     assert path.stat().st_mode & 0o777 == 0o600
     port.close()
     assert not path.exists()
@@ -331,7 +333,7 @@ def test_socket_files_appear_private_and_disappear(tmp_path: Path) -> None:
 def test_a_missing_directory_is_not_made(tmp_path: Path) -> None:
     path = tmp_path / "misspelt" / "p1.sock"
     with pytest.raises(PortError, match=f"p1.sock: there is no directory {tmp_path}/misspelt"):
-        UnixPort(PortSpec(1, socket_path=path))
+        UnixPort(PortSpec(1, UnixPlace(path)))
     assert not path.parent.exists()
 
 
@@ -340,7 +342,7 @@ def test_a_dead_process_socket_is_replaced(tmp_path: Path) -> None:
     dead = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     dead.bind(str(path))
     dead.close()
-    port = UnixPort(PortSpec(1, socket_path=path))
+    port = UnixPort(PortSpec(1, UnixPlace(path)))
     Peer(path).close()
     port.close()
 
@@ -348,7 +350,7 @@ def test_a_dead_process_socket_is_replaced(tmp_path: Path) -> None:
 def test_a_live_socket_is_not_taken_over(make_switch: Callable[..., Switch]) -> None:
     switch = make_switch()
     with pytest.raises(PortError, match=r"port 7=unix:.*another process listens there"):
-        UnixPort(PortSpec(7, socket_path=switch.paths[1]))
+        UnixPort(PortSpec(7, UnixPlace(switch.paths[1])))
     switch.plug(1)
 
 
@@ -356,13 +358,13 @@ def test_a_file_in_the_way_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data")
     with pytest.raises(PortError, match="not a socket"):
-        UnixPort(PortSpec(1, socket_path=path))
+        UnixPort(PortSpec(1, UnixPlace(path)))
     assert path.read_text() == "data"
 
 
 def test_a_path_too_long_for_a_socket_is_explained(tmp_path: Path) -> None:
     with pytest.raises(PortError, match="longer than 107 bytes"):
-        UnixPort(PortSpec(1, socket_path=tmp_path / ("x" * 120)))
+        UnixPort(PortSpec(1, UnixPlace(tmp_path / ("x" * 120))))
 
 
 # -- The loop ------------------------------------------------------------------------------------
@@ -559,7 +561,7 @@ def test_capture_has_both_directions(make_switch: Callable[..., Switch], tmp_pat
 def test_capture_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     path = tmp_path / "p1.sock"
-    capture_dir, spec = tmp_path / "file" / "sub", PortSpec(1, socket_path=path)
+    capture_dir, spec = tmp_path / "file" / "sub", PortSpec(1, UnixPlace(path))
     with pytest.raises(PortError, match=r"port1\.pcap"):
         UnixPort(spec, Captures(capture_dir))
     assert not path.exists()
@@ -570,7 +572,7 @@ def test_capture_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 def test_an_interface_that_does_not_exist_is_named() -> None:
     with pytest.raises(PortError, match=r"port 1=nosuchif0: (there is no interface|.*root)"):
-        PacketPort(PortSpec(1, interface="nosuchif0"))
+        PacketPort(PortSpec(1, InterfacePlace("nosuchif0")))
 
 
 @pytest.fixture
@@ -590,7 +592,7 @@ class InterfaceSwitch:
     """One port on an interface, one on a Unix socket, joined by a wire."""
 
     def __init__(self, interface: str, path: Path) -> None:
-        specs = [PortSpec(1, interface=interface), PortSpec(2, socket_path=path)]
+        specs = [PortSpec(1, InterfacePlace(interface)), PortSpec(2, UnixPlace(path))]
         self.dataplane = open_data_plane(specs)
         self.packet_port, self.unix_port = (self.dataplane.ports[n] for n in (1, 2))
         self.dataplane.start()

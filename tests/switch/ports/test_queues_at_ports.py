@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from p4reduce_switch.dataplane import open_data_plane
 from p4reduce_switch.pipeline_choice import Engine, load_pipeline
-from p4reduce_switch.ports.port import PortSpec
+from p4reduce_switch.ports.place import PortSpec
+from p4reduce_switch.ports.unix import UnixPlace
 from p4reduce_switch.state.queue_settings import QueueSettings
 from pipeline_programs import config
 from switch_peer import Peer, eventually
@@ -28,7 +29,7 @@ class Switch:
 
     def __init__(self, directory: Path, engine: Engine, queues: QueueSettings):
         paths = {n: directory / f"p{n}.sock" for n in (1, 2)}
-        specs = [PortSpec(n, socket_path=path) for n, path in paths.items()]
+        specs = [PortSpec(n, UnixPlace(path)) for n, path in paths.items()]
         self.dataplane = open_data_plane(specs)
         self.dataplane.start()
         pipeline = load_pipeline(config("queues"), engine=engine, queues=queues)

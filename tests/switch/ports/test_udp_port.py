@@ -15,7 +15,8 @@ from p4reduce_native.link import Link
 from p4reduce_native.udp_handshake import RefusedError, enter, never_cut_up
 from p4reduce_switch.dataplane import DataPlane, open_data_plane
 from p4reduce_switch.ports import udp
-from p4reduce_switch.ports.port import PortError, parse_ports
+from p4reduce_switch.ports.port import PortError
+from p4reduce_switch.ports.registry import parse_ports
 from stand_ins import Program, cable
 from switch_peer import eventually
 

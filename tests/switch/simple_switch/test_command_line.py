@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from p4reduce_switch.p4runtime.listen_address import parse_grpc_address
-from p4reduce_switch.ports.port import PortSpec
+from p4reduce_switch.ports.packet import InterfacePlace
+from p4reduce_switch.ports.place import PortSpec
 from p4reduce_switch.process.queue_options import read_queue_settings
 from p4reduce_switch.process.settings import SwitchSettings
 from p4reduce_switch.simple_switch import cli
@@ -30,7 +31,10 @@ def test_what_the_tutorials_start(tmp_path: Path) -> None:
         "--device-id 0 JSON --log-console --thrift-port 9090 "
         "-- --grpc-server-addr 0.0.0.0:50051 --cpu-port 510 --priority-queues 8"
     )
-    assert settings.ports == [PortSpec(1, interface="s1-eth1"), PortSpec(2, interface="s1-eth2")]
+    assert settings.ports == [
+        PortSpec(1, InterfacePlace("s1-eth1")),
+        PortSpec(2, InterfacePlace("s1-eth2")),
+    ]
     assert (settings.device_id, settings.cpu_port, settings.drop_port) == (0, 510, 511)
     assert settings.address == parse_grpc_address("0.0.0.0:50051")
     assert settings.pipeline_file == Path(JSON)
@@ -74,7 +78,7 @@ def test_pcap_without_a_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 def test_a_drop_port_frees_511() -> None:
     settings = settings_of("--no-p4 -i 511@a -- --drop-port 510")
-    assert settings.ports == [PortSpec(511, interface="a")]
+    assert settings.ports == [PortSpec(511, InterfacePlace("a"))]
 
 
 def test_queue_options() -> None:

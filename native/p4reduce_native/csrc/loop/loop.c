@@ -359,19 +359,9 @@ static struct p4r_port *add(struct p4r_loop *loop, struct p4r_port *port, int ca
     return port;
 }
 
-struct p4r_port *p4r_loop_add_unix_port(struct p4r_loop *loop, uint32_t number, int capture_fd)
+struct p4r_port *p4r_loop_add_port(struct p4r_loop *loop, uint32_t type, uint32_t number,
+                                   uint32_t max_bytes, int capture_fd)
 {
-    return add(loop, p4r_port_new(loop, &p4r_unix_port, number, P4R_MAX_FRAME_BYTES), capture_fd);
-}
-
-struct p4r_port *p4r_loop_add_udp_port(struct p4r_loop *loop, uint32_t number, int capture_fd)
-{
-    return add(loop, p4r_port_new(loop, &p4r_udp_port, number, P4R_MAX_FRAME_BYTES), capture_fd);
-}
-
-struct p4r_port *p4r_loop_add_packet_port(struct p4r_loop *loop, uint32_t number,
-                                          uint32_t max_bytes, int offload, int capture_fd)
-{
-    const struct p4r_port_kind *kind = offload ? &p4r_offload_port : &p4r_packet_port;
-    return add(loop, p4r_port_new(loop, kind, number, max_bytes), capture_fd);
+    const uint32_t most = max_bytes ? max_bytes : P4R_MAX_FRAME_BYTES;
+    return add(loop, p4r_port_new(loop, p4r_port_kinds[type], number, most), capture_fd);
 }

@@ -35,13 +35,11 @@ struct p4r_loop *p4r_loop_new(int wake_fd, uint32_t cpu_port);
 /* Frees its ports as well. */
 void p4r_loop_free(struct p4r_loop *loop);
 
-/* A port that belongs to the loop. `fd`: a file for its capture, which the loop owns from now on,
- * or -1. `offload`: packets may have many frames, see link/offload.c. NULL: no memory. */
-struct p4r_port *p4r_loop_add_unix_port(struct p4r_loop *loop, uint32_t number, int capture_fd);
-struct p4r_port *p4r_loop_add_packet_port(struct p4r_loop *loop, uint32_t number,
-                                          uint32_t max_bytes, int offload, int capture_fd);
-
-struct p4r_port *p4r_loop_add_udp_port(struct p4r_loop *loop, uint32_t number, int capture_fd);
+/* A port that belongs to the loop; `type` is an `enum p4r_port_type`. `max_bytes`: longer frames
+ * are not sent, 0: the switch's own limit. `capture_fd`: a file for its capture, which the loop owns
+ * from now on, or -1. NULL: no memory. */
+struct p4r_port *p4r_loop_add_port(struct p4r_loop *loop, uint32_t type, uint32_t number,
+                                   uint32_t max_bytes, int capture_fd);
 
 /* Where frames go from now on. */
 typedef void (*p4r_process)(struct p4r_program *program, uint32_t ingress_port,

@@ -9,6 +9,13 @@
 #include "link/link.h"
 #include "loop/loop_impl.h"
 
+const struct p4r_port_kind *const p4r_port_kinds[P4R_PORT_TYPES] = {
+    [P4R_UNIX] = &p4r_unix_port,
+    [P4R_PACKET] = &p4r_packet_port,
+    [P4R_OFFLOAD] = &p4r_offload_port,
+    [P4R_UDP] = &p4r_udp_port,
+};
+
 struct p4r_port *p4r_port_new(struct p4r_loop *loop, const struct p4r_port_kind *kind,
                               uint32_t number, uint32_t max_bytes)
 {

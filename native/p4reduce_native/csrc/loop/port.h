@@ -43,6 +43,10 @@ extern const struct p4r_port_kind p4r_packet_port;
 extern const struct p4r_port_kind p4r_offload_port;
 extern const struct p4r_port_kind p4r_udp_port;
 
+/* As `PortKind` of loop.py has them. */
+enum p4r_port_type { P4R_UNIX, P4R_PACKET, P4R_OFFLOAD, P4R_UDP, P4R_PORT_TYPES };
+extern const struct p4r_port_kind *const p4r_port_kinds[P4R_PORT_TYPES];
+
 enum p4r_port_news {
     P4R_NEWS_NONE,
     P4R_NEWS_DOWN,   /* the peer has left; the descriptor is not used any more */

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records: what a benchmark measured, on which machine, at which commit; pages show the newest.
+
+    python -m bench.record            # write the tables of all newest records into their pages
+    python -m bench.record --check    # say which pages differ from their records; 1 if any does
+
+A record is a file in bench/records/, NAME-DATE-COMMIT.json. Its sections have the text that stands
+between a pair of markers on a page: `<!-- name -->` and `<!-- /name -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from p4reduce_lab.errors import LabError
+from p4reduce_lab.measured.pages import has_place, put_text, table
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = Path(__file__).resolve().parent / "records"
+
+
+@dataclass(frozen=True)
+class Section:
+    """What a pair of markers on a page holds.
+
+    Attributes:
+        page: relative to the repository, like "docs/figures.md".
+        name: of the markers.
+        text: before the table; ends with an empty line where there is a table.
+        head, rows: the table; both empty where there is none.
+    """
+
+    page: str
+    name: str
+    text: str = ""
+    head: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+
+    def markdown(self) -> str:
+        """What stands between the markers."""
+        return self.text + (table(self.head, self.rows) if self.head else "")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run of a benchmark.
+
+    Attributes:
+        name: of the benchmark: letters, digits and underscores.
+        command: that made it.
+        begun: machine, time (UTC), commit, versions and load, as of `measured.machine.provenance`.
+        sections: what pages show of it.
+    """
+
+    name: str
+    command: str
+    begun: dict[str, Any]
+    sections: tuple[Section, ...]
+
+    @property
+    def file_name(self) -> str:
+        """NAME-DATE-COMMIT.json."""
+        commit = str(self.begun.get("commit") or "unknown").rstrip("+")
+        return f"{self.name}-{str(self.begun['time'])[:10]}-{commit}.json"
+
+    def save(self, folder: Path = RECORDS) -> Path:
+        """Write it into `folder`; an earlier record of the same day and commit is replaced."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / self.file_name
+        path.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", "utf-8")
+        return path
+
+    @staticmethod
+    def read(path: Path) -> Record:
+        """Read a record.
+
+        Raises:
+            LabError: the file is no record; names it and what is wrong.
+        """
+        try:
+            whole: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            sections = tuple(Section(**one) for one in whole.pop("sections"))
+            return Record(sections=sections, **whole)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise LabError(f"{path} is no record of a benchmark: {error}") from error
+
+    def show(self, root: Path = ROOT) -> None:
+        """Write its sections into their pages, where these have the markers."""
+        for section in self.sections:
+            if has_place(root / section.page, section.name):
+                put_text(root / section.page, section.name, section.markdown())
+
+
+def newest(folder: Path = RECORDS) -> list[Record]:
+    """Return the latest record of each name, in the order of the names."""
+    found: dict[str, Record] = {}
+    for path in sorted(folder.glob("*.json")):
+        record = Record.read(path)
+        before = found.get(record.name)
+        if before is None or str(before.begun["time"]) < str(record.begun["time"]):
+            found[record.name] = record
+    return [found[name] for name in sorted(found)]
+
+
+def differing(records: Iterable[Record], root: Path = ROOT) -> list[str]:
+    """Return "page: name" for each section that its page lacks or shows otherwise."""
+    found = []
+    for record in records:
+        for section in record.sections:
+            text = (root / section.page).read_text("utf-8")
+            pattern = (
+                rf"<!-- {re.escape(section.name)} -->\n(.*?)<!-- /{re.escape(section.name)} -->"
+            )
+            shown = re.search(pattern, text, re.DOTALL)
+            if shown is None or shown.group(1) != section.markdown():
+                found.append(f"{section.page}: {section.name}")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, say what differs")
+    options = parser.parse_args()
+    records = newest()
+    if options.check:
+        found = differing(records)
+        print("\n".join(found) or "the pages show the newest records")
+        sys.exit(1 if found else 0)
+    for record in records:
+        record.show()
+
+
+if __name__ == "__main__":
+    main()

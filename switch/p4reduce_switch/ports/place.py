@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a port is, in the `--port` notation, and how it is opened there."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from p4reduce_switch.ports.capture import Captures
+    from p4reduce_switch.ports.port import Port
+
+__all__ = ["Place", "PortOptions", "PortSpec"]
+
+
+@dataclass(frozen=True, slots=True)
+class PortOptions:
+    """What the command line says of all ports.
+
+    Attributes:
+        captures: where all frames are written, or None.
+        udp_key: which workers at UDP ports have to know; empty: none.
+    """
+
+    captures: Captures | None = None
+    udp_key: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Place(ABC):
+    """Where a port is: what stands behind `NUMBER=`. Each kind of port has a class of these in its
+    module, and an entry in `registry.py`.
+    """
+
+    scheme: ClassVar[str]
+    """How it begins, or "" for what begins like none."""
+    form: ClassVar[str]
+    """How it is written: "udp:HOST:PORT"."""
+    purpose: ClassVar[str]
+    """What it is for, in the words of `--help`."""
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, where: str) -> Place:
+        """Read what comes after the scheme. Raises ValueError, with a message that goes on
+        "'1=udp:x' …".
+        """
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """As it is written."""
+
+    @abstractmethod
+    def open(self, spec: PortSpec, options: PortOptions) -> Port:
+        """Open the port. Raises PortError."""
+
+    @property
+    def excludes_itself(self) -> bool:
+        """Whether no two ports can be there."""
+        return True
+
+    def after(self, steps: int) -> Place:
+        """The place of a port further on in a range. Raises ValueError as `parse` does."""
+        raise ValueError("is a range of ports, which is for udp:HOST:PORT alone")
+
+
+@dataclass(frozen=True, slots=True)
+class PortSpec:
+    """A port of a `--port` option."""
+
+    number: int
+    place: Place
+
+    def __str__(self) -> str:
+        return f"{self.number}={self.place}"
