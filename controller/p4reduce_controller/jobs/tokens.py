@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 
 from p4reduce_common.files import named
+from p4reduce_native.files import read_file
 
 from p4reduce_controller.jobs.job import Cause, Job, RefusedError
 from p4reduce_controller.values.token_hash import TokenHash
@@ -91,10 +92,9 @@ def operator_token(directory: Path) -> TokenHash:
 def read_operator_token(directory: Path) -> str | None:
     """Return the operator's token, if it is there, ours to read and nobody else's."""
     try:
-        with (directory / OPERATOR_FILE).open(encoding="ascii") as file:
-            status = os.fstat(file.fileno())
-            token = file.read(LONGEST + 1).strip()
+        data, mode = read_file(directory / OPERATOR_FILE, LONGEST + 1)
+        token = data.decode("ascii").strip()
     except (OSError, ValueError):
         return None
-    private = not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    private = not mode & (stat.S_IRWXG | stat.S_IRWXO)
     return token if private and len(token) >= SHORTEST else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,15 @@ from typing import Any
 import grpc
 import pytest
 from click.testing import CliRunner
-from controller_harness import PORTS, RunningController, SwitchProcess, cli
+from controller_harness import (
+    DEADLINE,
+    PORTS,
+    RunningController,
+    SwitchProcess,
+    cli,
+    cli_process,
+    eventually,
+)
 from p4reduce.control.client import ControlError
 from p4reduce_common.grpc_binding import why_not_bound
 from p4reduce_controller.cli import job_commands
@@ -102,3 +111,45 @@ def test_a_full_disk_is_told_with_the_file(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(os, "open", open_full)
     with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/operator.token'"):
         tokens.operator_token(tmp_path)
+
+
+def test_a_fifo_as_the_operators_token_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / tokens.OPERATOR_FILE, 0o600)
+    assert tokens.read_operator_token(tmp_path) is None
+
+
+@pytest.mark.parametrize("kind", ["a FIFO", "a directory", "a device"])
+@pytest.mark.parametrize("option", ["--topology", "--http-token-file", "--tls-cert", "--tls-key"])
+def test_what_is_no_file_is_refused(option: str, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "named"
+    if kind == "a FIFO":
+        os.mkfifo(path, 0o600)
+    elif kind == "a directory":
+        path.mkdir()
+    else:
+        path = Path("/dev/zero")
+    more = {
+        "--topology": [],
+        "--http-token-file": ["--switch", "unix:/nowhere", "--ports", "1", "--http", "127.0.0.1:0"],
+        "--tls-cert": ["--switch", "x:1", "--ports", "1", "--tls-key", __file__],
+        "--tls-key": ["--switch", "x:1", "--ports", "1", "--tls-cert", __file__],
+    }[option]
+    if option.startswith("--tls"):
+        more += ["--tls-ca", __file__]
+    at = ["--listen", "127.0.0.1:0", "--state-dir", str(tmp_path / "state")]
+    done = CliRunner().invoke(command, ["serve", option, str(path), *more, *at])
+    assert done.exit_code in (1, 2, Exit.NO_LISTEN), done.output
+    assert path.name in done.output
+    assert kind.split()[1] in done.output
+
+
+def test_a_signal_ends_a_controller_that_waits_for_its_switch(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    arguments = ["serve", "--switch", f"unix:{tmp_path}/none", "--ports", "1-2"]
+    arguments += ["--listen", f"unix:{tmp_path}/c/c.sock", "--state-dir", str(state)]
+    arguments += ["--connect-timeout", "600"]
+    with cli_process(*arguments, log=tmp_path / "log") as serving:
+        eventually(state.exists, "it has begun")
+        serving.send_signal(signal.SIGTERM)
+        assert serving.wait(timeout=DEADLINE) == -signal.SIGTERM
+    assert "Traceback" not in (tmp_path / "log").read_text()
