@@ -105,7 +105,7 @@ def _fedbcd(method: Callable[..., Array]) -> Work:
         party = Party(task.features[:, columns], labels, squares=not task.logistic)
         scale = task.weight * len(task.targets)  # FedBCD's loss is a mean
         settings = Settings(
-            rate=scale * 0.5 / task.curvature[0],
+            rate=scale * task.block_rate / task.curvature[0],
             rounds=steps,
             local_steps=LOCAL_STEPS,
             penalty=task.penalty / scale,
@@ -149,7 +149,7 @@ ENTRIES: dict[str, Entry] = {
     "gadmm": Entry(_gadmm, 5_000),
     "dgadmm": Entry(_dgadmm, 5_000),
     "fedbcd-p": Entry(_fedbcd(fedbcd_p), 2_000, _features_for_all, blocks=True),
-    "fedbcd-s": Entry(_fedbcd(fedbcd_s), 200, _features_for_all, blocks=True),
+    "fedbcd-s": Entry(_fedbcd(fedbcd_s), 1_400, _features_for_all, blocks=True),
     "dslsr1": Entry(_dslsr1, 2_000),
     "local-sgd": Entry(_local_sgd),
 }

@@ -66,13 +66,18 @@ def measure(
             for task, method in todo
         }
         for future in as_completed(waited_for):
-            row, _ = done[waited_for[future]] = future.result()
+            task, method = waited_for[future]
+            try:
+                row, _ = done[task, method] = future.result()
+            except ValueError as error:  # its models ran away
+                print(f"{task}, {method}: left out, {error}", flush=True)
+                continue
             print(
                 f"{time.monotonic() - begun:4.0f} s  {row.task}, {row.method}: "
                 f"{row.iterations:,} steps, gap {row.gap:.2g}",
                 flush=True,
             )
-    return [done[each] for each in todo]
+    return [done[each] for each in todo if each in done]
 
 
 def show(rows: Sequence[Row]) -> None:

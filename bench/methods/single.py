@@ -54,18 +54,17 @@ def find(entry: Entry, task: Task, seed: int = 0, target: float = TARGET) -> Way
         target: the gap.
     """
     way, program = Way(), Program(task.ranks, seed)
-    least = [(float("inf"), 0)]  # the least gap so far, and when
-    held = [0]
+    least = [(float("inf"), 0)]  # the least gap that stayed so far, and when
 
     def look(step: int, models: list[Array]) -> bool:
         way.steps, way.gap = step, task.gap(models)
         way.points.append((step, way.gap, sum(program.bytes_up) + sum(program.bytes_down)))
-        if way.gap < 0.99 * least[0][0]:
-            least[0] = way.gap, step
-        held[0] = held[0] + 1 if way.gap <= target else 0
         together = all(np.array_equal(model, models[0]) for model in models)
-        arrived = held[0] >= (1 if together else HOLD)
-        return arrived or step > max(FIRST, PATIENCE * least[0][1])
+        lately = [gap for _, gap, _ in way.points[-1 if together else -HOLD :]]
+        stays = max(lately) if together or len(lately) == HOLD else float("inf")
+        if stays < 0.99 * least[0][0]:
+            least[0] = stays, step
+        return stays <= target or step > max(FIRST, PATIENCE * least[0][1])
 
     ends = _run(entry, task, program, look)
     if not any(end.stopped for end in ends):

@@ -40,6 +40,7 @@ class Task:
         mean: whether the loss is the mean over all samples, else the sum; of logistic tasks.
         rho: ρ of the methods of multipliers, the best of a rough search.
         period: τ of D-GADMM.
+        block_rate: of FedBCD's steps, times L: less where more parties have more in common.
         lag_ps_xi: ξ of LAG-PS: its authors' 1 for ranks whose smoothness differs, else less.
     """
 
@@ -50,6 +51,7 @@ class Task:
     mean: bool = False
     rho: dict[str, float] = field(default_factory=dict)
     period: int = 15
+    block_rate: float = 0.2
     lag_ps_xi: float = 1.0
 
     @property
@@ -155,7 +157,9 @@ def _breast_cancer(seed: int, ranks: int) -> Task:
     data = load_breast_cancer()
     parts = _shuffled(_standard(data.data), 2.0 * data.target - 1, ranks, seed)
     rho = {"admm": 0.001, "gadmm": 0.01, "dgadmm": 0.001}
-    return Task("breast-cancer", parts, True, PENALTY, mean=True, rho=rho, lag_ps_xi=ALIKE)
+    return Task(
+        "breast-cancer", parts, True, PENALTY, mean=True, rho=rho, block_rate=0.5, lag_ps_xi=ALIKE
+    )
 
 
 def _synthetic_logistic(seed: int, ranks: int) -> Task:

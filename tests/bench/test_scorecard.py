@@ -19,7 +19,9 @@ pytest.importorskip("matplotlib", reason="the overview is a picture")
 from bench.methods import scorecard
 from bench.methods.check import compare
 from bench.methods.entries import ENTRIES
+from bench.methods.page import choice, rows_of
 from bench.methods.program import Program
+from bench.methods.row import Row
 from bench.methods.tasks import tasks
 
 COLUMNS = [
@@ -86,3 +88,19 @@ def test_the_same_over_the_switch(seed: int) -> None:
     assert f"{row.gaps[0]:.6g}" == f"{row.gaps[1]:.6g}" == f"{row.gaps[2]:.6g}"
     assert row.up[0] <= row.up[1] <= 1.2 * row.up[0]
     assert 0.9 * row.down[0] <= row.down[1] <= 1.2 * row.down[0]
+
+
+def row(method: str, uploads: int, gap: float = 1e-5) -> Row:
+    return Row(method, "diabetes", 4, 10, gap, uploads, 1000 * uploads, 2000, 10, 0.1)
+
+
+def test_the_best_of_those_that_arrive_are_in_the_table() -> None:
+    rows = [row("gd", 900), row("admm", 30), row("lag-wk", 3), row("cat", 300), row("gadmm", 90)]
+    head, cells = choice([*rows, row("local-sgd", 1, gap=0.1)])
+    assert head == ["scarce", "diabetes"]
+    assert cells[0] == ["uploads", "`lag-wk` 300×, `admm` 30×, `gadmm` 10×"]
+
+
+def test_without_a_scorecard_there_is_no_page(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="run `make methods` first"):
+        rows_of(tmp_path / "scorecard.json")

@@ -108,6 +108,22 @@ def test_floats_of_an_iteration(rng: np.random.Generator) -> None:
         assert second - first in (refused, refused - d)
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_quarter_of_the_floats_on_digits() -> None:
+    """A network of 2,410 parameters, m = 16, beside summing Y itself."""
+    datasets = pytest.importorskip("sklearn.datasets", reason="it has the data")
+    data = datasets.load_digits()
+    pairs = zip(np.array_split(data.data[:1200] / 16, 4), np.array_split(data.target[:1200], 4))  # noqa: B905
+    parts = [CurvedNetwork(*pair, hidden=32, classes=10) for pair in pairs]
+    traffic = Traffic()
+    settings: dict[str, Any] = {"steps": 60, "memory": 16, "start": parts[0].start(0)}
+    run(4, lambda comm: dslsr1(comm, parts[comm.rank], **settings), traffic)
+    naive = 60 * 16 * parts[0].size  # Y alone
+    print(f"{naive / traffic.elements:.2f} times less than Y alone")
+    assert traffic.elements < naive / 4
+
+
 def test_over_the_switch(system: System, rng: np.random.Generator) -> None:
     """Three digits, after steps that double what lanes round."""
     parts = network(rng, RANKS)

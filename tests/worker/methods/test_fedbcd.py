@@ -188,6 +188,19 @@ def test_bad_input_is_an_error_on_all(
     assert says in str(errors[0])
 
 
+def test_models_that_run_away_are_an_error_on_all(rng: np.random.Generator) -> None:
+    parts, _ = samples(rng, 3)
+    settings = Settings(rate=1e6, rounds=400, local_steps=2)
+
+    def work(comm: InProcess) -> Any:
+        labels = None if comm.rank else np.ones(80)
+        return fedbcd_p(comm, Party(parts[comm.rank], labels, squares=True), settings)
+
+    errors = outcomes_of(3, work)
+    assert {type(error) for error in errors} == {ValueError}
+    assert all("the models run away: a smaller rate than 1e+06" in str(error) for error in errors)
+
+
 def test_somebody_has_to_have_labels(rng: np.random.Generator) -> None:
     parts, _ = samples(rng, 2)
     errors = outcomes_of(2, lambda comm: fedbcd_s(comm, Party(parts[comm.rank]), SETTINGS))

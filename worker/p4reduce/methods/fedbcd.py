@@ -44,6 +44,8 @@ from p4reduce.methods.masks import Masks
 LARGEST = 64.0
 """A logit that is never left: beyond, σ is 0 or 1 in float64 to all digits."""
 
+_MOST = 2.0**120  # the lanes' floats end at 2^128
+
 Rows = slice | npt.NDArray[np.int64]
 
 
@@ -173,6 +175,17 @@ class _State:
     sum: Sum
     block: Array  # θ_k
 
+    def logits(self, rows: Rows) -> tuple[Array, Array]:
+        """This party's H_k, and all parties' H."""
+        own = np.asarray(self.party.features[rows] @ self.block)
+        total = self.sum(own, self.settings.largest, "fedbcd/H")
+        if not np.isfinite(total).all():
+            raise ValueError(
+                f"fedbcd: the models run away: a smaller rate than {self.settings.rate:g} or fewer "
+                f"local steps than {self.settings.local_steps} are needed"
+            )
+        return own, total
+
     def steps(self, rows: Rows, slope: Array, others: Array) -> None:
         """Take Q steps: with labels on a d that follows this party's own H_k, else on a stale d."""
         features, settings = self.party.features[rows], self.settings
@@ -192,15 +205,13 @@ class _State:
 
 
 def _parallel(state: _State, rows: Rows) -> None:
-    own = state.party.features[rows] @ state.block
-    logits = state.sum(own, state.settings.largest, "fedbcd/H")
+    own, logits = state.logits(rows)
     state.steps(rows, state.returned(logits, rows), logits - own)
 
 
 def _sequential(state: _State, rows: Rows) -> None:
     features = state.party.features[rows]
-    bound = state.settings.largest
-    logits = state.sum(features @ state.block, bound, "fedbcd/H")
+    _, logits = state.logits(rows)
     for turn in range(state.comm.size):
         slope = state.returned(logits, rows)
         before = features @ state.block
@@ -208,7 +219,7 @@ def _sequential(state: _State, rows: Rows) -> None:
             state.steps(rows, slope, logits - before)
         if turn < state.comm.size - 1:  # what the last one moves is in the next round's sum
             moved = features @ state.block - before
-            logits = logits + state.sum(moved, bound, "fedbcd/change of H")
+            logits = logits + state.sum(moved, state.settings.largest, "fedbcd/change of H")
 
 
 def _run(
@@ -242,5 +253,11 @@ def _run(
 def _sums(comm: Comm, settings: Settings) -> Sum:
     """How arrays are summed: as they are, or hidden by masks."""
     if not settings.hidden:
-        return lambda mine, _bound, name: np.asarray(comm.allreduce(mine, name=name))
+        return lambda mine, _bound, name: np.asarray(comm.allreduce(_within(mine), name=name))
     return Masks(comm).sum
+
+
+def _within(mine: Array) -> Array:
+    """Numbers that lanes can hold; if they are not, NaN for all ranks to see."""
+    held = bool((np.abs(mine) < _MOST).all())
+    return mine if held else np.full_like(mine, np.nan)
