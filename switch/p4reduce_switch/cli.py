@@ -155,6 +155,14 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     help="Write the C code generated from each program that runs as machine code to FILE.",
 )
 @click.option(
+    "--debug",
+    "debug_path",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Serve a debugger of the program at this Unix socket (nc -U PATH); programs then run in "
+    "Python, many times slower.",
+)
+@click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
@@ -219,6 +227,7 @@ def cli(
     queue_rates: Sequence[str],
     dump_file: Path | None,
     dump_c_file: Path | None,
+    debug_path: Path | None,
     metrics_port: int | None,
     ready_file: Path | None,
     ready_fd: int | None,
@@ -235,6 +244,8 @@ def cli(
     """
     if (pipeline_file is None) != (p4info_file is None):
         raise click.UsageError("--pipeline and --p4info only go together")
+    if debug_path is not None and engine == "native":
+        raise click.UsageError("--debug runs programs in Python, and --engine native asks for C")
     settings = SwitchSettings(
         name="p4reduce-switch",
         address=address,
@@ -250,6 +261,7 @@ def cli(
         p4info_file=p4info_file,
         dump_python=dump_file,
         dump_c=dump_c_file,
+        debug_path=debug_path,
         metrics_port=metrics_port,
         ready_file=ready_file,
         ready_fd=ready_fd,

@@ -18,7 +18,7 @@ from typing import Any
 
 from p4reduce_native.loop import NativeEntry
 
-from p4reduce_switch.codegen_python.generate import Binding, generate
+from p4reduce_switch.codegen_python.generate import Binding, Generated, generate
 from p4reduce_switch.endless import endless_loop
 from p4reduce_switch.loader.load_program import load
 from p4reduce_switch.program import hashes
@@ -145,9 +145,7 @@ class Pipeline:
     def _make_process(self, program: Program) -> Process:
         """What runs frames; it leaves the text that it was made from in `source`."""
         try:
-            generated = generate(
-                program, self.drop_port, with_queues=not self.queue_settings.is_default
-            )
+            generated = self._generate(program)
             self.source = generated.source
             if generated.queued:
                 self.queues = EgressQueues(
@@ -157,6 +155,9 @@ class Pipeline:
         except (RecursionError, SyntaxError, MemoryError) as error:
             # Python has limits for blocks, parentheses and all else that is nested.
             raise LoadError(f"the program is nested too deeply: {error}") from error
+
+    def _generate(self, program: Program) -> Generated:
+        return generate(program, self.drop_port, with_queues=not self.queue_settings.is_default)
 
     def _compile(self, source: str, bindings: Mapping[str, Binding]) -> Process:
         namespace: dict[str, Any] = {

@@ -9,6 +9,8 @@ from typing import Literal
 from p4reduce_native.errors import NativeUnavailableError
 
 from p4reduce_switch.codegen_c import NotNativeError
+from p4reduce_switch.debug.debugger import Debugger
+from p4reduce_switch.debug.pipeline import DebugPipeline
 from p4reduce_switch.native_pipeline import NativePipeline
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.queue_settings import QueueSettings
@@ -27,12 +29,14 @@ def load_pipeline(
     cpu_port: int | None = None,
     drop_port: int = 511,
     queues: QueueSettings | None = None,
+    debugger: Debugger | None = None,
 ) -> Pipeline:
     """Load p4c's JSON.
 
     Args:
         engine: "auto" takes Python where the program cannot be machine code, and logs why.
         cpu_port, drop_port, queues: as of `Pipeline`.
+        debugger: is called at each point of the program, which then runs in Python.
 
     Raises:
         LoadError: the program cannot be loaded, with construct and source line.
@@ -40,6 +44,10 @@ def load_pipeline(
             code; says which.
         NativeUnavailableError: the engine is "native", and there is no compiler or cache.
     """
+    if debugger is not None:
+        return DebugPipeline(
+            config, debugger, cpu_port=cpu_port, drop_port=drop_port, queues=queues
+        )
     if engine != "python":
         try:
             return NativePipeline(config, cpu_port=cpu_port, drop_port=drop_port, queues=queues)

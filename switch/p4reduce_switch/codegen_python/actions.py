@@ -36,12 +36,15 @@ class ActionEmitter:
 
     def action(self, action: ir.Action, arguments: Sequence[Code]) -> None:
         """The body of an action with its parameters in place."""
+        self._context.point("action", action.name, action.source)
         self._expressions.params = dict(enumerate(arguments))
         self.statements(action.body)
         self._expressions.params = {}
 
     def statements(self, body: Iterable[ir.Statement]) -> None:
         for statement in body:
+            if isinstance(statement, ir.Primitive) and statement.source.line:
+                self._context.point("line", statement.op, statement.source)
             if isinstance(statement, ir.If):
                 self._if(statement)
             elif isinstance(statement, ir.Jumps):

@@ -10,7 +10,7 @@ from p4reduce_switch.codegen_python.layout import HeaderLayout
 from p4reduce_switch.codegen_python.text import Names, Writer
 from p4reduce_switch.codegen_python.variable_layout import VariableLayout
 from p4reduce_switch.program.facts import Facts
-from p4reduce_switch.program.ir import ConstBits, FieldRef, Header, Program
+from p4reduce_switch.program.ir import NOWHERE, ConstBits, FieldRef, Header, Program, Source
 
 __all__ = ["Binding", "Context"]
 
@@ -25,6 +25,7 @@ class Binding:
     -> int, the clone "sessions", the packets that are "waiting" to be run again and "replay" that
     runs them, "log", "assertion" (kind, where) and "endless" (where) for programs' messages.
     "meters" are those of an array, "learn" takes the values of a digest, "clock" gives nanoseconds.
+    "visit" (kind, name, file and line, variables) is a debugger's, "watching" true if it is used.
     "enqueue" takes copies of packets for egress, and "release" runs it for those that are due.
     """
 
@@ -35,8 +36,11 @@ class Binding:
 class Context(Facts):
     """One program on its way to becoming Python."""
 
-    def __init__(self, program: Program, drop_port: int, *, queues: bool = False) -> None:
-        super().__init__(program, queues=queues)
+    def __init__(
+        self, program: Program, drop_port: int, *, queues: bool = False, points: bool = False
+    ) -> None:
+        super().__init__(program, queues=queues, watched=points)
+        self._has_points = points
         self.drop_port = drop_port
         self.names = Names()
         self.expressions = Expressions(self.names, program.headers)
@@ -58,6 +62,14 @@ class Context(Facts):
         if header.varbit is None:
             return HeaderLayout(names, header, needed, rebuilt)
         return VariableLayout(names, header, header.varbit, needed, rebuilt)
+
+    def point(self, kind: str, name: str, source: Source = NOWHERE) -> None:
+        """A point at which a debugger may stop, if there is one."""
+        if self._has_points:
+            where = f"{source.filename}:{source.line}"
+            with self.writer.block(f"if {self.bind('watching')}:"):
+                visit = self.bind("visit")
+                self.writer.line(f"{visit}({kind!r}, {name!r}, {where!r}, locals())")
 
     # -- Names -------------------------------------------------------------------------------------
 

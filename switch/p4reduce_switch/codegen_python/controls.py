@@ -62,6 +62,8 @@ class _Emitter(ControlWalk):
         self._actions.action(self._context.program.actions[node.action], ())
 
     def _branch(self, node: ir.Branch, join: str | None, keyword: str = "if") -> None:
+        if keyword == "if" and node.source.line:
+            self._context.point("line", "if", node.source)
         condition, _ = self._expressions.condition(node.condition)
         if node.if_true == join:
             with self._writer.block(f"{keyword} not ({condition}):"):
@@ -107,6 +109,7 @@ class _Emitter(ControlWalk):
     # -- Tables ------------------------------------------------------------------------------------
 
     def _table(self, table: ir.ApplyTable, proceed: Proceed) -> None:
+        self._context.point("table", table.name, table.source)
         if table.const_default_action:
             if not table.key:
                 self._const_default(table)

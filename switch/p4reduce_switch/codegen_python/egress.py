@@ -71,6 +71,7 @@ def emit_egress(context: Context, state: EgressState) -> None:
     with writer.block(f"def egress({egress_arguments(context, state)}):"):
         _emit_entry(context, state)
         emit_flags(context, "egress")
+        context.point("control", "egress")
         emit_control(context, context.program.egress)
         if "clone" in context.usage.egress.kept:
             emit_clone_at_egress(context, state)

@@ -32,7 +32,7 @@ from p4reduce_switch.codegen_python.replay import (
     emit_resubmit,
     kept_parameters,
 )
-from p4reduce_switch.program.ir import Program
+from p4reduce_switch.program.ir import FieldRef, Program
 from p4reduce_switch.program.replays import InstanceType, carried_fields, clone_fields
 from p4reduce_switch.state.clone_sessions import UNLIMITED
 
@@ -41,19 +41,26 @@ __all__ = ["Binding", "Generated", "generate"]
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """Python source, the globals it needs by name, and whether it has egress queues."""
+    """Python source, the globals it needs by name, and whether it has egress queues.
+
+    fields, valids: what the variables stand for: fields, and whether headers are valid.
+    """
 
     source: str
     bindings: Mapping[str, Binding]
     queued: bool
+    fields: Mapping[str, FieldRef]
+    valids: Mapping[str, str]
 
 
 @functools.lru_cache(maxsize=4)
-def generate(program: Program, drop_port: int, *, with_queues: bool = False) -> Generated:
+def generate(
+    program: Program, drop_port: int, *, with_queues: bool = False, with_points: bool = False
+) -> Generated:
     """Generate the source of `process` and `egress`, with egress queues between them if they are
-    wanted or the program looks at them.
+    wanted or the program looks at them; with points at which a debugger may stop.
     """
-    context = Context(program, drop_port, queues=with_queues)
+    context = Context(program, drop_port, queues=with_queues, points=with_points)
     state = EgressState(context)
     _emit_ingress(context, state)
     _emit_gap(context)
@@ -74,7 +81,10 @@ def generate(program: Program, drop_port: int, *, with_queues: bool = False) -> 
         header += layout.definitions
     header += [f"{name} = {value:#x}" for value, name in context.names.constants.items()]
     source = "\n".join([*header, "", "", context.writer.text()])
-    return Generated(source, context.bindings, context.usage.queued)
+    headers = program.headers.values()
+    fields = {context.names.field(field): field for h in headers for field in h.fields}
+    valids = {context.names.valid(h.name): h.name for h in headers if not h.is_metadata}
+    return Generated(source, context.bindings, context.usage.queued, fields, valids)
 
 
 def _emit_ingress(context: Context, state: EgressState) -> None:
@@ -97,8 +107,10 @@ def _emit_ingress(context: Context, state: EgressState) -> None:
         emit_flags(context, "ingress")
         if context.usage.ingress.digests:
             context.writer.line("_digest = 0")
+        context.point("control", "parser")
         emit_parser(context)
         emit_verify(context)
+        context.point("control", "ingress")
         emit_control(context, context.program.ingress)
         _emit_learning(context)
         _emit_forwarding(context, state)

@@ -235,6 +235,7 @@ class _Tree(_Emitter):
         if name in path or self._copies > _MOST_COPIES or too_deep:
             raise _TooLargeError
         state = self._context.program.parser.states[name]
+        self._context.point("state", name)
         for op in state.ops:
             at = self._op(op, at)
         path |= {name}
@@ -268,6 +269,7 @@ class _Loop(_Emitter):
                     self._state(state, numbers)
 
     def _state(self, state: ir.ParserState, numbers: dict[str, int]) -> None:
+        self._context.point("state", state.name)
         for op in state.ops:
             self._op(op, None)
         for case in state.cases:

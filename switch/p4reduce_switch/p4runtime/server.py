@@ -41,6 +41,7 @@ from p4reduce_switch.pipeline_choice import load_pipeline
 
 if TYPE_CHECKING:
     from p4reduce_switch.dataplane import DataPlane
+    from p4reduce_switch.debug.debugger import Debugger
     from p4reduce_switch.p4runtime.packets import PacketCodec
     from p4reduce_switch.pipeline import Pipeline
     from p4reduce_switch.pipeline_choice import Engine
@@ -91,6 +92,7 @@ class P4RuntimeServer:
         queues: how egress queues are set up.
         on_pipeline: called with each pipeline that packets go through from now on, and its JSON,
             outside the data plane's thread.
+        debugger: is called at each point of the program, which then runs in Python.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class P4RuntimeServer:
         drop_port: int = 511,
         queues: QueueSettings | None = None,
         on_pipeline: Callable[[Pipeline, bytes], None] | None = None,
+        debugger: Debugger | None = None,
     ) -> None:
         self.device_id = device_id
         self._dataplane = dataplane
@@ -111,6 +114,7 @@ class P4RuntimeServer:
             cpu_port=dataplane.cpu_port,
             drop_port=drop_port,
             queues=queues,
+            debugger=debugger,
         )
         self._on_pipeline = on_pipeline
         self._lock = threading.Lock()

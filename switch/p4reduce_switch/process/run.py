@@ -20,6 +20,7 @@ from p4reduce_switch.process.sources import source_writer
 
 if TYPE_CHECKING:
     from p4reduce_switch.dataplane import DataPlane
+    from p4reduce_switch.debug.debugger import Debugger
     from p4reduce_switch.p4runtime.listen_address import GrpcAddress
     from p4reduce_switch.p4runtime.server import P4RuntimeServer
 
@@ -72,6 +73,7 @@ def _run(settings: SwitchSettings) -> None:
             _check_writable(path, option)
 
     # Below are the imports that take long: arguments are checked, and --help answers, without them.
+    from p4reduce_switch.debug.debugger import Debugger
     from p4reduce_switch.p4runtime.server import P4RuntimeServer
     from p4reduce_switch.rate_limited_log import calm_grpc
 
@@ -79,6 +81,7 @@ def _run(settings: SwitchSettings) -> None:
     with contextlib.ExitStack() as cleanup:
         dataplane = _open_data_plane(settings)
         cleanup.callback(dataplane.stop)
+        debugger = Debugger() if settings.debug_path is not None else None
         server = P4RuntimeServer(
             dataplane,
             device_id=settings.device_id,
@@ -86,20 +89,23 @@ def _run(settings: SwitchSettings) -> None:
             drop_port=settings.drop_port,
             queues=settings.queues,
             on_pipeline=source_writer(settings.dump_python, settings.dump_c),
+            debugger=debugger,
         )
         dataplane.start()
         _preload(server, settings)
         with _serving(server, settings) as address_in_use:
-            _preload_program(server, settings)
-            metrics_port = cleanup.enter_context(_metrics(settings.metrics_port, dataplane))
-            print(announce(settings, dataplane, address_in_use, metrics_port), flush=True)
-            starting = False
-            # In short waits: the kernel may give the signal to another thread, and Python
-            # calls the handler only once the main thread runs again.
-            while not stop.wait(_WAKE_SECONDS):
-                pass
-            for number in _STOP_SIGNALS:
-                signal.signal(number, signal.SIG_IGN)
+            # What a debugger holds all else would wait for.
+            with _debugging(settings.debug_path, debugger):
+                _preload_program(server, settings)
+                metrics_port = cleanup.enter_context(_metrics(settings.metrics_port, dataplane))
+                print(announce(settings, dataplane, address_in_use, metrics_port), flush=True)
+                starting = False
+                # In short waits: the kernel may give the signal to another thread, and Python
+                # calls the handler only once the main thread runs again.
+                while not stop.wait(_WAKE_SECONDS):
+                    pass
+                for number in _STOP_SIGNALS:
+                    signal.signal(number, signal.SIG_IGN)
             counts = dataplane.counts()
         if settings.ready_file is not None:
             settings.ready_file.unlink(missing_ok=True)
@@ -179,6 +185,24 @@ def _preload_program(server: P4RuntimeServer, settings: SwitchSettings) -> None:
     if settings.pipeline_file is not None and settings.p4info_file is None:
         with _loading(settings.pipeline_file) as program:
             server.preload_program(program)
+
+
+@contextlib.contextmanager
+def _debugging(path: Path | None, debugger: Debugger | None) -> Iterator[None]:
+    """Serve the debugger if it was asked for."""
+    if path is None or debugger is None:
+        yield
+        return
+    from p4reduce_switch.debug.console import serving_console
+
+    try:
+        console = serving_console(path, debugger)
+        console.__enter__()
+    except OSError as error:
+        raise StartError(f"--debug {path}: {error.strerror or error}") from None
+    with contextlib.ExitStack() as cleanup:
+        cleanup.push(console)
+        yield
 
 
 @contextlib.contextmanager

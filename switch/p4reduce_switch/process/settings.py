@@ -37,6 +37,7 @@ class SwitchSettings:
         capture_dir: where each port's frames are written, or None; `capture_by_direction`: into
             two files each.
         dump_python, dump_c: where the generated code is written, or None.
+        debug_path: the socket at which the program's debugger is served, or None.
         metrics_port: where /metrics is served on loopback (0: a free port), or None.
         ready_file, ready_fd: what is told when the switch is ready, or None.
     """
@@ -57,6 +58,7 @@ class SwitchSettings:
     p4info_file: Path | None = None
     dump_python: Path | None = None
     dump_c: Path | None = None
+    debug_path: Path | None = None
     metrics_port: int | None = None
     ready_file: Path | None = None
     ready_fd: int | None = None

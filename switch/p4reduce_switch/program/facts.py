@@ -20,6 +20,7 @@ class Facts:
 
     Args:
         queues: whether egress queues are wanted, also if the program does not look at them.
+        watched: whether somebody looks at every field as far as egress (a debugger).
 
     Attributes:
         wire: the headers that the deparser emits, in their order.
@@ -28,9 +29,9 @@ class Facts:
         limits: whether frames may be cut as they leave.
     """
 
-    def __init__(self, program: Program, *, queues: bool = False) -> None:
+    def __init__(self, program: Program, *, queues: bool = False, watched: bool = False) -> None:
         self.program = program
-        self.usage = Usage(program, queues=queues)
+        self.usage = Usage(program, queues=queues, watched=watched)
         ingress, egress = self.usage.ingress, self.usage.egress
         self.wire = {name: program.headers[name] for name in program.deparser}
         self.tracks_length = program.intrinsic.get("packet_length") in egress.reads

@@ -58,6 +58,7 @@ class Usage:
 
     Args:
         queues: whether egress queues are wanted, also if the program does not look at them.
+        watched: whether somebody looks at every field as far as egress (a debugger).
 
     Attributes:
         queued: whether there are egress queues between ingress and egress: the program looks at
@@ -67,7 +68,7 @@ class Usage:
         live: fields that somebody reads, or that go out.
     """
 
-    def __init__(self, program: Program, *, queues: bool = False) -> None:
+    def __init__(self, program: Program, *, queues: bool = False, watched: bool = False) -> None:
         self._program = program
         self.queued = queues
         wire = set(program.deparser)
@@ -81,6 +82,8 @@ class Usage:
         )
         while True:
             self.parser, self.ingress, self.egress = StageUsage(), StageUsage(), StageUsage()
+            if watched:
+                self._watch_everything()
             self._parser()
             self._control(program.ingress, self.ingress)
             self._control(program.egress, self.egress)
@@ -118,6 +121,14 @@ class Usage:
         return header in self._touched or header in self.removed
 
     # -- Collecting --------------------------------------------------------------------------------
+
+    def _watch_everything(self) -> None:
+        """All fields but those of egress queues: to look at these makes queues."""
+        of_queues = {self._program.intrinsic.get(name) for name in (*QUEUE_FIELDS, "priority")}
+        for header in self._program.headers.values():
+            self.egress.reads.update(f for f in header.state if f not in of_queues)
+            if not header.is_metadata:
+                self.egress.tests.add(header.name)
 
     def _parser_writes(self) -> Iterator[FieldRef]:
         for state in self._program.parser.states.values():

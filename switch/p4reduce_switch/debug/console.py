@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The debugger at a Unix socket: lines of text in, lines of JSON out, for one client at a time.
+
+A person types into `nc -U PATH`; a program reads the JSON. Each command has one answer, {"ok": …}
+or {"error": …}; where a packet is held, {"stopped": …} comes besides. When the client goes, its
+breakpoints go with it, and the switch forwards as before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from p4reduce_switch.debug.breakpoints import parse_breakpoint
+from p4reduce_switch.debug.debugger import Debugger, NotStoppedError, Stop
+from p4reduce_switch.ports.unix import prepare_socket_path
+
+__all__ = ["serving_console"]
+
+_MOST_BYTES = 4096  # of a command
+_MOST_CELLS = 1024  # of one answer
+_SEND_S = 5.0
+"""So long a client may take for what it is sent; one that reads nothing is left."""
+
+
+@contextlib.contextmanager
+def serving_console(path: Path, debugger: Debugger) -> Iterator[None]:
+    """Serve it at a path that only this user may open, while the block runs.
+
+    Raises:
+        OSError: nothing can listen there.
+    """
+    prepare_socket_path(path, socket.SOCK_STREAM)
+    console = _Console(path, debugger)
+    thread = threading.Thread(target=console.serve, name="debugger", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        console.close()
+        thread.join(_SEND_S)
+        path.unlink(missing_ok=True)
+
+
+class _Console:
+    def __init__(self, path: Path, debugger: Debugger) -> None:
+        self._debugger = debugger
+        self._end_fd = os.eventfd(0)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)
+        try:
+            self._listener.bind(os.fspath(path))
+        finally:
+            os.umask(before)
+        self._listener.listen()
+
+    def close(self) -> None:
+        os.eventfd_write(self._end_fd, 1)
+        self._debugger.unwatch()
+
+    def serve(self) -> None:
+        """Until `close`: one client after the other."""
+        with self._listener:
+            while self._wait_for(self._listener):
+                client, _ = self._listener.accept()
+                with client:
+                    self._serve(client)
+        os.close(self._end_fd)
+
+    def _wait_for(self, source: socket.socket) -> bool:
+        """Whether there is something to read; False: it is over."""
+        ready, _, _ = select.select([source.fileno(), self._end_fd], [], [])
+        return self._end_fd not in ready
+
+    def _serve(self, client: socket.socket) -> None:
+        client.settimeout(_SEND_S)
+        sending = threading.Lock()
+
+        def send(message: Mapping[str, Any]) -> None:
+            with sending, contextlib.suppress(OSError):
+                client.sendall(json.dumps(message).encode() + b"\n")
+
+        self._debugger.watch(lambda stop: send({"stopped": _described(stop)}))
+        rest = b""
+        try:
+            while self._wait_for(client):
+                data = client.recv(_MOST_BYTES)
+                if not data:
+                    return
+                *lines, rest = (rest + data).split(b"\n")
+                if len(rest) > _MOST_BYTES:
+                    send({"error": f"a command has at most {_MOST_BYTES} bytes"})
+                    return
+                for line in lines:
+                    send(self._answer(line.decode("utf-8", "replace").strip()))
+        except OSError:
+            return
+        finally:
+            self._debugger.unwatch()
+
+    def _answer(self, line: str) -> Mapping[str, Any]:
+        name, _, argument = line.partition(" ")
+        command = _COMMANDS.get(name)
+        if command is None:
+            return {"error": f"'{name}' is no command; there are {', '.join(_COMMANDS)}"}
+        try:
+            return {"ok": command(self._debugger, argument.strip())}
+        except (ValueError, LookupError, NotStoppedError) as error:
+            return {"error": str(error.args[0])}
+
+
+def _described(stop: Stop) -> dict[str, Any]:
+    point = stop.point
+    return {
+        "kind": point.kind,
+        "name": point.name,
+        "file": point.file,
+        "line": point.line,
+        "why": stop.why,
+    }
+
+
+def _break(debugger: Debugger, argument: str) -> Any:
+    place = parse_breakpoint(argument)
+    return {"breakpoint": debugger.add(place), "at": str(place)}
+
+
+def _delete(debugger: Debugger, argument: str) -> Any:
+    if not (argument.isascii() and argument.isdigit()):
+        raise ValueError(f"'{argument}' is not the number of a breakpoint: delete NUMBER")
+    debugger.delete(int(argument))
+    return {}
+
+
+def _registers(debugger: Debugger, argument: str) -> Any:
+    name, *numbers = argument.split()[:3] or [""]
+    if not all(number.isascii() and number.isdigit() for number in numbers):
+        raise ValueError(f"'{argument}' does not read as: register NAME [FIRST [COUNT]]")
+    first, count = [*map(int, numbers), *(0, 16)[len(numbers) :]]
+    return {"first": first, "cells": debugger.register(name, first, min(count, _MOST_CELLS))}
+
+
+def _print(debugger: Debugger, argument: str) -> Any:
+    values = debugger.stop.values
+    shown = {
+        name: value
+        for name, value in values.items()
+        if not argument or name == argument or name.startswith(f"{argument}.")
+    }
+    if not shown:
+        raise LookupError(f"'{argument}' is no field or header that this packet has here")
+    return shown
+
+
+def _go_on(steps: bool) -> Callable[[Debugger, str], Any]:
+    def go_on(debugger: Debugger, argument: str) -> Any:
+        debugger.go_on(steps=steps)
+        return {}
+
+    return go_on
+
+
+def _pause(debugger: Debugger, argument: str) -> Any:
+    debugger.pause()
+    return {}
+
+
+_COMMANDS: Mapping[str, Callable[[Debugger, str], Any]] = {
+    "break": _break,
+    "delete": _delete,
+    "list": lambda debugger, argument: debugger.breakpoints,
+    "continue": _go_on(steps=False),
+    "step": _go_on(steps=True),
+    "pause": _pause,
+    "where": lambda debugger, argument: _described(debugger.stop),
+    "print": _print,
+    "register": _registers,
+}

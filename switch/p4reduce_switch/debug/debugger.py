@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decides where a debugged program stops, and holds the packet there until it may go on.
+
+The data plane's thread comes by at each point of a program (`visit`); whoever debugs uses the rest,
+from another thread. While a packet is held the switch does nothing else: frames wait at its ports,
+and so do P4Runtime's requests. So packets are only held while somebody watches (`watch`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from p4reduce_switch.debug.breakpoints import Breakpoint, FieldTest, Point
+
+__all__ = ["Debugger", "NotStoppedError", "Program", "Stop"]
+
+_START = Point("control", "parser", "", 0)
+
+Values = Mapping[str, int | bool]
+"""Of a packet: fields ("ipv4.ttl"), and which headers are valid ("ipv4")."""
+
+
+class Program(Protocol):
+    """What a debugger asks of a program."""
+
+    @property
+    def places(self) -> Mapping[str, frozenset[str]]:
+        """The names of tables, actions, states, controls and fields, by kind."""
+
+    def values(self, variables: Mapping[str, Any]) -> Values:
+        """A packet's values, of the variables of the generated code."""
+
+    def register(self, name: str, first: int, count: int) -> list[int]:
+        """Cells of a register. Raises LookupError."""
+
+
+class NotStoppedError(Exception):
+    """No packet is held, so there is nothing to look at or to continue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A packet that is held: where, why (the breakpoint, or "step"), and its values."""
+
+    point: Point
+    why: str
+    values: Values
+
+
+class Debugger:
+    """Breakpoints, and the packet that is held, of one switch."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._breakpoints: dict[int, Breakpoint | FieldTest] = {}
+        self._numbers = 0
+        self.watching: list[str] = []
+        """Empty while nobody watches: the packet path looks at it before it calls `visit`."""
+        self._steps = False
+        self._holds: dict[int, bool] = {}  # of a field's test, what it was at the last point
+        self._stop: Stop | None = None
+        self._program: Program | None = None
+        self._on_stop: Callable[[Stop], None] = _nobody
+
+    # -- In the data plane's thread ------------------------------------------------------------
+
+    def visit(self, program: Program, point: Point, variables: Mapping[str, Any]) -> None:
+        """A packet is at a point; returns when it may go on."""
+        with self._changed:
+            if point == _START:
+                self._holds.clear()  # another packet
+            # To collect all values at each point would be most of the time.
+            tests = any(isinstance(place, FieldTest) for place in self._breakpoints.values())
+            why = self._why(point, program.values(variables) if tests else {})
+            if why is None or not self.watching:
+                return
+            self._steps = False
+            self._stop = stop = Stop(point, why, program.values(variables))
+            self._on_stop(stop)
+            self._changed.wait_for(lambda: self._stop is not stop)
+
+    def _why(self, point: Point, values: Values) -> str | None:
+        reason = "step" if self._steps else None
+        for number, place in self._breakpoints.items():
+            if isinstance(place, Breakpoint):
+                if place.matches(point):
+                    reason = str(place)
+                continue
+            holds = values.get(place.field) == place.value
+            if holds and not self._holds.get(number):
+                reason = str(place)
+            self._holds[number] = holds
+        return reason
+
+    # -- For whoever debugs --------------------------------------------------------------------
+
+    def attach(self, program: Program) -> None:
+        """A program was loaded; places are looked for in this one from now on."""
+        self._program = program
+
+    def watch(self, on_stop: Callable[[Stop], None]) -> None:
+        """Hold packets from now on, and call this where one is held, in the data plane's thread."""
+        with self._changed:
+            self._on_stop = on_stop
+            self.watching[:] = ["somebody"]
+
+    def unwatch(self) -> None:
+        """Hold no packet any more, and forget the breakpoints."""
+        with self._changed:
+            self.watching.clear()
+            self._steps = False
+            self._on_stop = _nobody
+            self._breakpoints.clear()
+            self._stop = None
+            self._changed.notify_all()
+
+    def add(self, place: Breakpoint | FieldTest) -> int:
+        """Stop there; gives the breakpoint's number. Raises ValueError: there is no such place."""
+        self._check(place)
+        with self._changed:
+            self._numbers += 1
+            self._breakpoints[self._numbers] = place
+            return self._numbers
+
+    def _check(self, place: Breakpoint | FieldTest) -> None:
+        kind = "field" if isinstance(place, FieldTest) else place.kind
+        if self._program is None or kind == "line":
+            return
+        name = place.field if isinstance(place, FieldTest) else place.name
+        known = self._program.places[kind]
+        if name not in known:
+            raise ValueError(f"there is no {kind} '{name}'; there are {', '.join(sorted(known))}")
+
+    def delete(self, number: int) -> None:
+        """Forget a breakpoint. Raises ValueError: there is none of that number."""
+        with self._changed:
+            if number not in self._breakpoints:
+                raise ValueError(f"there is no breakpoint {number}")
+            del self._breakpoints[number]
+            self._holds.pop(number, None)
+
+    @property
+    def breakpoints(self) -> dict[int, str]:
+        with self._changed:
+            return {number: str(place) for number, place in self._breakpoints.items()}
+
+    def pause(self) -> None:
+        """Stop at the next point that any packet comes to."""
+        with self._changed:
+            self._steps = True
+
+    @property
+    def stop(self) -> Stop:
+        """The packet that is held. Raises NotStoppedError."""
+        with self._changed:
+            return self._held()
+
+    def go_on(self, *, steps: bool = False) -> None:
+        """Let it go on: to the next breakpoint, or one point. Raises NotStoppedError."""
+        with self._changed:
+            self._held()
+            self._steps = steps
+            self._stop = None
+            self._changed.notify_all()
+
+    def register(self, name: str, first: int, count: int) -> list[int]:
+        """Cells of a register, while a packet is held. Raises NotStoppedError, LookupError."""
+        with self._changed:
+            self._held()
+            assert self._program is not None
+            return self._program.register(name, first, count)
+
+    def _held(self) -> Stop:
+        if self._stop is None:
+            raise NotStoppedError("no packet is held: set a breakpoint, or pause")
+        return self._stop
+
+
+def _nobody(stop: Stop) -> None:
+    """While nobody watches."""

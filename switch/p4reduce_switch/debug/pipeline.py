@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loaded P4 program that calls its debugger at each of its points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from p4reduce_switch.codegen_python.generate import Binding, Generated, generate
+from p4reduce_switch.debug.breakpoints import Point
+from p4reduce_switch.debug.debugger import Debugger, Values
+from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.program.ir import Program
+
+__all__ = ["DebugPipeline"]
+
+
+class DebugPipeline(Pipeline):
+    """A P4 program in Python, with a call at each point; otherwise like `Pipeline`, and slower.
+
+    Every field has a variable, also where the program never reads it.
+    """
+
+    def __init__(self, config: bytes | str, debugger: Debugger, **options: Any) -> None:
+        self._debugger = debugger
+        self._variables: dict[str, str] = {}
+        self._of_header: dict[str, str] = {}
+        self._places: dict[str, frozenset[str]] = {}
+        super().__init__(config, **options)
+        debugger.attach(self)
+
+    @property
+    def places(self) -> Mapping[str, frozenset[str]]:
+        return self._places
+
+    def values(self, variables: Mapping[str, Any]) -> Values:
+        """Those of headers that are valid, and of metadata."""
+        found: dict[str, int | bool] = {}
+        for variable, name in self._variables.items():
+            if variable not in variables:
+                continue
+            header = self._of_header.get(variable)
+            if header is None or variables.get(header):
+                found[name] = variables[variable]
+        return found
+
+    def register(self, name: str, first: int, count: int) -> list[int]:
+        if name not in self.registers:
+            there = ", ".join(sorted(self.registers)) or "none"
+            raise LookupError(f"there is no register '{name}'; there are {there}")
+        cells = self.registers[name].cells
+        if not 0 <= first < len(cells):
+            raise LookupError(f"register '{name}' has the cells 0 to {len(cells) - 1}, no {first}")
+        return list(cells[first : first + count])
+
+    def _generate(self, program: Program) -> Generated:
+        generated = generate(
+            program,
+            self.drop_port,
+            with_queues=not self.queue_settings.is_default,
+            with_points=True,
+        )
+        valid = {header: variable for variable, header in generated.valids.items()}
+        self._variables = {variable: str(field) for variable, field in generated.fields.items()}
+        self._variables |= generated.valids
+        self._of_header = {
+            variable: valid[field.header]
+            for variable, field in generated.fields.items()
+            if field.header in valid
+        }
+        self._places = {
+            "table": frozenset(self.tables),
+            "action": frozenset(action.name for action in program.actions.values()),
+            "state": frozenset(program.parser.states),
+            "control": frozenset(("parser", "ingress", "egress")),
+            "field": frozenset(map(str, generated.fields.values())),
+        }
+        return generated
+
+    def _bound(self, binding: Binding) -> object:
+        if binding.kind == "visit":
+            return self._visit
+        if binding.kind == "watching":
+            return self._debugger.watching
+        return super()._bound(binding)
+
+    def _visit(self, kind: Any, name: str, source: str, variables: Mapping[str, Any]) -> None:
+        file, _, line = source.rpartition(":")
+        self._debugger.visit(self, Point(kind, name, file, int(line)), variables)
