@@ -56,6 +56,8 @@ def prose_of(markdown: str) -> str:
     """The paragraphs and list items of a page, one blank line between them."""
     text = re.sub(r"\A---\n.*?\n---\n", "", markdown, flags=re.DOTALL)
     text = re.sub(r"^( *)(```|~~~).*?^\1\2[ \t]*$", "\n", text, flags=re.DOTALL | re.MULTILINE)
+    # What commands write between their markers is no person's prose.
+    text = re.sub(r"<!-- ([\w-]+) -->\n.*?<!-- /\1 -->", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
     kept: list[str] = []
     for line in text.splitlines():
