@@ -35,9 +35,9 @@ class Counted:
         self._whole.uploads += int(np.any(array))
         return self._comm.allreduce(array, name=name, precision=precision)
 
-    def split(self, color: int | None, key: int = 0) -> Counted | None:
+    def split(self, color: int | None, key: int = 0, *, slots: int | None = None) -> Counted | None:
         """As of the communicator."""
-        group = self._comm.split(color, key)
+        group = self._comm.split(color, key, slots=slots)
         if group is None:
             return None
         self._whole._groups.append(group)

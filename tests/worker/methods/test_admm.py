@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from method_tasks import gd_steps, optimum, refusal, synthetic, to_gap
 from p4reduce.methods.admm import admm
 from p4reduce.methods.in_process import run
@@ -68,6 +69,19 @@ def test_bad_input_is_refused_on_all_ranks() -> None:
     different = iter((1.0, 2.0, 2.0))
     said = refusal(lambda comm, part: admm(comm, part, rho=next(different), steps=3), synthetic(3))
     assert said == "admm: rank 0 has rho = 1, rank 1 has 2; all ranks need the same"
+
+
+def test_a_refusal_over_the_switch_is_the_same_on_all_ranks(system: System) -> None:
+    parts = synthetic(4)
+    parts[2] = LeastSquares(np.full((2, 50), np.nan), np.ones(2))
+
+    def work(comm: Any) -> str:
+        with pytest.raises(ValueError, match="admm") as refused:
+            admm(comm, parts[comm.rank], rho=1, steps=3)
+        return str(refused.value)
+
+    said = "admm: rank 2: NaN or infinity is among the samples"
+    assert system.run(4, work) == [said] * 4
 
 
 def test_it_needs_fewer_sums_than_gradient_descent() -> None:

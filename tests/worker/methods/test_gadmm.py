@@ -99,7 +99,7 @@ def test_both_ways_give_the_same_models_on_chains_that_are_drawn() -> None:
 
 @pytest.mark.parametrize("by", [OneJob, Groups])
 def test_over_the_switch_the_losses_are_those_of_one_process(system: System, by: By) -> None:
-    parts = synthetic(6)
+    parts = synthetic(8)
     best = optimum(parts)
 
     def work(comm: Any) -> list[float]:
@@ -111,7 +111,7 @@ def test_over_the_switch_the_losses_are_those_of_one_process(system: System, by:
         dgadmm(comm, parts[comm.rank], rho=5, steps=30, period=12, by=by, watch=watch)
         return values
 
-    over_switch, alone = np.array(system.run(6, work)), np.array(run(6, work))
+    over_switch, alone = np.array(system.run(8, work)), np.array(run(8, work))
     np.testing.assert_array_equal(over_switch, alone)
     gap = np.abs(over_switch.sum(axis=0) - best)
     assert gap[-1] < 1e-3 * gap[0]

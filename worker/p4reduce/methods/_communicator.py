@@ -35,8 +35,11 @@ class Comm(Protocol):
         """The sum over all ranks, on all of them."""
         ...
 
-    def split(self, color: int | None, key: int = 0) -> Comm | None:
-        """A communicator of the ranks with the same colour; None for no colour."""
+    def split(self, color: int | None, key: int = 0, *, slots: int | None = None) -> Comm | None:
+        """A communicator of the ranks with the same colour; None for no colour.
+
+        It has so many of the switch's slots; None: as many as this one.
+        """
         ...
 
     def close(self) -> None:

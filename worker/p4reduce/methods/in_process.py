@@ -239,8 +239,13 @@ class InProcess:
         told: list[T] = self._meet("confer", value, list)
         return told
 
-    def split(self, color: int | None, key: int = 0) -> InProcess | None:
-        """A communicator of the ranks with the same colour, ordered by key; None for no colour."""
+    def split(
+        self, color: int | None, key: int = 0, *, slots: int | None = None
+    ) -> InProcess | None:
+        """A communicator of the ranks with the same colour, ordered by key; None for no colour.
+
+        There are no slots in one process.
+        """
         wish = (color, key, self._number)
         wishes: list[tuple[int | None, int, int]] = self._meet("split", wish, list)
         if color is None:

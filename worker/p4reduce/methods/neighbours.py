@@ -27,6 +27,7 @@ from p4reduce.methods._communicator import Array, Comm
 
 HEADS, TAILS = 0, 1
 _BITS = 30  # of a lane: two ranks' sum fits
+_SLOTS = 8  # of a group: as many blocks are under way at once, 1,024 numbers of a model
 _ROOM = 20  # bits above the greatest number that is known beforehand
 
 
@@ -141,7 +142,7 @@ class Groups:
     """A group for each rank and its neighbours.
 
     Args:
-        comm: the ranks. On a switch each group takes as many slots as this communicator.
+        comm: the ranks. On a switch each group takes 8 slots.
         grid: of the models.
     """
 
@@ -158,7 +159,7 @@ class Groups:
             # The groups around places third, third + 3, … have no rank in common.
             around = self._place.at + (third - self._place.at + 1) % 3 - 1
             there = 0 <= around < self._comm.size and self._comm.size > 1
-            group = self._comm.split(around if there else None, self._place.at)
+            group = self._comm.split(around if there else None, self._place.at, slots=_SLOTS)
             if group is not None:
                 self._groups[around] = group
 
