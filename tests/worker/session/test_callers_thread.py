@@ -20,6 +20,7 @@ from interrupting import interrupted, places
 from p4reduce.communicator import Communicator
 from p4reduce.machine_code import native_library
 from p4reduce.protocol.native_turn import Tenure
+from p4reduce.session import port
 from worker_system import DEADLINE, System, at_once, outcome
 
 pytestmark = [
@@ -234,3 +235,24 @@ def test_signals_while_the_caller_runs_it(system: System, what: str) -> None:
     else:
         assert said[0] == "KeyboardInterrupt"
         assert float(said[1]) < timeout / 2  # not only when its own timeout is over
+
+
+def test_a_caller_that_runs_longer_than_a_quiet_second(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread takes notice of what was run while it rested, before it goes on by itself."""
+    monkeypatch.setattr(port, "_QUIET", 0.002)
+
+    def work(comm: Communicator) -> int:
+        comm.barrier()
+        loans = tenure_of(comm).loans
+        for number in range(20):
+            with contextlib.suppress(AssertionError):
+                wait_until_free(comm)
+            if comm.rank:
+                time.sleep(0.03)  # the other one waits for it meanwhile, and its timers run out
+            share = np.full(3000, number + comm.rank, np.int32)
+            assert (comm.allreduce(share) == 2 * number + 1).all()
+        return tenure_of(comm).loans - loans
+
+    assert sum(system.run(2, work)) > 0

@@ -322,6 +322,11 @@ class Engine:
         """Whether frames wait for room in the transport."""
         return bool(len(self._backlog))
 
+    @property
+    def lent(self) -> bool:
+        """Whether callers have run something that `regain` has not taken notice of."""
+        return self._native is not None and self._native.lent
+
     def ready_to_lend(self) -> None:
         """Nothing is under way; callers may run collectives themselves."""
         if self._slots is not None:

@@ -56,6 +56,10 @@ class Rider(Protocol):
     def native(self) -> bool:
         """Whether C can run its loop."""
 
+    @property
+    def lent(self) -> bool:
+        """Whether callers have run something that `regain` has not taken notice of."""
+
     def ready_to_lend(self) -> None:
         """Nothing is under way; callers may run collectives themselves."""
 
@@ -223,7 +227,10 @@ class Port:
         if not busy and self.tenure is not None and riders and not self._over:
             for rider in riders:
                 rider.ready_to_lend()
-            if not self.tenure.rest(_QUIET):
+            quiet = self.tenure.rest(_QUIET)
+            # A caller may have the link for longer than that, and leave to the thread what it has
+            # begun: the next turn takes notice of it first.
+            if not quiet or any(rider.lent for rider in riders):
                 self.cpu_seconds = time.thread_time()
                 return
         if len(busy) <= 1 and riders:
