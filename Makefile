@@ -69,11 +69,11 @@ test test-long: export OPENBLAS_NUM_THREADS := 1
 
 .PHONY: test
 test: $(READY)  ## every test that this machine can run, but long ones; says what it skips and why
-	$(PYTEST) -m "not long"
+	$(PYTEST) -m "not long and not engines"
 
 .PHONY: test-long
 test-long: $(READY)  ## whole runs: demos with faults, on BMv2 and in Mininet too (minutes)
-	$(PYTEST) -m long
+	$(PYTEST) -m "long and not engines"
 
 .PHONY: test-again
 test-again: $(READY)  ## the tests that failed last, one after the other
@@ -82,6 +82,11 @@ test-again: $(READY)  ## the tests that failed last, one after the other
 .PHONY: test-install
 test-install: $(READY)  ## the wheel beside the newest jupyterlab, ray, mlflow, … (gigabytes, minutes)
 	P4REDUCE_TEST_INSTALL=1 $(PYTHON) -m pytest tests/install
+
+.PHONY: test-engines
+test-engines: $(READY)  ## MPI and other engines: installs what can be had, names what it skips (minutes)
+	tools/install-engines $(VENV)
+	$(PYTHON) -m pytest -m engines tests/engines
 
 # The CPU build, 200 MB, where this is run first.
 TORCH := torch==2.13.0

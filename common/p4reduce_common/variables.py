@@ -49,6 +49,9 @@ VARIABLES = (
              "Required, unless `init(interface=…)` gives it."),
     Variable("P4REDUCE_FIRST_PORT", _WAY, "a port number",
              "The switch's port of rank 0, for `{port}`; the others follow. Default: 1."),
+    Variable("P4REDUCE_HOST", _WAY, "an IP address",
+             "This host's address for ranks on other hosts, where an engine starts the network. "
+             "Default: that of the interface towards them."),
     Variable("P4REDUCE_LINK", _WAY, "`single`, `batch` or `shared`",
              "The fastest kind of link to negotiate on a Unix socket. Default: `shared`."),
     Variable("P4REDUCE_RING_ADDRESS", _WAY, "`HOST` or `HOST:PORT`",
@@ -60,6 +63,8 @@ VARIABLES = (
              "Slots kept for urgent collectives. Default: 0."),
     Variable("P4REDUCE_CHECK_SHAPES", _CALLS, "`0` or `1`",
              "Whether ranks must agree on shapes. Default: 1."),
+    Variable("P4REDUCE_MPI_TYPES", _CALLS, "some of `float,double,int`",
+             "What MPI programs sum by the switch. Default: all three."),
     Variable("P4REDUCE_TOKEN", _SECRETS, "a token",
              "The job's token, for ranks and for the command line. Default: none."),
     Variable("P4REDUCE_TLS_CERT", _SECRETS, "a path, or PEM text",

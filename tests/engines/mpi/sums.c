@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All-reduces of many types, sizes and communicators; each is compared with what it has to be. */
+#include <math.h>
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int wrong, rank, size;
+
+static double part(int who, int at) { return (at % 97 - 48) * 0.25 + who; }
+
+static void expect(int right, const char *what)
+{
+    if (!right) {
+        printf("rank %d: wrong: %s\n", rank, what);
+        wrong = 1;
+    }
+}
+
+static void floats(MPI_Comm comm, int count, int in_place)
+{
+    float *mine = malloc(sizeof *mine * (size_t)count), *sum = malloc(sizeof *sum * (size_t)count);
+    for (int at = 0; at < count; at++)
+        (in_place ? sum : mine)[at] = (float)part(rank, at);
+    MPI_Allreduce(in_place ? MPI_IN_PLACE : mine, sum, count, MPI_FLOAT, MPI_SUM, comm);
+    for (int at = 0; at < count; at++)
+        expect(fabs(sum[at] - size * (part(0, at) + (size - 1) / 2.0)) < 1e-4, "float");
+    free(mine);
+    free(sum);
+}
+
+static void others(MPI_Comm comm)
+{
+    double d[2] = {rank + 0.5, -rank}, ds[2];
+    int i[3] = {rank, 2000000000, -5}, is[3];
+    long l = rank, ls;
+    MPI_Allreduce(d, ds, 2, MPI_DOUBLE, MPI_SUM, comm);
+    expect(fabs(ds[0] - size * size / 2.0) < 1e-6 && fabs(ds[1] + size * (size - 1) / 2.0) < 1e-6,
+           "double");
+    MPI_Allreduce(i, is, 3, MPI_INT, MPI_SUM, comm);
+    expect(is[0] == size * (size - 1) / 2, "int");
+    expect(is[1] == (int)(unsigned)(2000000000u * (unsigned)size), "int modulo 2^32");
+    MPI_Allreduce(&l, &ls, 1, MPI_LONG, MPI_SUM, comm); /* passed on */
+    expect(ls == size * (size - 1) / 2, "long");
+    MPI_Allreduce(i, is, 1, MPI_INT, MPI_MAX, comm); /* passed on */
+    expect(is[0] == size - 1, "max");
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Comm twin, half;
+    int sum, mine, one = 1;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (argc > 1 && strcmp(argv[1], "die") == 0) {
+        floats(MPI_COMM_WORLD, 1000, 0);
+        if (rank == 1)
+            raise(SIGKILL);
+        for (;;)
+            floats(MPI_COMM_WORLD, 1000, 0);
+    }
+    floats(MPI_COMM_WORLD, 1, 0);
+    floats(MPI_COMM_WORLD, 100000, 0);
+    floats(MPI_COMM_WORLD, 3000000, 1);
+    others(MPI_COMM_WORLD);
+    MPI_Comm_dup(MPI_COMM_WORLD, &twin);
+    floats(twin, 1000, 1);
+    MPI_Comm_free(&twin);
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half); /* passed on */
+    MPI_Comm_size(half, &mine);
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, half);
+    expect(sum == mine, "split");
+    MPI_Comm_free(&half);
+    if (rank == 0 && !wrong)
+        printf("all sums of %d ranks are right\n", size);
+    MPI_Finalize();
+    return wrong;
+}

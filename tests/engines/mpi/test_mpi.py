@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MPI programs whose all-reduces the switch computes, started by mpirun alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from needed import DEADLINE, ROOT, marked, needs, pid_of
+from p4reduce import ConfigurationError, LaunchError
+from p4reduce.mpi import building, joining
+
+pytestmark = [pytest.mark.engines, pytest.mark.own_start]
+HERE = Path(__file__).parent
+
+with_mpi4py = needs(programs=("mpirun",), packages=("mpi4py",))
+with_mpicc = needs(programs=("mpirun", "mpicc"))
+
+SUMS = """
+import array, random
+import numpy as np
+from mpi4py import MPI
+import p4reduce, p4reduce.mpi
+
+world = MPI.COMM_WORLD
+with p4reduce.mpi.wrap(world) as comm:
+    assert isinstance(comm, MPI.Intracomm)
+    n, r = comm.size, comm.rank
+    total = n * (n + 1) // 2
+    # Each rank gives the same message in another form: all must decide alike.
+    for dtype, mpi in ((np.float32, MPI.FLOAT), (np.float64, MPI.DOUBLE), (np.int32, MPI.INT)):
+        mine, sum = np.full(600, r + 1, dtype), np.zeros(600, dtype)
+        forms = [
+            (mine, sum),
+            ([mine, mpi], [sum, mpi]),
+            ([mine, 600, mpi], [sum, (600, 0), mpi]),
+            ([mine.tobytes(), mpi], [memoryview(sum), mpi]),
+        ]
+        comm.Allreduce(*forms[r % len(forms)])
+        assert sum.tolist() == [total] * 600, (dtype, sum)
+        comm.Allreduce(MPI.IN_PLACE, sum)
+        assert sum.tolist() == [total * n] * 600
+    assert comm.switched == 6
+    fortran = np.asfortranarray(np.arange(12, dtype=np.float32).reshape(3, 4))
+    out = np.asfortranarray(np.zeros((3, 4), np.float32))
+    comm.Allreduce(fortran, out)
+    assert np.array_equal(out, fortran * n)
+    whole = np.zeros(10, np.float32)
+    comm.Allreduce([np.ones(4, np.float32), MPI.FLOAT], [whole, (4, 3), MPI.FLOAT])
+    assert whole.tolist() == [0] * 3 + [n] * 4 + [0] * 3
+    got = array.array("f", [0, 0])
+    comm.Allreduce(array.array("f", [1, 2]), got)
+    assert list(got) == [n, 2 * n]
+    big = np.full(3, 2**30, np.int32)
+    comm.Allreduce(MPI.IN_PLACE, big)  # modulo 2^32, as MPI's own
+    assert big.tolist() == [np.int64(n * 2**30).astype(np.int32)] * 3
+    switched = comm.switched
+    # What the switch has no part in.
+    longs, most = np.full(3, r, np.int64), np.zeros(3, np.float32)
+    comm.Allreduce(MPI.IN_PLACE, longs)
+    comm.Allreduce(np.full(3, r, np.float32), most, op=MPI.MAX)
+    assert longs.tolist() == [n * (n - 1) // 2] * 3 and most.tolist() == [n - 1] * 3
+    assert comm.allreduce({1, r} , op=lambda a, b: a | b) == {1, *range(n)}
+    assert comm.switched == switched
+    with comm.Dup() as twin:
+        twin.Allreduce(MPI.IN_PLACE, whole)
+        assert twin.switched == 1
+    half = comm.Split(r % 2)
+    one = np.ones(1, np.float32)
+    half.Allreduce(MPI.IN_PLACE, one)
+    assert one[0] == half.size
+    try:
+        p4reduce.mpi.wrap(world)
+    except p4reduce.ConfigurationError as error:
+        assert "wrapped already" in str(error)
+    else:
+        raise AssertionError("wrapped twice")
+after = np.ones(1, np.float32)
+comm.Allreduce(MPI.IN_PLACE, after)  # MPI's own from here on
+assert after[0] == n
+if r == 0:
+    print("right", n)
+"""
+
+# A rank that is killed; the others are in a sum with it.
+KILLED = """
+import os, signal
+import numpy as np
+from mpi4py import MPI
+import p4reduce.mpi
+
+comm = p4reduce.mpi.wrap(MPI.COMM_WORLD)
+numbers = np.ones(1000, np.float32)
+if comm.rank == 0:
+    print("summing", flush=True)
+while True:
+    comm.Allreduce(numbers, np.empty_like(numbers))
+    if comm.rank == 1 and {suicide}:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def mpirun(
+    environment: dict[str, str], ranks: int, *command: str, preload: Path | None = None
+) -> subprocess.Popen[str]:
+    own = {**environment, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    options = ["--oversubscribe", "-n", str(ranks)]
+    options += [] if preload is None else ["-x", f"LD_PRELOAD={preload}"]
+    return subprocess.Popen(
+        ["mpirun", *options, *command], env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True,
+    )  # fmt: skip
+
+
+@with_mpi4py
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_every_form_of_a_buffer(ranks: int) -> None:
+    program = SUMS if ranks > 1 else SUMS.partition("    # Each rank")[0] + "    print('right', n)"
+    with marked() as environment:
+        run = mpirun(environment, ranks, sys.executable, "-c", program)
+        output, _ = run.communicate(timeout=DEADLINE)
+    assert run.returncode == 0, output
+    assert f"right {ranks}\n" in output
+
+
+@with_mpi4py
+def test_the_example_learns() -> None:
+    with marked() as environment:
+        example = str(ROOT / "examples" / "mpi_allreduce.py")
+        run = mpirun(environment, 3, sys.executable, example)
+        output, _ = run.communicate(timeout=DEADLINE)
+    assert run.returncode == 0, output
+    assert "200 gradients of 3 ranks summed by the switch" in output
+    off = re.search(r"off by at most (\S+)", output)
+    assert off is not None
+    assert float(off[1]) < 1e-6
+
+
+@with_mpi4py
+def test_a_killed_rank_ends_all_and_leaves_nothing() -> None:
+    with marked() as environment:
+        run = mpirun(environment, 3, sys.executable, "-c", KILLED.format(suicide=True))
+        output, _ = run.communicate(timeout=DEADLINE)
+    assert run.returncode != 0
+    assert "signal 9" in output
+
+
+@with_mpi4py
+@pytest.mark.parametrize("victim", ["p4reduce_switch", "p4reduce_controller"])
+def test_a_killed_service_is_started_again(victim: str) -> None:
+    program = """
+import numpy as np
+from mpi4py import MPI
+import p4reduce.mpi, os, sys
+comm = p4reduce.mpi.wrap(MPI.COMM_WORLD)
+going = np.ones(1, np.int32)
+while going[0]:
+    one = np.ones(1000, np.float32)
+    comm.Allreduce(MPI.IN_PLACE, one)
+    assert one.tolist() == [comm.size] * 1000
+    going[0] = comm.rank == 0 and not (comm._network.news and os.path.exists(sys.argv[1]))
+    comm.Allreduce(MPI.IN_PLACE, going)
+    if comm.rank == 0 and not os.path.exists(sys.argv[1] + ".begun"):
+        open(sys.argv[1] + ".begun", "w").close()
+comm.close()
+print("done", flush=True)
+"""
+    with marked() as environment:
+        flag = Path(f"/tmp/p4reduce-mpi-{os.getpid()}")
+        begun = Path(f"{flag}.begun")
+        try:
+            run = mpirun(environment, 2, sys.executable, "-c", program, str(flag))
+            while not begun.exists():
+                assert run.poll() is None, run.communicate()[0]
+            os.kill(pid_of(environment, f"-m {victim}"), signal.SIGKILL)
+            flag.touch()
+            output, _ = run.communicate(timeout=DEADLINE)
+        finally:
+            flag.unlink(missing_ok=True)
+            begun.unlink(missing_ok=True)
+    assert run.returncode == 0, output
+    assert output.count("done") == 2
+
+
+@with_mpi4py
+def test_what_cannot_start_is_said_on_every_rank() -> None:
+    program = "import p4reduce.mpi; from mpi4py import MPI; p4reduce.mpi.wrap(MPI.COMM_WORLD)"
+    with marked() as environment:
+        own = {**environment, "P4REDUCE_HOST": "203.0.113.7"}
+        run = mpirun(own, 2, sys.executable, "-c", program)
+        output, _ = run.communicate(timeout=DEADLINE)
+    assert run.returncode != 0
+    assert "no address of this host" in output
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The library to preload, and a program that knows nothing of it."""
+    directory = tmp_path_factory.mktemp("pmpi")
+    library = building.build(directory)
+    program = directory / "sums"
+    source = str(HERE / "sums.c")
+    subprocess.run(["mpicc", "-o", str(program), source, "-lm"], check=True, timeout=100)
+    return library, program
+
+
+@with_mpicc
+def test_a_c_program_with_and_without(shim: tuple[Path, Path]) -> None:
+    library, program = shim
+    for preload in (None, library):
+        with marked() as environment:
+            own = {**environment, "P4REDUCE_MPI_VERBOSE": "1"}
+            run = mpirun(own, 3, str(program), preload=preload)
+            output, _ = run.communicate(timeout=DEADLINE)
+        assert run.returncode == 0, output
+        assert "all sums of 3 ranks are right" in output
+        assert ("6 all-reduces by the switch, 3 by MPI" in output) == (preload is not None)
+
+
+@with_mpicc
+def test_types_can_be_left_to_mpi(shim: tuple[Path, Path]) -> None:
+    library, program = shim
+    with marked() as environment:
+        own = {**environment, "P4REDUCE_MPI_VERBOSE": "1", "P4REDUCE_MPI_TYPES": "float"}
+        run = mpirun(own, 2, str(program), preload=library)
+        output, _ = run.communicate(timeout=DEADLINE)
+    assert run.returncode == 0, output
+    assert "4 all-reduces by the switch, 5 by MPI" in output
+
+
+@with_mpicc
+def test_a_killed_rank_of_a_c_program(shim: tuple[Path, Path]) -> None:
+    library, program = shim
+    with marked() as environment:
+        run = mpirun(environment, 3, str(program), "die", preload=library)
+        output, _ = run.communicate(timeout=DEADLINE)
+    assert run.returncode != 0
+    assert "signal 9" in output
+
+
+@with_mpicc
+def test_a_network_that_does_not_start_ends_a_c_program(shim: tuple[Path, Path]) -> None:
+    library, program = shim
+    with marked() as environment:
+        own = {**environment, "P4REDUCE_HOST": "203.0.113.7"}
+        run = mpirun(own, 2, str(program), preload=library)
+        output, _ = run.communicate(timeout=DEADLINE)
+    assert run.returncode != 0
+    assert "p4reduce: rank 0: ConfigurationError: host 203.0.113.7" in output
+
+
+@with_mpicc
+@needs(programs=("mpif90",))
+def test_a_fortran_program(shim: tuple[Path, Path], tmp_path: Path) -> None:
+    library, _ = shim
+    program = tmp_path / "sums"
+    source = str(HERE / "sums.f90")
+    subprocess.run(["mpif90", "-o", str(program), source], check=True, timeout=100, cwd=tmp_path)
+    with marked() as environment:
+        own = {**environment, "P4REDUCE_MPI_VERBOSE": "1"}
+        run = mpirun(own, 2, str(program), preload=library)
+        output, _ = run.communicate(timeout=DEADLINE)
+    assert run.returncode == 0, output
+    assert "real 3.0 integer 2" in output
+    assert "2 all-reduces by the switch" in output
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MPICC", "no-such-compiler")
+    with pytest.raises(LaunchError, match="there is no no-such-compiler"):
+        building.build(tmp_path)
+
+
+def test_types_that_there_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_MPI_TYPES", "float,long")
+    with pytest.raises(ConfigurationError, match="'long' is none of float, double, int"):
+        joining.summed_types()

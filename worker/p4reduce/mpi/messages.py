@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What mpi4py takes as a buffer, as an array: all its forms, so that all ranks decide alike.
+
+Two ranks of a call may give the same message in different forms. Whether the call goes through the
+switch hangs on type and count alone, which MPI has equal on all ranks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+_NAMES = (
+    (MPI.FLOAT, "float32"),
+    (MPI.DOUBLE, "float64"),
+    (MPI.INT, "int32"),
+    (MPI.INT32_T, "int32"),
+)
+_SUMMED = {name for _, name in _NAMES}
+_CODES = {"f": "float32", "d": "float64", "i": "int32", "float32": "float32", "float64": "float64",
+          "int32": "int32", "f4": "float32", "f8": "float64", "i4": "int32"}  # fmt: skip
+
+
+def array_of(message: Any) -> npt.NDArray[Any] | None:
+    """Return a message's memory as an array of one dimension; None: of another type.
+
+    Args:
+        message: a buffer in host memory, or a list or tuple of a buffer and a datatype, with a
+            count or a pair of count and displacement between them, as mpi4py's `Allreduce` takes.
+    """
+    parts = list(message) if isinstance(message, list | tuple) else [message]
+    if not parts:
+        return None
+    data, count, displacement, datatype = parts[0], None, 0, None
+    for part in parts[1:]:
+        if isinstance(part, str | MPI.Datatype):
+            datatype = part
+        elif isinstance(part, list | tuple):
+            if len(part) != 2 or not all(isinstance(one, int | np.integer) for one in part):
+                return None
+            count, displacement = int(part[0]), int(part[1])
+        elif isinstance(part, int | np.integer):
+            count = int(part)
+        elif part is not None:
+            return None
+    name = _type_of(data, datatype)
+    if name is None:
+        return None
+    whole: npt.NDArray[Any] = np.frombuffer(_memory(data), np.dtype(name))
+    end = None if count is None else displacement + count
+    return whole[displacement:end]
+
+
+def _type_of(data: Any, datatype: Any) -> str | None:
+    if isinstance(datatype, MPI.Datatype):
+        return next((name for one, name in _NAMES if one == datatype), None)
+    if isinstance(datatype, str):
+        return _CODES.get(datatype)
+    try:
+        own = np.asarray(data).dtype if hasattr(data, "__array_interface__") else None
+        own = np.dtype(memoryview(data).format) if own is None else own
+    except (TypeError, ValueError):
+        return None
+    return own.name if own.name in _SUMMED and own.isnative else None
+
+
+def _memory(data: Any) -> memoryview:
+    # Also of arrays in Fortran's order: contiguous memory, whatever its order.
+    if isinstance(data, np.ndarray) and data.flags.f_contiguous and not data.flags.c_contiguous:
+        data = data.T
+    view = memoryview(data)
+    if not view.contiguous:
+        raise ValueError("the buffer of an all-reduce is not contiguous, as MPI wants it")
+    return view.cast("B")

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process beside each rank of an MPI program: the other end of `csrc/pmpi.c`.
+
+It reads requests from descriptor 3 and sums numbers where they lie, in the memory of descriptor 4.
+It ends with the rank, however that one ends, and rank 0's takes the network with it.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.communicator import Communicator
+from p4reduce.errors import ClosedError
+from p4reduce.launch import Network
+from p4reduce.mpi.joining import TYPES, TYPES_ENVIRONMENT, begin, join, sum_in_place, summed_types
+
+# pmpi.c has the same numbers.
+_HEAD = struct.Struct("=IIQ")
+_BEGIN, _JOIN, _SUM, _LEAVE, _END = range(1, 6)
+_SOCKET, _MEMORY = 3, 4
+_TIMEOUT = 60.0  # seconds: for ranks, and in each sum
+_DTYPES = [np.dtype(name) for name in TYPES.values()]
+
+
+class Proxy:
+    """Answers one rank's requests.
+
+    Args:
+        memory: the descriptor of the memory that the rank writes numbers to.
+    """
+
+    def __init__(self, memory: int) -> None:
+        self._descriptor = memory
+        self._memory: mmap.mmap | None = None
+        self._job: Communicator | None = None
+        self._network: Network | None = None
+
+    def answer(self, kind: int, type_: int, count: int, text: str) -> str:
+        """Do what is asked for, and return the answer's text. Raises whatever goes wrong."""
+        if kind == _BEGIN:
+            variables, self._network = begin(len(text.split()), text.split("\n")[:-1])
+            types = os.environ.get(TYPES_ENVIRONMENT, "")
+            return json.dumps({**variables, TYPES_ENVIRONMENT: types})
+        if kind == _JOIN:
+            place, _, told = text.partition("\n")
+            rank, size = map(int, place.split())
+            self._job = join(rank, size, json.loads(told), _TIMEOUT)
+            chosen = summed_types()
+            return str(sum(1 << bit for bit, one in enumerate(_DTYPES) if one.name in chosen))
+        if kind == _SUM:
+            if self._job is None:
+                raise ClosedError("this rank has left the job")
+            sum_in_place(self._job, self._numbers(_DTYPES[type_], count))
+            return ""
+        if kind == _LEAVE:
+            self.close_job()
+        else:
+            self.close()
+        return ""
+
+    def close_job(self) -> None:
+        """Leave the job."""
+        job, self._job = self._job, None
+        if job is not None:
+            job.close()
+
+    def close(self) -> None:
+        """Leave, and end the network where this is rank 0's."""
+        self.close_job()
+        self.close_network()
+
+    def close_network(self) -> None:
+        """End the network where this is rank 0's."""
+        network, self._network = self._network, None
+        if network is not None:
+            network.close()
+
+    def _numbers(self, dtype: np.dtype[np.generic], count: int) -> npt.NDArray[np.generic]:
+        needed = count * dtype.itemsize
+        if self._memory is None or len(self._memory) < needed:
+            # An array may still lie in the old one, which goes with it.
+            self._memory = mmap.mmap(self._descriptor, os.fstat(self._descriptor).st_size)
+        return np.frombuffer(self._memory, dtype, count)
+
+
+def main() -> int:
+    """Answer until the rank has gone, or says that it is over."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for mpirun, which ends the ranks
+    proxy = Proxy(_MEMORY)
+    kind = 0
+    with socket.socket(fileno=_SOCKET) as rank:
+        threading.Thread(target=_watch, args=(rank, proxy), daemon=True).start()
+        try:
+            while kind != _END and (head := _read(rank, _HEAD.size)):
+                kind, type_, size = _HEAD.unpack(head)
+                text = "" if kind == _SUM else _read(rank, size).decode()
+                try:
+                    failed, said = 0, proxy.answer(kind, type_, size, text)
+                except Exception as error:
+                    failed, said = 1, f"{type(error).__name__}: {error}"
+                data = said.encode()
+                rank.sendall(_HEAD.pack(failed, 0, len(data)) + data)
+        except OSError:
+            return 1  # the rank has gone in the middle of a request
+        finally:
+            proxy.close()
+    return 0
+
+
+def _watch(rank: socket.socket, proxy: Proxy) -> None:
+    """End this process when the rank has gone, also in the middle of a sum with others."""
+    poll = select.poll()
+    poll.register(rank, select.POLLRDHUP)
+    poll.poll()
+    proxy.close_network()
+    os._exit(1)
+
+
+def _read(rank: socket.socket, size: int) -> bytes:
+    """Read so many bytes; none where the rank has gone."""
+    data = b""
+    while len(data) < size:
+        more = rank.recv(size - len(data))
+        if not more:
+            return b""
+        data += more
+    return data
+
+
+if __name__ == "__main__":
+    sys.exit(main())

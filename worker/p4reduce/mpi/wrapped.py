@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`wrap`: an mpi4py communicator whose `Allreduce` goes through the switch."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from mpi4py import MPI
+
+from p4reduce.communicator import Communicator
+from p4reduce.errors import ClosedError, ConfigurationError, P4ReduceError
+from p4reduce.launch import Network
+from p4reduce.mpi.joining import begin, join, sum_in_place, summed_types
+from p4reduce.mpi.messages import array_of
+
+if TYPE_CHECKING:
+    _Intracomm = Any
+else:
+    _Intracomm = MPI.Intracomm
+
+_open: list[SwitchedComm] = []
+
+
+class SwitchedComm(_Intracomm):  # type: ignore[misc]
+    """An intracommunicator as any, with `Allreduce` of `MPI.SUM` by the switch. See `wrap`.
+
+    Attributes:
+        switched: how many calls went through the switch.
+    """
+
+    switched: int
+    _job: Communicator | None
+    _network: Network | None
+    _types: frozenset[str]
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> None:  # noqa: N802
+        """Sum arrays over all ranks, as mpi4py's `Allreduce`.
+
+        `MPI.SUM` of `MPI.FLOAT`, `MPI.DOUBLE` and `MPI.INT` goes through the switch; all else is
+        MPI's. Floats are summed as `p4reduce.Communicator.allreduce` says: off by at most
+        n * 2^(e-k) for n ranks. Integers are summed modulo 2^32.
+
+        Args:
+            sendbuf: what this rank gives, in any form that mpi4py takes, or `MPI.IN_PLACE`.
+            recvbuf: where the sum goes, of the same type and count.
+            op: the operation.
+
+        Raises:
+            ValueError: `sendbuf` and `recvbuf` have different counts, or are not contiguous.
+            P4ReduceError: as `p4reduce.Communicator.allreduce`.
+        """
+        target = array_of(recvbuf) if op == MPI.SUM and self._job is not None else None
+        if target is None or target.dtype.name not in self._types or not target.size:
+            super().Allreduce(sendbuf, recvbuf, op)
+            return
+        assert self._job is not None
+        if not (type(sendbuf) is type(MPI.IN_PLACE) and sendbuf == MPI.IN_PLACE):
+            source = array_of(sendbuf)
+            if source is None or source.dtype != target.dtype or source.size < target.size:
+                raise ValueError(
+                    f"sendbuf does not fit recvbuf, which has {target.size} of {target.dtype}"
+                )
+            np.copyto(target, source[: target.size])
+        sum_in_place(self._job, target)
+        self.switched += 1
+
+    def Dup(self, info: Any = MPI.INFO_NULL) -> SwitchedComm:  # noqa: N802
+        """Return a duplicate, whose `Allreduce` goes through the switch as well."""
+        if self._job is None:
+            raise ClosedError("this communicator has left the switch")
+        made = SwitchedComm(super().Dup(info))
+        made._begin(self._job.dup(), None, self._types)
+        return made
+
+    def Free(self) -> None:  # noqa: N802
+        """Leave the switch, and free the communicator."""
+        self.close()
+        super().Free()
+
+    def close(self) -> None:
+        """Leave the switch; all ranks call it. `Allreduce` is MPI's from then on."""
+        if self._job is None:
+            return
+        self._leave()
+        self.Barrier()  # the network ends when all have left
+        self._end_network()
+
+    def _begin(self, job: Communicator, network: Network | None, types: frozenset[str]) -> None:
+        self.switched = 0
+        self._job, self._network, self._types = job, network, types
+        _open.append(self)
+
+    def _leave(self) -> None:
+        job, self._job = self._job, None
+        if self in _open:
+            _open.remove(self)
+        if job is not None:
+            job.close()
+
+    def _end_network(self) -> None:
+        network, self._network = self._network, None
+        if network is not None:
+            network.close()
+
+    def __enter__(self) -> SwitchedComm:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:  # the others may never come to a barrier
+            self._leave()
+            self._end_network()
+
+
+def wrap(comm: Any, *, types: Sequence[str] | None = None, timeout: float = 60.0) -> SwitchedComm:
+    """Return a communicator like `comm`, whose `Allreduce` goes through the switch.
+
+    All ranks of `comm` call it. Rank 0's host starts switch and controller, for which it needs the
+    extra "lab", unless the environment of rank 0 names a network that runs.
+
+    Args:
+        comm: of mpi4py, with 2 to 4,096 ranks; of fewer it is MPI's own with another face. Once
+            in a process; `Dup` makes further ones.
+        types: what goes through the switch: some of "float", "double" and "int". None: those of
+            `P4REDUCE_MPI_TYPES`, or all. Rank 0 says it.
+        timeout: seconds to wait for ranks, here and in `Allreduce`.
+
+    Raises:
+        ConfigurationError: hosts or types are wrong; a communicator is wrapped already.
+        LaunchError: the network does not start; on all ranks.
+        P4ReduceError: as `p4reduce.init`; on all ranks.
+    """
+    if _open:
+        raise ConfigurationError(
+            "a communicator of this process is wrapped already: take its Dup(), or close() it"
+        )
+    made = SwitchedComm(comm)
+    if comm.size == 1:
+        made.switched, made._types = 0, frozenset()
+        made._job = made._network = None
+        return made
+    hosts = comm.gather(MPI.Get_processor_name())
+    network: Network | None = None
+    told: Any = None
+    if comm.rank == 0:
+        try:
+            variables, network = begin(comm.size, hosts)
+            told = (variables, summed_types(types))
+        except P4ReduceError as error:
+            told = error
+    told = comm.bcast(told)
+    if isinstance(told, P4ReduceError):
+        raise told
+    variables, chosen = told
+    job: Communicator | None = None
+    trouble: P4ReduceError | None = None
+    try:
+        job = join(comm.rank, comm.size, variables, timeout)
+    except P4ReduceError as error:
+        trouble = error
+    # All or none: else those who joined would wait for the others in their first call.
+    errors = comm.allgather(trouble)
+    first = next((error for error in errors if error is not None), None)
+    if job is None or first is not None:
+        if job is not None:
+            job.close()
+        if network is not None:
+            network.close()
+        raise trouble or first or ClosedError("this rank has not joined")
+    made._begin(job, network, chosen)
+    return made
+
+
+def _at_exit() -> None:
+    """Leave without a barrier: others may have ended by an error."""
+    for comm in _open:
+        comm._leave()
+        comm._end_network()
+
+
+atexit.register(_at_exit)
