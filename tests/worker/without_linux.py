@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import importlib.util
 import os
 import re
 import select
@@ -66,6 +67,8 @@ def names(*, torch: bool = False) -> list[str]:
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(root).with_suffix("").parts
             is_for_torch = not _FOR_TORCH.isdisjoint(parts)
+            if "mpi" in parts and importlib.util.find_spec("mpi4py") is None:
+                continue  # made of mpi4py's classes
             if parts[-1] != "__main__" and is_for_torch == torch:
                 found.append(".".join(parts).removesuffix(".__init__"))
     return found
