@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import p4reduce
 from p4reduce.protocol.slots import SlotMachine
-from p4reduce.protocol.window import Window
 from p4reduce.session.session import Session
 from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import UnavailableError
@@ -69,14 +68,17 @@ def turns(blocks: int, slots: int, report: Path) -> None:
     figures: dict[str, list[list[float]]] = {"window": [], "all": []}
     with p4reduce.init(slots=slots, timeout=TIMEOUT) as comm:
         machine = slot_machine(comm)
-        gate = machine.gate
-        # As if all slots were urgent ones: a window has room for these and is never smaller.
-        window, every = gate.window, Window(slots, machine.timers, urgent=slots)
+        figures_of = machine.state.structure
+        floor, size = figures_of.floor, figures_of.window
         for turn in range(2 * TURNS):
             kind = ("window", "all")[turn % 2]
             comm.barrier()
             time.sleep(0.05)  # for what the last turn left in queues
-            gate.window = window if kind == "window" else every
+            # A window that has a floor of all slots is all of them.
+            if kind == "window":
+                figures_of.floor, figures_of.window = floor, size
+            else:
+                size, figures_of.floor, figures_of.window = figures_of.window, slots, slots
             comm.barrier()
             before = comm.stats
             start = time.perf_counter()
@@ -87,7 +89,7 @@ def turns(blocks: int, slots: int, report: Path) -> None:
                 raise SystemExit("the sum is wrong")
             again = after.retransmissions - before.retransmissions
             sent = after.frames_sent - before.frames_sent - again
-            figures[kind].append([seconds, again, sent, window.size, after.round_trip_p50])
+            figures[kind].append([seconds, again, sent, size, after.round_trip_p50])
     report.write_text(json.dumps(figures))
 
 

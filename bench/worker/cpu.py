@@ -3,8 +3,8 @@
 
 A process of its own stands for switch and other ranks: it answers each contribution over a Unix
 socket, in batches, and adds nothing up. The worker is the real one: engine, slots, quantiser,
-transport; once with numpy and a frame per message, once with machine code and frames through shared
-memory. Two loads:
+transport; once with a frame per message and the loop in Python, once with frames through shared
+memory and the loop in C. Two loads:
 
 - exchange: each block is quantised and sent, its sum received and written to the output;
 - receive: this rank has nothing but zeros and answers each round without payload, so that only
@@ -31,7 +31,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from p4reduce.errors import SwitchUnreachableError
-from p4reduce.machine_code import native_library
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.engine import Engine
 from p4reduce.tensors import plans
@@ -138,7 +137,6 @@ def run(array: npt.NDArray[Any], slots: int, native: bool) -> tuple[float, float
         world_size=WORLD,
         here=HERE,
         switch=SWITCH,
-        native=native,
     )
     transport: UnixTransport | SharedMemory
     if native:
@@ -188,7 +186,7 @@ def measure(dtype: type, slots: int, megabytes: float, repeat: int, native: bool
     receive = min(receipts)[0]
     seconds = min(one[2] for one in exchanges)
     return Result(
-        name=f"{np.dtype(dtype).name}, {slots} slots, {'C' if native else 'numpy'}",
+        name=f"{np.dtype(dtype).name}, {slots} slots, {'shared memory' if native else 'messages'}",
         exchange_us=exchange / blocks * 1e6,
         receive_us=receive / blocks * 1e6,
         send_us=(exchange - receive) / blocks * 1e6,
@@ -216,8 +214,6 @@ def main() -> None:
         (np.int32, 32),
     ):
         for native in (False, True):
-            if native and native_library() is None:
-                continue
             result = measure(dtype, slots, options.megabytes, options.repeat, native)
             results.append(result)
             print(

@@ -2,8 +2,8 @@
 """Known faults of such protocols, each planted in the real program or the real worker.
 
 A check that finds nothing in a correct program says little; these say what it would have found.
-Faults of the switch are edits of p4src/, compiled by p4c; those of the worker override a method of
-`SlotMachine`; those of the controller change the order of what it does.
+Faults of the switch are edits of p4src/, compiled by p4c; those of the worker are edits of its
+engine in C, compiled as well; those of the controller change the order of what it does.
 """
 
 from __future__ import annotations
@@ -14,17 +14,9 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-from p4reduce.protocol.slots import SlotMachine
-from p4reduce.protocol.window import Gate
 from p4reduce.session.ledger import Ledger
-from p4reduce.tensors.blocks import Indices
 from p4reduce.tensors.stream import Collective
-from p4reduce.wire.answers import BLOCK, JOB, NEXT_BLOCK, ROUND, TAG, Answers
-from p4reduce.wire.format import NO_BLOCK, Flag
 
 from p4reduce_model.cases import zeros
 from p4reduce_model.explorer import Outcome, explore
@@ -96,117 +88,98 @@ def compile_with(edits: tuple[tuple[str, str, str], ...]) -> bytes:
         return (target / "p4reduce.json").read_bytes()
 
 
-# -- Faults of the worker ------------------------------------------------------------------------
+# -- Faults of the worker: edits of csrc/worker ---------------------------------------------------
+
+_RECEIVE, _ROUNDS, _TIMERS, _WINDOW = "receive.c", "rounds.c", "timers.c", "window.c"
+_COMPARES_TAG = (_RECEIVE, "return word(frame, TAG) == stream->tag &&", "return")
+
+_REPEATS_ANOTHER = (
+    (
+        _TIMERS,
+        "    slots->counts.retransmissions++;\n",
+        "    slots->counts.retransmissions++;\n"
+        "    uint64_t other = (uint64_t)slots->row[(slot + 1) % slots->slots];\n"
+        "    __builtin_memcpy(slots->outgoing + (uint64_t)slots->row[slot] * 2048 + 80,\n"
+        "                     slots->outgoing + other * 2048 + 80, 1024);\n",
+    ),
+)
+_CANCELS_ALL = (
+    (
+        _RECEIVE,
+        "    p4r_window_completed(slots, rounds, troubled);\n",
+        "    p4r_window_completed(slots, rounds, troubled);\n"
+        "    for (uint32_t slot = 0; slot < slots->slots; slot++)\n"
+        "        slots->due[slot] = 1.0 / 0.0;\n",
+    ),
+)
+_REPEATS_UNPADDED = ((_TIMERS, "    (void)p4r_pad(slots, slot);\n", ""),)
+_SKIPS_EMPTY_ROUNDS = (
+    (
+        _ROUNDS,
+        "    return filled && !stream->reads;\n",
+        "    if (!flags) {\n"
+        "        slots->waiting[slot] = 0;\n"
+        "        slots->queued_count--;\n"
+        "    }\n"
+        "    return filled && !stream->reads;\n",
+    ),
+)
+_REUSES_SLOTS_EARLY = (
+    (
+        _RECEIVE,
+        "        /* What follows a repeated result is late",
+        "        if (next != NO_BLOCK && slots->announced[slot] == stream->count)\n"
+        "            goes_on = p4r_end_stripe(slots, slot, now);\n"
+        "        /* What follows a repeated result is late",
+    ),
+)
+_FORGETS_ITS_BLOCK = (
+    (
+        _ROUNDS,
+        "mine ? stream->next_nonzero[block + stream->stripes] : slots->announced[slot];",
+        "mine ? stream->next_nonzero[block + stream->stripes] : stream->count;",
+    ),
+)
+_TAKES_ANY_ROUND = (
+    (
+        _RECEIVE,
+        "int awaited = slots->expected[slot] == (int64_t)word(frame, ROUND);",
+        "int awaited = slots->expected[slot] != P4R_IDLE;",
+    ),
+    (_RECEIVE, "           word(frame, BLOCK) == (uint32_t)slots->block[slot] &&\n", ""),
+    _COMPARES_TAG,
+)
+_TAKES_ANY_JOB = (
+    (
+        _RECEIVE,
+        "for (int i = 0; i < P4R_COMPARED; i++)",
+        "for (int i = 0; i < P4R_COMPARED - 1; i++)",
+    ),
+)
+_IGNORES_MISMATCH = (
+    (_RECEIVE, "} else if (flags_of(frame) & FLAG_MISMATCH) {", "} else if (0) {"),
+    _COMPARES_TAG,
+)
+_ONE_HALF_IS_ENOUGH = (
+    (_RECEIVE, "slots->parts[slot] |= (uint8_t)part;", "slots->parts[slot] |= P4R_WHOLE;"),
+)
+_TIMES_IDLE_SLOTS = (
+    (_TIMERS, "        if (slots->expected[slot] == P4R_IDLE)\n            continue;", "       "),
+    (_TIMERS, "struct p4r_course *course = slots->streams[slot]->course;", "void *course = 0;"),
+    (_WINDOW, "            if (slots->order[slot] != P4R_LAST)\n    ", ""),
+)
+# Odd ranks let out the last slots first.
+_KEEPS_BACK_AT_WILL = (
+    (
+        _ROUNDS,
+        "stream->sequence * slots->slots + stripe - stream->before;",
+        "stream->sequence * slots->slots - stream->before +\n"
+        "                         (slots->contribution & 1 ? slots->slots - 1 - stripe : stripe);",
+    ),
+)
 
 
-class _RepeatsAnother(SlotMachine):
-    def _repeat(self, slots: Indices) -> None:
-        super()._repeat(slots)
-        rows = self._row[slots]
-        other = self._row[(slots + 1) % self._slots]
-        self.outgoing.payload[rows] = self.outgoing.payload[other]
-
-
-class _CancelsAll(SlotMachine):
-    def _advance(self, collective: Collective, answers: Answers) -> None:
-        self.timers.stop()
-        super()._advance(collective, answers)
-
-
-class _RepeatsUnpadded(SlotMachine):
-    def _repeat(self, slots: Indices) -> None:
-        self._sendable.append(self._row[slots])
-
-
-class _SkipsEmptyRounds(SlotMachine):
-    def _contribute(
-        self,
-        collective: Collective,
-        slots: Indices,
-        blocks: Indices,
-        announced: Indices,
-        flags: npt.NDArray[np.uint32],
-    ) -> None:
-        super()._contribute(collective, slots, blocks, announced, flags)
-        if blocks[0] != NO_BLOCK and not flags[0]:
-            self._sendable.pop()
-
-
-class _ReusesSlotsEarly(SlotMachine):
-    def _contribute(
-        self,
-        collective: Collective,
-        slots: Indices,
-        blocks: Indices,
-        announced: Indices,
-        flags: npt.NDArray[np.uint32],
-    ) -> None:
-        super()._contribute(collective, slots, blocks, announced, flags)
-        last = (announced == collective.none) & (blocks != NO_BLOCK)
-        if last.any():
-            self._end_stripes(collective, slots[last])
-
-
-class _ForgetsItsBlock(SlotMachine):
-    def _advance(self, collective: Collective, answers: Answers) -> None:
-        others = answers.header[NEXT_BLOCK] != self._announced[answers.slots]
-        self._announced[answers.slots[others]] = collective.none
-        super()._advance(collective, answers)
-
-
-class _TakesAnyRound(SlotMachine):
-    def _under_way(self, answers: Answers) -> tuple[Answers, Answers | None]:
-        slots = answers.slots
-        waiting = self._expected[slots] >= 0
-        answers.header[ROUND, waiting] = self._expected[slots][waiting]
-        answers.header[BLOCK, waiting] = self._block[slots][waiting]
-        answers.header[TAG, waiting] = self._tag[slots][waiting]
-        return super()._under_way(answers)
-
-
-class _TakesAnyJob(SlotMachine):
-    def _answers_to_us(self, buffer, count):  # type: ignore[no-untyped-def]
-        buffer.header[:count, JOB] = self._job
-        return super()._answers_to_us(buffer, count)
-
-
-class _IgnoresMismatch(SlotMachine):
-    def _under_way(self, answers: Answers) -> tuple[Answers, Answers | None]:
-        answers.flags &= ~np.uint32(Flag.MISMATCH)
-        answers.header[TAG] = self._tag[answers.slots]
-        return super()._under_way(answers)
-
-
-class _OneHalfIsEnough(SlotMachine):
-    def _join_halves(self, buffer, answers, parts):  # type: ignore[no-untyped-def]
-        self._parts[answers.slots[parts != 0]] |= 3 & ~parts[parts != 0]
-        return super()._join_halves(buffer, answers, parts)
-
-
-class _TimesIdleSlots(SlotMachine):
-    def sent(self, rows: Indices, now: float) -> None:
-        super().sent(rows, now)
-        self.timers.sent(rows // 3, now)
-
-    def _by_owner(self, slots: Indices) -> list[tuple[Collective, Indices | None]]:
-        # The last collective may be over, and an idle slot is nobody's.
-        return super()._by_owner(slots) if self._collectives else []
-
-
-class _OwnOrder(Gate):
-    """Odd ranks let out the last slots first."""
-
-    rank = 0
-
-    def enter(self, slots: Indices, sequence: int, stripes: npt.NDArray[np.int64]) -> None:
-        super().enter(slots, sequence, stripes if not self.rank % 2 else self._slots - 1 - stripes)
-
-
-class _KeepsBackAtWill(SlotMachine):
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self.gate = _OwnOrder(self._slots, self.timers)
-        self.gate.rank = arguments["rank"]
+# -- Faults of the ledger -------------------------------------------------------------------------
 
 
 class _KeepsNoCopy(Ledger):
@@ -375,84 +348,84 @@ FAULTS = [
         "a timer repeats a slot's header with the data of another slot",
         _TWO,
         "counted once",
-        code=Code(machine=_RepeatsAnother),
+        code=Code(edits=_REPEATS_ANOTHER),
     ),
     Fault(
         "cancels another timer",
         "a result stops the timers of all slots",
         _TWO,
         "progress",
-        code=Code(machine=_CancelsAll),
+        code=Code(edits=_CANCELS_ALL),
     ),
     Fault(
         "repeats unpadded",
         "a repeated contribution without payload leaves no room for the result",
         _SPARSE,
         "progress",
-        code=Code(machine=_RepeatsUnpadded),
+        code=Code(edits=_REPEATS_UNPADDED),
     ),
     Fault(
         "skips empty rounds",
         "a rank without data for a round does not answer it",
         _SPARSE,
         "progress",
-        code=Code(machine=_SkipsEmptyRounds),
+        code=Code(edits=_SKIPS_EMPTY_ROUNDS),
     ),
     Fault(
         "reuses a slot early",
         "a slot goes to the next call before the reply to the last has come",
         _CALLS,
         "results",
-        code=Code(machine=_ReusesSlotsEarly),
+        code=Code(edits=_REUSES_SLOTS_EARLY),
     ),
     Fault(
         "forgets its block",
         "a rank that answers another's round forgets the block that it has announced",
         _SPARSE,
         "results",
-        code=Code(machine=_ForgetsItsBlock),
+        code=Code(edits=_FORGETS_ITS_BLOCK),
     ),
     Fault(
         "takes any round",
         "a rank takes a result without comparing round, block and tag",
         _ONE,
         "same block",
-        code=Code(machine=_TakesAnyRound),
+        code=Code(edits=_TAKES_ANY_ROUND),
     ),
     Fault(
         "takes any job",
         "a rank takes a result of an earlier incarnation",
         _LIVES,
         "progress",
-        code=Code(machine=_TakesAnyJob),
+        code=Code(edits=_TAKES_ANY_JOB),
     ),
     Fault(
         "mismatch ignored",
         "a rank takes the result of a round in which the ranks did not agree",
         _DIFFERENT,
         "mismatch",
-        code=Code(machine=_IgnoresMismatch),
+        code=Code(edits=_IGNORES_MISMATCH),
     ),
     Fault(
         "one half is enough",
         "a rank goes on when half of a result has come",
         _HALVES,
         "results",
-        code=Code(machine=_OneHalfIsEnough),
+        code=Code(edits=_ONE_HALF_IS_ENOUGH),
     ),
     Fault(
         "idle slots are timed",
         "a repetition that the transport takes late starts the timer of an idle slot",
         _SLOW,
         "progress",
-        code=Code(machine=_TimesIdleSlots),
+        code=Code(edits=_TIMES_IDLE_SLOTS),
     ),
     Fault(
         "keeps back at will",
         "with small windows, ranks keep back different slots and wait for each other",
         Scenario("windows", ranks=2, slots=2, lives=((Call(2),),), windows=True),
         "progress",
-        code=Code(machine=_KeepsBackAtWill),
+        code=Code(edits=_KEEPS_BACK_AT_WILL),
     ),
     Fault(
         "keeps no copy",

@@ -7,64 +7,71 @@ calls in the same order, and no time.
 
 from __future__ import annotations
 
+import functools
 import math
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from p4reduce.machine_code import Library, engine_library
+from p4reduce.protocol.slot_state import IDLE
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.ledger import Ledger
 from p4reduce.tensors import plans
 from p4reduce.tensors.blocks import Array
+from p4reduce.tensors.native_stream import Stream
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.format import AGG_OFFSET, Flag
 from p4reduce.wire.frames import FrameBuffer
+from p4reduce_native.compile import compile_shared
+from p4reduce_native.library import CSRC, engine_sources, load
 
 from p4reduce_model.scenario import Scenario
 from p4reduce_model.wiring import Wiring, endpoint_of
 
-IDLE = -1  # in place of the round that a slot waits for
 _NOW = 0.0  # time stands still: when a timer runs out is a choice of the explorer's
 _RUNNING = 1.0  # in place of when it runs out, for a timer that runs
 
 _VIEWS = ("frames", "words", "records", "header", "flags", "payload")
-_PERIOD = ("_growth", "_settling", "_results", "_troubled", "_latest", "_silence")
 NOT_STATE = {
-    ("SlotMachine", "counts"): "statistics: only written",
-    ("SlotTimers", "timeout"): "decides when a timer runs out, which in the model is at any time",
-    ("SlotTimers", "opening_timeout"): "the same",
-    ("SlotTimers", "round_trips"): "for the window's size, which in the model is any",
-    ("SlotTimers", "tries"): "for the timeouts, statistics and texts of errors",
-    ("SlotTimers", "backed_off"): "whether there are any",
-    ("SlotTimers", "_sent_at"): "for the timeouts",
-    ("SlotTimers", "_opening"): "for the timeouts and the window's size",
-    ("SlotTimers", "_some_open"): "whether there are any",
-    **{("Window", name): "for the window's size" for name in _PERIOD},
-    ("SlotMachine", "heard_switch_at"): "for texts of errors",
-    ("SlotMachine", "_heard"): "for texts of errors",
-    ("SlotMachine", "_level"): "for texts of errors",
-    ("SlotMachine", "_codecs"): "constants, and scratch: written before it is read",
-    ("SlotMachine", "_native"): "scratch, and addresses of what is part of the state",
-    ("SlotMachine", "_library"): "which of two ways of doing the same is taken",
+    ("SlotMachine", "_library"): "constant",
+    ("SlotMachine", "_visit"): "constant",
+    ("SlotMachine", "_shared"): "the same as `state.structure`",
+    ("SlotMachine", "_address"): "where it happens to be in memory",
+    ("SlotMachine", "_out"): "scratch",
+    ("SlotMachine", "_scratch"): "scratch",
+    (
+        "SlotState",
+        "structure",
+    ): "statistics, estimates and addresses; the rest is in `window`, `flags`",
+    ("SlotState", "address"): "where it happens to be in memory",
+    ("SlotState", "_trips"): "for the window's size, which in the model is any",
+    ("SlotState", "_streams"): "addresses, which follow from `owner`",
+    ("SlotState", "_live"): "addresses, which follow from the machine's collectives",
+    ("SlotState", "_scratch"): "scratch",
+    ("SlotState", "_numbers"): "scratch",
+    ("SlotState", "over"): "scratch",
+    ("SlotState", "tries"): "for the timeouts, statistics and texts of errors",
+    ("SlotState", "sent_at"): "for the timeouts",
+    ("SlotState", "opening"): "for the timeouts and the window's size",
+    ("SlotState", "heard"): "for texts of errors",
+    ("SlotState", "level"): "for texts of errors",
     ("Collective", "over_at"): "for whoever measures: only written",
     ("Collective", "stream"): "follows from the rest of the collective",
-    ("SlotMachine", "_mark"): "scratch",
-    ("SlotMachine", "_numbers"): "constant",
     **{("FrameBuffer", name): "the same memory as `raw`" for name in _VIEWS},
     ("FrameBuffer", "address"): "where it happens to be in memory",
-    ("SlotMachine", "_wanted"): "constant",
-    ("SlotMachine", "_mask"): "constant",
-    ("SlotMachine", "_slot_words"): "constant",
     ("Collective", "call"): "constant",
     ("Collective", "next_nonzero"): "constant",
     ("Collective", "exponents"): "constant",
 }
 """Attributes that are left out of the state, and why they may be. RETRANSMISSION in a frame that is
 kept for repetition is left out as well. Every step is done twice, once with all of these (but
-constants) at rest and once with other values in them, and has to lead to the same. The first run is
-in machine code if there is any, and the second in Python, where a frame comes together with one of
-another job. So each step is taken in every way that the machine has of it."""
+constants) at rest and once with other values in them and a frame of another job beside each, and
+has to lead to the same."""
 
 _NOTHING = -99  # what is in a result before anything comes
 _GARBAGE = 0xA5  # what a frame's row holds that is not to be sent any more
@@ -77,13 +84,37 @@ class Code:
     """What is run; anything else is for planting faults.
 
     Attributes:
-        machine, ledger: the classes.
+        edits: of files in csrc/worker: (file, what is there once, what is put there instead).
+        ledger: the class.
         resume_from: the call from which all go on, of those that each rank lacks.
     """
 
-    machine: type[SlotMachine] = SlotMachine
+    edits: tuple[tuple[str, str, str], ...] = ()
     ledger: type[Ledger] = Ledger
     resume_from: Callable[[Iterable[int]], int] = min
+
+    def library(self) -> Library:
+        """Return the engine, with the edits in it if there are any."""
+        return edited_library(self.edits) if self.edits else engine_library()
+
+
+@functools.cache
+def edited_library(edits: tuple[tuple[str, str, str], ...]) -> Library:
+    """Compile the engine with some changes.
+
+    Raises:
+        ValueError: what an edit replaces is not there, or more than once.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        sources = Path(scratch, "csrc")
+        shutil.copytree(CSRC, sources)
+        for file, old, new in edits:
+            text = (sources / "worker" / file).read_text()
+            if text.count(old) != 1:
+                raise ValueError(f"{file} has {old!r} {text.count(old)} times, not once")
+            (sources / "worker" / file).write_text(text.replace(old, new))
+        paths = engine_sources(sources)
+        return Library(load(compile_shared("fault", paths, include=[sources])))
 
 
 REAL = Code()
@@ -148,7 +179,7 @@ class Process:
 
     def _make_machine(self, life: int) -> SlotMachine:
         wiring = Wiring(self._scenario)
-        machine = self._code.machine(
+        machine = SlotMachine(
             slots=self._scenario.slots,
             job=self._scenario.job(life),
             rank=self._rank,
@@ -157,12 +188,10 @@ class Process:
             switch=wiring.endpoint(wiring.switch_of(self._rank)),
             levels=wiring.levels(self._rank),
             few=self._scenario.few,
+            library=self._code.library(),
         )
-        machine._next_round[:] = self._scenario.first_round
-        parts = {
-            type(one).__name__: one
-            for one in (machine, machine.timers, machine.gate, machine.gate.window)
-        }
+        machine.state.next_round[:] = self._scenario.first_round
+        parts = {type(one).__name__: one for one in (machine, machine.state, machine.outgoing)}
         for kind, name in NOT_STATE:
             if kind in parts and not hasattr(parts[kind], name):
                 raise AttributeError(f"NOT_STATE names {kind}.{name}, which there is not")
@@ -202,7 +231,7 @@ class Process:
     def receive(self, batch: list[bytes], *, disturbed: bool) -> None:
         """Receive frames."""
         if disturbed:
-            # In a batch with a frame of somebody else, no shortcut for plain batches is taken.
+            # With a frame of somebody else, which has to make no difference.
             batch = [_of_another_job(batch[0]), *batch]
         for row, data in enumerate(batch):
             self._buffer.put(row, data)
@@ -212,18 +241,18 @@ class Process:
     def expire(self, slot: int) -> None:
         """Let the timer of a slot run out."""
         assert self.machine is not None
-        self.machine.timers._due[slot] = _NOW
+        self.machine.state.due[slot] = _NOW
         self.machine.expire(_NOW)
 
     @property
     def window(self) -> int:
         """How many slots may have a contribution under way."""
-        return self.machine.gate.window.size if self.machine is not None else 0
+        return self.machine.window_size if self.machine is not None else 0
 
     def set_window(self, size: int) -> None:
         """Find another window to be right."""
         assert self.machine is not None
-        self.machine.gate.window.size = size
+        self.machine.window_size = size
 
     def take(self) -> None:
         """Take the rows that are to be sent from the machine."""
@@ -260,17 +289,18 @@ class Process:
         machine = self.machine
         if machine is None:
             return
-        timers = machine.timers
-        timers.tries[:] = 3 if disturbed else 0
-        timers.backed_off = timers._some_open = disturbed
-        timers._opening[:] = disturbed
-        timers._sent_at[:] = -9.0 if disturbed else _NOW
-        # Faults are planted in methods that machine code does without.
-        machine.compute_natively(not disturbed and type(machine) is SlotMachine)
-        machine.gate.window._results = 0  # no period ends: the explorer sets the size
-        machine.heard_switch_at = _NOW if disturbed else -math.inf
-        machine._heard[:] = 1 if disturbed else 0
-        machine._mark[:] = 1 if disturbed else 0
+        state = machine.state
+        for collective in machine._collectives.values():
+            collective.stream = Stream(collective, self._scenario.ranks)
+        state.relink({n: one.stream.address for n, one in machine._collectives.items()})
+        figures = state.structure
+        figures.backed_off = figures.some_open = disturbed
+        figures.results = figures.troubled = 0  # no period ends: the explorer sets the size
+        figures.heard_switch_at = _NOW if disturbed else -math.inf
+        state.tries[:] = 3 if disturbed else 0
+        state.opening[:] = disturbed
+        state.sent_at[:] = -9.0 if disturbed else _NOW
+        state.heard[:] = 1 if disturbed else 0
         if disturbed:
             machine.outgoing.flags[:] |= np.uint8(Flag.RETRANSMISSION)
 
@@ -279,14 +309,15 @@ class Process:
         machine = self.machine
         if machine is None:
             return
-        runs = np.isfinite(machine.timers._due)
-        machine.timers._due[runs] = _RUNNING
+        state = machine.state
+        runs = np.isfinite(state.due)
+        state.due[runs] = _RUNNING
         machine.outgoing.flags[:] &= np.uint8(~Flag.RETRANSMISSION & 0xFF)
         # A frame that is not to be sent any more may as well be garbage: if it were sent after
         # all, that would show.
-        used = (machine._expected != IDLE) | runs
-        live = {*machine._row[used].tolist(), *self.waiting}
-        machine._row[~used] = 0
+        used = (state.expected != IDLE) | runs
+        live = {*state.row[used].tolist(), *self.waiting}
+        state.row[~used] = 0
         dead = [row for row in range(len(machine.outgoing)) if row not in live]
         machine.outgoing.header[dead] = _GARBAGE
         machine.outgoing.payload[dead] = _GARBAGE

@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 from p4reduce.errors import MismatchError, P4ReduceError
+from p4reduce.protocol.slot_state import IDLE
 from p4reduce.tensors.blocks import Array
 
 from p4reduce_model.frames import Frame, Frames
 from p4reduce_model.heap import Heap, Image
-from p4reduce_model.process import IDLE, NOT_STATE, Code, Process
+from p4reduce_model.process import NOT_STATE, Code, Process
 from p4reduce_model.scenario import Scenario
 from p4reduce_model.violation import Violation
 from p4reduce_model.wiring import Wiring, port_of
@@ -255,16 +256,18 @@ class Worker:
             timers = [False] * self._scenario.slots
             text += f", halted: it lacks call {process.completed} and those after it"
         else:
-            awaited = [None if one == IDLE else one for one in machine._expected.tolist()]
-            rounds = (machine._next_round.astype(np.int64) - self._scenario.first_round) % (1 << 32)
-            bare = machine._bare(np.arange(self._scenario.slots))
+            awaited = [None if one == IDLE else one for one in machine.state.expected.tolist()]
+            begun = machine.state.next_round.astype(np.int64) - self._scenario.first_round
+            rounds = begun % (1 << 32)
+            bare, parts = machine.state.bare, machine.state.parts
             slots = [
                 Progress(process.life, *each)
                 for each in zip(
-                    *(rounds.tolist(), machine._parts.tolist(), awaited, bare.tolist()), strict=True
+                    *(rounds.tolist(), parts.tolist(), awaited, bare.tolist()),
+                    strict=True,
                 )
             ]
-            timers = np.isfinite(machine.timers._due).tolist()
+            timers = np.isfinite(machine.state.due).tolist()
             waits = [
                 f"in slot {n} for round {one}" for n, one in enumerate(awaited) if one is not None
             ]

@@ -46,6 +46,8 @@ BASE_FLAGS = (
     *("-Wall", "-Wextra"),
 )
 
+_ELF_ONLY = frozenset({"-fno-semantic-interposition", "-Wl,-Bsymbolic"})
+
 PREBUILT = Path(__file__).parent / "prebuilt"
 _FLAGS_VARIABLE = "P4REDUCE_CFLAGS"  # more options, say for a sanitizer
 _SWITCH_VARIABLE = "P4REDUCE_NATIVE"
@@ -74,6 +76,7 @@ def compile_shared(
     *,
     include: Sequence[Path] = (),
     flags: Sequence[str] = (),
+    anywhere: bool = False,
 ) -> Path:
     """The shared object of some C, from the package, from the cache, or compiled now.
 
@@ -82,13 +85,15 @@ def compile_shared(
         sources: each is compiled if its name ends in .c; others are there to be included.
         include: directories of headers. What is in them is part of the key.
         flags: more options for the compiler.
+        anywhere: whether it is C for any system, and needed whatever `P4REDUCE_NATIVE` says.
 
     Raises:
         CompilerMissingError: it is in no cache and there is no compiler.
         CompileError: the compiler did not accept it; with its messages.
         NativeUnavailableError: `P4REDUCE_NATIVE=0`, or the cache cannot be used safely.
     """
-    check_enabled()
+    if not anywhere:
+        check_enabled()
     if not re.fullmatch(r"[A-Za-z0-9_]+", stem):
         raise ValueError(f"'{stem}' is no name for a compiled file: letters, digits, _")
     flags = (*flags, *shlex.split(os.environ.get(_FLAGS_VARIABLE, "")))
@@ -212,7 +217,7 @@ def _compile(
             files = [str(path) for path in sources if path.suffix == ".c"]
         command = [
             *compiler.command,
-            *BASE_FLAGS,
+            *(flag for flag in BASE_FLAGS if flag not in _ELF_ONLY or sys.platform == "linux"),
             *compiler.machine_flags(level),
             *(f"-I{directory}" for directory in include),
             *flags,

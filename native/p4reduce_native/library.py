@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from pathlib import Path
 
 from p4reduce_native.compile import check_enabled, compile_shared
 from p4reduce_native.errors import NativeUnavailableError
 
-__all__ = ["CSRC", "load", "runtime", "runtime_sources"]
+__all__ = ["CSRC", "engine", "engine_sources", "load", "runtime", "runtime_sources"]
 
 CSRC = Path(__file__).parent / "csrc"
+_OF_LINKS = frozenset({"turn.c", "tenure.c"})  # of the worker's: who has a link, and its loop
 _PROGRAM_PARTS = "p4"  # belongs to compiled programs, which are libraries of their own
 
 
@@ -23,6 +25,25 @@ def runtime_sources() -> list[Path]:
         for path in sorted(CSRC.rglob("*.c"))
         if path.relative_to(CSRC).parts[0] != _PROGRAM_PARTS
     ]
+
+
+def engine_sources(csrc: Path = CSRC) -> list[Path]:
+    """The files of the worker's engine that need no link, and so no Linux."""
+    return [path for path in sorted((csrc / "worker").glob("*.c")) if path.name not in _OF_LINKS]
+
+
+@functools.cache
+def engine() -> ctypes.CDLL:
+    """What a worker cannot do without: on Linux the runtime library, elsewhere what needs no Linux.
+
+    Whether machine code is turned off does not matter.
+
+    Raises:
+        NativeUnavailableError: there is no such library here; says how to get it.
+    """
+    if sys.platform == "linux":
+        return _runtime()
+    return load(compile_shared("engine", engine_sources(), include=[CSRC], anywhere=True))
 
 
 def runtime() -> ctypes.CDLL:
@@ -37,7 +58,7 @@ def runtime() -> ctypes.CDLL:
 
 @functools.cache
 def _runtime() -> ctypes.CDLL:
-    return load(compile_shared("runtime", runtime_sources(), include=[CSRC]))
+    return load(compile_shared("runtime", runtime_sources(), include=[CSRC], anywhere=True))
 
 
 def load(path: Path) -> ctypes.CDLL:

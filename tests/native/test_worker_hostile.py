@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 from fuzzing import Fuzz
-from p4reduce_native.library import CSRC
+from p4reduce_native.library import engine_sources
 from sanitized import SanitizedProgram
 
 
 @pytest.mark.fuzz
 def test_random_frames_under_sanitizers(fuzz: Fuzz, tmp_path: Path) -> None:
-    sources = [path for path in (CSRC / "worker").glob("*.c") if path.name != "turn.c"]
     flags = ["-fsanitize=float-cast-overflow"]
-    SanitizedProgram(tmp_path, "worker_fuzz.c", sources, flags).run(fuzz, 100)
+    SanitizedProgram(tmp_path, "worker_fuzz.c", engine_sources(), flags).run(fuzz, 100)

@@ -12,8 +12,6 @@ import numpy as np
 import p4reduce
 import pytest
 from fault_system import FaultSystem, fault_system_with, short_time
-from p4reduce.machine_code import native_library
-from p4reduce.protocol import slots
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
 from p4reduce_lab.processes.children import tail
 from p4reduce_lab.switches.bmv2 import Bmv2Switch
@@ -74,13 +72,3 @@ def alone(system: System) -> Iterator[p4reduce.Communicator]:
     """A communicator of one rank."""
     with system.init(0, 1, system.new_job()) as comm:
         yield comm
-
-
-@pytest.fixture(params=["machine code", "numpy"])
-def arithmetic(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Runs a test twice: with the slot machine's regular part in C, and with all in Python."""
-    if request.param == "numpy":
-        monkeypatch.setattr(slots, "native_library", lambda: None)
-    elif native_library() is None:
-        pytest.skip("there is no machine code here")
-    return str(request.param)

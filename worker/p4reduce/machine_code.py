@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worker's functions in C, if there is machine code here.
 
-What they do is said in native/p4reduce_native/csrc/worker/worker.h. The results are those of the
-modules that do the same with numpy, bit for bit. These are the reference, and take over where there
-is no machine code (`P4REDUCE_NATIVE=0`, or neither compiler nor compiled library).
+What they do is said in native/p4reduce_native/csrc/worker/worker.h. A rank cannot do without,
+unless it is the reference worker. What finds exponents and lanes has a second way, with numpy, for
+ranks without a switch where there is neither compiler nor compiled library.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import logging
 from collections.abc import Mapping
 from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 from p4reduce_native.errors import NativeUnavailableError
-from p4reduce_native.library import runtime
-
-_log = logging.getLogger("p4reduce")
+from p4reduce_native.library import engine
 
 
 class CodecStructure(ctypes.Structure):
@@ -55,8 +52,8 @@ class BlocksStructure(ctypes.Structure):
     _fields_ = (("pieces", c_void_p), ("places", c_void_p), ("count", c_uint64))
 
 
-MOST_TOLD = 16
-"""P4R_TOLD_MOST"""
+MOST_TOLD, MOST_REPEATS = 16, 256
+"""P4R_TOLD_MOST, P4R_REPEATS_MOST"""
 
 
 class ToldStructure(ctypes.Structure):
@@ -65,16 +62,24 @@ class ToldStructure(ctypes.Structure):
     _fields_ = (("at", c_double), ("heard", c_uint64))
 
 
+class RepeatStructure(ctypes.Structure):
+    """`struct p4r_repeat`."""
+
+    _fields_ = (("at", c_double), ("frames", c_int64))
+
+
 class CourseStructure(ctypes.Structure):
     """`struct p4r_course`."""
 
     _fields_ = (
+        ("opened", c_double),
         ("all_there", c_double),
         ("last_answer", c_double),
         ("last_made", c_double),
         ("told_count", c_uint32),
-        ("unused", c_uint32),
+        ("repeat_count", c_uint32),
         ("told", ToldStructure * MOST_TOLD),
+        ("repeats", RepeatStructure * MOST_REPEATS),
     )
 
 
@@ -90,20 +95,24 @@ class StreamStructure(ctypes.Structure):
         ("count", c_int64),
         ("stripes", c_int64),
         ("sequence", c_int64),
+        ("first", c_int64),
         ("offset", c_int64),
         ("slots", c_int64),
         ("before", c_int64),
         ("left", c_void_p),
+        ("deadline", c_double),
         ("tag", c_uint32),
         ("format", c_uint32),
         ("course", c_void_p),
+        ("reads", c_uint32),
+        ("writes", c_uint32),
     )
 
 
 COUNTED = (
-    *("frames_sent", "bytes_sent", "frames_received", "bytes_received", "spurious", "stale"),
-    *("statuses", "padded", "blocks_announced", "blocks_sent", "empty_sent", "blocks_received"),
-    *("collectives", "blocks"),
+    *("frames_sent", "bytes_sent", "frames_received", "bytes_received", "retransmissions"),
+    *("spurious", "padded", "duplicates", "stale", "statuses", "invalid", "collectives", "blocks"),
+    *("blocks_announced", "blocks_sent", "empty_sent", "blocks_received", "overflows"),
 )
 """The fields of `struct p4r_counts`, named as in `statistics.Counts`."""
 
@@ -126,27 +135,29 @@ class CountsStructure(ctypes.Structure):
     _fields_ = tuple((name, c_int64) for name in COUNTED)
 
 
+VISIT = ctypes.CFUNCTYPE(None, c_int64, c_uint32, c_void_p, c_uint32, c_void_p)
+"""`p4r_visit`"""
+
+
 class SlotsStructure(ctypes.Structure):
     """`struct p4r_slots`."""
 
     _fields_ = (
         *((name, c_uint32) for name in ("slots", "job", "levels", "turn")),
-        ("contribution", c_uint32),
-        ("result", c_uint32),
-        ("tries_a_doubling", c_uint32),
-        ("unused", c_uint32),
+        *((name, c_uint32) for name in ("contribution", "result", "tries_a_doubling", "urgent")),
+        *((name, c_uint32) for name in ("asks_for_all", "unused")),
         ("stretch", c_double),
-        ("everybody", c_uint64),
-        ("own_bit", c_uint64),
-        ("wanted", c_uint64 * 6),
-        ("mask", c_uint64 * 6),
+        *((name, c_uint64) for name in ("everybody", "own_bit")),
+        *((name, c_uint64 * 6) for name in ("wanted", "mask")),
+        ("visit", VISIT),
+        *((name, c_void_p) for name in ("live", "streams", "over")),
+        *((name, c_uint32) for name in ("live_count", "over_count", "room", "trouble")),
         *(
             (name, c_void_p)
             for name in (
-                *("streams", "expected", "block", "announced", "row", "next_round", "awaited"),
-                *("exponent", "parts", "owner", "count", "tag", "format", "behind"),
-                *("heard", "level", "outgoing", "tries", "order", "sent_at", "due"),
-                *("opening", "waiting", "round_trips"),
+                *("expected", "block", "announced", "row", "owner", "next_round", "exponent"),
+                *("parts", "heard", "level", "outgoing", "lengths", "left"),
+                *("tries", "order", "sent_at", "due", "opening", "waiting", "round_trips"),
             )
         ),
         ("timeout", TimeoutStructure),
@@ -154,17 +165,16 @@ class SlotsStructure(ctypes.Structure):
         *((name, c_double) for name in ("latest", "silence", "heard_switch_at")),
         *((name, c_int64) for name in ("window", "growth", "settling", "results", "troubled")),
         *((name, c_int64) for name in ("floor", "round_trip_count")),
-        ("left", c_uint64),
-        *((name, c_uint32) for name in ("backed_off", "some_open", "holds_back", "some_halves")),
+        *((name, c_uint32) for name in ("backed_off", "some_open", "holds_back", "queued_count")),
         ("counts", CountsStructure),
-        ("queued", c_void_p),
-        ("ended", c_void_p),
-        ("ended_late", c_void_p),
-        *((name, c_uint32) for name in ("odd_count", "queued_count", "ended_count", "most")),
-        *((name, c_uint32) for name in ("finished", "left_elsewhere")),
+        *((name, c_int64) for name in ("trouble_slot", "trouble_level", "trouble_sequence")),
+        ("trouble_bits", c_uint64),
         *(
             (name, c_void_p)
-            for name in ("verdicts", "seen", "completed", "how", "next", "sorted", "samples")
+            for name in (
+                *("queued", "completed", "how", "next", "sorted", "samples"),
+                *("numbers", "visited", "visiting"),
+            )
         ),
     )
 
@@ -185,12 +195,10 @@ class TurnStructure(ctypes.Structure):
     _fields_ = (
         *(
             (name, c_void_p)
-            for name in (
-                *("slots", "link", "received", "received_lengths", "outgoing_lengths", "backlog"),
-            )
+            for name in (*("slots", "link", "received", "received_lengths", "backlog"),)
         ),
-        ("deadline", c_double),
         ("asked_at", c_double),
+        ("left_at", c_double),
         ("asked", c_int64),
         ("backlog_count", c_uint32),
         ("backlog_room", c_uint32),
@@ -198,7 +206,7 @@ class TurnStructure(ctypes.Structure):
         ("error", c_int32),
         ("tenure", c_void_p),
         ("lent_sequence", c_int64),
-        *((name, c_uint32) for name in ("lent", "lent_open", "lent_why", "unused")),
+        *((name, c_uint32) for name in ("lent", "lent_open", "lent_why", "most")),
         ("nap", NapStructure),
     )
 
@@ -226,20 +234,30 @@ class Library:
         self.decode = locked.p4r_decode
         self.decode.argtypes = (*(array,) * 6, c_uint64, c_uint32)
         self.decode.restype = None
-        self.open = locked.p4r_open
-        self.open.argtypes = (array, array, array, c_uint64)
-        self.open.restype = None
+        self.submit = locked.p4r_submit
+        self.submit.argtypes = (array, array, c_double)
+        self.submit.restype = None
         self.receive = locked.p4r_receive
         self.receive.argtypes = (array, array, array, c_uint32, c_double)
         self.receive.restype = None
-        self.run = library.p4r_turn_run
-        self.run.argtypes = (array,)
-        self.run.restype = c_uint32
-        self.lend = library.p4r_turn_lend
-        self.lend.argtypes = (array, array, array, c_uint64, c_uint32, c_double, c_uint32)
-        self.lend.restype = c_uint32
-        self.rest = library.p4r_tenure_rest
-        self.rest.argtypes = (array, c_int32, c_int32, c_int32)
+        self.expire = locked.p4r_expire
+        self.expire.argtypes = (array, c_double)
+        self.expire.restype = None
+        self.next_due = locked.p4r_next_due
+        self.next_due.argtypes = (array, ctypes.POINTER(c_uint32))
+        self.next_due.restype = c_double
+        self.let_out = locked.p4r_let_out
+        self.let_out.argtypes = (array, array)
+        self.let_out.restype = c_uint32
+        self.sent = locked.p4r_sent
+        self.sent.argtypes = (array, array, c_uint64, c_double)
+        self.sent.restype = None
+        self.stop = locked.p4r_stop
+        self.stop.argtypes = (array,)
+        self.stop.restype = None
+        self.hurry = locked.p4r_hurry
+        self.hurry.argtypes = (array, c_int32, c_double)
+        self.hurry.restype = None
         self.measure = locked.p4r_measure
         self.measure_freely = library.p4r_measure
         self.look_ahead = locked.p4r_look_ahead
@@ -248,6 +266,20 @@ class Library:
         for measure in (self.measure, self.measure_freely):
             measure.argtypes = (c_uint32, c_uint32, array, c_uint64, c_uint64, array, array)
             measure.restype = c_int64
+        self.has_links = hasattr(library, "p4r_turn_run")
+        if self.has_links:
+            self._add_links(library)
+
+    def _add_links(self, library: ctypes.CDLL) -> None:
+        array = c_void_p
+        self.run = library.p4r_turn_run
+        self.run.argtypes = (array,)
+        self.run.restype = c_uint32
+        self.lend = library.p4r_turn_lend
+        self.lend.argtypes = (array, array, c_uint32, c_uint32, c_uint32)
+        self.lend.restype = c_uint32
+        self.rest = library.p4r_tenure_rest
+        self.rest.argtypes = (array, c_int32, c_int32, c_int32)
 
 
 SHARED: Mapping[str, type[ctypes.Structure]] = {
@@ -255,6 +287,7 @@ SHARED: Mapping[str, type[ctypes.Structure]] = {
     "p4r_piece": PieceStructure,
     "p4r_blocks": BlocksStructure,
     "p4r_told": ToldStructure,
+    "p4r_repeat": RepeatStructure,
     "p4r_course": CourseStructure,
     "p4r_stream": StreamStructure,
     "p4r_timeout": TimeoutStructure,
@@ -316,16 +349,31 @@ def _said(place: tuple[int, int] | None) -> str:
 
 
 @functools.cache
-def _load() -> Library | None:
+def _load() -> Library | NativeUnavailableError:
     try:
-        library = runtime()
-        check_layouts(library)
-        return Library(library)
+        return Library(_checked(engine()))
     except NativeUnavailableError as reason:
-        _log.warning("the worker computes with numpy, many times slower: %s", reason)
-        return None
+        return reason
+
+
+def _checked(library: ctypes.CDLL) -> ctypes.CDLL:
+    check_layouts(library)
+    return library
+
+
+def engine_library() -> Library:
+    """Return the functions for who cannot do without.
+
+    Raises:
+        NativeUnavailableError: there is no machine code here; says why.
+    """
+    found = _load()
+    if isinstance(found, Library):
+        return found
+    raise found
 
 
 def native_library() -> Library | None:
-    """Return the functions, or None where there is no machine code or it is turned off."""
-    return _load()
+    """Return the functions, or None where there is no machine code."""
+    found = _load()
+    return found if isinstance(found, Library) else None

@@ -42,7 +42,7 @@ class Rank:
         self._machine = SlotMachine(
             slots=slots, job=job, rank=number, world_size=size, here=here, switch=switch
         )
-        self._machine.gate.window.size = slots
+        self._machine.window_size = slots
         self._buffer = FrameBuffer(1)
         self._calls: list[tuple[Collective, Array]] = []
         self._now = 0.0

@@ -4,7 +4,7 @@
 Every frame is an event. Links and switches' cores are queues that serve one frame after the other.
 Ranks follow docs/protocol.md: a slot's result is the licence for its next contribution, stripes
 are opened by a round of their own, and the first slots in order may send, as many as the window
-(`p4reduce.protocol.window`, the real one) allows. Nothing is lost here.
+(`p4reduce.protocol.window`, which tests compare with the real one) allows. Nothing is lost here.
 
 All ranks of a job do the same at the same time, and so do all switches of a level. So by default
 one of each is followed, and weighs as many as there are: a leaf takes one event for the frames of
@@ -19,7 +19,7 @@ import itertools
 from collections.abc import Callable
 
 import numpy as np
-from p4reduce.protocol.timers import SlotTimers
+from p4reduce.protocol.timers import Estimates
 from p4reduce.protocol.window import Window
 
 from p4reduce_lab.planning.framing import Load
@@ -224,7 +224,7 @@ class _Rank(_Child):
         stripes, blocks = run.stripes, run.load.blocks
         self._left = [1 + (blocks - slot + stripes - 1) // stripes for slot in range(stripes)]
         self._sent_at = [0.0] * stripes
-        self._timers = SlotTimers(stripes)
+        self._timers = Estimates()
         self._window = Window(stripes, self._timers)
         self._unfinished = list(range(stripes))  # in the order of the gate
         self._opening = [True] * stripes

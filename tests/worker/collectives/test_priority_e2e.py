@@ -23,7 +23,6 @@ def sums_of(comm: p4reduce.Communicator, number: int, elements: int) -> float:
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("arithmetic")
 @pytest.mark.parametrize("faults", [0, 2], indirect=True)
 def test_an_urgent_collective_overtakes(system: System, faults: int) -> None:
     """Called last, and over before the bulk ones that were called first."""

@@ -46,7 +46,6 @@ def spans(path: Path) -> dict[str, dict[str, list[Span]]]:
     return found
 
 
-@pytest.mark.usefixtures("arithmetic")
 @pytest.mark.parametrize("faults", [0, 2], indirect=True)
 @EMBEDDED
 def test_the_parts_of_each_collective(system: System, faults: int, tmp_path: Path) -> None:

@@ -19,8 +19,6 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from worker_system import PORTS, System, wait_for
 
-pytestmark = pytest.mark.usefixtures("arithmetic")
-
 INTRUDER = Endpoint("02:66:66:66:66:66", "10.77.66.66", wire.AGGREGATION_PORT)
 PRIORITY_TAG = b"\x81\x00\x00\x00"  # 802.1Q, VLAN 0
 
@@ -64,17 +62,17 @@ def test_only_the_switch_answers(system: System, tagged: bool) -> None:
 def forge(system: System, comm: p4reduce.Communicator, tagged: bool) -> None:
     """Send what would end the call with 1337s, from all sorts of addresses."""
     machine = comm._session._engine._machine
-    wait_for(lambda: machine.timers.next_due < np.inf, "the rank waits for an answer")
+    wait_for(lambda: machine.next_due < time.monotonic() + 60, "the rank waits for an answer")
     asked = Ether(machine.outgoing.get(0))
     victim = Endpoint(asked.src, asked[IP].src, asked[UDP].sport)
     switch = Endpoint(asked.dst, asked[IP].dst, asked[UDP].dport)
     opening = Aggregation(
         kind=Kind.RESULT,
-        job=int(machine._job),
-        round=int(machine._expected[0]),
+        job=asked[Aggregation].job,
+        round=asked[Aggregation].round,
         block=NO_BLOCK,
         next_block=0,
-        tag=int(machine._tag[0]),
+        tag=asked[Aggregation].tag,
         contributors=3,
     )
     last = opening.copy()

@@ -25,7 +25,7 @@ from p4reduce.wire.format import AGG_OFFSET, NO_BLOCK, Kind
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce.wire.layer import Aggregation
 
-pytestmark = [pytest.mark.fuzz, pytest.mark.usefixtures("arithmetic")]
+pytestmark = pytest.mark.fuzz
 
 JOB, RANK, WORLD, SLOTS = 77, 1, 3, 4
 HERE = wire.Endpoint("02:00:00:00:00:05", "10.77.0.5", 49157)

@@ -32,8 +32,6 @@ from p4reduce.wire.frames import FrameBuffer
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 
-pytestmark = pytest.mark.usefixtures("arithmetic")
-
 JOB, RANK, WORLD = 77, 1, 2
 HERE = wire.Endpoint("02:00:00:00:00:05", "10.77.0.5", 49157)
 SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
@@ -197,7 +195,7 @@ def test_nonfinite_blocks_travel_without_payload() -> None:
 
 def test_rounds_go_on_over_the_end_of_their_numbers() -> None:
     script = Script(slots=1)
-    script.machine._next_round[:] = 0xFFFFFFFE
+    script.machine.state.next_round[:] = 0xFFFFFFFE
     collective = script.submit(np.ones(3 * 256, np.int32))
     (packet,) = script.sent()
     rounds = [packet.round]
@@ -750,19 +748,19 @@ def repeated_round() -> tuple[Script, Packet]:
 
 def test_results_that_a_timer_brought_are_no_samples() -> None:
     script, data = repeated_round()
-    before = script.machine.timers.timeout.seconds
+    before = script.machine.timeout_seconds
     script.receive(answer(data, SUMS, flags=int(Flag.RETRANSMISSION)))
-    assert script.machine.timers.timeout.seconds == before
-    assert script.machine.timers.round_trips.count == 0
+    assert script.machine.timeout_seconds == before
+    assert script.machine.round_trips.count == 0
 
 
 def test_results_that_came_of_themselves_are_samples_from_the_first_frame_on() -> None:
     """Though it was repeated meanwhile; so that a timer that is too short gets longer."""
     script, data = repeated_round()
     script.receive(answer(data, SUMS))
-    assert script.machine.timers.round_trips.count == 1
-    assert script.machine.timers.round_trips.percentiles(50) == (0.07,)
-    assert script.machine.timers.timeout.seconds == pytest.approx(0.07 + 4 * 0.035)
+    assert script.machine.round_trips.count == 1
+    assert script.machine.round_trips.percentiles(50) == (0.07,)
+    assert script.machine.timeout_seconds == pytest.approx(0.07 + 4 * 0.035)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -777,7 +775,7 @@ def test_needless_repetitions_are_counted(order: tuple[int, int], at_once: bool)
     counts = script.machine.counts
     late_first = order == (1, 0) and not at_once
     assert counts.spurious == (0 if late_first else 1)
-    assert script.machine.timers.round_trips.count == (0 if late_first else 1)
+    assert script.machine.round_trips.count == (0 if late_first else 1)
     assert counts.stale + counts.duplicates == 1
 
 
@@ -811,7 +809,7 @@ def test_a_result_that_others_timers_brought_makes_nobody_late() -> None:
     (data,) = script.receive(answer(opening, next_block=0))
     (data,) = script.receive(answer(data, SUMS, next_block=1, flags=int(Flag.RETRANSMISSION)))
     assert data.flags == "PAYLOAD"
-    assert script.machine.timers.round_trips.count == 0
+    assert script.machine.round_trips.count == 0
 
 
 def test_a_repetition_sent_after_the_result_starts_no_timer() -> None:
@@ -836,7 +834,7 @@ def test_progress_elsewhere_shortens_long_waits() -> None:
         script.expire(now)
     script.receive(answer(openings[0], next_block=0))
     due = script.machine.next_due - script.now
-    assert due <= script.machine.timers.timeout.seconds + 1e-9
+    assert due <= script.machine.timeout_seconds + 1e-9
 
 
 # -- Errors --------------------------------------------------------------------------------------

@@ -13,8 +13,6 @@ from p4reduce.protocol.slots import FEW
 
 from bench.worker.room import LEAVES, RANKS, WORLD, Tree, sparse
 
-pytestmark = pytest.mark.usefixtures("arithmetic")
-
 
 @pytest.fixture
 def seed() -> int:
@@ -43,7 +41,7 @@ def test_sums_are_exact(seed: int, lost: float, density: float, few: int) -> Non
     if not lost:
         # Nothing was lost, and to ask for room is no repetition by a timer.
         assert sum(one.retransmissions for one in counts) == 0
-        assert all(machine.timers.round_trips.count > 0 for machine in tree.ranks)
+        assert all(machine.round_trips.count > 0 for machine in tree.ranks)
 
 
 def submit_without(tree: Tree, missing: tuple[int, ...], blocks: int) -> list[int]:
@@ -60,15 +58,14 @@ def submit_without(tree: Tree, missing: tuple[int, ...], blocks: int) -> list[in
 def run_without(tree: Tree, missing: tuple[int, ...], blocks: int = 4) -> None:
     """The same, and they wait until their timers have run out twice."""
     submitted = submit_without(tree, missing, blocks)
-    while min(tree.ranks[rank].timers.tries.max() for rank in submitted) < 3:
+    while min(tree.ranks[rank].state.tries.max() for rank in submitted) < 3:
         tree.step()
 
 
 def time_out(tree: Tree, rank: int) -> P4ReduceTimeoutError:
     machine = tree.ranks[rank]
     for collective in machine._collectives.values():
-        collective.deadline = 0.0
-    machine._earliest_deadline = 0.0
+        collective.stream.postpone(0.0)
     machine.expire(tree.now)
     assert isinstance(machine.broken, P4ReduceTimeoutError)
     return machine.broken
@@ -94,7 +91,7 @@ def test_a_rank_whose_questions_all_go_up_names_the_missing_ones(seed: int) -> N
     asking = tree.ranks[0]
     run_without(tree, (6,), blocks=1)
     # As if all of its turns had come first, which hangs on the order of frames.
-    asking.heard_switch_at = -np.inf
+    asking.state.structure.heard_switch_at = -np.inf
     assert time_out(tree, 0).missing == (4, 5, 6, 7)
 
 
@@ -120,7 +117,7 @@ def test_one_rank_asks_for_its_switch_and_no_other_hears_of_it(seed: int) -> Non
     tree = Tree(random.Random(seed), few=1)
     submit_without(tree, (6,), 1)
     first, *others = tree.ranks[:RANKS]
-    while first.timers.tries.max() < 2:
+    while first.state.tries.max() < 2:
         tree.step()
     assert first.counts.retransmissions > 0
     assert [one.counts.retransmissions for one in others] == [0] * len(others)

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from p4reduce.protocol.timers import RetransmissionTimeout, SlotTimers, timers_of
+from p4reduce.protocol.slots import SlotMachine
+from p4reduce.protocol.timers import RetransmissionTimeout
 from p4reduce.statistics import RoundTrips
+from p4reduce.wire.format import Endpoint
+from p4reduce.wire.rank_sets import Child, Level
 
 
 def test_first_sample_gives_three_times_itself() -> None:
@@ -49,15 +52,37 @@ def test_backing_off_doubles_up_to_the_ceiling() -> None:
     assert after == pytest.approx([0.05, 0.1, 0.2, 0.3, 0.3, 0.3])
 
 
+def machine(ranks: int = 1, rank: int = 0, tree: bool = False) -> SlotMachine:
+    """With so many ranks at its switch, and few = 1."""
+    children = tuple(Child((rank,)) for rank in range(ranks))
+    levels = [Level("leaf", children)]
+    if tree:
+        levels.append(Level("root", (Child(tuple(range(ranks)), "leaf"),)))
+    here = Endpoint("02:00:00:00:00:05", "10.77.0.5", 49157)
+    switch = Endpoint("02:70:34:72:65:64", "10.77.255.254", 0xBEE0)
+    return SlotMachine(
+        slots=2,
+        job=1,
+        rank=rank,
+        world_size=ranks,
+        here=here,
+        switch=switch,
+        levels=levels,
+        few=1,
+    )
+
+
 def test_openings_wait_no_shorter_than_other_rounds() -> None:
     """They stand in the same queues, though the last ones may have found those empty."""
-    timers = SlotTimers(2)
-    timers.opening_timeout.measured(0.001, now=0.0)
-    timers.timeout.measured(0.04, now=0.0)
-    assert timers.opening_timeout.seconds < timers.timeout.seconds == pytest.approx(0.12)
-    timers.opening(np.array([0]))
-    timers.sent(np.array([0, 1]), now=1.0)
-    assert timers.next_due == pytest.approx(1.12)
+    ours = machine()
+    state = ours.state
+    state.expected[:], state.opening[0] = 0, 1
+    state.structure.timeout.seconds, state.structure.opening_timeout.seconds = 0.12, 0.01
+    ours.sent(np.array([0, 3]), now=1.0)
+    assert ours.next_due == pytest.approx(1.12)
+    state.structure.opening_timeout.seconds = 0.2
+    ours.sent(np.array([0, 3]), now=1.0)
+    assert state.due == pytest.approx([1.2, 1.12])
 
 
 @pytest.mark.parametrize(
@@ -76,13 +101,14 @@ def test_openings_wait_no_shorter_than_other_rounds() -> None:
 )
 def test_who_waits_how_long(place: int | None, in_tree: bool, waits: list[int]) -> None:
     """In milliseconds, each time that a contribution is sent; of many ranks each has its place."""
-    timers, slots = timers_of(1, place, in_tree=in_tree), np.array([0])
-    timers.timeout.seconds = 0.01
+    ours = machine(1 if place is None else 64, place or 0, in_tree)
+    ours.state.expected[0] = 0
+    ours.state.structure.timeout.seconds = 0.01
     found = []
     for _ in waits:
-        timers.sent(slots, 0.0)
-        found.append(round(1000 * timers.next_due, 6))
-        timers.repeated(slots)
+        ours.sent(np.array([0]), 0.0)
+        found.append(round(1000 * ours.next_due, 6))
+        ours.state.tries[0] += 1
     assert found == waits
 
 

@@ -3,40 +3,72 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from one_process import OneProcess
-from p4reduce.protocol.timers import SlotTimers
-from p4reduce.protocol.window import FLOOR, INITIAL, TARGET, Gate, Window
+from p4reduce.errors import ClosedError
+from p4reduce.protocol.slots import SlotMachine
+from p4reduce.protocol.timers import Estimates
+from p4reduce.protocol.window import FLOOR, INITIAL, TARGET, Window
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
+from p4reduce.wire import format as wire
 from p4reduce.wire.calls import Operation
+from p4reduce_native.library import engine
 from slow_links import Link, SlowLinks
 
 # -- The numbers ---------------------------------------------------------------------------------
 
 
+HERE = wire.Endpoint("02:00:00:00:00:05", "10.77.0.5", 49157)
+SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
+
+
 class Periods:
-    """A window, and results for it a period at a time."""
+    """A window, and results for it a period at a time; once in Python and once in C."""
 
     def __init__(self, slots: int, shortest: float = 0.001) -> None:
-        self.timers = SlotTimers(slots)
+        self.timers = Estimates()
         self.window = Window(slots, self.timers)
-        self.timers.round_trips.add(np.array([shortest]))
+        self.machine = SlotMachine(
+            slots=slots, job=1, rank=0, world_size=1, here=HERE, switch=SWITCH
+        )
+        self._completed = engine().p4r_window_completed
+        self._completed.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self._completed.restype = None
+        self._heard = engine().p4r_window_heard
+        self._heard.argtypes = (ctypes.c_void_p, ctypes.c_double)
+        self._heard.restype = None
+        self._measured(np.array([shortest]))
         self.now = 0.0
+        self.hear()
+
+    def _measured(self, seconds: npt.NDArray[np.float64]) -> None:
+        self.timers.round_trips.add(seconds)
+        self.machine.go_on_counting(self.machine.counts, self.timers.round_trips)
+
+    def hear(self) -> None:
+        """The switch has sent something."""
         self.window.heard(self.now)
+        self._heard(self.machine.state.address, self.now)
 
     def pass_by(self, round_trip: float, troubled: float = 0.0, bursts: bool = False) -> int:
         """One period. Results come evenly or all at once; a share of the rounds is troubled."""
         count = max(32, self.window.size)
-        self.timers.round_trips.add(np.full(count, round_trip))
+        self._measured(np.full(count, round_trip))
         batches = 1 if bursts else 32
         for _ in range(batches):
             self.now += round_trip / batches
-            self.window.heard(self.now)
+            self.hear()
         self.window.completed(count, int(count * troubled))
+        self._completed(self.machine.state.address, count, int(count * troubled))
+        assert self.machine.window_size == self.window.size
+        ceiling = self.machine.state.structure.timeout.ceiling
+        assert ceiling == self.timers.timeout.ceiling
         return self.window.size
 
 
@@ -89,8 +121,9 @@ def test_silence_while_nothing_is_under_way_does_not_count() -> None:
     periods = Periods(128)
     periods.pass_by(0.002)
     periods.window.idle()
+    periods.machine.fail(ClosedError("nothing is under way"))
     periods.now += 1000
-    periods.window.heard(periods.now)
+    periods.hear()
     periods.pass_by(0.002)
     assert periods.window.size == 128
     assert periods.pass_by(2 * TARGET) == 64
@@ -115,20 +148,22 @@ def test_timers_may_be_as_long_as_round_trips_need() -> None:
 
 
 def test_the_first_of_the_first_collective_go_first() -> None:
-    gate = Gate(6, SlotTimers(6))
-    gate.window.size = 2
-    gate.enter(np.array([4, 5, 0]), 7, np.array([0, 1, 2]))
-    gate.enter(np.array([1, 2]), 6, np.array([0, 1]))
-    assert gate.let_out(np.array([0, 4, 2, 5])).tolist() == [2]  # slot 1 has nothing to send
-    assert gate.holds_back
-    assert gate.let_out(np.array([1])).tolist() == [1]
-    gate.leave(np.array([2]))
-    assert gate.let_out(np.array([], int)).tolist() == [4]
-    gate.leave(np.array([1]))
-    assert gate.let_out(np.array([], int)).tolist() == [5]
-    gate.window.size = 6
-    assert gate.let_out(np.array([], int)).tolist() == [0]
-    assert gate.open
+    machine = SlotMachine(slots=6, job=1, rank=0, world_size=2, here=HERE, switch=SWITCH)
+    machine.window_size = 2
+    for sequence in range(2):
+        array = np.ones(3 * 256, np.int32)
+        plan = plans.allreduce(array, Operation.SUM, None, array.copy(), world_size=2)
+        machine.submit(
+            Collective(
+                *(plan.call, plan.source, plan.target), sequence=sequence, slots=6, timeout=60.0
+            )
+        )
+    assert (machine.take_sendable() // 3).tolist() == [0, 1]
+    assert machine.take_sendable().tolist() == []
+    machine.window_size = 4
+    assert (machine.take_sendable() // 3).tolist() == [2, 3]
+    machine.window_size = 6
+    assert (machine.take_sendable() // 3).tolist() == [4, 5]
 
 
 # -- Deadlock ------------------------------------------------------------------------------------
@@ -181,7 +216,6 @@ class Caller:
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("arithmetic")
 @pytest.mark.parametrize("urgent", [0, 2])
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 def test_windows_of_any_sizes_never_stop_a_job(
@@ -209,7 +243,7 @@ def test_windows_of_any_sizes_never_stop_a_job(
         ):
             for caller, machine in zip(callers, system.machines, strict=True):
                 if rng.random() < 0.2:
-                    machine.gate.window.size = int(rng.integers(urgent + 1, 7))
+                    machine.window_size = int(rng.integers(urgent + 1, 7))
                 caller.call()
             steps += 1
             assert steps < 100_000
@@ -241,8 +275,8 @@ def test_a_slow_link_is_filled_but_not_its_queue(rng: np.random.Generator) -> No
     assert seconds < 1.15 * blocks * 1102 / 1.25e6
     assert repeated(system) < 0.2
     for machine in system.machines:
-        assert 20 < machine.gate.window.size < 100
-        assert machine.timers.round_trips.typical(200) < 1.5 * TARGET
+        assert 20 < machine.window_size < 100
+        assert machine.round_trips.typical(200) < 1.5 * TARGET
 
 
 def test_a_short_queue_does_not_overflow_all_the_time(rng: np.random.Generator) -> None:
@@ -254,8 +288,7 @@ def test_a_short_queue_does_not_overflow_all_the_time(rng: np.random.Generator) 
             2, 128, rng, up=lambda: Link(rate=12.5e6), down=lambda: Link(rate=1.25e6, queue=16)
         )
         for machine in system.machines if fixed else ():
-            machine.gate.window.size = 128
-            machine.gate.window.completed = lambda *_: None  # type: ignore[method-assign]
+            machine.window_size = machine.state.structure.floor = 128
         seconds, results = system.allreduce(blocks)
         assert all((result == 2).all() for result in results)
         assert seconds < 1.1 * blocks * 1102 / 1.25e6
@@ -272,4 +305,4 @@ def test_random_losses_and_pauses_leave_the_window_alone(
     )
     for _ in range(2):
         system.allreduce(400)
-    assert [machine.gate.window.size for machine in system.machines] == [64, 64]
+    assert [machine.window_size for machine in system.machines] == [64, 64]

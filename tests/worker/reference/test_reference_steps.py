@@ -11,7 +11,6 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from p4reduce.protocol.slots import SlotMachine
@@ -26,8 +25,6 @@ from p4reduce.wire.format import NO_BLOCK, Flag, Kind
 from p4reduce.wire.frames import FrameBuffer
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
-
-pytestmark = pytest.mark.usefixtures("arithmetic")
 
 JOB, RANK, WORLD = 77, 1, 3
 HERE = wire.Endpoint("02:00:00:00:00:05", "10.77.0.5", 49157)

@@ -17,7 +17,6 @@ from p4reduce.machine_code import (
     TurnStructure,
     native_library,
 )
-from p4reduce.protocol.native_slots import NativeSlots
 from p4reduce.tensors.blocks import Indices
 from p4reduce.wire.frames import FrameBuffer
 
@@ -46,7 +45,7 @@ class LinkedTransport(Protocol):
         """As of `transport.base.Transport`."""
 
 
-WOKEN, ODD, DUE, OVERSLEPT, BROKEN = 1, 2, 4, 8, 16
+WOKEN, NEWS, OVERSLEPT, BROKEN = 1, 2, 8, 16
 PAUSED, DONE, REFUSED = 32, 64, 128
 """Why the loop has returned, as bits: `P4R_TURN_…`. Plain numbers: flags of an enumeration cost
 microseconds before Python 3.12."""
@@ -77,7 +76,9 @@ class Tenure:
         """
         link = getattr(transport, "link", None)
         library = native_library()
-        if library is None or not isinstance(link, Link) or link.kind is not Kind.SHARED:
+        if library is None or not library.has_links or not isinstance(link, Link):
+            return None
+        if link.kind is not Kind.SHARED:
             return None
         return cls(library, cast(LinkedTransport, transport))
 
@@ -111,80 +112,56 @@ class Tenure:
 class NativeTurn:
     """`struct p4r_turn`.
 
-    Attributes:
-        received: where frames that are left for Python lie, as the first rows.
-
     Args:
-        slots: what to run.
+        library: the functions.
+        slots: address of what to run.
+        number: of these slots.
         transport: to the switch; stays open as long as this is used.
         tenure: of its link, where callers may borrow that.
     """
 
     def __init__(
-        self, slots: NativeSlots, transport: LinkedTransport, tenure: Tenure | None = None
+        self,
+        library: Library,
+        slots: int,
+        number: int,
+        transport: LinkedTransport,
+        tenure: Tenure | None = None,
     ) -> None:
-        self.received = transport.received
-        self._slots = slots
-        self._backlog = np.zeros(_ROUNDS_OF_BACKLOG * len(slots.streams), np.int64)
+        self._library = library
+        self._backlog = np.zeros(_ROUNDS_OF_BACKLOG * number, np.int64)
+        self._received = transport.received
         self._turn = TurnStructure(
-            slots=slots.address,
+            slots=slots,
             link=transport.link.pointer,
-            received=transport.received.address - _ROW_PAD,
-            received_lengths=transport.received.lengths.ctypes.data,
-            outgoing_lengths=slots.outgoing.lengths.ctypes.data,
+            received=self._received.address - _ROW_PAD,
+            received_lengths=self._received.lengths.ctypes.data,
             backlog=self._backlog.ctypes.data,
             backlog_room=len(self._backlog),
             wake_fd=transport.wake_fd,
             asked_at=math.inf,
             tenure=None if tenure is None else tenure.address,
+            most=len(self._received),
             # Within this machine frames come as fast as its cores allow, in batches by themselves.
             nap=NapStructure(allowed=not transport.lossless),
         )
-        self._tenure = tenure
         self._address = ctypes.addressof(self._turn)
-        self._late: Indices = self._backlog[:0]
 
-    def run(self, rows: Indices, deadline: float) -> int:
-        """Send rows and go on until there is something for Python, without the interpreter's lock.
-
-        Args:
-            rows: of the frames to send, that the gate has let out.
-            deadline: the earliest of a collective.
+    def run(self) -> int:
+        """Go on until there is something for Python, without the interpreter's lock.
 
         Returns:
             Why it is back: `WOKEN` and so on, together.
         """
-        turn = self._turn
-        if len(self._late):  # which there had been no room for
-            rows = np.concatenate((self._late, rows))
-        room = len(self._backlog) - turn.backlog_count
-        if len(rows):
-            some = rows[:room]
-            self._backlog[turn.backlog_count : turn.backlog_count + len(some)] = some
-            turn.backlog_count += len(some)
-        self._late = rows[room:]
-        turn.deadline = deadline
-        return int(self._slots.library.run(self._address))
+        return int(self._library.run(self._address))
 
-    def lend(
-        self,
-        stream: int,
-        slots: Indices,
-        count: int,
-        taken: int,
-        deadline: float,
-        counted: bool,
-    ) -> int:
+    def lend(self, stream: int, begins: bool, taken: int, counted: bool) -> int:
         """Run a collective in the thread that waits for it: `p4r_turn_lend`.
 
         Returns:
             `DONE`, `REFUSED`, or why it is back.
         """
-        return int(
-            self._slots.library.lend(
-                self._address, stream, slots.ctypes.data, count, taken, deadline, counted
-            )
-        )
+        return int(self._library.lend(self._address, stream, begins, taken, counted))
 
     @property
     def lent(self) -> bool:
@@ -205,12 +182,17 @@ class NativeTurn:
 
     def take_backlog(self) -> Indices:
         """Return the rows that wait for room in the link, which are not C's any more."""
-        count = self._turn.backlog_count
-        if not count and not len(self._late):
-            return self._late
-        rows: Indices = np.concatenate((self._backlog[:count], self._late))
-        self._turn.backlog_count, self._late = 0, self._backlog[:0]
+        count, self._turn.backlog_count = self._turn.backlog_count, 0
+        rows: Indices = self._backlog[:count].copy()
         return rows
+
+    def give_backlog(self, rows: Indices) -> Indices:
+        """Let C send rows that have waited for room; return those that there is no room for."""
+        count = self._turn.backlog_count
+        some = rows[: len(self._backlog) - count]
+        self._backlog[count : count + len(some)] = some
+        self._turn.backlog_count += len(some)
+        return rows[len(some) :]
 
     @property
     def asked(self) -> tuple[float, int]:

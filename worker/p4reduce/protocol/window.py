@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many slots may have a contribution under way at once: docs/protocol.md, "Window"."""
+"""How many slots may have a contribution under way at once: docs/protocol.md, "Window".
+
+For simulations. What ranks do is in `csrc/worker/window.c`, which tests compare with this.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from p4reduce.protocol.timers import Indices, SlotTimers
-from p4reduce.tensors.stream import BEFORE_ALL
+from p4reduce.protocol.timers import Estimates
 
 INITIAL = 32
 """Slots that may at first."""
@@ -26,9 +23,6 @@ _LEAST_RESULTS = 32  # in a period, for its figures to mean something
 _TROUBLED = 1 / 4  # share of the rounds
 _QUEUEING = 4  # times as long as without a queue
 _CAREFULLY = 8  # by an eighth a period
-
-_LAST = np.iinfo(np.int64).max
-_ALL = slice(None)
 
 
 class Window:
@@ -52,7 +46,7 @@ class Window:
             these beside the others.
     """
 
-    def __init__(self, slots: int, timers: SlotTimers, urgent: int = 0) -> None:
+    def __init__(self, slots: int, timers: Estimates, urgent: int = 0) -> None:
         self.size = min(slots, INITIAL + urgent)
         self._slots = slots
         self._floor = min(slots, FLOOR + urgent)
@@ -68,18 +62,6 @@ class Window:
     def limits(self) -> bool:
         """Whether fewer slots than there are may be used."""
         return self.size < self._slots
-
-    @property
-    def figures(self) -> tuple[Sequence[int], Sequence[float]]:
-        """All that it keeps, for machine code: see `protocol.native_slots`."""
-        numbers = self.size, self._growth, int(self._settling), self._results, self._troubled
-        return (*numbers, self._floor), (self._latest, self._silence)
-
-    @figures.setter
-    def figures(self, figures: tuple[Sequence[int], Sequence[float]]) -> None:
-        numbers, (self._latest, self._silence) = figures
-        self.size, self._growth, settling, self._results, self._troubled, self._floor = numbers
-        self._settling = bool(settling)
 
     def heard(self, now: float) -> None:
         """Take notice that the switch has sent something."""
@@ -123,70 +105,3 @@ class Window:
         self.size = max(self._floor, int(self.size * factor))
         self._growth = _CAREFULLY
         self._settling = True
-
-
-class Gate:
-    """Keeps back all but the first slots in the order of collectives and stripes.
-
-    That order is the same on all ranks. So the first of all slots with something to do is kept back
-    by no rank, however much their windows differ: it goes on, and is done some time. If each rank
-    kept back what it liked, two could wait for each other for ever.
-
-    Slots for urgent collectives come before all others, and are never kept back: the window is
-    larger than their number by `FLOOR` at least. So neither class waits for the other.
-
-    Attributes:
-        window: how many may.
-        holds_back: whether there is a frame that waits.
-
-    Args:
-        slots: of the job.
-        timers: with the round trips.
-        urgent: how many of the slots, the last ones, are for urgent collectives.
-    """
-
-    def __init__(self, slots: int, timers: SlotTimers, urgent: int = 0) -> None:
-        self.window = Window(slots, timers, urgent)
-        self.holds_back = False
-        self._slots = slots
-        self._urgent = urgent
-        self._order = np.full(slots, _LAST)
-        self._waiting = np.zeros(slots, np.bool_)
-
-    @property
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """What machine code works on as well, by the names that it has there."""
-        return {"order": self._order, "waiting": self._waiting}
-
-    @property
-    def open(self) -> bool:
-        """Whether everything may pass."""
-        return not self.holds_back and not self.window.limits
-
-    def enter(self, slots: Indices, sequence: int, stripes: npt.NDArray[np.int64]) -> None:
-        """Slots begin with stripes of a collective."""
-        urgent = slots >= self._slots - self._urgent
-        self._order[slots] = sequence * self._slots + stripes - urgent * BEFORE_ALL
-
-    def in_order(self, slots: Indices) -> Indices:
-        """Return slots in the order that all ranks have."""
-        return slots[np.argsort(self._order[slots])]
-
-    def leave(self, slots: Indices | slice = _ALL) -> None:
-        """Slots have nothing to send any more."""
-        self._order[slots] = _LAST
-        self._waiting[slots] = False
-        self.holds_back = bool(self._waiting.any())
-
-    def let_out(self, slots: Indices) -> Indices:
-        """Return which may send of these and those kept back before, the first ones first."""
-        self._waiting[slots] = True
-        self._waiting &= self._order != _LAST
-        may = self._waiting
-        if self.window.limits:
-            last = np.partition(self._order, self.window.size - 1)[self.window.size - 1]
-            may = self._waiting & (self._order <= last)
-        out = np.flatnonzero(may)
-        self._waiting &= ~may
-        self.holds_back = bool(self._waiting.any())
-        return out[np.argsort(self._order[out])]

@@ -110,6 +110,9 @@ class ReferenceMachine:
         self.worker.counts = before
         self.worker.round_trips.go_on_from(round_trips)
 
+    def count_collective(self) -> None:
+        self.worker.counts.collectives += 1
+
     def submit(self, collective: Collective) -> None:
         self.worker.submit(collective)
 

@@ -20,7 +20,7 @@ from p4reduce.latch import Latch
 from p4reduce.protocol.native_turn import BROKEN, DONE, OVERSLEPT, PAUSED, NativeTurn
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.machine import Machine
-from p4reduce.session.port import REPRIEVE, Port, Share, Sift
+from p4reduce.session.port import REPRIEVE, Port, Share
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.blocks import Indices
 from p4reduce.tensors.dispute import Dispute
@@ -129,12 +129,12 @@ class Engine:
                 return False
             if self._stopping or self._stopped:
                 return False
-            loan = slots.lend(collective)
-            if loan is None:
+            stream = slots.lend(collective)
+            if stream is None:
                 return False
             self._lent = collective
             start = functools.partial(self._start, collective)
-            collective.runner = lambda: self._run_here(turn, collective, start, *loan, taken)
+            collective.runner = lambda: self._run_here(turn, collective, start, stream, taken)
             self._requests.append(start)
             return True
 
@@ -149,7 +149,6 @@ class Engine:
         collective: Collective,
         start: Callable[[], None],
         stream: int,
-        slots: Indices,
         taken: int,
     ) -> None:
         """Run a collective in the thread that waits for it, as far as C can do it alone.
@@ -157,10 +156,9 @@ class Engine:
         The link is borrowed within `lend` alone: an exception of a signal handler finds either
         that, or that the port's thread has to go on.
         """
-        count, rest = len(slots), (taken, collective.deadline, collective.counted)
-        why = turn.lend(stream, slots, count, *rest)
+        why = turn.lend(stream, True, taken, collective.counted)
         while why == PAUSED:
-            why = turn.lend(stream, slots, 0, *rest)
+            why = turn.lend(stream, False, taken, collective.counted)
         if why == DONE:
             with contextlib.suppress(ValueError):
                 self._requests.remove(start)
@@ -217,7 +215,8 @@ class Engine:
 
     def count(self, collective: Collective) -> None:
         """Count one that was reduced without this engine, which has been halted."""
-        self._machine.counts.collectives += collective.counted
+        if collective.counted:
+            self._machine.count_collective()
 
     def silence(self) -> tuple[float, float]:
         """Return for how long the switch has owed an answer, and how long ago it last gave one.
@@ -327,17 +326,12 @@ class Engine:
         """Whether callers have run something that `regain` has not taken notice of."""
         return self._native is not None and self._native.lent
 
-    def ready_to_lend(self) -> None:
-        """Nothing is under way; callers may run collectives themselves."""
-        if self._slots is not None:
-            self._slots.ready_to_lend()
-
-    def regain(self, sift: Sift | None) -> None:
+    def regain(self) -> None:
         """Go on with what callers have run."""
         turn, slots = self._native, self._slots
         if turn is None or slots is None or not turn.lent:
             return
-        slots.regain(turn, self._lent, sift)
+        slots.regain(turn, self._lent)
         self._asked_at, self._asked = turn.asked
         if turn.take_back() & OVERSLEPT:
             self._machine.postpone(time.monotonic() + REPRIEVE)
@@ -353,7 +347,7 @@ class Engine:
         """The thread does nothing more for this. Returns what is to be called after that."""
         lost = error if isinstance(error, SwitchUnreachableError) and not self._stopping else None
         with contextlib.suppress(Exception):
-            self.regain(None)  # what a caller has begun is to be ended, or kept, as the others
+            self.regain()  # what a caller has begun is to be ended, or kept, as the others
         with self.lock:
             self._stopped = True
             self._kept |= lost is not None and self._lost is not None
@@ -373,22 +367,19 @@ class Engine:
             return None
         return lambda: tell(lost)
 
-    def run_natively(self, sift: Sift | None) -> None:
+    def run_natively(self) -> None:
         """Let C go on for as long as it can."""
         machine, native = self._slots, self._native
         assert machine is not None
         assert native is not None
         native.asked = self._asked_at, self._asked
-        backlog, self._backlog = self._backlog, self._backlog[:0]
-        why = machine.run(native, backlog, sift)
+        self._backlog = native.give_backlog(self._backlog)
+        why = machine.run(native)
         self._asked_at, self._asked = native.asked
         if why & BROKEN:
             self._transport.receive()  # says how
-        now = time.monotonic()
         if why & OVERSLEPT:
-            machine.postpone(now + REPRIEVE)
-        else:
-            machine.expire(now)
+            machine.postpone(time.monotonic() + REPRIEVE)
         self._forget_asking()
 
     def send(self) -> None:

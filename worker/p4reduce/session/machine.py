@@ -77,6 +77,9 @@ class Machine(Protocol):
     def go_on_counting(self, before: Counts, round_trips: RoundTrips) -> None:
         """Count on from what an earlier life of the job has counted and measured."""
 
+    def count_collective(self) -> None:
+        """Count one that was reduced in another way."""
+
     def submit(self, collective: Collective) -> None:
         """Queue a collective behind those of its class; all ranks do so in the same order."""
 

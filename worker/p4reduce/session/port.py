@@ -37,9 +37,6 @@ _END_TIMEOUT = 5.0
 _QUIET = 1.0  # seconds without a collective, after which the thread listens at the link itself
 _ONE_CONNECTION = ("unix:", "udp:")  # ports that take no second one
 
-Sift = Callable[[FrameBuffer, int], int]
-"""Takes other jobs' frames out of the first rows of a buffer; returns how many are left."""
-
 
 class Rider(Protocol):
     """A job's engine, as the port's thread sees it. All calls are made by that thread."""
@@ -60,10 +57,7 @@ class Rider(Protocol):
     def lent(self) -> bool:
         """Whether callers have run something that `regain` has not taken notice of."""
 
-    def ready_to_lend(self) -> None:
-        """Nothing is under way; callers may run collectives themselves."""
-
-    def regain(self, sift: Sift | None) -> None:
+    def regain(self) -> None:
         """Go on with what callers have run."""
 
     @property
@@ -77,7 +71,7 @@ class Rider(Protocol):
     def begin_turn(self) -> bool:
         """Do what was asked for. False: it is to end."""
 
-    def run_natively(self, sift: Sift | None) -> None:
+    def run_natively(self) -> None:
         """Let C go on for as long as it can."""
 
     def send(self) -> None:
@@ -216,7 +210,7 @@ class Port:
 
     def _turn(self) -> None:
         for rider in list(self._riders):
-            self._guarded(rider, lambda: rider.regain(self._sift_for(rider)))  # noqa: B023
+            self._guarded(rider, rider.regain)
         while self._requests:
             self._requests.popleft()()
         for rider in list(self._riders):
@@ -225,8 +219,6 @@ class Port:
         riders = self._riders
         busy = [rider for rider in riders if not rider.idle]
         if not busy and self.tenure is not None and riders and not self._over:
-            for rider in riders:
-                rider.ready_to_lend()
             quiet = self.tenure.rest(_QUIET)
             # A caller may have the link for longer than that, and leave to the thread what it has
             # begun: the next turn takes notice of it first.
@@ -238,8 +230,7 @@ class Port:
             # and what they are asked for wakes it.
             rider = busy[0] if busy else riders[0]
             if rider.native:
-                sift = None if len(riders) == 1 else self._sift_for(rider)
-                self._guarded(rider, lambda: rider.run_natively(sift))
+                self._guarded(rider, rider.run_natively)
                 self.cpu_seconds = time.thread_time()
                 return
         if not self._over:
@@ -300,9 +291,6 @@ class Port:
         if count and riders:
             first = riders[0]
             self._guarded(first, lambda: first.receive(buffer, count))
-
-    def _sift_for(self, rider: Rider) -> Sift:
-        return lambda buffer, count: self._sift(buffer, count, rider)
 
     def _sift(self, buffer: FrameBuffer, count: int, rider: Rider) -> int:
         """Leave in a buffer what is one engine's, or nobody's; give the others theirs."""

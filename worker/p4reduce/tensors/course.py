@@ -6,34 +6,40 @@ from __future__ import annotations
 import ctypes
 import time
 
-from p4reduce.machine_code import MOST_TOLD, CourseStructure
-
-_MOST_REPEATS = 1000
+from p4reduce.machine_code import MOST_REPEATS, MOST_TOLD, CourseStructure
 
 
 class Course:
     """When a collective was called, opened, answered and over; in seconds on the monotonic clock.
 
-    What happens with each frame is written by `csrc/worker/course.c` as well, into the same
-    memory, whichever of the two takes the frame.
+    What happens with each frame is written by `csrc/worker/course.c`, into memory of this object's,
+    or by the reference worker.
 
     Attributes:
         called: the call began.
         measured: its input was looked through, and copied where that is kept for a recovery.
-        opened: the first of its stripes had a slot; 0: it never had.
         ended: it was over; 0: it is not yet.
         error: what it ended with, in words; empty: well.
-        repeats: when timers sent frames again, and how many.
         address: of `struct p4r_course`.
     """
 
     def __init__(self, called: float, measured: float) -> None:
         self.called, self.measured = called, measured
-        self.opened = self.ended = 0.0
+        self.ended = 0.0
         self.error = ""
-        self.repeats: list[tuple[float, int]] = []
         self._shared = CourseStructure()
         self.address = ctypes.addressof(self._shared)
+
+    @property
+    def opened(self) -> float:
+        """When the first of its stripes had a slot; 0: it never had."""
+        return float(self._shared.opened)
+
+    @property
+    def repeats(self) -> list[tuple[float, int]]:
+        """When timers sent frames again, and how many."""
+        shared = self._shared
+        return [(one.at, one.frames) for one in shared.repeats[: shared.repeat_count]]
 
     @property
     def all_there(self) -> float:
@@ -58,8 +64,8 @@ class Course:
 
     def open(self) -> None:
         """Stripes of it begin."""
-        if not self.opened:
-            self.opened = time.monotonic()
+        if not self._shared.opened:
+            self._shared.opened = time.monotonic()
 
     def answered(self, opening: bool, now: float) -> None:
         """A round of it is complete: p4r_course_answered."""
@@ -82,8 +88,10 @@ class Course:
 
     def repeated(self, frames: int) -> None:
         """A timer has sent frames again."""
-        if len(self.repeats) < _MOST_REPEATS:
-            self.repeats.append((time.monotonic(), frames))
+        shared = self._shared
+        if (count := shared.repeat_count) < MOST_REPEATS:
+            shared.repeats[count].at, shared.repeats[count].frames = time.monotonic(), frames
+            shared.repeat_count = count + 1
 
     def end(self, now: float, error: BaseException | None) -> None:
         """It is over."""

@@ -88,56 +88,58 @@ class Stream:
 
     Attributes:
         source, target: None where C cannot reach the blocks.
+        codec: `struct p4r_codec`.
         address: of the structure.
-        regular: whether C can do all.
     """
 
     def __init__(self, collective: Collective, world_size: int) -> None:
-        self._source, self._target = collective.source, collective.target
-        self.source = NativeBlocks.of(collective.source)
-        self.target = NativeBlocks.of(collective.target)
+        self.source = source = NativeBlocks.of(collective.source)
+        self.target = target = NativeBlocks.of(collective.target)
         self.codec = codec_structure(collective, world_size)
-        self.regular = self.source is not None and self.target is not None
-        self._left, self._offset = collective.left, collective.offset
-        self._course = collective.course
-        self._kept = collective.next_nonzero, collective.exponents
-        if not all(array.flags.c_contiguous for array in self._kept):
+        course = collective.course
+        kept = collective.next_nonzero, collective.exponents
+        self._kept = collective.source, collective.target, collective.left, course, kept
+        if not all(array.flags.c_contiguous for array in kept):
             raise ValueError("a collective's arrays have to be contiguous")
         nothing = BlocksStructure()
         self._structure = StreamStructure(
             self.codec,
-            nothing if self.source is None else self.source.structure,
-            nothing if self.target is None else self.target.structure,
+            nothing if source is None else source.structure,
+            nothing if target is None else target.structure,
             collective.next_nonzero.ctypes.data,
             collective.exponents.ctypes.data,
             collective.count,
             collective.stripes,
             collective.sequence,
+            collective.first_slot,
             collective.offset,
             collective.slots,
             BEFORE_ALL if collective.urgent else 0,
             collective.left.ctypes.data,
+            collective.deadline,
             collective.tag,
             collective.format,
-            None if self._course is None else self._course.address,
+            None if course is None else course.address,
+            source is not None,
+            target is not None,
         )
         self.address = ctypes.addressof(self._structure)
 
     @classmethod
     def of(cls, collective: Collective, world_size: int) -> Stream:
-        """Return that of a collective: made when it is first asked for, and anew where one of those
-        things has changed since that may.
-        """
+        """Return that of a collective, made when it is first asked for."""
         stream: Stream | None = collective.stream
         if (
             stream is None
-            or stream._source is not collective.source
-            or stream._target is not collective.target
-            or stream._left is not collective.left
-            or stream._offset != collective.offset
+            or stream._kept[0] is not collective.source
+            or stream._kept[1] is not collective.target
         ):
             stream = collective.stream = cls(collective, world_size)
         return stream
+
+    def postpone(self, deadline: float) -> None:
+        """The collective has another deadline."""
+        self._structure.deadline = deadline
 
 
 def codec_structure(collective: Collective, world_size: int) -> CodecStructure:

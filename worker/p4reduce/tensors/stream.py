@@ -26,6 +26,7 @@ DTYPES = (np.float16, np.float32, np.float64, np.int8, np.int16, np.int32)
 BEFORE_ALL = 1 << 62
 """Taken from the order of what is urgent: see `protocol.window`."""
 
+_NO_OVERFLOW = -1  # P4R_NO_OVERFLOW
 _GRACE = 8.0  # seconds that the progress thread has beyond a deadline to report it
 _SLICE = 1.0  # seconds; a wait in slices does not count the time for which the process was stopped
 
@@ -51,7 +52,8 @@ class Collective:
         slots, first_slot: how many slots there are for it, and the first of these.
         offset: the slot of stripe 0; the others have those after it, and go on from the first.
         placed: whether the job's slots have been dealt to it, from `offset` on.
-        left: `remaining`, where machine code sees it too.
+        left: `remaining`, and the first block with a sum that overflowed or -1, where machine code
+            sees them too.
         number: of the call within the communicator, for messages.
         counted: whether it counts as a collective in statistics; not where this rank has the
             result already (see `repetition`).
@@ -110,7 +112,7 @@ class Collective:
         self.target = target
         self.count = self.none = len(source)
         self.stripes = max(1, min(slots, self.count))
-        self.left = np.array([self.stripes])
+        self.left = np.array([self.stripes, _NO_OVERFLOW])
         self.slots, self.first_slot = slots, first_slot
         self.offset = first_slot
         self.placed = False
@@ -133,7 +135,6 @@ class Collective:
         self.started = time.monotonic()
         self.deadline = self.started + timeout
         self.error: P4ReduceError | None = None
-        self.overflowed: int | None = None
         self.counted = counted
         self.over_at = math.inf
         self.told = told
@@ -147,9 +148,15 @@ class Collective:
         """How many stripes are not over."""
         return int(self.left[0])
 
-    @remaining.setter
-    def remaining(self, number: int) -> None:
-        self.left[0] = number
+    @property
+    def overflowed(self) -> int | None:
+        """The first block that is known to have a sum that overflowed; None: none is."""
+        block = int(self.left[1])
+        return None if block == _NO_OVERFLOW else block
+
+    @overflowed.setter
+    def overflowed(self, block: int) -> None:
+        self.left[1] = block
 
     @property
     def description(self) -> str:
@@ -171,10 +178,9 @@ class Collective:
             source: a copy of the input; what was given before may be overwritten.
         """
         self.source = source
-        self.left = np.array([self.stripes])
+        self.left = np.array([self.stripes, _NO_OVERFLOW])
         self.placed = False
         self.stream = None
-        self.overflowed = None
 
     def repetition(self, source: BlockRows) -> Collective:
         """Return one with the same input whose result is thrown away, for the other ranks' sake.

@@ -2,6 +2,7 @@
 /* Where the blocks of tensors lie, and what goes between them and frames. */
 #include "worker/worker.h"
 
+#include <math.h>
 #include <string.h>
 
 static const uint8_t ZEROS[P4R_MOST_LANES * sizeof(double)];
@@ -72,6 +73,25 @@ void p4r_block_decode(const struct p4r_codec *codec, const struct p4r_blocks *ta
         p4r_lanes_decode(codec, lanes, count, exponent, padded);
         memcpy(numbers + begin, padded, bytes - begin);
     }
+}
+
+void p4r_block_fill(const struct p4r_codec *codec, const struct p4r_blocks *target, int64_t block,
+                    int nonfinite)
+{
+    static const uint16_t half = 0x7e00;
+    static const float single = NAN;
+    static const double wide = NAN;
+    uint32_t size = number_bytes(codec);
+    uint64_t whole = (uint64_t)(P4R_PAYLOAD_BYTES / codec->lane_bytes) * size, bytes;
+    uint8_t *numbers = find(target, block, whole, &bytes);
+    const void *none = size == 2 ? (const void *)&half : size == 4 ? (const void *)&single : &wide;
+
+    if (!numbers || (nonfinite && codec->numbers == P4R_INTEGERS))
+        return;
+    if (!nonfinite)
+        memset(numbers, 0, bytes);
+    for (uint64_t at = 0; nonfinite && at + size <= bytes; at += size)
+        memcpy(numbers + at, none, size);
 }
 
 void p4r_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,

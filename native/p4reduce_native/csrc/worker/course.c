@@ -21,3 +21,15 @@ void p4r_course_told(struct p4r_course *course, uint64_t heard, double now)
     course->told[count].heard = heard;
     course->told_count++;
 }
+
+void p4r_course_repeated(struct p4r_course *course, double now)
+{
+    uint32_t count = course->repeat_count;
+
+    if (count && course->repeats[count - 1].at == now) {
+        course->repeats[count - 1].frames++;
+    } else if (count < P4R_REPEATS_MOST) {
+        course->repeats[count] = (struct p4r_repeat){now, 1};
+        course->repeat_count++;
+    }
+}

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rounds of a slot, from the one that opens a stripe to its end: slots.SlotMachine._open,
- * ._advance, ._contribute and ._end_stripes. */
+/* The rounds of a slot, from the one that opens a stripe to its end, and who has it next. */
 #include "worker/worker.h"
 
 #include <math.h>
@@ -8,9 +7,19 @@
 
 #define FLAG_PAYLOAD 0x01u
 #define FLAG_NONFINITE 0x04u
-#define NONFINITE_EXPONENT 255
 #define FLAG_PADDED 0x20u
+#define NONFINITE_EXPONENT 255
 #define NO_BLOCK 0xffffffffu
+
+static uint8_t *frame_of(struct p4r_slots *slots, int64_t row)
+{
+    return slots->outgoing + (uint64_t)row * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD;
+}
+
+uint8_t *p4r_flags(struct p4r_slots *slots, uint32_t slot)
+{
+    return frame_of(slots, slots->row[slot]) + P4R_AGG_OFFSET + 1;
+}
 
 static void put_words(uint8_t *at, const uint32_t *words)
 {
@@ -22,32 +31,46 @@ static void put_words(uint8_t *at, const uint32_t *words)
     }
 }
 
+void p4r_queue(struct p4r_slots *slots, uint32_t slot)
+{
+    if (!slots->waiting[slot]) {
+        slots->waiting[slot] = 1;
+        slots->queued[slots->queued_count++] = slot;
+    }
+}
+
 /* The header of a slot's next contribution, in the row that it is sent from. */
 static uint8_t *begin_round(struct p4r_slots *slots, const struct p4r_stream *stream, uint32_t slot,
-                            uint32_t shape, uint32_t flags, uint32_t block, int64_t announced,
-                            uint32_t *words)
+                            uint32_t shape, uint32_t flags, uint32_t block, int64_t announced)
 {
     uint32_t round = slots->next_round[slot]++;
     int64_t row = (int64_t)slot * P4R_SHAPES + shape;
-    uint8_t *frame = slots->outgoing + (uint64_t)row * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD;
+    uint8_t *frame = frame_of(slots, row);
+    const uint32_t words[P4R_AGG_WORDS] = {
+        slots->contribution | flags << 16,
+        slots->job,
+        slot << 16 | stream->format << 8 | stream->exponents[announced],
+        round,
+        block,
+        announced == stream->count ? NO_BLOCK : (uint32_t)announced,
+        stream->tag,
+    };
 
-    words[0] = slots->contribution | flags << 16;
-    words[1] = slots->job;
-    words[2] = slot << 16 | stream->format << 8 | stream->exponents[announced];
-    words[3] = round;
-    words[4] = block;
-    words[5] = announced == stream->count ? NO_BLOCK : (uint32_t)announced;
-    words[6] = stream->tag;
-    words[7] = words[8] = 0;
     put_words(frame + P4R_AGG_OFFSET, words);
     slots->announced[slot] = announced;
     slots->expected[slot] = round;
     slots->row[slot] = row;
     slots->due[slot] = INFINITY; /* until it is sent */
+    slots->counts.frames_sent++;
+    slots->counts.blocks_sent += shape == P4R_FILLED;
+    slots->counts.empty_sent += shape == P4R_EMPTY;
+    slots->counts.bytes_sent += slots->lengths[row];
+    p4r_queue(slots, slot);
     return frame;
 }
 
-void p4r_contribute(struct p4r_slots *slots, uint32_t slot, int64_t block, uint8_t exponent)
+int p4r_contribute(struct p4r_slots *slots, uint32_t slot, int64_t block, uint8_t exponent,
+                   double now)
 {
     const struct p4r_stream *stream = slots->streams[slot];
     int mine = block == slots->announced[slot];
@@ -55,76 +78,122 @@ void p4r_contribute(struct p4r_slots *slots, uint32_t slot, int64_t block, uint8
     int64_t announced =
         mine ? stream->next_nonzero[block + stream->stripes] : slots->announced[slot];
     uint32_t flags = exponent == NONFINITE_EXPONENT ? FLAG_NONFINITE : mine ? FLAG_PAYLOAD : 0;
-    uint32_t words[P4R_AGG_WORDS];
-    uint8_t *frame =
-        begin_round(slots, stream, slot, filled, flags, (uint32_t)block, announced, words);
+    uint8_t *frame = begin_round(slots, stream, slot, filled ? P4R_FILLED : P4R_EMPTY, flags,
+                                 (uint32_t)block, announced);
 
     slots->block[slot] = block;
     slots->exponent[slot] = exponent;
-    words[0] = slots->result | FLAG_PAYLOAD << 16;
-    memcpy(slots->awaited + (uint64_t)slot * P4R_AGG_WORDS, words, sizeof words);
-    if (filled)
+    slots->counts.blocks_announced++;
+    if (mine && stream->course)
+        stream->course->last_made = now;
+    if (filled && stream->reads)
         p4r_block_encode(&stream->codec, &stream->source, block, block, exponent,
                          frame + P4R_PAYLOAD_OFFSET);
-    slots->counts.blocks_announced++;
-    slots->counts.frames_sent++;
-    slots->counts.blocks_sent += filled;
-    slots->counts.empty_sent += !filled;
-    slots->counts.bytes_sent += P4R_PAYLOAD_OFFSET + filled * P4R_PAYLOAD_BYTES;
+    return filled && !stream->reads;
 }
 
-int p4r_repeat_with_room(struct p4r_slots *slots, uint32_t slot)
+int p4r_pad(struct p4r_slots *slots, uint32_t slot)
 {
     int64_t row = slots->row[slot], padded = (int64_t)slot * P4R_SHAPES + P4R_PADDED;
-    uint8_t *from = slots->outgoing + (uint64_t)row * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD;
-    uint8_t *to = slots->outgoing + (uint64_t)padded * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD;
+    uint8_t *from = frame_of(slots, row), *to = frame_of(slots, padded);
 
+    /* The round that opens a stripe has no lanes to fit. */
     if (row % P4R_SHAPES != P4R_EMPTY || slots->block[slot] == P4R_OPENING)
         return 0;
     memcpy(to + P4R_AGG_OFFSET, from + P4R_AGG_OFFSET, P4R_AGG_WORDS * sizeof(uint32_t));
     to[P4R_AGG_OFFSET + 1] |= FLAG_PADDED;
     slots->row[slot] = padded;
-    slots->due[slot] = INFINITY; /* until it is sent */
-    slots->counts.padded++;
-    slots->counts.frames_sent++;
-    slots->counts.bytes_sent += P4R_PAYLOAD_OFFSET + P4R_PAYLOAD_BYTES;
     return 1;
 }
 
-void p4r_open(struct p4r_slots *slots, const struct p4r_stream *stream, const int64_t *which,
-              uint64_t count)
+/* The stripe that a stream has in a slot; none if it is not less than its stripes. */
+static int64_t stripe_in(const struct p4r_stream *stream, uint32_t slot)
 {
-    uint32_t words[P4R_AGG_WORDS];
+    int64_t place = (int64_t)slot - stream->offset;
 
-    for (uint64_t i = 0; i < count; i++) {
-        uint32_t slot = (uint32_t)which[i];
-        int64_t stripe = slot - stream->offset;
-        stripe += stripe < 0 ? stream->slots : 0;
-        slots->owner[slot] = stream->sequence;
-        slots->count[slot] = stream->count;
-        slots->tag[slot] = stream->tag;
-        slots->format[slot] = stream->format;
-        slots->streams[slot] = stream;
-        slots->block[slot] = P4R_OPENING;
-        slots->opening[slot] = 1;
-        slots->order[slot] = stream->sequence * slots->slots + stripe - stream->before;
-        begin_round(slots, stream, slot, 0, 0, NO_BLOCK, stream->next_nonzero[stripe], words);
-        /* The answer has no sums, so is not plain. */
-        memset(slots->awaited + (uint64_t)slot * P4R_AGG_WORDS, 0, sizeof words);
+    if ((int64_t)slot < stream->first || (int64_t)slot >= stream->first + stream->slots)
+        return stream->stripes;
+    return place < 0 ? place + stream->slots : place;
+}
+
+static void open_stripe(struct p4r_slots *slots, const struct p4r_stream *stream, uint32_t slot,
+                        double now)
+{
+    int64_t stripe = stripe_in(stream, slot);
+
+    slots->owner[slot] = stream->sequence;
+    slots->streams[slot] = stream;
+    slots->block[slot] = P4R_OPENING;
+    slots->opening[slot] = 1;
+    slots->some_open = 1;
+    slots->order[slot] = stream->sequence * slots->slots + stripe - stream->before;
+    if (stream->course && stream->course->opened == 0)
+        stream->course->opened = now;
+    begin_round(slots, stream, slot, P4R_EMPTY, 0, NO_BLOCK, stream->next_nonzero[stripe]);
+}
+
+void p4r_submit(struct p4r_slots *slots, const struct p4r_stream *stream, double now)
+{
+    slots->live[slots->live_count++] = stream;
+    slots->counts.blocks += stream->count;
+    for (int64_t stripe = 0; stripe < stream->stripes; stripe++) {
+        int64_t place = stream->offset - stream->first + stripe;
+        uint32_t slot = (uint32_t)(stream->first + place % stream->slots);
+        if (slots->expected[slot] == P4R_IDLE)
+            open_stripe(slots, stream, slot, now);
     }
 }
 
-void p4r_end_stripe(struct p4r_slots *slots, uint32_t slot)
+/* The stream that a slot goes to after its present one; NULL: nobody waits for it. */
+static const struct p4r_stream *next_in_line(const struct p4r_slots *slots, uint32_t slot)
 {
-    int64_t *left = slots->streams[slot]->left;
+    const struct p4r_stream *present = slots->streams[slot];
+    uint32_t at = 0;
+
+    while (slots->live[at] != present)
+        at++;
+    while (++at < slots->live_count)
+        if (stripe_in(slots->live[at], slot) < slots->live[at]->stripes)
+            return slots->live[at];
+    return NULL;
+}
+
+static void finish(struct p4r_slots *slots, const struct p4r_stream *stream)
+{
+    uint32_t at = 0;
+
+    while (slots->live[at] != stream)
+        at++;
+    slots->live_count--;
+    memmove(slots->live + at, slots->live + at + 1, (slots->live_count - at) * sizeof *slots->live);
+    slots->over[slots->over_count++] = stream->sequence;
+    if (!slots->live_count)
+        slots->latest = INFINITY; /* that nothing comes from now on means nothing */
+}
+
+int p4r_end_stripe(struct p4r_slots *slots, uint32_t slot, double now)
+{
+    const struct p4r_stream *stream = slots->streams[slot], *next = next_in_line(slots, slot);
 
     slots->expected[slot] = P4R_IDLE;
     slots->order[slot] = P4R_LAST;
     slots->due[slot] = INFINITY;
-    memset(slots->awaited + (uint64_t)slot * P4R_AGG_WORDS, 0, P4R_AGG_WORDS * sizeof(uint32_t));
-    if (slots->waiting[slot]) {
+    if (next)
+        open_stripe(slots, next, slot, now);
+    if (--stream->left[0] == 0)
+        finish(slots, stream);
+    return next != NULL;
+}
+
+void p4r_stop(struct p4r_slots *slots)
+{
+    for (uint32_t slot = 0; slot < slots->slots; slot++) {
+        slots->expected[slot] = P4R_IDLE;
+        slots->order[slot] = P4R_LAST;
+        slots->due[slot] = INFINITY;
         slots->waiting[slot] = 0;
-        slots->holds_back = memchr(slots->waiting, 1, slots->slots) != NULL;
     }
-    slots->finished += --*left == 0;
+    slots->live_count = slots->over_count = slots->queued_count = 0;
+    slots->holds_back = 0;
+    slots->latest = INFINITY;
 }

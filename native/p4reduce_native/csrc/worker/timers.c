@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When a contribution is to be sent again: timers.py, which has the reasons. */
+/* When a contribution is to be sent again, and which: docs/protocol.md, "Round trips", "When nothing
+ * comes" and "Who asks". */
 #include "worker/worker.h"
 
 #include <math.h>
@@ -7,7 +8,10 @@
 #define ALPHA (1.0 / 8)
 #define BETA (1.0 / 4)
 #define VARIATIONS 4.0
-#define QUIET 0.5 /* of the timeout */
+#define QUIET 0.5    /* of the timeout */
+#define DOUBLINGS 10 /* of the frames that ask for all: more than there are slots */
+#define FLAG_RETRANSMISSION 0x10u
+#define FLAG_TELL_ALL 0x40u
 
 static void sample(struct p4r_timeout *timeout, double round_trip)
 {
@@ -166,4 +170,83 @@ void p4r_sent(struct p4r_slots *slots, const int64_t *rows, uint64_t count, doub
             wait = fmax(wait, waits(slots, &slots->opening_timeout, slots->tries[slot]));
         slots->due[slot] = now + wait;
     }
+}
+
+void p4r_hurry(struct p4r_slots *slots, int waiting, double now)
+{
+    for (uint32_t slot = 0; slot < slots->slots; slot++)
+        if (waiting ? slots->expected[slot] != P4R_IDLE : isfinite(slots->due[slot]))
+            slots->due[slot] = now;
+}
+
+double p4r_next_due(const struct p4r_slots *slots, uint32_t *under_way)
+{
+    double due = INFINITY;
+
+    *under_way = 0;
+    for (uint32_t slot = 0; slot < slots->slots; slot++) {
+        *under_way += slots->due[slot] != INFINITY;
+        due = slots->due[slot] < due ? slots->due[slot] : due;
+    }
+    for (uint32_t i = 0; i < slots->live_count; i++)
+        due = slots->live[i]->deadline < due ? slots->live[i]->deadline : due;
+    return due;
+}
+
+/* Send a slot's last frame again. One without payload is padded from now on, so that a result fits
+ * into it. */
+static void repeat(struct p4r_slots *slots, uint32_t slot, double now)
+{
+    struct p4r_course *course = slots->streams[slot]->course;
+
+    (void)p4r_pad(slots, slot);
+    *p4r_flags(slots, slot) |=
+        (uint8_t)(slots->asks_for_all ? FLAG_RETRANSMISSION | FLAG_TELL_ALL : FLAG_RETRANSMISSION);
+    slots->tries[slot]++;
+    slots->backed_off = 1;
+    slots->due[slot] = INFINITY; /* until it is sent */
+    slots->counts.retransmissions++;
+    slots->counts.frames_sent++;
+    slots->counts.bytes_sent += slots->lengths[slots->row[slot]];
+    if (course)
+        p4r_course_repeated(course, now);
+    p4r_queue(slots, slot);
+}
+
+/* The timers of some slots have run out, of one class: what that waits for says nothing of the other.
+ *
+ * All are repeated, unless nothing at all comes: then a rank is late, rather than a frame lost in
+ * each slot. So one frame asks for all, the next time two do, then four. They are the first ones in
+ * the order that all ranks have, so that all ask for the same. */
+static void expire_class(struct p4r_slots *slots, uint32_t first, uint32_t stop, double now)
+{
+    uint32_t count = 0, number;
+
+    for (uint32_t slot = first; slot < stop; slot++)
+        if (slots->due[slot] <= now)
+            slots->sorted[count++] = slot;
+    number = count;
+    if (count > 1 && p4r_quiet(slots, now)) {
+        p4r_sort_by_order(slots, count);
+        int64_t tries = slots->tries[slots->sorted[0]];
+        number = 1u << (tries < DOUBLINGS ? tries : DOUBLINGS);
+        number = number < count ? number : count;
+        for (uint32_t i = number; i < count; i++)
+            slots->due[slots->sorted[i]] = now + waits(slots, &slots->timeout, tries + 1);
+    }
+    for (uint32_t i = 0; i < number; i++)
+        repeat(slots, (uint32_t)slots->sorted[i], now);
+}
+
+void p4r_expire(struct p4r_slots *slots, double now)
+{
+    uint32_t urgent_from = slots->slots - slots->urgent;
+
+    expire_class(slots, urgent_from, slots->slots, now);
+    expire_class(slots, 0, urgent_from, now);
+    for (uint32_t i = 0; i < slots->live_count && !slots->trouble; i++)
+        if (slots->live[i]->deadline <= now) {
+            slots->trouble = P4R_DEADLINE;
+            slots->trouble_sequence = slots->live[i]->sequence;
+        }
 }

@@ -23,13 +23,11 @@ static int flush(struct p4r_turn *turn, double now)
 {
     struct p4r_slots *slots = turn->slots;
 
-    turn->backlog_count +=
-        p4r_let_out(slots, slots->queued, slots->queued_count, turn->backlog + turn->backlog_count);
-    slots->queued_count = 0;
+    turn->backlog_count += p4r_let_out(slots, turn->backlog + turn->backlog_count);
     if (!turn->backlog_count)
         return 0;
     int sent = p4r_link_send_rows(turn->link, slots->outgoing + P4R_BUFFER_PAD, P4R_BUFFER_STRIDE,
-                                  turn->outgoing_lengths, turn->backlog, (int)turn->backlog_count);
+                                  slots->lengths, turn->backlog, (int)turn->backlog_count);
     if (sent < 0)
         return sent;
     p4r_sent(slots, turn->backlog, (uint64_t)sent, now);
@@ -40,6 +38,14 @@ static int flush(struct p4r_turn *turn, double now)
     return 0;
 }
 
+static void forget_asking(struct p4r_turn *turn)
+{
+    if (!turn->slots->live_count || turn->slots->heard_switch_at >= turn->asked_at) {
+        turn->asked_at = INFINITY;
+        turn->asked = 0;
+    }
+}
+
 /* Take what has come. Returns how many frames that were, or minus an errno. */
 static int receive(struct p4r_turn *turn)
 {
@@ -47,7 +53,7 @@ static int receive(struct p4r_turn *turn)
     const uint8_t *frames[P4R_LINK_MOST];
     int count = p4r_link_look(turn->link, turn->received + P4R_BUFFER_PAD, P4R_BUFFER_STRIDE,
                               P4R_BUFFER_STRIDE - P4R_BUFFER_PAD, P4R_PAYLOAD_OFFSET,
-                              turn->received_lengths, frames, (int)slots->most);
+                              turn->received_lengths, frames, (int)turn->most);
 
     if (count <= 0)
         return count;
@@ -55,10 +61,7 @@ static int receive(struct p4r_turn *turn)
     p4r_receive_from(slots, turn->received, turn->received_lengths, frames, (uint32_t)count, now);
     p4r_nap_received(&turn->nap, (uint32_t)count, now);
     p4r_link_drop(turn->link, count);
-    if (slots->heard_switch_at >= turn->asked_at) {
-        turn->asked_at = INFINITY;
-        turn->asked = 0;
-    }
+    forget_asking(turn);
     return count;
 }
 
@@ -75,25 +78,11 @@ static uint32_t broken(struct p4r_turn *turn, int code)
     return P4R_TURN_BROKEN;
 }
 
-/* When the first timer or the deadline is due. `under_way`: how many timers run, which is how many
- * frames are to be answered. */
-static double next_due(const struct p4r_turn *turn, uint32_t *under_way)
-{
-    double due = turn->deadline;
-
-    *under_way = 0;
-    for (uint32_t slot = 0; slot < turn->slots->slots; slot++) {
-        *under_way += turn->slots->due[slot] != INFINITY;
-        due = turn->slots->due[slot] < due ? turn->slots->due[slot] : due;
-    }
-    return due;
-}
-
 static int is_due(const struct p4r_turn *turn, double now)
 {
     uint32_t under_way;
 
-    return next_due(turn, &under_way) <= now;
+    return p4r_next_due(turn->slots, &under_way) <= now;
 }
 
 /* A stopped process has not waited: before Python says that the others are missing, it has to hear
@@ -109,7 +98,7 @@ static uint32_t wait_for_more(struct p4r_turn *turn, double looked, double now, 
                               int *has_slept)
 {
     uint32_t under_way;
-    double due = next_due(turn, &under_way);
+    double due = p4r_next_due(turn->slots, &under_way);
     double nap = fmin(p4r_nap_until(&turn->nap, under_way), due) - now;
 
     *has_slept = !*has_slept && !turn->backlog_count && nap > 0;
@@ -118,7 +107,7 @@ static uint32_t wait_for_more(struct p4r_turn *turn, double looked, double now, 
         return overslept(now, nap);
     }
     if (due <= looked)
-        return P4R_TURN_DUE;
+        return 0;
     double seconds = fmin(fmax(due - now, 0.0), lent ? LONGEST_PAUSE : LONGEST_WAIT);
     int woken = p4r_link_wait(turn->link, turn->wake_fd, (int)ceil(seconds * 1000),
                               turn->backlog_count != 0);
@@ -136,26 +125,31 @@ static int is_wanted(const struct p4r_turn *turn, int lent)
     return lent ? p4r_tenure_is_awaited(turn->tenure) : is_woken(turn->wake_fd);
 }
 
-static uint32_t run(struct p4r_turn *turn, int lent)
+static uint32_t loop(struct p4r_turn *turn, int lent, double began)
 {
     struct p4r_slots *slots = turn->slots;
-    double began = seconds_now(), now = began, looked = began;
-    int count = (int)slots->most, has_slept = 0, code;
+    double now = began, looked = began;
+    int count = (int)turn->most, has_slept = 0, code;
 
     for (;;) {
         if ((code = flush(turn, now)) < 0)
             return broken(turn, code);
-        if (slots->odd_count || slots->ended_count || slots->finished)
-            return P4R_TURN_ODD;
+        if (slots->over_count || slots->trouble)
+            return P4R_TURN_NEWS;
         if (now - began > LONGEST_RUN)
             return lent ? P4R_TURN_PAUSED : 0;
         /* What has come counts before timers do: after a pause, answers lie in the queue. However
          * late this thread has its turn, a timer was due before the latest look. */
-        if (count < (int)slots->most && is_due(turn, looked))
-            return P4R_TURN_DUE;
+        if (count < (int)turn->most && is_due(turn, looked)) {
+            p4r_expire(slots, looked);
+            forget_asking(turn);
+            continue;
+        }
         /* A full backlog is sent before anything else is taken on. */
         int full = turn->backlog_count + slots->slots > turn->backlog_room;
         looked = seconds_now();
+        if (looked - now > OVERSLEPT)
+            return P4R_TURN_OVERSLEPT;
         if ((count = full ? 0 : receive(turn)) < 0)
             return broken(turn, count);
         now = seconds_now();
@@ -164,7 +158,7 @@ static uint32_t run(struct p4r_turn *turn, int lent)
             continue;
         if (count) {
             code = flush(turn, now);
-            return code < 0 ? broken(turn, code) : P4R_TURN_WOKEN | P4R_TURN_ODD;
+            return code < 0 ? broken(turn, code) : P4R_TURN_WOKEN | P4R_TURN_NEWS;
         }
         uint32_t why = wait_for_more(turn, looked, now, lent, &has_slept);
         if (why)
@@ -174,69 +168,59 @@ static uint32_t run(struct p4r_turn *turn, int lent)
     }
 }
 
+static uint32_t run(struct p4r_turn *turn, int lent)
+{
+    double began = seconds_now(), left_at = turn->left_at;
+
+    turn->left_at = 0;
+    uint32_t why =
+        left_at > 0 && began - left_at > OVERSLEPT ? P4R_TURN_OVERSLEPT : loop(turn, lent, began);
+    turn->left_at = turn->slots->live_count ? seconds_now() : 0;
+    return why;
+}
+
 uint32_t p4r_turn_run(struct p4r_turn *turn)
 {
-    struct p4r_slots *slots = turn->slots;
     uint64_t wakes;
 
-    slots->queued_count = slots->ended_count = slots->odd_count = 0;
     uint32_t why = run(turn, 0);
     if (why & P4R_TURN_WOKEN && read(turn->wake_fd, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
         return broken(turn, -errno);
     return why;
 }
 
-/* What Python does when the first stripes of a collective open: SlotMachine._open_natively. */
-static void open_stripes(struct p4r_turn *turn, const struct p4r_stream *stream,
-                         const int64_t *which, uint64_t count)
+/* Whether all that has happened is that the collective is over. */
+static int is_all_done(struct p4r_turn *turn, const struct p4r_stream *stream, uint32_t why,
+                       uint32_t counted)
 {
     struct p4r_slots *slots = turn->slots;
 
-    p4r_open(slots, stream, which, count);
-    slots->some_open = 1;
-    slots->counts.frames_sent += (int64_t)count;
-    slots->counts.empty_sent += (int64_t)count;
-    slots->counts.bytes_sent += (int64_t)count * P4R_PAYLOAD_OFFSET;
-    slots->counts.blocks += stream->count;
-    for (uint64_t i = 0; i < count; i++)
-        slots->queued[slots->queued_count++] = which[i] * P4R_SHAPES + P4R_EMPTY;
-    turn->lent_sequence = stream->sequence;
-    turn->lent_open = 1;
-    turn->asked_at = INFINITY;
-    turn->asked = 0;
-}
-
-/* Whether all that has happened is that the collective is over: SlotMachine._finish. */
-static int is_all_done(struct p4r_turn *turn, uint32_t why, uint32_t counted)
-{
-    struct p4r_slots *slots = turn->slots;
-
-    if (why != P4R_TURN_ODD || slots->odd_count || slots->ended_count || !slots->finished)
+    if (why != P4R_TURN_NEWS || slots->trouble || !slots->over_count || slots->live_count ||
+        stream->left[1] != P4R_NO_OVERFLOW)
         return 0;
-    slots->finished = 0;
+    slots->over_count = 0;
     slots->counts.collectives += counted;
-    slots->latest = INFINITY; /* that nothing comes from now on means nothing */
     turn->lent_open = 0;
-    turn->deadline = INFINITY;
     turn->asked_at = INFINITY;
     turn->asked = 0;
     return 1;
 }
 
-uint32_t p4r_turn_lend(struct p4r_turn *turn, const struct p4r_stream *stream, const int64_t *which,
-                       uint64_t count, uint32_t taken, double deadline, uint32_t counted)
+uint32_t p4r_turn_lend(struct p4r_turn *turn, const struct p4r_stream *stream, uint32_t begins,
+                       uint32_t taken, uint32_t counted)
 {
-    struct p4r_slots *slots = turn->slots;
-
     if (!p4r_tenure_borrow(turn->tenure, taken))
         return P4R_TURN_REFUSED;
     turn->lent = 1;
-    turn->deadline = deadline;
-    slots->queued_count = slots->ended_count = slots->odd_count = 0;
-    if (count)
-        open_stripes(turn, stream, which, count);
+    if (begins) {
+        p4r_submit(turn->slots, stream, seconds_now());
+        turn->lent_sequence = stream->sequence;
+        turn->lent_open = 1;
+        turn->asked_at = INFINITY;
+        turn->asked = 0;
+    }
     uint32_t why = run(turn, 1);
-    if (is_all_done(turn, why, counted))
+    if (is_all_done(turn, stream, why, counted))
         why = P4R_TURN_DONE;
     else
         turn->lent_why |= why;

@@ -12,12 +12,11 @@ struct p4r_link;
 struct p4r_turn {
     struct p4r_slots *slots;
     struct p4r_link *link;
-    uint8_t *received; /* rows of a FrameBuffer, as many as `slots->most` */
+    uint8_t *received; /* rows of a FrameBuffer, as many as `most` */
     int64_t *received_lengths;
-    const int64_t *outgoing_lengths;
     int64_t *backlog; /* rows that may be sent, and have not been yet */
-    double deadline;  /* the earliest of a collective, in seconds */
     double asked_at;  /* when something was first sent since the switch last answered */
+    double left_at;   /* when the loop was left with something under way; 0: with nothing */
     int64_t asked;    /* how often since then */
     uint32_t backlog_count, backlog_room;
     int32_t wake_fd; /* an eventfd */
@@ -29,15 +28,14 @@ struct p4r_turn {
     uint32_t lent;             /* whether one has since Python was last told */
     uint32_t lent_open;        /* whether it is left to the progress thread, or paused */
     uint32_t lent_why;         /* why the loop has returned since then, as bits */
-    uint32_t unused;
+    uint32_t most;             /* frames in a batch */
 
     struct p4r_nap nap;
 };
 
 enum {
     P4R_TURN_WOKEN = 1,     /* somebody wrote to `wake_fd` */
-    P4R_TURN_ODD = 2,       /* there may be frames for Python, or stripes are over */
-    P4R_TURN_DUE = 4,       /* a timer or the deadline is due, and nothing more has come */
+    P4R_TURN_NEWS = 2,      /* collectives are over, or nothing can be summed any more */
     P4R_TURN_OVERSLEPT = 8, /* waiting has taken much longer than it should */
     P4R_TURN_BROKEN = 16,   /* the link cannot be used any more */
     P4R_TURN_PAUSED = 32,   /* only p4r_turn_lend: go on, when signals have been seen to */
@@ -49,11 +47,11 @@ enum {
  * returned, as bits. */
 uint32_t p4r_turn_run(struct p4r_turn *turn);
 
-/* Run a collective in the thread that waits for it, when nothing else is under way: open its
- * stripes in some slots, which are free, and go on as p4r_turn_run. What is left unless it is DONE
- * is for the progress thread, which has to be woken; or after PAUSED for the same call with `count`
- * 0. `taken`: of the tenure, when nothing else was under way. `counted`: see struct p4r_counts. */
-uint32_t p4r_turn_lend(struct p4r_turn *turn, const struct p4r_stream *stream, const int64_t *which,
-                       uint64_t count, uint32_t taken, double deadline, uint32_t counted);
+/* Run a collective in the thread that waits for it, when nothing else is under way: submit it if it
+ * `begins`, and go on as p4r_turn_run. What is left unless it is DONE is for the progress thread,
+ * which has to be woken; or after PAUSED for the same call once more. `taken`: of the tenure, when
+ * nothing else was under way. `counted`: whether it is one of p4r_counts.collectives. */
+uint32_t p4r_turn_lend(struct p4r_turn *turn, const struct p4r_stream *stream, uint32_t begins,
+                       uint32_t taken, uint32_t counted);
 
 #endif

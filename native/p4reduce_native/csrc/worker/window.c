@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many slots may send, and which: window.py, which has the reasons. */
+/* How many slots may send, and which: docs/protocol.md, "Window". */
 #include "worker/worker.h"
 
 #include <math.h>
@@ -41,7 +41,7 @@ static double select_double(double *numbers, int64_t count, int64_t which)
 }
 
 /* Sort the first slots of `sorted` by their order: Shell's way. */
-static void sort_by_order(struct p4r_slots *slots, uint32_t count)
+void p4r_sort_by_order(struct p4r_slots *slots, uint32_t count)
 {
     int64_t *sorted = slots->sorted;
 
@@ -142,25 +142,29 @@ void p4r_window_heard(struct p4r_slots *slots, double now)
 
 /* -- Gate ---------------------------------------------------------------------------------------- */
 
-uint32_t p4r_let_out(struct p4r_slots *slots, const int64_t *rows, uint32_t count, int64_t *out)
+/* The first slots in the order of collectives and stripes, which all ranks have. So the first of all
+ * slots with something to do is kept back by no rank, however much their windows differ. */
+uint32_t p4r_let_out(struct p4r_slots *slots, int64_t *out)
 {
-    uint32_t busy = 0, found = 0;
+    uint32_t busy = 0, found = 0, queued = slots->queued_count;
 
-    if (!slots->holds_back && slots->window >= slots->slots) {
-        memcpy(out, rows, count * sizeof *out);
-        return count;
+    slots->queued_count = 0;
+    if (!slots->holds_back && (!queued || slots->window >= slots->slots)) {
+        for (uint32_t i = 0; i < queued; i++) {
+            int64_t slot = slots->queued[i];
+            slots->waiting[slot] = 0;
+            if (slots->order[slot] != P4R_LAST)
+                out[found++] = slots->row[slot];
+        }
+        return found;
     }
-    if (!count && !slots->holds_back)
-        return 0;
-    for (uint32_t i = 0; i < count; i++)
-        slots->waiting[rows[i] / P4R_SHAPES] = 1;
     for (uint32_t slot = 0; slot < slots->slots; slot++) {
         if (slots->order[slot] == P4R_LAST)
             slots->waiting[slot] = 0;
         else
             slots->sorted[busy++] = slot;
     }
-    sort_by_order(slots, busy);
+    p4r_sort_by_order(slots, busy);
     slots->holds_back = 0;
     for (uint32_t i = 0; i < busy; i++) {
         int64_t slot = slots->sorted[i];

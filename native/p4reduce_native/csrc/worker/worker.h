@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker's part of the protocol in C: contract with worker/p4reduce/machine_code.py.
+/* The worker's part of the protocol: docs/protocol.md, "What a worker does". Contract with
+ * worker/p4reduce/machine_code.py.
  *
- * Nothing here allocates memory or keeps any: all state lies in arrays that Python owns, so that
- * Python sees the same whoever has changed it last. What is said in Python (quantise.py,
- * stochastic.py, noise.py, blocks.py, slots.py, timers.py, window.py) is what is done here, bit for
- * bit; tests/native compares the two. */
+ * Nothing here allocates memory, has a thread or a socket, or looks at a clock: frames and times go
+ * in, rows of frames to be sent come out. The specification that can be read as a program is
+ * worker/p4reduce/reference; for lanes it is tensors/quantise.py, stochastic.py and noise.py. */
 #ifndef P4R_WORKER_H
 #define P4R_WORKER_H
 
@@ -92,23 +92,39 @@ void p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *so
 void p4r_block_decode(const struct p4r_codec *codec, const struct p4r_blocks *target, int64_t block,
                       uint8_t exponent, const uint8_t *lanes, uint32_t part);
 
+/* Fill a whole block with zeros, or with numbers that are none; integers with zeros alone. */
+void p4r_block_fill(const struct p4r_codec *codec, const struct p4r_blocks *target, int64_t block,
+                    int nonfinite);
+
 #define P4R_TOLD_MOST 16
+#define P4R_REPEATS_MOST 256
 
 struct p4r_told {
     double at;
     uint64_t heard;
 };
 
+struct p4r_repeat {
+    double at;
+    int64_t frames;
+};
+
 /* When what happened to a collective that is traced, in seconds as in Python; 0: not yet. */
 struct p4r_course {
+    double opened;      /* the first of its stripes had a slot */
     double all_there;   /* the first of its stripes was open, which takes all ranks */
     double last_answer; /* the latest round was complete */
     double last_made;   /* the latest frame with lanes of this rank was made */
-    uint32_t told_count, unused;
-    struct p4r_told told[P4R_TOLD_MOST]; /* whom the switch said to have heard, where that was news */
+    uint32_t told_count, repeat_count;
+    struct p4r_told
+        told[P4R_TOLD_MOST]; /* whom the switch said to have heard, where that was news */
+    struct p4r_repeat repeats[P4R_REPEATS_MOST]; /* frames that timers sent again */
 };
 
-/* A collective. */
+/* What becomes of `left[1]` of a stream. */
+#define P4R_NO_OVERFLOW (-1)
+
+/* A collective. Nothing here changes while it runs, but for what `left` and `course` point to. */
 struct p4r_stream {
     struct p4r_codec codec;
     struct p4r_blocks source, target;
@@ -117,12 +133,15 @@ struct p4r_stream {
     int64_t count;               /* blocks */
     int64_t stripes;
     int64_t sequence;
+    int64_t first;  /* of the slots for collectives of its class */
     int64_t offset; /* slot of the first stripe */
     int64_t slots;  /* for collectives of its class */
     int64_t before; /* taken from its order */
-    int64_t *left;  /* stripes that are not over */
+    int64_t *left;  /* stripes that are not over; and the first block with an overflow */
+    double deadline;
     uint32_t tag, format;
     struct p4r_course *course; /* NULL: it is not traced */
+    uint32_t reads, writes;    /* whether `source` and `target` are there; else see p4r_visit */
 };
 
 /* A round of it is complete, one that opens a stripe or another one. (course.c) */
@@ -130,6 +149,9 @@ void p4r_course_answered(struct p4r_course *course, int opening, double now);
 
 /* The switch has said whom it has heard, as bits. */
 void p4r_course_told(struct p4r_course *course, uint64_t heard, double now);
+
+/* A timer has sent a frame again. */
+void p4r_course_repeated(struct p4r_course *course, double now);
 
 /* Both for many blocks: rows of a FrameBuffer, whose first row is at `rows`. `blocks` says where
  * they are, `numbers` what they are called. */
@@ -152,127 +174,161 @@ void p4r_decode(const struct p4r_codec *codec, const struct p4r_blocks *target,
 #define P4R_COMPARED 6     /* words of 8 bytes, from the sixth byte of a frame on */
 #define P4R_ROUND_TRIPS 4096
 
-/* timers.RetransmissionTimeout */
+/* RFC 6298's estimate, and the timeout that follows; in seconds. (timers.c) */
 struct p4r_timeout {
     double seconds, floor, least_ceiling, ceiling;
     double smoothed, variation, longest, window_ends;
 };
 
-/* What was counted since Python has looked last; statistics.Counts. */
+/* statistics.Counts */
 struct p4r_counts {
-    int64_t frames_sent, bytes_sent, frames_received, bytes_received, spurious, stale, statuses,
-        padded, blocks_announced, blocks_sent, empty_sent, blocks_received;
-    int64_t collectives, blocks; /* of collectives that callers have run themselves */
+    int64_t frames_sent, bytes_sent, frames_received, bytes_received, retransmissions, spurious,
+        padded, duplicates, stale, statuses, invalid, collectives, blocks, blocks_announced,
+        blocks_sent, empty_sent, blocks_received, overflows;
 };
 
-/* slots.SlotMachine with its timers, gate and window. Arrays have an entry for each slot unless
- * something else is said. */
+/* Why nothing can be summed any more. */
+enum p4r_trouble {
+    P4R_FINE,
+    P4R_MISMATCH,   /* the ranks do not agree about `trouble_slot` */
+    P4R_RANKS_LEFT, /* ranks have left that it waits for: those behind `trouble_bits` */
+    P4R_DEADLINE,   /* of the stream with sequence number `trouble_sequence` */
+};
+
+/* Blocks that only Python can reach, such as those of sparse tensors. `what`: P4R_READ to get
+ * numbers into rows, an enum p4r_part to put sums, P4R_ZEROS or P4R_NONFINITE to fill. */
+enum p4r_visit { P4R_READ = 0, P4R_ZEROS = 4, P4R_NONFINITE = 5 };
+typedef void (*p4r_visit)(int64_t sequence, uint32_t what, const int64_t *blocks, uint32_t count,
+                          uint8_t *rows);
+
+/* All slots of a job, with timers and window. Arrays have an entry for each slot unless something
+ * else is said; the memory is Python's, and what is in it is changed by these functions alone. */
 struct p4r_slots {
     /* What never changes. */
-    uint32_t slots, job, levels, turn; /* `levels`: more than one in a tree; `turn`: timers.py */
+    uint32_t slots, job, levels, turn; /* `levels`: more than one in a tree; `turn`: timers.c */
     uint32_t contribution, result;     /* first words of headers, without flags */
-    uint32_t tries_a_doubling, unused; /* timers.py */
-    double stretch;                    /* the same */
+    uint32_t tries_a_doubling, urgent; /* timers.c; how many slots are for urgent streams */
+    uint32_t asks_for_all, unused;     /* whether this rank asks for all at its switch */
+    double stretch;                    /* timers.c */
     uint64_t everybody, own_bit;       /* on the own switch, as bits */
     uint64_t wanted[P4R_COMPARED], mask[P4R_COMPARED]; /* answers.own_answers */
+    p4r_visit visit;
 
     /* What runs, and the round under way. */
-    const struct p4r_stream **streams; /* NULL: not for C */
-    int64_t *expected, *block, *announced, *row;
+    const struct p4r_stream **live;    /* in order; room for `room` */
+    const struct p4r_stream **streams; /* that a slot is about */
+    int64_t *over;                     /* sequence numbers of streams that are over; likewise */
+    uint32_t live_count, over_count, room, trouble;      /* enum p4r_trouble */
+    int64_t *expected, *block, *announced, *row, *owner; /* `owner`: the stream's sequence number */
     uint32_t *next_round;
-    uint32_t *awaited; /* nine words each */
     uint8_t *exponent, *parts;
-    int64_t *owner, *count; /* of the stream: its sequence number and its blocks */
-    uint32_t *tag, *format;
-    uint8_t *behind;   /* whether another stream waits for the slot */
     uint64_t *heard;   /* from the last STATUS; 0: there was none */
     uint8_t *level;    /* which switch that is from, 0: the own one */
     uint8_t *outgoing; /* first row of the frames to send, P4R_SHAPES each */
+    int64_t *lengths;  /* of these */
+    uint64_t *left;    /* ranks that have left, as bits of each level */
 
-    /* Timers, gate, window. */
+    /* Timers and window. */
     int64_t *tries, *order;
     double *sent_at, *due;
-    uint8_t *opening, *waiting;
-    double *round_trips; /* P4R_ROUND_TRIPS */
+    uint8_t *opening, *waiting; /* `waiting`: it has a frame to send */
+    double *round_trips;        /* P4R_ROUND_TRIPS */
     struct p4r_timeout timeout, opening_timeout;
     double latest, silence, heard_switch_at;
     int64_t window, growth, settling, results, troubled, floor; /* `window` is its size */
     int64_t round_trip_count;
-    uint64_t left; /* ranks that have left, as bits of the own switch */
-    uint32_t backed_off, some_open, holds_back, some_halves;
+    uint32_t backed_off, some_open, holds_back, queued_count;
 
-    /* What comes out of a call. */
     struct p4r_counts counts;
-    int64_t *queued;     /* rows to send, of `outgoing`; room for one a slot */
-    int64_t *ended;      /* slots whose stripe is over, and that another stream waits for */
-    uint8_t *ended_late; /* of each of these, whether a timer of this rank's had a part in that */
-    uint32_t odd_count,  /* frames for Python */
-        queued_count, ended_count, most, /* frames in a batch */
-        finished,                        /* streams that are over */
-        left_elsewhere;                  /* whether ranks of other switches have left */
+    int64_t trouble_slot, trouble_level, trouble_sequence;
+    uint64_t trouble_bits;
 
     /* Scratch. */
-    uint8_t *verdicts;  /* `most` */
-    uint8_t *seen;      /* a slot; 0 between two calls */
+    int64_t *queued;    /* slots that have got a frame to send since p4r_let_out */
     int64_t *completed; /* slots whose round is complete, at most one entry each */
     uint8_t *how;       /* of each of these: P4R_LATE, ... */
     uint32_t *next;     /* of each of these: next block and exponent, two words */
     int64_t *sorted;    /* slots, or their order */
     double *samples;    /* P4R_ROUND_TRIPS */
+    uint8_t *numbers;   /* rows for p4r_visit, of the most bytes a block can have; NULL: no room */
+    int64_t *visited;   /* blocks in these */
+    int64_t *visiting;  /* their slots */
 };
 
-/* Take a batch of frames, at most `most`: the first rows of a FrameBuffer. What is regular is done.
- * Frames that are not, together with all others of the same slot, are moved to the first rows, in
- * order, for Python to take. `now`: seconds, as in Python. */
-void p4r_receive(struct p4r_slots *slots, uint8_t *rows, int64_t *lengths, uint32_t count,
+/* -- What whoever drives the slots calls ------------------------------------------------------- */
+
+/* Start a stream, which is placed, behind those before it. There has to be room in `live`. */
+void p4r_submit(struct p4r_slots *slots, const struct p4r_stream *stream, double now);
+
+/* Take frames, the first rows of a FrameBuffer, whatever they are. `now`: seconds. */
+void p4r_receive(struct p4r_slots *slots, uint8_t *rows, const int64_t *lengths, uint32_t count,
                  double now);
 
-/* The same of frames that lie elsewhere, maybe in memory that is written to meanwhile; their headers
- * are in the rows. All but odd ones are read where they are. */
-void p4r_receive_from(struct p4r_slots *slots, uint8_t *rows, int64_t *lengths,
+/* The same of frames that lie elsewhere, maybe in memory that is written to meanwhile; their
+ * headers are in the rows. NULL: all is in the rows. */
+void p4r_receive_from(struct p4r_slots *slots, uint8_t *rows, const int64_t *lengths,
                       const uint8_t *const *frames, uint32_t count, double now);
 
-/* Make the frame of a slot's next round, about `block` with the exponent agreed. */
-void p4r_contribute(struct p4r_slots *slots, uint32_t slot, int64_t block, uint8_t exponent);
+/* Repeat the frames whose time is up, and look at deadlines. */
+void p4r_expire(struct p4r_slots *slots, double now);
 
-/* Make room for the lanes of a result in a slot's contribution, and send it once more:
- * slots.SlotMachine._repeat_with_room. Returns whether it had none. */
-int p4r_repeat_with_room(struct p4r_slots *slots, uint32_t slot);
+/* When there is something for p4r_expire. `under_way`: how many timers run. */
+double p4r_next_due(const struct p4r_slots *slots, uint32_t *under_way);
 
-/* Start the stripes of a stream in some slots, which are free, and make the frames that open them:
- * the first row of each. It is for Python to count them. */
-void p4r_open(struct p4r_slots *slots, const struct p4r_stream *stream, const int64_t *which,
-              uint64_t count);
+/* Which rows may be sent now; `out` has room for one a slot. Returns how many. */
+uint32_t p4r_let_out(struct p4r_slots *slots, int64_t *out);
 
-/* The stripe in a slot is over, and nothing waits for the slot. */
-void p4r_end_stripe(struct p4r_slots *slots, uint32_t slot);
+/* Start the timers of rows that were sent. */
+void p4r_sent(struct p4r_slots *slots, const int64_t *rows, uint64_t count, double now);
 
-/* -- Timers and window (timers.c, window.c) ------------------------------------------------------ */
+/* End everything that is under way. */
+void p4r_stop(struct p4r_slots *slots);
+
+/* Let all timers that run run out now; with `waiting`, those of all slots that wait for a result. */
+void p4r_hurry(struct p4r_slots *slots, int waiting, double now);
+
+/* -- Among the files of this folder ------------------------------------------------------------ */
+
+/* Make the frame of a slot's next round, about `block` with the exponent agreed. Returns whether
+ * its numbers have to be read by p4r_visit. */
+int p4r_contribute(struct p4r_slots *slots, uint32_t slot, int64_t block, uint8_t exponent,
+                   double now);
+
+/* Make room for the lanes of a result in a slot's contribution, if it has none. Returns whether it
+ * had none. */
+int p4r_pad(struct p4r_slots *slots, uint32_t slot);
+
+/* The stripe in a slot is over: the next stream in line begins. Returns whether one does. */
+int p4r_end_stripe(struct p4r_slots *slots, uint32_t slot, double now);
+
+/* A slot has a frame to send. */
+void p4r_queue(struct p4r_slots *slots, uint32_t slot);
+
+/* Of a slot's contribution, its flags. */
+uint8_t *p4r_flags(struct p4r_slots *slots, uint32_t slot);
 
 enum { P4R_LATE = 1, P4R_TRIED = 2, P4R_TOLD = 4 }; /* `how` */
 
-/* Rounds of `completed` slots are over: timers.SlotTimers.completed. Returns how many there were,
- * besides opening ones, and sets how many of them were troubled. */
+/* Rounds of `completed` slots are over. Returns how many there were, besides opening ones, and sets
+ * how many of them were troubled: repeated though nothing was lost, or because something was. */
 int64_t p4r_timers_completed(struct p4r_slots *slots, uint32_t count, double now,
                              int64_t *troubled);
 
 /* Nothing has come for so long that it is not single frames that are lost. */
 int p4r_quiet(const struct p4r_slots *slots, double now);
 
-/* Somebody of the own switch has asked who was heard: timers.SlotTimers.told and .missed. */
+/* A switch has said whom it has heard in the round that a slot waits for. It was asked by this rank,
+ * or by another one and answered all; the latter counts as if this one had asked. */
 void p4r_told(struct p4r_slots *slots, uint32_t slot, int heard, int quiet, double now);
+
+/* A slot's contribution or its result was lost, unless it was sent a moment ago. */
 void p4r_missed(struct p4r_slots *slots, uint32_t slot, double now);
 
-/* Start the timers of rows that were sent: slots.SlotMachine.sent. */
-void p4r_sent(struct p4r_slots *slots, const int64_t *rows, uint64_t count, double now);
-
-/* window.Window.completed and .heard */
+/* Results have come, and so many of them were troubled; and anything has. */
 void p4r_window_completed(struct p4r_slots *slots, int64_t results, int64_t troubled);
 void p4r_window_heard(struct p4r_slots *slots, double now);
 
-/* Which rows may be sent of `count` rows and what was held back before: window.Gate.let_out, as
- * slots.SlotMachine.take_sendable uses it. `out` has room for one a slot, or `count` if that is
- * more. Returns how many. */
-uint32_t p4r_let_out(struct p4r_slots *slots, const int64_t *rows, uint32_t count, int64_t *out);
+/* Put the first `count` slots of `sorted` into the order that all ranks have. */
+void p4r_sort_by_order(struct p4r_slots *slots, uint32_t count);
 
 #endif
