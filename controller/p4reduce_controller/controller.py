@@ -66,6 +66,7 @@ log = logging.getLogger(__name__)
 
 HELLOS_REFUSED_TOLD = 10  # a second, and as many at once; all are counted
 LONGEST_WAIT = 86400.0  # seconds
+KEPT_WITHIN = 1 / 10  # of a lease; ranks wait for the answer to a heartbeat for a quarter
 EVENT_LEVELS = {
     "rank-lost": logging.WARNING,
     "link-lost": logging.WARNING,
@@ -234,9 +235,9 @@ class Controller:
             ) from None
 
     async def keep_if_possible(self) -> None:
-        """The same for what is told in any case."""
-        with contextlib.suppress(RefusedError):
-            await self.keep()
+        """The same for what is told in any case, also where the disk does not answer."""
+        with contextlib.suppress(RefusedError, asyncio.TimeoutError):
+            await asyncio.wait_for(self.keep(), KEPT_WITHIN * self.settings.lease)
 
     # -- What the switches tell (switches.Owner) -----------------------------------------
 

@@ -15,6 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 log = logging.getLogger(__name__)
 
+SLOW = 5.0  # seconds that a write may take before the log has it
+_SLOW_TEXT = "the job table is not on disk after %g s: ranks that join or go on wait for the disk"
+
 RETRY = 1.0  # seconds after a write that failed
 LAST_WRITE = 2.0  # seconds for it
 
@@ -66,6 +69,7 @@ class Keeper:
             await self._wake.wait()
             self._wake.clear()
             version = self._version
+            slow = self._loop.call_later(SLOW, log.warning, _SLOW_TEXT, SLOW)
             try:
                 await self._loop.run_in_executor(self._thread, self._write, self._snapshot())
             except Exception as error:
@@ -78,6 +82,8 @@ class Keeper:
                 await asyncio.sleep(RETRY)
                 self._wake.set()
                 continue
+            finally:
+                slow.cancel()
             if self._failed:
                 log.info("the job table can be written again")
             self._failed = False

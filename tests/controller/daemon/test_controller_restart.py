@@ -28,6 +28,7 @@ from controller_harness import (
 )
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
+from p4reduce_controller.storage import keeping
 from p4reduce_controller.storage.job_table import TableError, TableFile, TableInUseError
 from p4reduce_controller.topology.switches import only_switch
 from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
@@ -279,6 +280,40 @@ def test_a_disk_that_is_full(
     ranks[0].leave()
     full = False
     eventually(lambda: joined(controller, switch), "the disk has room again")
+
+
+def test_a_disk_that_does_not_answer(
+    start: Start,
+    switch: SwitchProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Ranks that are there hear how the job is; those that join wait for the disk."""
+    answers = threading.Event()
+    answers.set()
+    write = TableFile.write
+
+    def stuck(self: TableFile, data: bytes) -> None:
+        assert answers.wait(DEADLINE)
+        write(self, data)
+
+    monkeypatch.setattr(TableFile, "write", stuck)
+    monkeypatch.setattr(keeping, "SLOW", 0.1)
+    controller = start(switch, lease=5.0)
+    ranks = controller.running(switch, 2)
+    answers.clear()
+    try:
+        ranks[0].leave()
+        assert list(ranks[1].heartbeat().left) == [0]
+        eventually(lambda: "is not on disk after 0.1 s" in caplog.text, "the log has it")
+        request = pb.JoinRequest(job="new", rank=0, world_size=2)
+        joining = controller.client.stub.Join.future(request, timeout=DEADLINE)
+        ranks[1].heartbeat()
+        assert not joining.done()
+    finally:
+        answers.set()
+    assert joining.result().incarnation
+    ranks[1].leave()
 
 
 def joined(controller: RunningController, switch: SwitchProcess) -> bool:
