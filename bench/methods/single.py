@@ -17,7 +17,7 @@ from bench.methods.tasks import Array, Task
 TARGET = 1e-4
 EACH = 200  # the gap is looked at after each step at first, then after each two-hundredth part
 PATIENCE = 2.0  # times as many steps as the least gap took: it will get no further
-FIRST = 500  # steps that every method has
+FIRST = 2000  # steps that every method has
 HOLD = 3  # looks in a row, where models differ
 
 
