@@ -97,7 +97,9 @@ def slot_machine(comm: p4reduce.Communicator) -> SlotMachine:
     """The inside of a communicator."""
     session = comm._session
     assert isinstance(session, Session)
-    return session._engine._machine
+    machine = session._engine._machine
+    assert isinstance(machine, SlotMachine)
+    return machine
 
 
 def measure(switch: str, bandwidth: float | None, workers: int, slots: int) -> Result:

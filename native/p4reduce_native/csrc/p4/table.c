@@ -262,10 +262,7 @@ bool p4r_table_set_miss(struct p4r_table *table, uint32_t action, uint32_t lengt
     return true;
 }
 
-void p4r_table_use_ranges(struct p4r_table *table, uint32_t count)
-{
-    table->range_count = count;
-}
+void p4r_table_use_ranges(struct p4r_table *table, uint32_t count) { table->range_count = count; }
 
 struct p4r_entry *p4r_table_lookup(const struct p4r_table *table, const uint64_t *key)
 {
