@@ -194,7 +194,7 @@ static void make_slots(struct setting *setting, uint32_t count)
     slots->streams = array(count, sizeof *slots->streams);
     int64_t **longs[] = {&slots->expected, &slots->block,     &slots->announced, &slots->row,
                          &slots->owner,    &slots->tries,     &slots->order,     &slots->queued,
-                         &slots->sorted,   &slots->completed, &slots->visited,   &slots->visiting};
+                         &slots->sorted,   &slots->completed, &slots->visiting};
     for (size_t i = 0; i < sizeof longs / sizeof *longs; i++)
         *longs[i] = array(count, sizeof(int64_t));
     uint8_t **bytes[] = {&slots->exponent, &slots->parts, &slots->opening,
@@ -212,7 +212,8 @@ static void make_slots(struct setting *setting, uint32_t count)
     slots->round_trips = array(P4R_ROUND_TRIPS, sizeof(double));
     slots->samples = array(P4R_ROUND_TRIPS, sizeof(double));
     slots->next = array((size_t)count * 2, sizeof *slots->next);
-    slots->numbers = array(count, P4R_MOST_LANES * sizeof(double));
+    slots->numbers = array(count, 2 * P4R_MOST_NUMBER_BYTES);
+    slots->visited = array((size_t)count * 3, sizeof(int64_t));
     for (uint32_t slot = 0; slot < count; slot++) {
         slots->next_round[slot] = draw(2) ? 0xfffffffe : 0;
         slots->expected[slot] = P4R_IDLE;

@@ -100,7 +100,7 @@ class SlotState:
             "next": np.zeros(2 * slots, np.uint32),
             "sorted": np.zeros(slots, np.int64),
             "samples": np.zeros_like(self._trips.seconds),
-            "visited": np.zeros(slots, np.int64),
+            "visited": np.zeros(3 * slots, np.int64),
             "visiting": np.zeros(slots, np.int64),
         }
         tree = levels > 1
@@ -161,7 +161,7 @@ class SlotState:
     def make_room_to_visit(self) -> None:
         """There are blocks that only Python can reach."""
         if self._numbers is None:
-            self._numbers = np.zeros((len(self.expected), _MOST_NUMBER_BYTES), np.uint8)
+            self._numbers = np.zeros((len(self.expected), 2 * _MOST_NUMBER_BYTES), np.uint8)
             self.structure.numbers = self._numbers.ctypes.data
 
     def relink(self, streams: dict[int, int]) -> None:

@@ -35,7 +35,7 @@ struct batch {
     uint32_t completed;
     /* Sums in `numbers` that are to be put where only Python can reach. */
     const struct p4r_stream *stream;
-    uint32_t part, visited;
+    uint32_t visited[P4R_WHOLE + 1]; /* how many, by part: halves come in turns */
 };
 
 static inline uint32_t word(const uint8_t *frame, int number)
@@ -113,12 +113,31 @@ static int is_right(const struct p4r_slots *slots, const uint8_t *frame, uint32_
 
 /* -- Sums --------------------------------------------------------------------------------------- */
 
+/* Where there is room for the numbers of so many blocks' parts: first halves, then second ones, then
+ * whole blocks. */
+static uint8_t *numbers_of(const struct p4r_slots *slots, uint32_t part)
+{
+    static const uint64_t before[] = {0, 0, 1, 2}; /* in halves */
+    return slots->numbers + before[part] * slots->slots * (P4R_MOST_NUMBER_BYTES / 2);
+}
+
+static int64_t *visited_of(const struct p4r_slots *slots, uint32_t part)
+{
+    return slots->visited + (uint64_t)(part - 1) * slots->slots;
+}
+
+static void put_part(struct batch *batch, uint32_t part)
+{
+    if (batch->visited[part])
+        batch->slots->visit(batch->stream->sequence, part, visited_of(batch->slots, part),
+                            batch->visited[part], numbers_of(batch->slots, part));
+    batch->visited[part] = 0;
+}
+
 static void put_visited(struct batch *batch)
 {
-    if (batch->visited)
-        batch->slots->visit(batch->stream->sequence, batch->part, batch->slots->visited,
-                            batch->visited, batch->slots->numbers);
-    batch->visited = 0;
+    for (uint32_t part = P4R_FIRST; part <= P4R_WHOLE; part++)
+        put_part(batch, part);
 }
 
 static uint32_t number_bytes(const struct p4r_codec *codec)
@@ -132,17 +151,18 @@ static void visit_sums(struct batch *batch, uint32_t slot, const uint8_t *lanes,
 {
     struct p4r_slots *slots = batch->slots;
     const struct p4r_stream *stream = slots->streams[slot];
-    uint32_t count = P4R_PAYLOAD_BYTES / stream->codec.lane_bytes;
+    uint32_t count = P4R_PAYLOAD_BYTES / stream->codec.lane_bytes, *visited = batch->visited + part;
 
-    if (stream != batch->stream || part != batch->part || batch->visited == slots->slots)
+    if (stream != batch->stream)
         put_visited(batch);
+    else if (*visited == slots->slots)
+        put_part(batch, part);
     batch->stream = stream;
-    batch->part = part;
     count = part == P4R_WHOLE ? count : count / 2;
     p4r_lanes_decode(&stream->codec, lanes, count, slots->exponent[slot],
-                     slots->numbers +
-                         (uint64_t)batch->visited * count * number_bytes(&stream->codec));
-    slots->visited[batch->visited++] = slots->block[slot];
+                     numbers_of(slots, part) +
+                         (uint64_t)*visited * count * number_bytes(&stream->codec));
+    visited_of(slots, part)[(*visited)++] = slots->block[slot];
 }
 
 static void fill(struct batch *batch, uint32_t slot, int nonfinite)

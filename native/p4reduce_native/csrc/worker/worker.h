@@ -28,6 +28,7 @@ const struct p4r_layout *p4r_worker_layouts(void);
 #define P4R_PAYLOAD_OFFSET 78
 #define P4R_PAYLOAD_BYTES 1024
 #define P4R_MOST_LANES 1024 /* in a block */
+#define P4R_MOST_NUMBER_BYTES 8192
 
 /* -- Numbers and lanes (lanes.c) -------------------------------------------------------------- */
 
@@ -250,9 +251,9 @@ struct p4r_slots {
     uint32_t *next;     /* of each of these: next block and exponent, two words */
     int64_t *sorted;    /* slots, or their order */
     double *samples;    /* P4R_ROUND_TRIPS */
-    uint8_t *numbers;   /* rows for p4r_visit, of the most bytes a block can have; NULL: no room */
-    int64_t *visited;   /* blocks in these */
-    int64_t *visiting;  /* their slots */
+    uint8_t *numbers;  /* for p4r_visit: P4R_MOST_NUMBER_BYTES twice for each slot; NULL: no room */
+    int64_t *visited;  /* blocks in these: three for each slot */
+    int64_t *visiting; /* slots of those that are read */
 };
 
 /* -- What whoever drives the slots calls ------------------------------------------------------- */
