@@ -95,7 +95,7 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_make_refuses_what_it_does_not_know() -> None:
     wrong = make("run", "Workers=2")
     assert wrong.returncode != 0
-    assert "make run does not know Workers. It takes RANKS SWITCH BW PCAP NET" in wrong.stderr
+    assert "make run does not know Workers. It takes RANKS SWITCH BW PCAP WEB NET" in wrong.stderr
     assert "make lab does not know TREE" in make("lab", "TREE=2x2").stderr
     for given in ("RANKS=2", "TREE=2x2", "SWITCHES=2", "NET=udp"):
         assert make("run", given).returncode == 0, given

@@ -44,7 +44,7 @@ from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.fabric.switch_ports import Ports
 from p4reduce_controller.jobs import tokens
 from p4reduce_switch.p4runtime import server
-from p4reduce_switch.ports.packet import PacketPort
+from p4reduce_switch.ports.packet import InterfacePlace, PacketPort
 from p4reduce_switch.ports.place import PortSpec
 
 Start = Callable[..., RunningController]
@@ -429,7 +429,7 @@ def test_a_port_without_a_carrier(tmp_path: Path) -> None:
     try:
         subprocess.run(["ip", "link", "set", "p4rdoc1", "up"], check=True)
         assert switch_ports._is_dark("p4rdoc1")
-        specs = [PortSpec(1, "p4rdoc1"), PortSpec(2, "lo")]
+        specs = [PortSpec(1, InterfacePlace("p4rdoc1")), PortSpec(2, InterfacePlace("lo"))]
         opened = [PacketPort(spec) for spec in specs]
         assert [port.has_carrier for port in opened] == [False, True]
         for port in opened:

@@ -206,7 +206,9 @@ def test_files_that_cannot_be_used(ours: Path, theirs: Path, tmp_path: Path) -> 
         f"cannot read the TLS key {tmp_path}/none: No such file": replace(
             good, key=tmp_path / "none"
         ),
-        f"cannot read the TLS CA {tmp_path}: Is a directory": replace(good, ca=tmp_path),
+        f"cannot read the TLS CA {tmp_path}: it is a directory, and a file is needed": replace(
+            good, ca=tmp_path
+        ),
         f"{nonsense} is no certificate": replace(good, cert=nonsense),
         f"{nonsense} is no CA certificate": replace(good, ca=nonsense),
         "is not that of the certificate": replace(good, key=theirs / "client.key"),
