@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from pathlib import Path
@@ -44,6 +45,12 @@ class Relay:
     def mend(self) -> None:
         """Pass on what has come meanwhile, and what comes."""
         self._whole.set()
+
+    def hang_up(self) -> None:
+        """End all connections there are, as a ping timeout does; new ones may come at once."""
+        for each in self._sockets[1:]:
+            with contextlib.suppress(OSError):  # it has ended by itself
+                each.shutdown(socket.SHUT_RDWR)
 
     def _begin(self, work: object, *arguments: socket.socket) -> None:
         threading.Thread(target=work, args=arguments, daemon=True).start()  # type: ignore[arg-type]

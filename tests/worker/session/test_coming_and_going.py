@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import p4reduce
 import pytest
 from fault_system import EMBEDDED, PATIENT_LEASE, FaultSystem, fault_system_with
 from p4reduce.control import control_pb2 as pb
+from relay import Relay
 from test_recovery import beside
 from test_reform import Process
 from worker_system import DEADLINE, at_once, wait_for
@@ -35,6 +37,13 @@ def beside_pair(system: FaultSystem, meanwhile: Callable[[], None], **options: s
             assert (comm.allreduce(PAIR) == 2).all()
 
     beside(lambda: at_once([lambda: rank(0), lambda: rank(1)]), meanwhile)
+
+
+def attached(system: FaultSystem, job: str) -> list[int]:
+    """Return the ranks that wait at the switch."""
+    jobs = system.control.call(system.control.stub.ListJobs, pb.ListJobsRequest()).jobs
+    members = [member for one in jobs if one.name == job for member in one.members]
+    return [member.rank for member in members if member.state == "attached"]
 
 
 def test_init_waits_for_a_controller(broken: FaultSystem, caplog: pytest.LogCaptureFixture) -> None:
@@ -70,19 +79,34 @@ def test_init_begins_again_where_the_switch_goes_away(broken: FaultSystem) -> No
         with broken.init(number, 2, job) as comm:
             assert (comm.allreduce(PAIR) == 2).all()
 
-    def is_attached() -> bool:
-        jobs = broken.control.call(broken.control.stub.ListJobs, pb.ListJobsRequest()).jobs
-        return any(
-            member.state == "attached" for one in jobs if one.name == job for member in one.members
-        )
-
     def break_and_mend() -> None:
-        wait_for(is_attached, "the first rank is attached")
+        wait_for(lambda: attached(broken, job), "the first rank is attached")
         broken.kill_switch()
         broken.start_switch()
         rank(1)
 
     beside(lambda: rank(0), break_and_mend)
+
+
+def test_init_joins_again_where_the_connection_to_the_controller_breaks(
+    broken: FaultSystem,
+) -> None:
+    """The first rank waits for the second, and the controller lives."""
+    job = broken.new_job()
+
+    def rank(number: int, **options: str) -> None:
+        with broken.init(number, 2, job, **options) as comm:
+            assert (comm.allreduce(PAIR) == 2).all()
+
+    def break_connections(relay: Relay) -> None:
+        for _ in range(3):
+            wait_for(lambda: attached(broken, job), "the first rank is attached")
+            relay.hang_up()
+            time.sleep(0.3)
+        rank(1)
+
+    with broken.relay() as relay:
+        beside(lambda: rank(0, controller=relay.address), lambda: break_connections(relay))
 
 
 def test_the_error_at_the_end_says_what_was_missing(broken: FaultSystem, tmp_path: Path) -> None:

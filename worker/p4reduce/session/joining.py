@@ -11,7 +11,7 @@ import grpc
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
 from p4reduce.control.client import ControllerUnreachableError as NoAnswerError
-from p4reduce.errors import SwitchUnreachableError
+from p4reduce.errors import ControllerUnreachableError, SwitchUnreachableError
 from p4reduce.latch import Latch
 from p4reduce.ring.fallback import Fallback, RingSettings, try_ring
 from p4reduce.ring.rank_address import Listener
@@ -56,11 +56,17 @@ def join(
     """
     newcomer = Newcomer(membership, settings, ring, waiting)
     try:
-        while isinstance(session := newcomer.try_join(slots, urgent_slots), SwitchUnreachableError):
+        while not isinstance(session := newcomer.try_join(slots, urgent_slots), Session):
             _pause(session, waiting)
         return session
     finally:
         newcomer.give_up()
+
+
+class PlaceLostError(ControllerUnreachableError):
+    """The connection to the controller broke while a rank waited, and its place went with it."""
+
+    lasting = False  # as of SwitchUnreachableError
 
 
 class Newcomer:
@@ -87,12 +93,17 @@ class Newcomer:
         self._undo = contextlib.ExitStack()
         self._joined = False
 
-    def try_join(self, slots: int, urgent_slots: int) -> Session | SwitchUnreachableError:
-        """Join; return the error if the switch goes away meanwhile, with the place given up."""
+    def try_join(
+        self, slots: int, urgent_slots: int
+    ) -> Session | SwitchUnreachableError | PlaceLostError:
+        """Join; return the error if the switch or the controller goes away meanwhile.
+
+        The place is given up then.
+        """
         try:
             self.take_seat(slots, urgent_slots)
             return self.begin()
-        except SwitchUnreachableError as error:
+        except (SwitchUnreachableError, PlaceLostError) as error:
             self._undo.close()
             return error
 
@@ -121,6 +132,9 @@ class Newcomer:
             ready = _attach(membership, seat, transport, self._waiting)
         except ControlError as error:
             what = f"{membership.who} joined, but the job does not start"
+            lost = isinstance(error, NoAnswerError) and not error.lasting
+            if lost and error.code == grpc.StatusCode.UNAVAILABLE:
+                raise PlaceLostError(f"{what}: {error}") from None
             raise translated(error, what) from None
         attached = Attached(seat, transport, ready)
         _try_ring(self._fallback, attached, self._waiting)
@@ -211,8 +225,8 @@ def _connect(settings: Settings, waiting: Waiting) -> Transport:
     return opened
 
 
-def _pause(error: SwitchUnreachableError, waiting: Waiting) -> None:
-    """Wait a little for the switch; raises the error where that is in vain."""
+def _pause(error: SwitchUnreachableError | PlaceLostError, waiting: Waiting) -> None:
+    """Wait a little for what is gone; raises the error where that is in vain."""
     if error.lasting or not waiting.may_wait(_PAUSE):
         raise error
     waiting.pause(_PAUSE, error)
