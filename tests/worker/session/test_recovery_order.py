@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ import pytest
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
 from p4reduce.environment import Placement
-from p4reduce.errors import P4ReduceError, SwitchUnreachableError
+from p4reduce.errors import P4ReduceError, P4ReduceTimeoutError, SwitchUnreachableError
 from p4reduce.session import recovery, seeker
 from p4reduce.session.membership import Attached, Membership, Seat
 from p4reduce.session.recovery import Recovery
@@ -77,6 +77,7 @@ class Host:
         self.resumed: Found | None = None
         self.error: P4ReduceError | None = None
         self.seats: list[int] = []
+        self.calls: list[Any] = []
         self.over_now = threading.Event()
         self._done = threading.Event()
 
@@ -87,7 +88,7 @@ class Host:
         return self.over_now.is_set()
 
     def under_way(self) -> list[Any]:
-        return []
+        return self.calls
 
     def halted(self) -> None:
         pass
@@ -114,14 +115,32 @@ def nowhere(udp_port: int) -> Any:
     raise SwitchUnreachableError("nobody listens there")
 
 
-def recover(controller: Controller, *, after: float) -> tuple[Host, Recovery]:
-    """Begin to recover at one of two switches, of which the other one cannot be reached."""
+def slots_of_life_1(timeout: float) -> Any:
+    return "slots of life 1"
+
+
+def recover(
+    controller: Controller,
+    *,
+    after: float,
+    halt: Callable[[float], Any] = slots_of_life_1,
+    calls: Sequence[Any] = (),
+) -> tuple[Host, Recovery]:
+    """Begin to recover at one of two switches, of which the other one cannot be reached.
+
+    Args:
+        controller: answers the calls to it.
+        after: seconds until it is time to look elsewhere.
+        halt: the progress thread's end.
+        calls: the collectives that are under way.
+    """
     places = [Place(cast(Any, None), nowhere), Place(cast(Any, None), nowhere)]
     refuge = Refuge(
         places, lambda at: f"test-at-{at}", lambda: frozenset({1}), frozenset, tuple, after
     )
     host = Host(controller, refuge)
-    engine = SimpleNamespace(halt=lambda timeout: "slots of life 1", udp_port=0)
+    host.calls = list(calls)
+    engine = SimpleNamespace(halt=halt, udp_port=0)
     running = Recovery(cast(Any, host), cast(Any, engine), seat(1), "a test")
     running.start()
     return host, running
@@ -197,3 +216,36 @@ def test_a_rank_whose_place_was_given_up_gets_it_again_by_its_seat_before(
     assert host.wait().attached is not None
     assert controller.reforms == [1, 1]
     assert host.seats == [2, 1, 2]
+
+
+def call(seconds: float) -> Any:
+    """Return a collective that has so long."""
+    now = time.monotonic()
+    return SimpleNamespace(started=now, deadline=now + seconds, description="allreduce 6")
+
+
+def test_a_progress_thread_that_the_machine_holds_up_is_waited_for() -> None:
+    looks: list[float] = []
+
+    def halt(timeout: float) -> Any:
+        looks.append(timeout)
+        if len(looks) < 50:  # of a fifth of a second each
+            raise P4ReduceTimeoutError("the progress thread did not end")
+        return "slots of life 1"
+
+    controller = Controller()
+    controller.attach = lambda *arguments: pb.Ready(world_size=3)
+    host, _ = recover(controller, after=DEADLINE, halt=halt, calls=[call(DEADLINE)])
+    assert host.wait().attached is not None
+    assert len(looks) == 50
+
+
+def test_a_progress_thread_that_never_ends_is_named_at_the_deadline() -> None:
+    def halt(timeout: float) -> Any:
+        time.sleep(0.01)
+        raise P4ReduceTimeoutError("the progress thread did not end")
+
+    host, _ = recover(Controller(), after=DEADLINE, halt=halt, calls=[call(0.2)])
+    with pytest.raises(AssertionError, match=r"allreduce 6 is not complete .* progress thread"):
+        host.wait()
+    assert isinstance(host.error, P4ReduceTimeoutError)

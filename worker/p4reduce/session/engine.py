@@ -15,7 +15,12 @@ from dataclasses import asdict
 
 import numpy as np
 
-from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
+from p4reduce.errors import (
+    ClosedError,
+    P4ReduceError,
+    P4ReduceTimeoutError,
+    SwitchUnreachableError,
+)
 from p4reduce.latch import Latch
 from p4reduce.protocol.native_turn import BROKEN, DONE, OVERSLEPT, PAUSED, NativeTurn
 from p4reduce.protocol.slots import SlotMachine
@@ -274,13 +279,15 @@ class Engine:
             The machine, which nobody runs any more.
 
         Raises:
-            P4ReduceError: the thread did not end in time.
+            P4ReduceTimeoutError: the thread did not end in time. This may be called again.
         """
         with self.lock:
             self._kept = True
         self.stop(timeout)
         if not self._ended.is_set():
-            raise P4ReduceError(f"the progress thread did not end within {timeout:g} s")
+            raise P4ReduceTimeoutError(
+                f"the progress thread did not end within {timeout:g} s", seconds=timeout
+            )
         return self._machine
 
     def _request(self, work: Callable[[], None]) -> None:

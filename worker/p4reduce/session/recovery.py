@@ -33,7 +33,8 @@ from p4reduce.tensors.stream import Collective
 
 log = logging.getLogger(__name__)
 
-_HALT_TIMEOUT = 5.0
+_HALT_LOOK = 0.2  # seconds between two looks at whether anybody still waits for it
+_CANCEL_TIMEOUT = 5.0  # seconds; the longest call of a seeker takes two
 _LONGEST_WAIT = 60.0  # seconds; only bounds what is woken anyway
 _ELSEWHERE_PAUSE = 0.2  # seconds between two looks at whether another switch is there
 _HOME_AGAIN = 1.0  # seconds, after an attempt to go elsewhere was in vain
@@ -180,7 +181,7 @@ class Recovery:
 
     def _run(self) -> None:
         try:
-            machine = self._engine.halt(_HALT_TIMEOUT)
+            machine = self._halt()
             self._host.halted()
             while not (self._at_home(machine) or self._elsewhere(machine)):
                 pass
@@ -191,6 +192,24 @@ class Recovery:
         except BaseException as problem:
             self._host.give_up(P4ReduceError(f"recovering failed: {problem!r}"))
             raise
+
+    def _halt(self) -> Machine:
+        """Return what the progress thread ran, when that thread has ended.
+
+        It does so at its next look, a moment later. A stalled machine may keep it from that for
+        long: so it has as long as the calls under way have, and no limit of its own.
+        """
+        self._awaited, self._switch_there = "this process's own progress thread to end", True
+        while (machine := self._try_halt()) is None:
+            self._check()
+        self._awaited, self._switch_there = "", False
+        return machine
+
+    def _try_halt(self) -> Machine | None:
+        try:
+            return self._engine.halt(_HALT_LOOK)
+        except P4ReduceTimeoutError:
+            return None
 
     def _at_home(self, machine: Machine) -> bool:
         """Look for the switch that was lost. Returns False when it is time to look elsewhere."""
@@ -209,7 +228,7 @@ class Recovery:
         try:
             return self._await(seeker, machine)
         finally:
-            seeker.cancel(_HALT_TIMEOUT)
+            seeker.cancel(_CANCEL_TIMEOUT)
 
     def _await(self, seeker: Seeker, machine: Machine) -> bool:
         while not self._host.over():
