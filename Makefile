@@ -134,7 +134,7 @@ soak: $(READY)  ## run for MINUTES=30 with LOSS=0.01 of the frames, and tell whe
 	$(PYTHON) -m bench.worker.soak --minutes $(MINUTES) --loss $(LOSS)
 
 .PHONY: lint
-lint: $(LINT_READY)  ## ruff, mypy --strict, clang-format, C compilers, and who may import whom
+lint: $(LINT_READY) prose  ## ruff, mypy --strict, clang-format, C compilers, imports, and the English of the pages
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(PYTHON) tools/lint_c.py
