@@ -50,7 +50,7 @@ from p4reduce_controller.jobs.plan import plan
 from p4reduce_controller.jobs.reforming import Place, Reformation, Reforming
 from p4reduce_controller.jobs.tokens import operator_token
 from p4reduce_controller.settings import Settings
-from p4reduce_controller.storage.incarnation import Incarnations
+from p4reduce_controller.storage.incarnation import Incarnations, Reserve
 from p4reduce_controller.storage.job_table import (
     Header,
     SwitchState,
@@ -112,11 +112,12 @@ class Controller:
         )
         self._told = RateLimit(HELLOS_REFUSED_TOLD, HELLOS_REFUSED_TOLD, time.monotonic)
         self.operator_token = operator_token(settings.state_directory)
+        self._incarnations = Reserve(Incarnations(settings.state_directory).next)
         self.jobs = Jobs(
             self,
             settings.topology,
             lease=settings.lease,
-            next_incarnation=Incarnations(settings.state_directory).next,
+            next_incarnation=self._incarnations.next,
             clock=time.monotonic,
             wall_clock=time.time,
             default_slots=settings.default_slots,
@@ -179,6 +180,7 @@ class Controller:
             await self._keeper.close()
             if not self.jobs.worth_keeping():
                 self._start.file.remove()
+        self._incarnations.close()
         self.events.close()
         for task in self._tasks:
             task.cancel()
@@ -189,6 +191,7 @@ class Controller:
         self.stopping.set()
         self.probes.stop()
         self._keeper.abandon()
+        self._incarnations.close()
         self._switches.abandon()
         for task in self._tasks:
             task.cancel()

@@ -12,7 +12,9 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from p4reduce_controller.storage.durable import write_durably
@@ -20,6 +22,7 @@ from p4reduce_controller.storage.durable import write_durably
 EPOCH = 1735689600  # 2025-01-01 00:00 UTC
 TICKS = 8  # a second
 LAST = 0xFFFFFFFF
+AHEAD = 2  # ids on disk that no job has yet; what is left of them at the end is never used
 
 
 class Incarnations:
@@ -58,6 +61,41 @@ class Incarnations:
         if not text.strip().isdecimal():
             raise ValueError(f"{self._file} should hold a number, not {text[:40]!r}")
         return int(text)
+
+
+class Reserve:
+    """Hands out ids that are on disk already, so that the event loop need not wait for a flush.
+
+    A thread takes the next ones meanwhile. Only who wants more than `AHEAD` at once waits.
+
+    Args:
+        take: as `Incarnations.next`; called in that thread alone.
+    """
+
+    def __init__(self, take: Callable[[], int]) -> None:
+        self._take = take
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="incarnation")
+        self._coming: deque[Future[int]] = deque()
+        self._order(AHEAD)
+
+    def next(self) -> int:
+        """Return an id above all that this has returned. Raises what `take` does."""
+        self._order(1)
+        try:
+            return self._coming.popleft().result()
+        except (OSError, ValueError, OverflowError):
+            # What kept the thread from it then may have passed. Later ids are higher, so those
+            # ordered before this one are not used any more.
+            self._coming.clear()
+            self._order(1 + AHEAD)
+            return self._coming.popleft().result()
+
+    def close(self) -> None:
+        """Take no more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _order(self, count: int) -> None:
+        self._coming.extend(self._thread.submit(self._take) for _ in range(count))
 
 
 def default_state_directory() -> Path:

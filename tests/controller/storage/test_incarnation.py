@@ -4,10 +4,12 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
-from p4reduce_controller.storage.incarnation import EPOCH, LAST, Incarnations
+from p4reduce_controller.storage.incarnation import AHEAD, EPOCH, LAST, Incarnations, Reserve
 
 
 def test_ids_grow_in_one_life_and_over_many(tmp_path: Path) -> None:
@@ -84,3 +86,45 @@ def test_controllers_that_share_a_directory_share_no_id(tmp_path: Path) -> None:
     for process in processes:
         process.join(timeout=30)
     assert len(set(ids)) == 100
+
+
+class SlowDisk:
+    """Gives out ids one after the other, each when it may."""
+
+    def __init__(self) -> None:
+        self.may = threading.Semaphore(AHEAD)
+        self.last = 0
+        self.error: OSError | None = None
+
+    def take(self) -> int:
+        assert self.may.acquire(timeout=60)
+        if self.error is not None:
+            raise self.error
+        self.last += 1
+        return self.last
+
+
+def test_nobody_waits_for_a_flush_while_ids_are_on_disk() -> None:
+    disk = SlowDisk()
+    reserve = Reserve(disk.take)
+    # The disk does not answer from here on, and this would never return.
+    assert [reserve.next() for _ in range(AHEAD)] == list(range(1, AHEAD + 1))
+    with ThreadPoolExecutor(1) as other:
+        further = other.submit(reserve.next)
+        assert not wait([further], 0.1).done  # it is not told before it is on disk
+        disk.may.release(1 + AHEAD)
+        assert further.result(60) == AHEAD + 1
+    reserve.close()
+
+
+def test_an_error_that_has_passed_refuses_nobody() -> None:
+    disk = SlowDisk()
+    disk.may.release(100)
+    disk.error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    reserve = Reserve(disk.take)
+    with pytest.raises(OSError, match="No space left"):
+        reserve.next()
+    disk.error = None
+    ids = [reserve.next() for _ in range(5)]
+    assert ids == sorted(set(ids))
+    reserve.close()
