@@ -145,7 +145,10 @@ def test_different_calls_are_an_error_on_all_ranks(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("what", ["shape", "shape of a broadcast"])
+@pytest.mark.parametrize(
+    "what",
+    ["shape", "shape of a broadcast", "shape of an all_gather", "shape of a reduce_scatter"],
+)
 def test_another_shape_is_told_with_its_rank(
     what: str, system: TorchSystem, tmp_path: Path
 ) -> None:

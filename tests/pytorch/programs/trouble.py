@@ -57,6 +57,12 @@ def main() -> None:
         told(lambda: dist.all_reduce(torch.ones((20, 10) if RANK != 1 else (10, 20))))
     elif WRONG == "shape of a broadcast":
         told(lambda: dist.broadcast(torch.ones((20, 10) if RANK != 1 else (10, 20)), 0))
+    elif WRONG == "shape of an all_gather":
+        tensor = torch.ones((20, 10) if RANK != 1 else (10, 20))
+        told(lambda: dist.all_gather([torch.empty_like(tensor) for _ in range(3)], tensor))
+    elif WRONG == "shape of a reduce_scatter":
+        tensor = torch.ones((20, 10) if RANK != 1 else (10, 20))
+        told(lambda: dist.reduce_scatter(torch.empty_like(tensor), [tensor] * 3))
     elif WRONG == "models":
         model = torch.nn.Linear(*((20, 10) if RANK != 1 else (10, 20)), bias=False)
         told(lambda: torch.nn.parallel.DistributedDataParallel(model))

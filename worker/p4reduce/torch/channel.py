@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from torch.profiler import record_function
 
 from p4reduce.communicator import Communicator
+from p4reduce.environment import check_shapes
 from p4reduce.errors import P4ReduceError, WorkerLostError
 from p4reduce.handle import Handle
 from p4reduce.torch.errors import as_torch_error
@@ -44,7 +45,20 @@ class Channel:
         self.size = comm.size
         self.timeout = timeout
         self.turns = Turns()
+        self._agree_on_shapes = check_shapes(None)
         self._global_ranks = global_ranks
+
+    def named(self, name: str | None, shapes: Iterable[Sequence[int]]) -> str | None:
+        """Return the name of a call in which ranks agree on more than the communicator compares.
+
+        Args:
+            name: what they agree on besides.
+            shapes: of this rank's tensors, which the communicator sees as rows of numbers.
+        """
+        if not self._agree_on_shapes:
+            return name
+        text = " and ".join(f"shape {tuple(shape)}" for shape in dict.fromkeys(shapes))
+        return f"{name}, {text}" if name else text
 
     def start(
         self,

@@ -78,7 +78,7 @@ def all_gather(
         options: torch's.
         result: what the work's future gives.
     """
-    mine = lend_bytes(tensor).array
+    mine, name = lend_bytes(tensor).array, channel.named(_name(tensor), [tensor.shape])
     counts = [mine.size] * channel.size
     if len(outputs) == 1 and outputs[0].is_contiguous():
         lent = lend_bytes(outputs[0])
@@ -98,7 +98,7 @@ def all_gather(
     return channel.start(
         collective,
         bytes_of([tensor]),
-        lambda timeout: channel.comm.allgather_async(mine, counts, _name(tensor), room, timeout),
+        lambda timeout: channel.comm.allgather_async(mine, counts, name, room, timeout),
         options=options,
         result=result,
         finish=put_back,

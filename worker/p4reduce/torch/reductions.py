@@ -179,6 +179,7 @@ def reduce_scatter(
         counts = [array.size // channel.size] * channel.size
     else:
         array, counts = np.concatenate(arrays), [one.size for one in arrays]
+    name = channel.named(_name(output), [tensor.shape for tensor in inputs])
     target = room_for(output)
     if np.may_share_memory(array, target.array):
         array = array.copy()
@@ -186,7 +187,7 @@ def reduce_scatter(
         collective,
         bytes_of(inputs),
         lambda timeout: channel.comm.reduce_scatter_async(
-            *(array, _operation(options), _name(output), target.array, timeout), counts=counts
+            *(array, _operation(options), name, target.array, timeout), counts=counts
         ),
         options=options,
         result=[output],
