@@ -96,6 +96,11 @@ test-torch: $(READY)  ## install PyTorch where it is missing, and test what need
 	$(PYTHON) -c 'import torch, expecttest' 2>/dev/null || $(PYTHON) -m pip install --quiet $(TORCH) expecttest
 	$(PYTHON) -m pytest -n 2 --dist loadfile tests/pytorch
 
+.PHONY: notebooks
+notebooks: $(READY)  ## run the notebooks of docs/notebooks, and keep their outputs (torch; a minute)
+	$(NEED_TORCH)
+	$(PYTHON) -m pytest -p no:cacheprovider --nbmake --overwrite docs/notebooks
+
 .PHONY: model
 model: $(READY)  ## check the protocol exhaustively, by the compiled program and the worker (minutes)
 	PYTHONPATH=model $(PYTHON) -m p4reduce_model
@@ -138,6 +143,8 @@ lint: $(LINT_READY) prose  ## ruff, mypy --strict, clang-format, C compilers, im
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(PYTHON) tools/lint_c.py
+	$(PYTHON) tools/make_header.py --check
+	$(PYTHON) tools/make_proto.py --check
 	PYTHONPATH=model $(VENV)/bin/lint-imports --no-cache --no-logo
 	$(VENV)/bin/mypy $(PACKAGES) exercises/__main__.py exercises/checks
 	for scripts in $(SCRIPTS); do (cd $$scripts && \
@@ -151,8 +158,8 @@ prose:  ## check the English of the pages: sentence length, phrases, page length
 MERMAID := build/npm/node_modules/mermaid/dist/mermaid.min.js
 $(MERMAID):
 	@mkdir -p build/npm
-	command -v npm >/dev/null && npm install --silent --no-audit --no-fund --ignore-scripts \
-	    --prefix build/npm mermaid@11.12.0 || echo "no npm: diagrams are fetched when they are looked at"
+	command -v npm >/dev/null && timeout 60 npm install --silent --no-audit --no-fund --ignore-scripts \
+	    --prefix build/npm mermaid@11.12.0 || echo "no mermaid by npm: diagrams are fetched when they are looked at"
 
 DOCS_READY := $(VENV)/.ready-for-docs
 $(DOCS_READY): $(READY)
@@ -211,6 +218,14 @@ methods: $(READY)  ## methods that communicate less, beside gradient descent: on
 .PHONY: p4
 p4: $(READY)  ## compile p4src/ with p4c into p4src/compiled/ (committed; only needed after a change)
 	$(PYTHON) tools/compile_p4.py
+
+.PHONY: header
+header: $(READY)  ## write what is made of the header's table: P4, C, Wireshark, docs/protocol.md
+	$(PYTHON) tools/make_header.py
+
+.PHONY: proto
+proto: $(READY)  ## generate the control API's modules from control.proto (Python 3.11; its protoc is installed first)
+	$(PYTHON) tools/make_proto.py
 
 .PHONY: clean
 clean:  ## remove build products and the virtual environment

@@ -13,18 +13,20 @@ import argparse
 import json
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from p4reduce_lab.errors import Interrupted
 from p4reduce_lab.measured.difference import direction
 from p4reduce_lab.measured.machine import described, provenance
 from p4reduce_lab.measured.pages import has_place
+from p4reduce_lab.processes.foreground import EndedError, raise_on_signals, run_through
+from p4reduce_lab.progress import LongWork
 from rich.console import Console
 from rich.table import Table
 
@@ -38,6 +40,8 @@ WIDTH = 150
 TIMEOUT = 600.0  # seconds; for each
 ALTOGETHER = 14 * 60.0  # seconds; what has run once is repeated within that time
 MOST_RUNS = 3
+_USUAL = 60.0  # seconds, of a benchmark that was not run here before
+_KEPT = "what was measured is shown below, and kept nowhere"
 
 
 @dataclass(frozen=True)
@@ -74,9 +78,8 @@ BENCHES = (
 )
 
 
-def run(bench: Bench, console: Console, docs: bool = False) -> dict[str, Any]:
+def run(bench: Bench, docs: bool = False) -> dict[str, Any]:
     """Runs one; the report has "results", or "skipped" or "failed" with the reason."""
-    console.print(f"{bench.title} ({bench.module}) ...", style="dim")
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         target = Path(directory, "results.json")
@@ -84,15 +87,8 @@ def run(bench: Bench, console: Console, docs: bool = False) -> dict[str, Any]:
         if docs and bench.own_docs:
             command.append("--docs")
         try:
-            done = subprocess.run(
-                [*command, "--json", str(target)],
-                capture_output=True,
-                text=True,
-                timeout=TIMEOUT,
-                check=False,
-                cwd=ROOT,
-            )
-        except subprocess.TimeoutExpired:
+            done = run_through([*command, "--json", str(target)], TIMEOUT, ROOT)
+        except EndedError:
             return {"failed": f"not through after {TIMEOUT:g} s"}
         last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-5:])
         if done.returncode == CANNOT_RUN:
@@ -103,10 +99,27 @@ def run(bench: Bench, console: Console, docs: bool = False) -> dict[str, Any]:
         return {"results": report["results"], "seconds": time.monotonic() - began}
 
 
-def run_all(benches: Sequence[Bench], console: Console, docs: bool) -> list[dict[str, Any]]:
-    """Runs each, and then the shortest again as long as there is time."""
+def run_all(
+    benches: Sequence[Bench], reports: list[dict[str, Any]], docs: bool, before: Mapping[str, float]
+) -> None:
+    """Runs each, and then the shortest again as long as there is time.
+
+    `reports` gets what came out, one after the other, so that it is there if this is left early.
+    `before`: how many seconds each took when it was run last, by title.
+    """
     began = time.monotonic()
-    reports = [run(bench, console, docs) for bench in benches]
+    expected = [before.get(bench.title, _USUAL) for bench in benches]
+    with LongWork("benchmarks", len(benches), work=sum(expected), kept=lambda: _KEPT) as work:
+        for bench, seconds in zip(benches, expected, strict=True):
+            work.now(f"{bench.title} ({bench.module})")
+            reports.append(run(bench, docs))
+            work.advance(seconds)
+        work.now("the shortest again")
+        _run_again(benches, reports, began)
+
+
+def _run_again(benches: Sequence[Bench], reports: list[dict[str, Any]], began: float) -> None:
+    """Runs the shortest again, once or more, and puts medians into the reports."""
     runs = [[report["results"]] if "results" in report else [] for report in reports]
     while True:
         left = ALTOGETHER - (time.monotonic() - began)
@@ -118,13 +131,12 @@ def run_all(benches: Sequence[Bench], console: Console, docs: bool) -> list[dict
         if not again:
             break
         number = min(again)[2]
-        report = run(benches[number], console)
+        report = run(benches[number])
         runs[number].append(report.get("results", []))
     for report, some in zip(reports, runs, strict=True):
         if some:
             report["results"] = merged(some)
             report["runs"] = len(some)
-    return reports
 
 
 def merged(runs: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -171,6 +183,15 @@ def show(bench: Bench, report: dict[str, Any], console: Console) -> None:
     for row in rows:
         shown.add_row(*(_cell(row, column) for column in columns))
     console.print(shown)
+
+
+def _seconds_before() -> dict[str, float]:
+    """Return how long each benchmark took when all were run last here, by title."""
+    try:
+        everything = json.loads(OUTPUT.read_text())
+        return {one["title"]: one["seconds"] for one in everything["benches"] if "seconds" in one}
+    except (OSError, ValueError, KeyError):
+        return {}
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -225,7 +246,14 @@ def main() -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.width = max(console.width, WIDTH)  # rather long lines than figures cut short
     begun = provenance()
-    reports = run_all(benches, console, options.docs)
+    reports: list[dict[str, Any]] = []
+    raise_on_signals()
+    try:
+        run_all(benches, reports, options.docs, _seconds_before())
+    except Interrupted as interruption:
+        for bench, report in zip(benches, reports, strict=False):
+            show(bench, report, console)
+        sys.exit(interruption.exit_code)
     console.print(f"\n{described(begun)}")
     for bench, report in zip(benches, reports, strict=True):
         show(bench, report, console)

@@ -17,11 +17,11 @@ import argparse  # noqa: E402
 import json  # noqa: E402
 import re  # noqa: E402
 import shutil  # noqa: E402
-import subprocess  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 from dataclasses import dataclass  # noqa: E402
 from pathlib import Path  # noqa: E402
+from types import TracebackType  # noqa: E402
 from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -29,6 +29,9 @@ import report  # noqa: E402
 import study  # noqa: E402
 from over_switch import METHODS, RADIO_METHOD, compressor  # noqa: E402
 from p4reduce.compression import Cat, Compressor, CostModel, Scheme  # noqa: E402
+from p4reduce_lab.errors import Interrupted  # noqa: E402
+from p4reduce_lab.processes.foreground import raise_on_signals, run_through  # noqa: E402
+from p4reduce_lab.progress import LongWork  # noqa: E402
 from simulate import run, spent  # noqa: E402
 from tasks import TASKS, Network, Task  # noqa: E402
 
@@ -70,12 +73,54 @@ PLANS = {
 ACCURACY_SEEDS = 3
 
 
-def say(text: str) -> None:
-    """Progress, to stderr."""
-    print(text, file=sys.stderr, flush=True)
+class Course:
+    """Says which training runs, and counts it when the next one begins. A context manager.
+
+    Args:
+        total: how many trainings there are.
+        output: where pictures and tables go at the end.
+    """
+
+    def __init__(self, total: int, output: Path) -> None:
+        switch = output / "switch-*.json"
+        self._work = LongWork("trainings", total, kept=lambda: f"only {switch} are kept")
+        self._begun = 0
+
+    def __call__(self, text: str) -> None:
+        self._work.to(self._begun)
+        self._begun += 1
+        self._work.now(text)
+
+    def __enter__(self) -> Course:
+        self._work.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self._work.to(self._begun)
+        self._work.__exit__(kind, error, trace)
 
 
-def compare(name: str, plan: Plan, share: float) -> tuple[str, list[study.Outcome]]:
+def trainings(tasks: list[str], with_switch: bool) -> int:
+    """How many trainings there are for some tasks; those of a switch's run count as one."""
+    number = 0
+    for name in tasks:
+        plan, task = PLANS[name], TASKS[name]()
+        levels = study.powers(-(-task.dimension // study.LANES), 1, 2)
+        for feedback in plan.feedback:
+            number += study.element_runs(plan.levels, feedback)
+            number += study.block_runs(levels, feedback) if plan.blocks else 0
+        number += 1 if plan.switch_steps and with_switch else 0
+    number += len(Scheme) * len(study.ELEMENT_MODELS) if "cancer" in tasks else 0
+    return number + ((len(METHODS) + 2) * ACCURACY_SEEDS if "digits" in tasks else 0)
+
+
+def compare(name: str, plan: Plan, share: float, say: Course) -> tuple[str, list[study.Outcome]]:
     """One task's sweeps and CAT runs; also a sentence on the target."""
     task = TASKS[name]()
     dense = study.uncompressed_run(task, plan.dense_steps)
@@ -100,7 +145,7 @@ def made_by(method: str, task: Task) -> Callable[[int], Compressor]:
     return lambda rank: compressor(method, task, rank, True)
 
 
-def accuracies(steps: int) -> str:
+def accuracies(steps: int, say: Course) -> str:
     """Test accuracy of the network at the end of a full run, over several seeds."""
     rows, reference = [], None
     for name, longer in (*((name, 1) for name in METHODS), (RADIO_METHOD, 2), (RADIO_METHOD, 4)):
@@ -138,7 +183,7 @@ def accuracies(steps: int) -> str:
     return report.table(head, rows)
 
 
-def schemes(share: float) -> str:
+def schemes(share: float, say: Course) -> str:
     """CAT over each of its schemes without feedback, on the logistic task with real data."""
     task = TASKS["cancer"]()
     dense = study.uncompressed_run(task, PLANS["cancer"].dense_steps)
@@ -172,22 +217,22 @@ def schemes(share: float) -> str:
     return report.table(["scheme", *(f"{link} (bits)" for link in study.ELEMENT_MODELS)], rows)
 
 
-def over_switch(name: str, steps: int, output: Path, switch: str) -> list[dict[str, Any]]:
+def over_switch(
+    name: str, steps: int, output: Path, switch: str, say: Course
+) -> list[dict[str, Any]]:
     """Four processes, a switch and a controller; what rank 0 counted.
 
     Raises:
         subprocess.CalledProcessError: a process failed; its output is on the terminal.
+        EndedError: it was not through in 20 minutes.
     """
     say(f"{name}: {steps} steps over the switch with each of {len(METHODS)} methods")
     file = output / f"switch-{name}.json"
     launcher = [sys.executable, "-m", "p4reduce_lab", "exec", "-n", "4"]
     worker = [sys.executable, str(ROOT / "experiments" / "over_switch.py")]
     worker += ["--task", name, "--output", str(file)]
-    subprocess.run(
-        [*launcher, "--switch", switch, "--", *worker, "--steps", str(steps)],
-        check=True,
-        timeout=1200,
-    )
+    command = [*launcher, "--switch", switch, "--", *worker, "--steps", str(steps)]
+    run_through(command, 1200.0, ROOT, capture=False).check_returncode()
     results: list[dict[str, Any]] = json.loads(file.read_text())
     return results
 
@@ -290,9 +335,19 @@ def main() -> None:
         if given.docs:
             into_docs({}, drawn)
         return
+    raise_on_signals()
+    try:
+        with Course(trainings(given.tasks, given.switch != "none"), output) as say:
+            run_experiments(given, output, say)
+    except Interrupted as interruption:
+        sys.exit(interruption.exit_code)
+
+
+def run_experiments(given: argparse.Namespace, output: Path, say: Course) -> None:
+    """Run what the command line asks for; pictures, tables and steps are written at the end."""
     targets, outcomes = [], []
     for name in given.tasks:
-        target, some = compare(name, PLANS[name], given.target)
+        target, some = compare(name, PLANS[name], given.target, say)
         targets.append(target)
         outcomes += some
     sections = {
@@ -301,14 +356,14 @@ def main() -> None:
     }
     report.write_steps(outcomes, output / "steps.csv")
     if "cancer" in given.tasks:
-        sections["schemes"] = schemes(given.target)
+        sections["schemes"] = schemes(given.target, say)
     if "digits" in given.tasks:
-        sections["accuracy"] = accuracies(PLANS["digits"].steps)
+        sections["accuracy"] = accuracies(PLANS["digits"].steps, say)
     runs: dict[str, list[dict[str, Any]]] = {}
     if given.switch != "none":
         for name in given.tasks:
             if steps := PLANS[name].switch_steps:
-                runs[name] = over_switch(name, steps, output, given.switch)
+                runs[name] = over_switch(name, steps, output, given.switch, say)
         if runs:
             sections["switch"] = "\n".join(
                 switch_table(name, results, PLANS[name].switch_steps)
@@ -319,7 +374,7 @@ def main() -> None:
     if given.docs:
         into_docs(sections, drawn)
     print("\n".join(sections.values()))
-    say(f"Pictures, tables.md and steps.csv are in {output}")
+    print(f"Pictures, tables.md and steps.csv are in {output}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -144,6 +144,16 @@ def blocks(
             yield _outcome(task, name, link, method + suffix, feedback, trace, target, LANES)
 
 
+def element_runs(levels: list[int], feedback: bool) -> int:
+    """How many trainings `elements` does."""
+    return len(levels) + len(ELEMENT_MODELS) * len(kinds(feedback))
+
+
+def block_runs(levels: list[int], feedback: bool) -> int:
+    """How many trainings `blocks` does."""
+    return len(levels) + 2 * len(kinds(feedback))
+
+
 def kinds(feedback: bool) -> list[tuple[str, type[Cat]]]:
     """The paper's rule; with feedback also the one that counts on it."""
     return [(CAT, Cat), (MEMORY_CAT, MemoryCat)] if feedback else [(CAT, Cat)]

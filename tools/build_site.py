@@ -19,6 +19,7 @@ from importlib import import_module
 from pathlib import Path
 
 import click
+from nbconvert import MarkdownExporter
 from p4reduce_common.variables import VARIABLES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,6 +30,7 @@ MERMAID = ROOT / "build" / "npm" / "node_modules" / "mermaid" / "dist" / "mermai
 
 LINK = re.compile(r"(\]\()([^)\s#]*)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2[ \t]*$", re.DOTALL | re.MULTILINE)
+NOTEBOOK = ".ipynb"
 LANGUAGES = {".py": "python", ".json": "json", ".yml": "yaml", ".toml": "toml", ".lua": "lua",
              ".c": "c", ".h": "c", ".p4": "c"}  # fmt: skip
 ALWAYS = ("examples/README.md", "exercises/README.md", "CONTRIBUTING.md", "CHANGELOG.md")
@@ -54,7 +56,8 @@ API = (
 def page_of(target: Path) -> Path:
     """The page, below build/pages, that shows a file or folder of the repository."""
     if target.is_relative_to(DOCS):
-        return PAGES / target.relative_to(DOCS)
+        page = PAGES / target.relative_to(DOCS)
+        return page.with_suffix(".md") if target.suffix == NOTEBOOK else page
     if target == ROOT / "README.md":
         return PAGES / "index.md"
     # The site leaves out what begins with a dot.
@@ -91,7 +94,9 @@ class Site:
             if source.is_dir():
                 page.write_text(self._listing(source, page), "utf-8")
             elif source.suffix == ".md":
-                page.write_text(self._rewritten(source, page), "utf-8")
+                page.write_text(self._rewritten(source, page, source.read_text("utf-8")), "utf-8")
+            elif source.suffix == NOTEBOOK:
+                page.write_text(self._rewritten(source, page, _as_markdown(source, page)), "utf-8")
             elif page.suffix == ".md":
                 page.write_text(_as_code(source), "utf-8")
             else:
@@ -105,18 +110,19 @@ class Site:
                 lines.append(f"- [{entry.name}]({_relative(page_of(entry), page)})")
         return "\n".join(lines) + "\n"
 
-    def _rewritten(self, source: Path, page: Path) -> str:
+    def _rewritten(self, source: Path, page: Path, text: str) -> str:
         def rewrite(match: re.Match[str]) -> str:
             before, name, after = match.groups()
             if not name or re.match(r"[a-z]+:", name):
                 return match.group(0)
+            if (page.parent / name).is_file() and not (source.parent / name).exists():
+                return match.group(0)  # a picture that the notebook has drawn
             target = (source.parent / name).resolve()
             if not target.exists():
                 raise SystemExit(f"{source.relative_to(ROOT)}: no such file: {name}")
             self.want(target)
             return f"{before}{_relative(page_of(target), page)}{after}"
 
-        text = source.read_text("utf-8")
         parts, end = [], 0
         for fence in FENCE.finditer(text):
             parts += [LINK.sub(rewrite, text[end : fence.start()]), fence.group(0)]
@@ -126,6 +132,19 @@ class Site:
 
 def _relative(target: Path, page: Path) -> str:
     return os.path.relpath(target, page.parent)
+
+
+def _as_markdown(notebook: Path, page: Path) -> str:
+    """A notebook with the outputs that it holds; its pictures go beside the page."""
+    exporter = MarkdownExporter()
+    name = notebook.stem
+    text, resources = exporter.from_filename(str(notebook), {"unique_key": name})
+    for picture, content in resources["outputs"].items():
+        (page.parent / picture).write_bytes(content)
+    origin = notebook.relative_to(ROOT)
+    note = f"This page is the notebook `{origin}`: `jupyter lab {origin}` runs it."
+    title, _, rest = text.strip().partition("\n")
+    return f"{title}\n\n{note}\n{rest}\n"
 
 
 def _as_code(source: Path) -> str:

@@ -14,10 +14,13 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from p4reduce_lab.progress import waiting
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE_DIR = ROOT / "p4src"
@@ -113,9 +116,12 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=COMPILED_DIR, help="where to put the files")
     arguments = parser.parse_args()
     try:
-        compile_program(arguments.output)
+        with waiting(f"p4c compiles {MAIN.name}"):
+            compile_program(arguments.output)
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)  # what was compiled before is still there
     print(f"{arguments.output}: compiled from {fingerprint()[:12]}")
 
 

@@ -6,6 +6,8 @@ installs the wheel needs no compiler for them. They are loaded by ctypes and do 
 API: one wheel per architecture serves every Python. Without a compiler the wheel is a pure one,
 which compiles when it is used, or runs in Python. An editable install compiles when it is used.
 
+Man pages and completions for shells are taken along where tools/build_dist.py has made them.
+
 With P4REDUCE_WHEEL_FOR=x86_64 or aarch64 in the environment the `ziglang` wheel compiles for that
 machine and an old C library, whatever machine this is, and the tag is a manylinux one.
 """
@@ -24,6 +26,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent.parent
+SHARE = "packaging/share"
 PROGRAM = "p4src/compiled/p4reduce.json"
 TARGET_VARIABLE = "P4REDUCE_WHEEL_FOR"
 GLIBC = "2.28"
@@ -38,6 +41,8 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[misc]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":
             return
+        if (ROOT / SHARE).is_dir():
+            build_data["shared_data"][SHARE] = "share"
         sys.path[:0] = [str(ROOT / part) for part in ("native", "switch", "common")]
         from p4reduce_native.errors import NativeUnavailableError
 

@@ -1,41 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write Wireshark's dissector of the aggregation header from its scapy definition.
-
-The header is defined once, in `p4reduce.wire.format`. A test fails when the committed
-``wireshark/p4reduce.lua`` is not what this program writes.
-"""
+"""Wireshark's dissector, made of the header's table; `make header` writes it."""
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
 from p4reduce.wire import format as wire
-from p4reduce.wire.layer import Aggregation
-from scapy.fields import FlagsField, XIntField, XLongField
-
-TARGET = Path(__file__).resolve().parent.parent / "wireshark" / "p4reduce.lua"
-
-LABELS = {
-    "version": "Version",
-    "kind": "Kind",
-    "flags": "Flags",
-    "rank": "Rank",
-    "job": "Job (incarnation)",
-    "slot": "Slot",
-    "format": "Format",
-    "next_exponent": "Next exponent (float32, biased)",
-    "round": "Round",
-    "block": "Block",
-    "next_block": "Next block",
-    "tag": "Tag of the collective",
-    "contributors": "Contributors (HELLO: nonce)",
-}
 
 HEAD = """\
 -- SPDX-License-Identifier: Apache-2.0
 -- Wireshark's dissector of p4reduce (docs/protocol.md).
--- Written by tools/make_dissector.py from p4reduce.wire.format: change that, not this.
+-- Written by `make header` from worker/p4reduce/wire/header.py: change that, not this.
 --
 --   wireshark -X lua_script:wireshark/p4reduce.lua capture.pcap
 
@@ -62,15 +35,27 @@ local function number_or_none(value)
 end
 
 local function add_lanes(tree, lanes, format)
-    local bytes = lane_bytes[format]
-    if bytes == nil then
+    local bits = lane_bits[format]
+    if bits == nil then
         tree:add(fields.payload, lanes)
         return
     end
     local branch = tree:add(fields.payload, lanes)
-    branch:append_text(string.format(" (%d lanes of %d bits)", lanes:len() / bytes, 8 * bytes))
+    branch:append_text(string.format(" (%d lanes of %d bits)", 8 * lanes:len() / bits, bits))
+    local field = fields["lane" .. bits]
+    if bits < 8 then
+        -- Two in a byte, the first one in its upper half.
+        for offset = 0, lanes:len() - 1 do
+            for half = 0, 4, 4 do
+                local lane = lanes(offset, 1):bitfield(half, 4)
+                branch:add(field, lanes(offset, 1), lane < 8 and lane or lane - 16)
+            end
+        end
+        return
+    end
+    local bytes = bits / 8
     for offset = 0, lanes:len() - bytes, bytes do
-        branch:add(fields["lane" .. 8 * bytes], lanes(offset, bytes))
+        branch:add(field, lanes(offset, bytes))
     end
 end
 
@@ -158,13 +143,13 @@ def dissector() -> str:
     adds: list[str] = []
     offsets: list[str] = []
     position = 0
-    for field in Aggregation.fields_desc:
-        bits = round(8 * field.sz)
+    for field in wire.HEADER_FIELDS:
+        bits = field.bits
         offset, size = position // 8, max(1, bits // 8)
-        label, filter_name = LABELS[field.name], f"p4reduce.{field.name}"
+        label, filter_name = field.label, f"p4reduce.{field.name}"
         offsets.append(f"{field.name} = {offset}")
         position += bits
-        base = "HEX" if isinstance(field, XIntField | XLongField | FlagsField) else "DEC"
+        base = "HEX" if field.hexadecimal or field.name == "flags" else "DEC"
         extra = ""
         if bits % 8:
             shift = 8 - bits - (position - bits) % 8
@@ -176,7 +161,7 @@ def dissector() -> str:
         fields.append(
             f'{field.name} = ProtoField.uint{width}("{filter_name}", "{label}", base.{base}{extra})'
         )
-        if isinstance(field, FlagsField):
+        if field.name == "flags":
             adds.append(
                 f"    local flags = tree:add(fields.{field.name}, buffer({offset}, {size}))"
             )
@@ -193,8 +178,8 @@ def dissector() -> str:
         'payload = ProtoField.bytes("p4reduce.payload", "Payload")',
         'padding = ProtoField.bytes("p4reduce.padding", "Padding")',
         *(
-            f'lane{8 * size} = ProtoField.int{8 * size}("p4reduce.lane", "Lane", base.DEC)'
-            for size in dict.fromkeys(lanes.lane_bytes for lanes in wire.Format)
+            f'lane{bits} = ProtoField.int{max(bits, 8)}("p4reduce.lane", "Lane", base.DEC)'
+            for bits in dict.fromkeys(lanes.lane_bits for lanes in wire.Format)
         ),
     ]
     return (
@@ -215,7 +200,7 @@ def dissector() -> str:
                 _table("kinds", [f'[{kind.value}] = "{kind.name}"' for kind in wire.Kind]),
                 _table("formats", [f'[{lanes.value}] = "{lanes.name}"' for lanes in wire.Format]),
                 _table(
-                    "lane_bytes", [f"[{lanes.value}] = {lanes.lane_bytes}" for lanes in wire.Format]
+                    "lane_bits", [f"[{lanes.value}] = {lanes.lane_bits}" for lanes in wire.Format]
                 ),
                 _table(
                     "flag_names",
@@ -232,16 +217,3 @@ def dissector() -> str:
         + "\n"
         + BODY
     )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=TARGET)
-    output: Path = parser.parse_args().output
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(dissector())
-    print(output)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Wireshark's dissector of p4reduce (docs/protocol.md).
--- Written by tools/make_dissector.py from p4reduce.wire.format: change that, not this.
+-- Written by `make header` from worker/p4reduce/wire/header.py: change that, not this.
 --
 --   wireshark -X lua_script:wireshark/p4reduce.lua capture.pcap
 
@@ -58,13 +58,15 @@ local formats = {
     [1] = "INT16",
     [2] = "INT8",
     [3] = "WRAP32",
+    [4] = "INT4",
 }
 
-local lane_bytes = {
-    [0] = 4,
-    [1] = 2,
-    [2] = 1,
-    [3] = 4,
+local lane_bits = {
+    [0] = 32,
+    [1] = 16,
+    [2] = 8,
+    [3] = 32,
+    [4] = 4,
 }
 
 local flag_names = {
@@ -105,6 +107,7 @@ local fields = {
     lane32 = ProtoField.int32("p4reduce.lane", "Lane", base.DEC),
     lane16 = ProtoField.int16("p4reduce.lane", "Lane", base.DEC),
     lane8 = ProtoField.int8("p4reduce.lane", "Lane", base.DEC),
+    lane4 = ProtoField.int8("p4reduce.lane", "Lane", base.DEC),
 }
 
 p4reduce.fields = fields
@@ -152,15 +155,27 @@ local function number_or_none(value)
 end
 
 local function add_lanes(tree, lanes, format)
-    local bytes = lane_bytes[format]
-    if bytes == nil then
+    local bits = lane_bits[format]
+    if bits == nil then
         tree:add(fields.payload, lanes)
         return
     end
     local branch = tree:add(fields.payload, lanes)
-    branch:append_text(string.format(" (%d lanes of %d bits)", lanes:len() / bytes, 8 * bytes))
+    branch:append_text(string.format(" (%d lanes of %d bits)", 8 * lanes:len() / bits, bits))
+    local field = fields["lane" .. bits]
+    if bits < 8 then
+        -- Two in a byte, the first one in its upper half.
+        for offset = 0, lanes:len() - 1 do
+            for half = 0, 4, 4 do
+                local lane = lanes(offset, 1):bitfield(half, 4)
+                branch:add(field, lanes(offset, 1), lane < 8 and lane or lane - 16)
+            end
+        end
+        return
+    end
+    local bytes = bits / 8
     for offset = 0, lanes:len() - bytes, bytes do
-        branch:add(fields["lane" .. 8 * bytes], lanes(offset, bytes))
+        branch:add(field, lanes(offset, bytes))
     end
 end
 

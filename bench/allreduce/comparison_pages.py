@@ -11,12 +11,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from p4reduce_lab.compare.cells import UDP
 from p4reduce_lab.compare.results import AIMS_HEAD, HEAD, aims_table, cells_of_table, headline
 from p4reduce_lab.compare.run import Report, draw_pictures, introduction
 
 from bench.in_docs import IMAGES, PAGE
 from bench.record import Record, Section
 
+UDP_NAME = "compare-udp"
 RESULTS = Path("build/compare/compare.json")
 
 
@@ -29,6 +31,9 @@ def record(report: Report, pictures: str) -> Record:
     """
     page = f"docs/{PAGE.name}"
     rows = report.rows
+    if report.settings.get("links") == UDP:
+        shown = Section(page, UDP_NAME, introduction(report) + pictures, HEAD, cells_of_table(rows))
+        return Record(UDP_NAME, "make compare LINKS=udp", report.begun, (shown,))
     sections = [
         Section(page, "compare-aims", head=AIMS_HEAD, rows=aims_table(rows)),
         Section(page, "compare", introduction(report) + pictures, HEAD, cells_of_table(rows)),
@@ -43,7 +48,8 @@ def main() -> None:
     parser.add_argument("results", type=Path, nargs="?", default=RESULTS)
     options = parser.parse_args()
     report = Report.read(options.results)
-    measured = record(report, draw_pictures(report, IMAGES))
+    prefix = UDP_NAME if report.settings.get("links") == UDP else "compare"
+    measured = record(report, draw_pictures(report, IMAGES, prefix))
     measured.save()
     measured.show()
 

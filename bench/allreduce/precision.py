@@ -33,7 +33,7 @@ from bench.in_docs import DOCS, put_table
 from bench.machine import describe, machine
 from bench.ranks import run_ranks
 
-LANES = {"int32": 256, "int16": 512, "int8": 1024}  # per block
+LANES = {"int32": 256, "int16": 512, "int8": 1024, "int4": 2048}  # per block
 ELEMENTS = 1 << 19
 STRETCH = 4096
 SEEDS = 64

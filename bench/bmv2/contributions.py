@@ -28,6 +28,7 @@ import numpy as np
 from p4reduce.transport.batch import ReceiveBatch, SendBatch
 from p4reduce.wire import format as wire
 from p4reduce.wire.frames import FrameBuffer
+from p4reduce.wire.lanes import lane_type, pack
 from p4reduce_controller.fabric.compiled_program import Program, load_program
 from p4reduce_controller.fabric.p4client import SwitchClient
 from p4reduce_controller.fabric.schema import Group, Op, Row, Update
@@ -74,7 +75,14 @@ class Result:
 class Rank:
     """The far end of a port: a contribution for each slot, and what comes back."""
 
-    def __init__(self, number: int, where: str, slots: int, lanes: bytes) -> None:
+    def __init__(
+        self,
+        number: int,
+        where: str,
+        slots: int,
+        lanes: bytes,
+        lane_format: wire.Format = wire.Format.INT32,
+    ) -> None:
         self.at = _endpoint(number)
         self._socket = _open(where)
         self._out = FrameBuffer(slots)
@@ -87,6 +95,7 @@ class Rank:
                 rank=number,
                 job=JOB,
                 slot=slot,
+                format=lane_format,
                 next_exponent=127,
                 block=slot,
                 next_block=slot + 1,
@@ -212,20 +221,23 @@ def measure(
     payload: bool,
     seconds: float,
     program: Program | None = None,
+    lane_format: wire.Format = wire.Format.INT32,
 ) -> Result:
     """Run the loop for some seconds, with another program if given.
 
     Raises:
         TimeoutError: frames were lost: some slot does not go on.
     """
-    block = np.arange(256, dtype=np.int32)
-    lanes = block.astype(">i4").tobytes() if payload else b""
-    expected = np.frombuffer((ranks * block).astype(">i4").tobytes() if payload else b"", np.uint8)
+    block = np.arange(lane_format.lanes) % (lane_format.lane_maximum // ranks + 1)
+    lanes, expected = b"", np.empty(0, np.uint8)
+    if payload:
+        lanes = pack(block.astype(lane_type(lane_format)), lane_format).tobytes()
+        expected = pack((ranks * block).astype(lane_type(lane_format)), lane_format)
     with running(kind, ranks) as (switch, ends), ExitStack() as cleanup:
         client = SwitchClient.connect(switch.grpc_address, DEVICE_ID, 1)
         cleanup.callback(client.close)
         configure(client, ranks, slots, program)
-        members = [Rank(rank, ends[rank + 1], slots, lanes) for rank in range(ranks)]
+        members = [Rank(rank, ends[rank + 1], slots, lanes, lane_format) for rank in range(ranks)]
         poll = select.poll()
         for member in members:
             cleanup.callback(member.close)
@@ -258,8 +270,9 @@ def measure(
         if rounds.max() - rounds.min() > max(64, rounds.max() // 2):
             raise TimeoutError("some slots stand still: frames were lost")
     rate = count / elapsed
+    carried = lane_format.name.lower() if payload else "no lanes"
     return Result(
-        name=f"{kind}, {ranks} ranks, {slots} slots, {'256 lanes' if payload else 'no lanes'}",
+        name=f"{kind}, {ranks} ranks, {slots} slots, {carried}",
         contributions_per_second=rate,
         goodput_mbit_per_second=rate / ranks * 8 * len(lanes) / 1e6,
         switch_us=sum(used.values()) / count * 1e6,

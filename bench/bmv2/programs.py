@@ -7,18 +7,21 @@ have the same tables for a single switch, as those since the program was first w
     mkdir /tmp/earlier
     for f in p4reduce.json p4reduce.p4info.txtpb; do
         git show COMMIT:p4src/compiled/$f > /tmp/earlier/$f; done
-    python -m bench.bmv2.programs /tmp/earlier [--turns 5] [--seconds 1.2] [--json FILE]
+    python -m bench.bmv2.programs /tmp/earlier [--turns 5] [--seconds 1.2]
+        [--formats int32,int8] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+from p4reduce.wire.format import Format
 from p4reduce_controller.fabric.compiled_program import Program, load_program
 
 from bench.bmv2.contributions import begin, measure
@@ -42,14 +45,18 @@ def main() -> None:
     parser.add_argument("earlier", type=Path, help="folder of the other program, compiled")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.2, help="for each measurement")
+    parser.add_argument("--formats", default="int32", help="of the lanes, with commas between")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
     programs = {"earlier": earlier_program(options.earlier), "now": load_program()}
     host = begin()
     rows = []
-    for kind in KINDS:
+    formats = [Format[name.upper()] for name in options.formats.split(",")]
+    for kind, lanes in itertools.product(KINDS, formats):
         cases = {
-            f"{kind}: {name}": partial(measure, kind, RANKS, SLOTS, True, options.seconds, program)
+            f"{kind}, {lanes.name.lower()}: {name}": partial(
+                measure, kind, RANKS, SLOTS, True, options.seconds, program, lanes
+            )
             for name, program in programs.items()
         }
         results = in_turns(cases, options.turns)

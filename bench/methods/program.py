@@ -23,6 +23,7 @@ from p4reduce.tensors.precision import lane_format
 from p4reduce.tensors.quantise import Quantiser, block_exponents
 from p4reduce.wire import format as wire
 from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
+from p4reduce.wire.lanes import lane_type, pack, unpack
 from p4reduce_switch.native_pipeline import NativePipeline
 from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.tables import Entry
@@ -97,10 +98,15 @@ class Program:
 
     @property
     def bytes_down(self) -> list[int]:
-        """Bytes of the frames that each rank was sent."""
+        """Bytes of the frames that each rank was sent.
+
+        A switch counts a copy with the length of the frame that it was made of. Halves are made of
+        a contribution without lanes, so what counts is how many they are, as in the controller.
+        """
         counts = [0] * self._ranks
         for entry in self._pipeline.tables["delivery"].entries():
-            counts[entry.args[2] - 49152] += entry.bytes
+            halves = entry.packets * wire.HALF_FRAME_BYTES
+            counts[entry.args[2] - 49152] += entry.bytes if entry.action == "whole" else halves
         return counts
 
     def _job(self, members: tuple[int, ...]) -> _Job:
@@ -187,7 +193,6 @@ class _Sum:
         nonzero = np.zeros(count, np.bool_)
         block_exponents(rows.reshape(-1, lanes.lanes), exponents, nonzero)
         self._exponents, self._nonzero = exponents.reshape(shape), nonzero.reshape(shape)
-        self._wire = np.dtype(f">i{lanes.lane_bytes}")
         self._total = np.zeros((shape[1], lanes.lanes), rows.dtype)
 
     def run(self) -> Array:
@@ -235,18 +240,18 @@ class _Sum:
             raise OverflowError(f"a lane of block {block} overflows")
         if block != NO_BLOCK:
             data = b"".join(answer[wire.PAYLOAD_OFFSET :] for answer in answers)
-            self._keep(block, exponent, np.frombuffer(data, self._wire))
+            self._keep(block, exponent, unpack(np.frombuffer(data, np.uint8), self._format))
         return head[9], head[6]
 
     def _lanes(self, having: Array, block: int, exponent: int) -> list[bytes]:
         values = self._blocks[having, block]
-        lanes = np.empty(values.shape, self._wire)
+        lanes = np.empty(values.shape, lane_type(self._format))
         if values.dtype.kind == "f":
             same = np.full(len(values), exponent, np.uint8)
             _quantiser(len(self._members)).quantise(values, same, lanes)
         else:
             lanes[...] = values
-        return [row.tobytes() for row in lanes]
+        return [row.tobytes() for row in pack(lanes, self._format)]
 
     def _keep(self, block: int, exponent: int, lanes: Array) -> None:
         if self._total.dtype.kind == "f":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scorecard's tasks: what each rank has, and the least that the objective can be.
 
-Gap = |Σ f_i(θ_i) − F*|, as in the GADMM paper (arXiv 1909.00047, section 7, "objective error").
+Gap = |Σ f_i(θ_i) − F*|, the "objective error" of the GADMM paper (arXiv 1909.00047).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ Array = npt.NDArray[np.float64]
 
 PENALTY = 1e-3  # λ for breast cancer, whose loss is a mean
 ALIKE = 0.1  # ξ of LAG-PS for ranks whose smoothness is about the same
+STEEP_RANKS, STEEP = 16, 0.15  # from so many synthetic ranks on, ξ is so many times their square
 SYNTHETIC_PENALTY = 1e-5  # λ of each rank, as the authors of GADMM have it; its loss is a sum
 
 
@@ -41,7 +42,8 @@ class Task:
         rho: ρ of the methods of multipliers, the best of a rough search.
         period: τ of D-GADMM.
         block_rate: of FedBCD's steps, times L: less where more parties have more in common.
-        lag_ps_xi: ξ of LAG-PS: its authors' 1 for ranks whose smoothness differs, else less.
+        lag_ps_xi: ξ of LAG-PS: for ranks whose smoothness differs the best of a rough search, or
+            its authors' 1 where they are few; else less.
     """
 
     name: str
@@ -126,6 +128,7 @@ def tasks(seed: int, ranks: tuple[int, int]) -> list[Task]:
             logistic=False,
             penalty=0.0,
             rho={"admm": 5.0, "gadmm": 5.0, "dgadmm": 5.0},
+            lag_ps_xi=STEEP * synthetic**2 if synthetic >= STEEP_RANKS else 1.0,
         ),
         _diabetes(seed, real),
         _synthetic_logistic(seed, synthetic),

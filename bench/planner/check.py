@@ -29,7 +29,7 @@ from p4reduce_lab.compare.turns import machine_seconds
 from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.measured.machine import described, provenance
 from p4reduce_lab.measured.pages import put_text, table
-from p4reduce_lab.networks import shaped
+from p4reduce_lab.networks import links
 from p4reduce_lab.planning.network import SWITCHES, Link
 from p4reduce_lab.planning.schemes import Cluster, Tensor, by_ring, by_switches
 
@@ -229,7 +229,7 @@ def main() -> None:
         return
     begun = provenance("torch")
     try:
-        if (reason := shaped.unavailable()) is not None:
+        if (reason := links.unavailable()) is not None:
             raise UnavailableError(f"the planner's check: {reason}")
         outcomes = measure_on_shaped_links(options.turns)
         outcomes.append(measure_side_by_side(options.turns))

@@ -28,7 +28,7 @@ from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.measured.machine import described, provenance
 from p4reduce_lab.measured.pages import table
-from p4reduce_lab.networks import shaped
+from p4reduce_lab.networks import links
 from p4reduce_lab.networks.shaped import BRIDGE_INTERFACE, ShapedNetwork
 from p4reduce_lab.processes.children import Processes
 from p4reduce_lab.processes.rundir import run_directory
@@ -282,7 +282,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         if options.earlier is None:
-            if (reason := shaped.unavailable()) is not None:
+            if (reason := links.unavailable()) is not None:
                 raise UnavailableError(f"time to accuracy: {reason}")
             report = measure(options)
         else:

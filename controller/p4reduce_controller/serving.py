@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 from p4reduce.control.tls import TlsError
 from p4reduce_common.files import named
+from p4reduce_common.service_manager import notify
 
 from p4reduce_controller.daemon import Daemon
 from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchError, SwitchUnreachableError
@@ -48,8 +49,13 @@ def serve(settings: Settings, ready_file: Path | None) -> None:
 
 async def _run(daemon: Daemon, settings: Settings, ready_file: Path | None) -> None:
     stop = asyncio.Event()
+
+    def end() -> None:
+        notify("STOPPING=1")
+        stop.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, end)
 
     def ready(address: str) -> None:
         click.echo(f"ready at {address}: " + "; ".join(_switches(settings)))
@@ -58,6 +64,7 @@ async def _run(daemon: Daemon, settings: Settings, ready_file: Path | None) -> N
             with named(ready_file):
                 beside.write_text(json.dumps({"pid": os.getpid(), "address": address}) + "\n")
             beside.replace(ready_file)
+        notify("READY=1", f"STATUS=serving at {address}")
 
     try:
         await daemon.run(stop, ready)

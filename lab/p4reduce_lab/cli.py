@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from types import FrameType
 
 import click
 from p4reduce_common.command_group import CommandGroup
@@ -13,6 +11,7 @@ from p4reduce_common.output import command
 
 from p4reduce_lab.commands import find
 from p4reduce_lab.errors import Interrupted, LabError
+from p4reduce_lab.processes.foreground import raise_on_signals
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -37,8 +36,7 @@ def main() -> None:
     """Runs the command line; ends the process with an exit code: 0, 1 (it failed; the message
     says why), 2 (wrong or impossible arguments), or 128 + the signal that ended it; see
     `p4reduce_common.output` for output that cannot be written."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    raise_on_signals()
     with command("p4reduce-lab"):
         sys.exit(_run())
 
@@ -56,10 +54,3 @@ def _run() -> int:
         click.echo(f"p4reduce-lab: ended by {interruption}", err=True)
         return interruption.exit_code
     return code if isinstance(code, int) else 0
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    # Once only: what follows is cleaning up, which has its own deadlines.
-    for other in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(other, signal.SIG_IGN)
-    raise Interrupted(number)

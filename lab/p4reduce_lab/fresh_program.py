@@ -13,6 +13,7 @@ from typing import Any
 from p4reduce_controller.fabric.compiled_program import compiled_files
 
 from p4reduce_lab.errors import LabError
+from p4reduce_lab.progress import waiting
 
 
 @functools.cache
@@ -39,9 +40,9 @@ def refresh_program() -> None:
             f"{made_from[:12]}"
         )
         return
-    _say("the sources in p4src/ have changed: compiling them")
     try:
-        compiler.compile_program(compiled)
+        with waiting("p4reduce-lab: the sources in p4src/ have changed: compiling them"):
+            compiler.compile_program(compiled)
     except subprocess.CalledProcessError:
         raise LabError(
             "the sources in p4src/ have changed and do not compile; p4c's messages are above. "

@@ -52,7 +52,8 @@ class LocalNetwork:
 
         Args:
             function: called with the communicator, and then the other arguments.
-            args, kwargs: for the function, the same on all ranks.
+            *args: for the function, the same on all ranks.
+            **kwargs: likewise.
 
         Raises:
             LaunchError: the network has ended.
@@ -88,11 +89,14 @@ class LocalNetwork:
 
 
 @contextmanager
-def local(ranks: int = 4, *, switches: int = 1, tree: str = "") -> Iterator[LocalNetwork]:
+def local(
+    ranks: int = 4,
+    *,
+    switches: int = 1,
+    tree: str = "",
+    captures: str | os.PathLike[str] = "",
+) -> Iterator[LocalNetwork]:
     """Start a switch and its controller for this process, and end them with the block.
-
-        with p4reduce_lab.local(ranks=4) as network:
-            sums = network.run(lambda comm: comm.allreduce(numpy.ones(3, numpy.float32)))
 
     Within the block the environment names the network. So `p4reduce.init(rank, world_size)` finds
     it in any thread of this process, and in each process that is started from it.
@@ -101,6 +105,8 @@ def local(ranks: int = 4, *, switches: int = 1, tree: str = "") -> Iterator[Loca
         ranks: how many ranks there is room for, 1 to 4,096.
         switches: how many switches side by side, 1 to 16.
         tree: "LxR": a root above L leaves of R ranks each.
+        captures: a directory for each port's frames, port1.pcap for rank 0 and so on. The files
+            are complete after the block. "": none.
 
     Yields:
         The network. Its ports are Unix sockets, for processes of this user on this host.
@@ -109,10 +115,17 @@ def local(ranks: int = 4, *, switches: int = 1, tree: str = "") -> Iterator[Loca
         TypeError, ValueError: an argument is none; names it.
         ConfigurationError: the arguments contradict each other.
         LaunchError: it does not start; says why.
+
+    Examples:
+        >>> import numpy, p4reduce_lab
+        >>> with p4reduce_lab.local(ranks=4) as network:
+        ...     sums = network.run(lambda comm: comm.allreduce(numpy.ones(3, numpy.float32)))
+        >>> sums[0].tolist()
+        [4.0, 4.0, 4.0]
     """
     count = 0 if tree else switches
     with (
-        start(ranks, switches=count, tree=tree, unix=True) as network,
+        start(ranks, switches=count, tree=tree, unix=True, captures=captures) as network,
         environment({**network.variables, _JOB: f"local-{secrets.token_hex(4)}"}),
     ):
         yield LocalNetwork(network)
@@ -145,4 +158,10 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 # How this machine's workers work, whatever the network.
-_KEPT = {"P4REDUCE_NATIVE", "P4REDUCE_CACHE_DIR", "P4REDUCE_CFLAGS", "P4REDUCE_LINK"}
+_KEPT = {
+    "P4REDUCE_NATIVE",
+    "P4REDUCE_CACHE_DIR",
+    "P4REDUCE_CFLAGS",
+    "P4REDUCE_LINK",
+    "P4REDUCE_FAULTS",
+}

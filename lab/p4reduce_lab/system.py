@@ -20,10 +20,12 @@ from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.fresh_program import refresh_program
 from p4reduce_lab.networks.mininet_net import MininetNetwork, host_interface, switch_ip
+from p4reduce_lab.networks.routed import RoutedNetwork
 from p4reduce_lab.networks.shaped import ShapedNetwork
 from p4reduce_lab.networks.veth import VethError
 from p4reduce_lab.processes.children import Child, Processes
 from p4reduce_lab.processes.threads import single_thread_variables
+from p4reduce_lab.switches.embedded import UdpPorts
 from p4reduce_lab.switches.launch import SwitchLauncher
 
 # Seconds. Who ends meanwhile is told of at once; so this is for what hangs, and long enough for a
@@ -68,7 +70,7 @@ class System:
         directory: Path,
         logs: Path,
         ports: int,
-        network: ShapedNetwork | None = None,
+        network: ShapedNetwork | RoutedNetwork | None = None,
         *,
         networks: int = 1,
         processes: Processes | None = None,
@@ -84,7 +86,7 @@ class System:
         self._choice = choice
         self._switch: SwitchLauncher | None = None
         self._controller: Child | None = None
-        self.network: MininetNetwork | ShapedNetwork | None = network
+        self.network: MininetNetwork | ShapedNetwork | RoutedNetwork | None = network
         self._own_network: MininetNetwork | None = None
         self.controller_address = f"unix:{directory / 'controller.sock'}"
         self.state_directory = directory / "state"
@@ -132,11 +134,15 @@ class System:
             own.start()
         if isinstance(self.network, MininetNetwork):
             ports = self.network.ports_of(self._number)
+        elif isinstance(self.network, RoutedNetwork):
+            ports = UdpPorts(self.network.switch_address, self._ports)
         elif self.network is not None:
             ports = self.network.ports
         directory = self._directory / "switch"
         directory.mkdir()
         self._switch = self._choice.launcher(directory, ports)
+        if isinstance(self.network, ShapedNetwork | RoutedNetwork):
+            self._switch.prefix = self.network.switch_prefix
         try:
             self._switch.start(self.processes, self._logs / f"switch{self._mark}.log")
         except VethError as error:
@@ -164,7 +170,7 @@ class System:
         command = [sys.executable, "-m", "p4reduce_controller", "serve", *self._serve_options()]
         command += ["--listen", self.controller_address]
         command += ["--default-slots", str(self._running_switch.slots)]
-        if self.network is not None:
+        if self.network is not None and not isinstance(self.network, RoutedNetwork):
             command += ["--switch-ip", switch_ip(self._number)]
         command += ["--state-dir", str(self.state_directory)]
         command += ["--connect-timeout", f"{READY_TIMEOUT:g}"]
@@ -218,7 +224,7 @@ class System:
     def variables(self) -> dict[str, str]:
         """The environment by which :func:`p4reduce.init` finds switch and controller."""
         interface = self._running_switch.interface
-        if self.network is not None:
+        if self.network is not None and not isinstance(self.network, RoutedNetwork):
             interface = host_interface(self._number)
         return {CONTROLLER_VARIABLE: self.controller_address, INTERFACE_VARIABLE: interface}
 

@@ -31,6 +31,12 @@ SMALL = [
     Scenario("calls in a row", ranks=2, slots=1, lives=((*_TWICE, Call(0)),)),
     Scenario("zeros", ranks=2, slots=1, lives=((_SPARSE,),)),
     Scenario("floats", ranks=2, slots=1, lives=((Call(2, dtype="float32"),),)),
+    Scenario(
+        "4 bits",
+        ranks=2,
+        slots=1,
+        lives=((Call(2, dtype="int8", precision="int4", zeros=zeros((0, 1))),),),
+    ),
     Scenario("rounds overflow", ranks=2, slots=1, lives=((Call(3),),), first_round=0xFFFFFFFE),
     Scenario("slow transport", ranks=2, slots=1, lives=((Call(2),),), hesitant=True),
     Scenario(

@@ -91,7 +91,7 @@ def compile_with(edits: tuple[tuple[str, str, str], ...]) -> bytes:
 # -- Faults of the worker: edits of csrc/worker ---------------------------------------------------
 
 _RECEIVE, _ROUNDS, _TIMERS, _WINDOW = "receive.c", "rounds.c", "timers.c", "window.c"
-_COMPARES_TAG = (_RECEIVE, "return word(frame, TAG) == stream->tag &&", "return")
+_COMPARES_TAG = (_RECEIVE, "return p4r_get_tag(frame) == stream->tag &&", "return")
 
 _REPEATS_ANOTHER = (
     (
@@ -128,7 +128,7 @@ _REUSES_SLOTS_EARLY = (
     (
         _RECEIVE,
         "        /* What follows a repeated result is late",
-        "        if (next != NO_BLOCK && slots->announced[slot] == stream->count)\n"
+        "        if (next != P4R_NO_BLOCK && slots->announced[slot] == stream->count)\n"
         "            goes_on = p4r_end_stripe(slots, slot, now);\n"
         "        /* What follows a repeated result is late",
     ),
@@ -143,10 +143,10 @@ _FORGETS_ITS_BLOCK = (
 _TAKES_ANY_ROUND = (
     (
         _RECEIVE,
-        "int awaited = slots->expected[slot] == (int64_t)word(frame, ROUND);",
+        "int awaited = slots->expected[slot] == (int64_t)p4r_get_round(frame);",
         "int awaited = slots->expected[slot] != P4R_IDLE;",
     ),
-    (_RECEIVE, "           word(frame, BLOCK) == (uint32_t)slots->block[slot] &&\n", ""),
+    (_RECEIVE, "           p4r_get_block(frame) == (uint32_t)slots->block[slot] &&\n", ""),
     _COMPARES_TAG,
 )
 _TAKES_ANY_JOB = (
@@ -157,7 +157,7 @@ _TAKES_ANY_JOB = (
     ),
 )
 _IGNORES_MISMATCH = (
-    (_RECEIVE, "} else if (flags_of(frame) & FLAG_MISMATCH) {", "} else if (0) {"),
+    (_RECEIVE, "} else if (p4r_get_flags(frame) & P4R_FLAG_MISMATCH) {", "} else if (0) {"),
     _COMPARES_TAG,
 )
 _ONE_HALF_IS_ENOUGH = (
@@ -174,7 +174,7 @@ _KEEPS_BACK_AT_WILL = (
         _ROUNDS,
         "stream->sequence * slots->slots + stripe - stream->before;",
         "stream->sequence * slots->slots - stream->before +\n"
-        "                         (slots->contribution & 1 ? slots->slots - 1 - stripe : stripe);",
+        "                         (slots->rank & 1 ? slots->slots - 1 - stripe : stripe);",
     ),
 )
 

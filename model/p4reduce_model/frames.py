@@ -12,6 +12,7 @@ import numpy.typing as npt
 from p4reduce.wire import format as wire
 from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
 from p4reduce.wire.frames import HEADER
+from p4reduce.wire.lanes import unpack
 
 _FLAGS = wire.AGG_OFFSET + 1
 _REPEATED = int(Flag.RETRANSMISSION)
@@ -70,8 +71,8 @@ class Frame:
     @property
     def lanes(self) -> Lanes:
         """What follows the header, as numbers in the frame's own lane format."""
-        kind = np.dtype(f">i{self.header.format.lane_bytes}")
-        return np.frombuffer(self.data[wire.PAYLOAD_OFFSET :], kind).astype(np.int64)
+        payload = np.frombuffer(self.data[wire.PAYLOAD_OFFSET :], np.uint8)
+        return unpack(payload, self.header.format).astype(np.int64)
 
     def __str__(self) -> str:
         """Its fields, as a counterexample shows them."""

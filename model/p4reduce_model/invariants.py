@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
+from p4reduce.wire.lanes import unpack
 
 from p4reduce_model.frames import Frame
 from p4reduce_model.scenario import FIRST_JOB, Scenario
@@ -85,9 +86,8 @@ class Invariants:
                     f"{self._scenario.addends(life, call, wanted)}",
                 )
             return
-        kind = np.dtype(f">i{Format(cell.format).lane_bytes}")
         data = b"".join(word.to_bytes(256, "big") for word in cell.words)
-        lanes = np.frombuffer(data, kind).astype(np.int64)
+        lanes = unpack(np.frombuffer(data, np.uint8), Format(cell.format)).astype(np.int64)
         self._compare((life, call), lanes, wanted, where)
 
     # -- Frames --------------------------------------------------------------------------------

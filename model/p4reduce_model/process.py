@@ -203,6 +203,7 @@ class Process:
             Operation.SUM,
             "another" if self._rank in self._scenario.calls(life)[call].differs else None,
             self.targets[call],
+            self._scenario.calls(life)[call].precision,
             world_size=self._scenario.ranks,
         )
         collective = Collective(

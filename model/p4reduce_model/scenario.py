@@ -37,6 +37,7 @@ class Call:
         zeros: the (rank, block) pairs that are all zeros.
         dtype: float32, or an integer type, which comes with a lane format of its own. Blocks of
             floats have different exponents.
+        precision: of the lanes, where they are not those of the dtype.
         in_place: the result overwrites the input.
         differs: ranks that call it by another name, which is a mistake to be found.
     """
@@ -44,6 +45,7 @@ class Call:
     blocks: int = 1
     zeros: frozenset[tuple[int, int]] = frozenset()
     dtype: str = "int32"
+    precision: str | None = None
     in_place: bool = False
     differs: frozenset[int] = frozenset()
 
@@ -150,7 +152,8 @@ class Scenario:
 
     def format(self, life: int, call: int) -> Format:
         """The lanes that a call's blocks travel in."""
-        return lane_format(np.dtype(self.calls(life)[call].dtype), None, self.ranks)
+        what = self.calls(life)[call]
+        return lane_format(np.dtype(what.dtype), what.precision, self.ranks)
 
     def half(self, life: int, call: int) -> int:
         """Lanes in half a block of a call."""

@@ -46,6 +46,9 @@ BASE_FLAGS = (
     *("-Wall", "-Wextra"),
 )
 
+# No names of the directories where a package was built: the same text gives the same bytes.
+_FOR_PACKAGES = ("-s", "-ffile-prefix-map=/=")
+
 _ELF_ONLY = frozenset({"-fno-semantic-interposition", "-Wl,-Bsymbolic"})
 
 PREBUILT = Path(__file__).parent / "prebuilt"
@@ -148,7 +151,8 @@ def prebuild(
     for level in cpu_levels(machine):
         path = directory / f"{_name(stem, level, key)}.so"
         _compile(
-            *(compiler, level, stem, sources, include, flags, path, directory / "zig"),
+            *(compiler, level, stem, sources, include, (*flags, *_FOR_PACKAGES), path),
+            directory / "zig",
             timeout_s=_PREBUILD_TIMEOUT_S,
         )
         written += [path, write_digest(path)]

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every number of the program. docs/protocol.md is the reference for those on
-// the wire; worker/p4reduce/wire/format.py holds the same ones, and a test compares.
+// Every number of the program but those of the aggregation header, which are in
+// header.p4. worker/p4reduce/wire/format.py holds the same sizes, and a test compares.
 #ifndef P4REDUCE_CONSTANTS
 #define P4REDUCE_CONSTANTS
+
+#include "header.p4"
 
 // -- Ethernet, IPv4, UDP ------------------------------------------------------
 
@@ -21,45 +23,16 @@ const bit<8>  REPLY_TTL      = 64;
 
 // -- Aggregation header -------------------------------------------------------
 
-const bit<16> AGGREGATION_PORT    = 0xBEE0;
-const bit<4>  AGGREGATION_VERSION = 1;
-
-const bit<4> KIND_CONTRIBUTE = 0;
-const bit<4> KIND_RESULT     = 1;
-const bit<4> KIND_STATUS     = 2;
-const bit<4> KIND_HELLO      = 8;
-
-const bit<8> FLAG_PAYLOAD        = 0x01;
-const bit<8> FLAG_OVERFLOW       = 0x02;
-const bit<8> FLAG_NONFINITE      = 0x04;
-const bit<8> FLAG_MISMATCH       = 0x08;
-const bit<8> FLAG_RETRANSMISSION = 0x10;
-const bit<8> FLAG_PADDED         = 0x20;
-const bit<8> FLAG_FIRST_HALF     = 0x40;
-const bit<8> FLAG_SECOND_HALF    = 0x80;
-// The same bit as FIRST_HALF's in a contribution, which has no halves: a status is for all ranks.
-const bit<8> FLAG_TELL_ALL       = 0x40;
-// The same bit as SECOND_HALF's in what a switch asks its parent for a rank that asks for all, and in
-// the status that answers it: it is for nobody else.
-const bit<8> FLAG_FOR_ONE        = 0x80;
 // What a contribution can say that the round's result must repeat.
 const bit<8> FLAGS_STICKY = FLAG_PAYLOAD | FLAG_OVERFLOW | FLAG_NONFINITE | FLAG_MISMATCH;
 // Not on the wire, in a slot only: what is kept there is the result of the whole tree.
 const bit<8> FLAG_FINAL = 0x80;
-
-const bit<8> FORMAT_INT32 = 0;
-const bit<8> FORMAT_INT16 = 1;
-const bit<8> FORMAT_INT8  = 2;
-const bit<8> FORMAT_WRAP32 = 3;    // as INT32, modulo 2^32: nothing overflows
 
 // -- Sizes, in bytes -----------------------------------------------------------
 
 const bit<32> ETHERNET_BYTES = 14;
 const bit<16> IPV4_BYTES     = 20;
 const bit<16> UDP_BYTES      = 8;
-const bit<16> AGG_BYTES      = 36;
-const bit<16> PAYLOAD_BYTES  = 1024;
-const bit<16> HALF_BYTES     = 512;
 
 const bit<16> EMPTY_UDP_LENGTH   = UDP_BYTES + AGG_BYTES;
 const bit<16> HALF_UDP_LENGTH    = EMPTY_UDP_LENGTH + HALF_BYTES;

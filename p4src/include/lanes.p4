@@ -54,6 +54,8 @@ control Lanes(inout headers_t hdr, in bit<32> index, in LaneOp op, inout bit<8> 
             ADD_WORDS(TOP_BITS_INT16, LOW_BITS_INT16, TOP_BITS_INT16);
         } else if (hdr.agg.format == FORMAT_INT8) {
             ADD_WORDS(TOP_BITS_INT8, LOW_BITS_INT8, TOP_BITS_INT8);
+        } else if (hdr.agg.format == FORMAT_INT4) {
+            ADD_WORDS(TOP_BITS_INT4, LOW_BITS_INT4, TOP_BITS_INT4);
         } else {
             ADD_WORDS(TOP_BITS_INT32, LOW_BITS_INT32, 0);
         }

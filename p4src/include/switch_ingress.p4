@@ -56,7 +56,7 @@ control SwitchIngress(inout headers_t hdr,
             } else {
                 REFUSE(Outcome.UNKNOWN_KIND);
             }
-        } else if (hdr.agg.format > FORMAT_WRAP32) {
+        } else if (hdr.agg.format > FORMAT_INT4) {
             REFUSE(Outcome.UNKNOWN_FORMAT);
         } else {
             admission.apply(hdr, meta, standard_metadata);

@@ -7,12 +7,6 @@ typedef bit<9>    port_t;
 typedef bit<48>   mac_t;
 typedef bit<32>   ipv4_t;
 typedef bit<16>   group_t;
-typedef bit<32>   job_t;
-typedef bit<16>   slot_t;
-typedef bit<16>   rank_t;
-typedef bit<64>   ranks_t;     // one bit for each rank here, or for each switch below
-typedef bit<32>   round_t;
-typedef bit<32>   block_t;     // a block's number; all ones: none
 typedef bit<2048> word_t;      // 64 lanes of 32 bits, 128 of 16 or 256 of 8
 
 // -- Headers ---------------------------------------------------------------------
@@ -61,23 +55,6 @@ header udp_h {
     bit<16> dst_port;
     bit<16> length;
     bit<16> checksum;
-}
-
-// docs/protocol.md, "Header".
-header aggregation_h {
-    bit<4>  version;
-    bit<4>  kind;
-    bit<8>  flags;
-    rank_t  rank;
-    job_t   job;
-    slot_t  slot;
-    bit<8>  format;
-    bit<8>  next_exponent;
-    round_t round;
-    block_t block;
-    block_t next_block;
-    bit<32> tag;
-    ranks_t contributors;
 }
 
 // A quarter of a block. Four of these, as 2,048 bits are the most that p4c

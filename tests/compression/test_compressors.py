@@ -463,15 +463,16 @@ def test_everything_is_sent_as_it_is(kind: str) -> None:
         ("cat:x", "there is no 'x' kind of cat"),
         ("cat:own,blocks", "own and blocks exclude each other"),
         ("cat:signs,blocks", "ranks can agree on blocks with scheme"),
-        ("int4", "there is none of that name"),
-        ("topk:0.1/int4", "lanes are int16 or int8, not 'int4'"),
+        ("int2", "there is none of that name"),
+        ("topk:0.1/int2", "lanes are int16, int8 or int4, not 'int2'"),
         ("threshold:-1", "threshold -1.0 is negative"),
     ],
 )
 def test_other_names_are_refused_with_the_known_ones(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=re.escape(f"compression {text!r}: {why}")) as raised:
         compressor_by_name(text, 4)
-    assert "Known: none, int16, int8, topk:SHARE" in str(raised.value)
+    assert "Known: cat, cat:level, " in str(raised.value)
+    assert ", topk:SHARE, each of them with /int16" in str(raised.value)
 
 
 def test_the_examples_of_the_page_do_what_they_say() -> None:

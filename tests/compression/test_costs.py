@@ -14,7 +14,6 @@ from p4reduce.compression.base import DenseSwitchOver
 from p4reduce.compression.costs import SwitchLink
 from p4reduce.compression.levels import Scheme
 from p4reduce.compression.probe import measure_link
-from p4reduce.wire import format as wire
 
 
 def play(masks: costs.BoolArray, slots: int, last: int, rank: int) -> tuple[int, int, int, int]:
@@ -66,11 +65,6 @@ def test_expected_traffic_is_that_of_masks_with_those_counts() -> None:
         assert getattr(exact, name) == pytest.approx(getattr(expected, name))
 
 
-def test_frame_sizes_are_those_on_the_wire() -> None:
-    assert wire.EMPTY_FRAME_BYTES == costs.EMPTY_FRAME_BYTES
-    assert wire.PAYLOAD_FRAME_BYTES == costs.FULL_FRAME_BYTES
-
-
 def test_seconds_are_limited_by_bytes_or_by_round_trips() -> None:
     encoding = Scheme.SPARSE.encoding(256 * 64, 256)
     slow = SwitchLink(4, 1e6, 0.0, slots=32, overlap=1.0)
@@ -99,12 +93,12 @@ def test_elements_have_no_price_on_the_switch() -> None:
     with pytest.raises(ValueError, match="blocks of 256 lanes"):
         SwitchLink(4, 1e9).cost([1], Scheme.SPARSE.encoding(1000))
     with pytest.raises(ValueError, match="blocks of 1024 lanes"):
-        SwitchLink(4, 1e9, lane_bytes=1).cost([1], Scheme.SPARSE.encoding(10_000, 256))
+        SwitchLink(4, 1e9, lane_bits=8).cost([1], Scheme.SPARSE.encoding(10_000, 256))
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"workers": 0}, {"bandwidth": 0}, {"rtt": -1}, {"overlap": 2}, {"lane_bytes": 3}],
+    [{"workers": 0}, {"bandwidth": 0}, {"rtt": -1}, {"overlap": 2}, {"lane_bits": 12}],
 )
 def test_links_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):

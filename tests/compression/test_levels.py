@@ -125,9 +125,9 @@ def test_choice_is_the_best_of_all_levels(seed: int, model: str, scheme: Scheme)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("lane_bytes", [4, 2, 1])
-def test_choice_of_blocks_is_the_best_of_all_levels(seed: int, lane_bytes: int) -> None:
-    link = SwitchLink(4, 1e8, 1e-3, slots=8, lane_bytes=lane_bytes)
+@pytest.mark.parametrize("lane_bits", [32, 16, 8, 4])
+def test_choice_of_blocks_is_the_best_of_all_levels(seed: int, lane_bits: int) -> None:
+    link = SwitchLink(4, 1e8, 1e-3, slots=8, lane_bits=lane_bits)
     gradient = gradient_of(seed, 30 * link.lanes - 5)
     encoding = Scheme.SPARSE.encoding(gradient.size, link.lanes)
     energy = np.sort([float((row**2).sum()) for row in unit_rows(gradient, link.lanes)])[::-1]

@@ -168,7 +168,8 @@ class Calls:
 
     def job(self, name: str) -> pb.Job:
         """Return a job."""
-        return self.call("GetJob", name=name)  # type: ignore[no-any-return]
+        jobs = self.call("ListJobs").jobs
+        return next(job for job in jobs if job.name == name)  # type: ignore[no-any-return]
 
     def rank(self, switch: SwitchProcess, rank: int, size: int, **options: Any) -> Rank:
         """Join a job."""

@@ -19,7 +19,7 @@ from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import NO_BLOCK, Flag, Format, Kind
 from p4reduce_controller.fabric.schema import Group, Op, Row, Update
-from packet_jobs import TAG, Job, PartialJob, from_parent, lane_type
+from packet_jobs import TAG, Job, PartialJob, from_parent, lane_limits, lane_type
 from packet_testbed import BROADCAST, CPU_PORT, PORTS, SWITCH
 from scapy.fields import Field
 from scapy.layers.inet import ICMP, IP, TCP, UDP
@@ -143,9 +143,9 @@ class Contribute:
 
 
 def _lanes(value: int, lane_format: int) -> Any:
-    kind = lane_type(min(lane_format, Format.WRAP32))
-    count = wire.PAYLOAD_BYTES // np.dtype(kind).itemsize
-    limits = np.iinfo(kind)
+    lane_format = lane_format if lane_format in set(Format) else Format.WRAP32
+    kind, count = lane_type(lane_format), Format(lane_format).lanes
+    limits = lane_limits(lane_format)
     if value < 0:
         return np.random.default_rng(-value).integers(
             limits.min, limits.max, count, kind, endpoint=True
@@ -563,7 +563,7 @@ odd_contributions = st.builds(
     round=st.integers(0, 3) | boundary(32),
     lanes=some_lanes,
     padded=st.booleans(),
-    format=st.sampled_from([0, 1, 2, 3, 4, 255]),
+    format=st.sampled_from([*map(int, Format), 5, 255]),
     flags=boundary(8),
     block=words,
     next_block=words,

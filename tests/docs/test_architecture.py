@@ -147,7 +147,7 @@ def test_every_method_of_the_architecture_is_there() -> None:
     sources = [file for file in FILES if file.endswith(".py") and "/p4reduce" in file]
     known = set().union(*map(definitions, sources))
     cited = [text for text in quoted(ARCHITECTURE) if METHOD.fullmatch(text)]
-    assert len(cited) > 10
+    assert len(cited) > 5
     assert [text for text in cited if text not in known] == []
 
 

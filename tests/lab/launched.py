@@ -23,6 +23,7 @@ ENVIRONMENT = {
 }
 # As root, "auto" would take BMv2 and Mininet where they are installed.
 ENVIRONMENT |= {"SWITCH": "embedded", "NET": "local"}
+RUN_DIRECTORY = "p4reduce-" + 12 * "[0-9a-f]"  # as processes/rundir.py names them
 DEADLINE = 280.0  # seconds; a test fails by it, and passes long before
 
 
@@ -67,7 +68,7 @@ def nothing_left() -> Iterator[None]:
     mark = f"P4REDUCE_TEST_MARK={os.urandom(8).hex()}"
     name, value = mark.split("=")
     ENVIRONMENT[name] = value
-    directories = set(Path("/tmp").glob("p4reduce-*"))
+    directories = set(Path("/tmp").glob(RUN_DIRECTORY))
     yield
     for launched in Launched.running:
         launched.process.kill()  # a test that failed may have left it running
@@ -76,7 +77,7 @@ def nothing_left() -> Iterator[None]:
     deadline = time.monotonic() + DEADLINE
     while True:
         processes = _processes_with(mark)
-        left = set(Path("/tmp").glob("p4reduce-*")) - directories
+        left = set(Path("/tmp").glob(RUN_DIRECTORY)) - directories
         # Another test run on this machine may have made some meanwhile: ours are those
         # that nobody uses.
         left = {directory for directory in left if not _processes_with(str(directory))}

@@ -13,6 +13,9 @@ import numpy as np
 import p4reduce
 import p4reduce_lab
 import pytest
+from p4reduce.wire.dissect import Aggregation
+from p4reduce.wire.format import Flag, Kind
+from scapy.utils import rdpcap
 
 pytest_plugins = ["pytester"]
 
@@ -109,3 +112,27 @@ def test_the_plugin_is_found_by_its_entry_point() -> None:
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     section = text.partition("[project.entry-points.pytest11]\n")[2].partition("\n\n")[0]
     assert section == 'p4reduce = "p4reduce_lab.pytest_plugin"'
+
+
+def test_captures_have_every_frame_of_a_rank(tmp_path: Path) -> None:
+    with p4reduce_lab.local(ranks=2, captures=tmp_path / "new") as network:
+        network.run(lambda comm: comm.allreduce(np.ones(3 * 256, np.float32)))
+    captures = sorted(path.name for path in (tmp_path / "new").iterdir())
+    assert captures == ["port1.pcap", "port2.pcap"]
+    frames = [frame[Aggregation] for frame in rdpcap(str(tmp_path / "new" / "port1.pcap"))]
+    sums = [
+        frame for frame in frames if frame.kind == Kind.RESULT and Flag.PAYLOAD & int(frame.flags)
+    ]
+    assert {frame.block for frame in sums} == {0, 1, 2}
+
+
+def test_faults_are_injected_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_FAULTS", "drop=0.3,seed=1")
+    ones = np.ones(30 * 256, np.float32)
+
+    def repeats(comm: p4reduce.Communicator) -> int:
+        assert set(comm.allreduce(ones)) == {2.0}
+        return comm.stats.retransmissions
+
+    with p4reduce_lab.local(ranks=2) as network:
+        assert sum(network.run(repeats)) > 0

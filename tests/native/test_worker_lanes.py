@@ -31,7 +31,8 @@ EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -0.5, -1.5, 1.0 + 2.0**-23, 3.0 * 
 FLOATS = [np.float16, np.float32, np.float64]
 CASES = [
     *((dtype, None) for dtype in (np.int8, np.int16, np.int32, *FLOATS)),
-    *((dtype, precision) for dtype in FLOATS for precision in ("int16", "int8")),
+    *((dtype, precision) for dtype in FLOATS for precision in ("int16", "int8", "int4")),
+    (np.int8, "int4"),
 ]
 
 
@@ -80,12 +81,14 @@ class Pair:
     ) -> None:
         self.rng = rng
         lanes = Format.INT32
-        for name, lane_format in (("int16", Format.INT16), ("int8", Format.INT8)):
+        for name in ("int16", "int8", "int4"):
             if name == (precision or np.dtype(dtype).name):
-                lanes = lane_format
+                lanes = Format[name.upper()]
         self.lanes = lanes
         size = BLOCKS * lanes.lanes - int(rng.integers(0, lanes.lanes))
         self.array = hard_numbers(dtype, size, rng)
+        if dtype is np.int8 and lanes is Format.INT4:
+            self.array = self.array % 15 - 7
         self.outs = [np.full_like(self.array, 7) for _ in range(2)]
         self.collectives = [self._collective(out, op, precision, world) for out in self.outs]
         self.frames = [FrameBuffer(BLOCKS) for _ in range(2)]
@@ -146,8 +149,7 @@ def test_lanes_are_those_of_numpy(
 ) -> None:
     if np.issubdtype(dtype, np.integer) and op is Operation.MEAN:
         pytest.skip("integers have no mean")
-    if precision == "int8" and world == 63:
-        world = 40
+    world = min(world, {"int8": 40, "int4": 7}.get(precision or "", world))
     pair = Pair(dtype, precision, rng, op, world)
     own = pair.collectives[0].exponents
     assert np.array_equal(own, pair.collectives[1].exponents)

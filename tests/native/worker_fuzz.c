@@ -93,19 +93,12 @@ struct setting {
 
 static struct setting *visited; /* by p4r_visit */
 
-static uint32_t number_bytes(const struct p4r_codec *codec)
-{
-    static const uint32_t of_floats[] = {0, 2, 4, 8};
-    return codec->numbers ? of_floats[codec->numbers] : codec->lane_bytes;
-}
-
 /* What Python would do: look at all that it is given, and write all that it is asked for. */
 static void visit(int64_t sequence, uint32_t what, const int64_t *blocks, uint32_t count,
                   uint8_t *rows)
 {
     const struct p4r_stream *stream = &visited->running[sequence].stream;
-    uint64_t bytes = (uint64_t)(P4R_PAYLOAD_BYTES / stream->codec.lane_bytes) *
-                     number_bytes(&stream->codec) /
+    uint64_t bytes = (uint64_t)p4r_lanes(&stream->codec) * p4r_number_bytes(&stream->codec) /
                      (what == P4R_FIRST || what == P4R_SECOND ? 2 : 1);
 
     for (uint32_t i = 0; i < count; i++)
@@ -119,14 +112,15 @@ static void visit(int64_t sequence, uint32_t what, const int64_t *blocks, uint32
 
 static void make_stream(struct setting *setting, uint32_t number)
 {
-    static const uint32_t lane_bytes[] = {4, 2, 1};
+    static const uint32_t lane_bits[] = {32, 16, 8, 4}, formats[] = {0, 1, 2, 4};
     uint32_t slots = setting->slots.slots;
     struct running *running = &setting->running[number];
     struct p4r_stream *stream = &running->stream;
     int64_t blocks = draw(30);
+    uint32_t lanes = draw(4);
 
     stream->codec = (struct p4r_codec){.numbers = draw(4),
-                                       .lane_bytes = lane_bytes[draw(3)],
+                                       .lane_bits = lane_bits[lanes],
                                        .inexact = draw(2),
                                        .key = state,
                                        .limit = 31,
@@ -135,16 +129,15 @@ static void make_stream(struct setting *setting, uint32_t number)
                                        .scales32 = scales32,
                                        .factors = factors,
                                        .factors32 = factors32};
-    if (stream->codec.lane_bytes == 4)
+    if (stream->codec.lane_bits == 32)
         stream->codec.limit = 536870911;
-    uint64_t block_bytes =
-        (uint64_t)(P4R_PAYLOAD_BYTES / stream->codec.lane_bytes) * number_bytes(&stream->codec);
+    uint64_t block_bytes = (uint64_t)p4r_lanes(&stream->codec) * p4r_number_bytes(&stream->codec);
     stream->source = make_tensor(&running->source, blocks, block_bytes);
     stream->target = make_tensor(&running->target, blocks, block_bytes);
     stream->count = blocks;
     stream->stripes = blocks < slots ? blocks + !blocks : slots;
     stream->tag = 77;
-    stream->format = stream->codec.lane_bytes == 4 ? 0 : stream->codec.lane_bytes == 2 ? 1 : 2;
+    stream->format = formats[lanes];
     int64_t known = blocks + 2 * stream->stripes;
     running->next_nonzero = array((size_t)known, sizeof(int64_t));
     for (int64_t b = 0; b < known; b++)
@@ -222,16 +215,10 @@ static void make_slots(struct setting *setting, uint32_t count)
     }
 }
 
-static void put(uint8_t *frame, int word, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        frame[P4R_AGG_OFFSET + 4 * word + i] = (uint8_t)(value >> (24 - 8 * i));
-}
-
 /* Most of them nearly what a slot waits for, the others anything. */
 static int64_t make_frame(const struct setting *setting, uint8_t *frame)
 {
-    static const int64_t lengths[] = {78, 590, 1102};
+    static const int64_t lengths[] = {P4R_EMPTY_FRAME, P4R_HALF_FRAME, P4R_WHOLE_FRAME};
     static const uint32_t flags[] = {0x41, 0x01, 0x01, 0x81, 0x11, 0x05, 0x03, 0x20};
     const struct p4r_slots *slots = &setting->slots;
     uint32_t slot = draw(slots->slots), kind = 1 + (draw(8) == 0), flag = flags[draw(8)];
@@ -249,12 +236,21 @@ static int64_t make_frame(const struct setting *setting, uint8_t *frame)
     frame[6] = draw(10) ? 0 : 1;
     if (draw(8) == 0)
         return draw(2) ? draw(P4R_BUFFER_STRIDE - P4R_BUFFER_PAD + 1) : lengths[draw(3)];
-    put(frame, 0, 0x10000000 | kind << 24 | flag << 16);
-    put(frame, 2, slot << 16 | format << 8 | draw(256));
-    put(frame, 3, (uint32_t)slots->expected[slot] + (draw(10) == 0));
-    put(frame, 4, (uint32_t)slots->block[slot]);
-    put(frame, 5, draw(3) ? draw(blocks) : 0xffffffff);
-    put(frame, 6, draw(20) ? 77 : 78);
+    const struct p4r_header header = {
+        .version = P4R_VERSION,
+        .kind = (uint8_t)kind,
+        .flags = (uint8_t)flag,
+        .job = p4r_get_job(frame),
+        .slot = (uint16_t)slot,
+        .format = (uint8_t)format,
+        .next_exponent = (uint8_t)draw(256),
+        .round = (uint32_t)slots->expected[slot] + (draw(10) == 0),
+        .block = (uint32_t)slots->block[slot],
+        .next_block = draw(3) ? draw(blocks) : P4R_NO_BLOCK,
+        .tag = draw(20) ? 77 : 78,
+        .contributors = p4r_get_contributors(frame),
+    };
+    p4r_put_header(frame, &header);
     return draw(20) ? kind == 2 ? lengths[0] : length : lengths[draw(3)];
 }
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import Flag, Format, Kind
+from p4reduce.wire.lanes import pack
 from p4reduce_controller.fabric.schema import Group, Row
 from packet_testbed import PORTS, SWITCH, Testbed, number
 from scapy.layers.inet import IP, UDP
@@ -377,14 +378,29 @@ def answer(sent: bytes, rank: Rank, lanes: Lanes | bytes | None = None, **header
 
 
 def encode(lanes: Lanes) -> bytes:
-    """Lanes on the wire."""
-    block = lanes.astype(lanes.dtype.newbyteorder(">")).tobytes()
+    """Lanes on the wire. Twice as many int8 as there are bytes are lanes of 4 bits."""
+    if lanes.dtype == np.int8 and lanes.size == Format.INT4.lanes:
+        block = pack(lanes, Format.INT4).tobytes()
+    else:
+        block = lanes.astype(lanes.dtype.newbyteorder(">")).tobytes()
     assert len(block) == wire.PAYLOAD_BYTES
     return block
 
 
 def lane_type(lane_format: int) -> Any:
-    return (np.int32, np.int16, np.int8, np.int32)[lane_format]
+    return (np.int32, np.int16, np.int8, np.int32, np.int8)[lane_format]
+
+
+class Limits(NamedTuple):
+    """Of a lane: the smallest and the largest number that it holds."""
+
+    min: int
+    max: int
+
+
+def lane_limits(lane_format: int) -> Limits:
+    most = Format(lane_format).lane_maximum
+    return Limits(-most - 1, most)
 
 
 def constant(value: int, lane_format: int = Format.INT32) -> Lanes:
@@ -401,7 +417,7 @@ def ramp(start: int = 0) -> Lanes:
 def random_lanes(rng: np.random.Generator, lane_format: int, share: int = 1) -> Lanes:
     """A block of random lanes so small that `share` of them add up without overflow."""
     kind = lane_type(lane_format)
-    limit = np.iinfo(kind).max // share
+    limit = Format(lane_format).lane_maximum // share
     return rng.integers(-limit, limit, Format(lane_format).lanes, kind, endpoint=True)
 
 

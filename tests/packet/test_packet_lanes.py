@@ -7,8 +7,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from p4reduce.wire.format import Flag, Format
+from p4reduce.wire.lanes import unpack
 from p4reduce_controller.fabric.outcome import Outcome
-from packet_jobs import Job, Jobs, Lanes, constant, lane_type, random_lanes
+from packet_jobs import Job, Jobs, Lanes, constant, lane_limits, lane_type, random_lanes
 from packet_testbed import Testbed
 
 WORD_BYTES = 256
@@ -30,9 +31,11 @@ def overflow(lane_format: Format) -> int:
     return 0 if lane_format is Format.WRAP32 else Flag.OVERFLOW
 
 
-def wrapped(blocks: list[Lanes]) -> Lanes:
+def wrapped(blocks: list[Lanes], lane_format: Format) -> Lanes:
     """The sum in two's complement."""
-    return np.sum(blocks, axis=0, dtype=blocks[0].dtype)
+    half = 1 << lane_format.lane_bits - 1
+    total = np.sum(blocks, axis=0, dtype=np.int64)
+    return ((total + half) % (2 * half) - half).astype(blocks[0].dtype)
 
 
 @every_format
@@ -41,7 +44,7 @@ def test_random_lanes(
     bed: Testbed, jobs: Jobs, rng: np.random.Generator, lane_format: Format, world_size: int
 ) -> None:
     blocks = [random_lanes(rng, lane_format, world_size) for _ in range(world_size)]
-    sum_of(bed, jobs(world_size), blocks, lane_format, wrapped(blocks), 0)
+    sum_of(bed, jobs(world_size), blocks, lane_format, wrapped(blocks, lane_format), 0)
 
 
 @every_format
@@ -58,7 +61,7 @@ def test_carries_stay_in_their_lane(
 @every_format
 def test_carry_out_of_the_low_bits(bed: Testbed, jobs: Jobs, lane_format: Format) -> None:
     """Into the top bit of each lane, which is added apart from the rest."""
-    top = int(np.iinfo(lane_type(lane_format)).max)
+    top = int(lane_limits(lane_format).max)
     half = constant(top // 2 + 1, lane_format)
     blocks = [half, -half, constant(top, lane_format), constant(-top, lane_format)]
     sum_of(bed, jobs(4), blocks, lane_format, constant(0, lane_format), 0)
@@ -75,7 +78,7 @@ def test_signs(bed: Testbed, jobs: Jobs, lane_format: Format, numbers: tuple[int
 def test_the_ends_of_the_range_are_no_overflow(
     bed: Testbed, jobs: Jobs, lane_format: Format
 ) -> None:
-    limits = np.iinfo(lane_type(lane_format))
+    limits = lane_limits(lane_format)
     for start, end in ((limits.max - 1, limits.max), (limits.min + 1, limits.min)):
         blocks = [constant(start, lane_format), constant(end - start, lane_format)]
         sum_of(bed, jobs(2), blocks, lane_format, constant(end, lane_format), 0)
@@ -90,9 +93,9 @@ def test_overflow(
 ) -> None:
     """Of a single lane, at each end of each word: told to all unless lanes may wrap, and only that
     lane wraps."""
-    lanes_a_word = WORD_BYTES // lane_format.lane_bytes
+    lanes_a_word = 8 * WORD_BYTES // lane_format.lane_bits
     lane = word * lanes_a_word + (lanes_a_word - 1 if at == "last" else 0)
-    limits = np.iinfo(lane_type(lane_format))
+    limits = lane_limits(lane_format)
     one, other = constant(1, lane_format), constant(-2, lane_format)
     one[lane], other[lane] = (limits.max, 1) if sign > 0 else (limits.min, -1)
     total = constant(-1, lane_format)
@@ -103,7 +106,7 @@ def test_overflow(
 @every_format
 def test_overflow_everywhere(bed: Testbed, jobs: Jobs, lane_format: Format) -> None:
     """Of all lanes at once, the most that carries could do."""
-    block = constant(int(np.iinfo(lane_type(lane_format)).min), lane_format)
+    block = constant(int(lane_limits(lane_format).min), lane_format)
     sum_of(
         bed, jobs(2), [block, block], lane_format, constant(0, lane_format), overflow(lane_format)
     )
@@ -121,7 +124,7 @@ def test_masks_cancel_in_lanes_that_wrap(
             mask = random_lanes(rng, Format.WRAP32)
             masked[one] += mask
             masked[other] -= mask
-    sum_of(bed, jobs(world_size), masked, Format.WRAP32, wrapped(blocks), 0)
+    sum_of(bed, jobs(world_size), masked, Format.WRAP32, wrapped(blocks, Format.WRAP32), 0)
 
 
 def test_lanes_that_wrap_do_not_mix_with_lanes_that_do_not(bed: Testbed, jobs: Jobs) -> None:
@@ -133,15 +136,17 @@ def test_lanes_that_wrap_do_not_mix_with_lanes_that_do_not(bed: Testbed, jobs: J
 
 
 def test_overflow_is_of_the_lane_width_that_the_packet_says(bed: Testbed, jobs: Jobs) -> None:
-    """The same bytes overflow as int8 and as int16, not as int32, where they sum differently."""
+    """The same bytes overflow in narrow lanes, not as int32, where they sum differently."""
     for lane_format, flags in (
         (Format.INT32, 0),
         (Format.INT16, Flag.OVERFLOW),
         (Format.INT8, Flag.OVERFLOW),
+        (Format.INT4, Flag.OVERFLOW),
     ):
-        kind = np.dtype(lane_type(lane_format)).newbyteorder(">")
-        lanes = constant(0x007F7F7F).astype(">i4").view(kind).astype(kind.newbyteorder("="))
-        sum_of(bed, jobs(2), [lanes, lanes], lane_format, wrapped([lanes, lanes]), flags)
+        bytes_of_all = constant(0x007F7F7F).astype(">i4").view(np.uint8)
+        lanes = unpack(bytes_of_all, lane_format).astype(lane_type(lane_format))
+        total = wrapped([lanes, lanes], lane_format)
+        sum_of(bed, jobs(2), [lanes, lanes], lane_format, total, flags)
 
 
 def test_overflow_of_a_partial_sum(bed: Testbed, jobs: Jobs, rng: np.random.Generator) -> None:

@@ -40,6 +40,7 @@ _LINUX_ONLY = {
     select: "epoll|EPOLL.*|POLLRDHUP|POLLMSG",
 }
 _FOR_TORCH = {"torch", "torch_demo", "horovod"}  # folders whose modules import torch
+_FOR_ENGINES = {"mpi": "mpi4py", "spark": "pyspark", "ray": "ray"}  # and those of engines
 _NOT_IN_LIBC = "(send|recv)mmsg|prctl|unshare|setns|eventfd.*|epoll_.*|memfd_create|sched_.*"
 
 
@@ -67,8 +68,12 @@ def names(*, torch: bool = False) -> list[str]:
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(root).with_suffix("").parts
             is_for_torch = not _FOR_TORCH.isdisjoint(parts)
-            if "mpi" in parts and importlib.util.find_spec("mpi4py") is None:
-                continue  # made of mpi4py's classes
+            # Modules made of another package's classes; the rest of the library does without it.
+            if any(
+                folder in parts and importlib.util.find_spec(package) is None
+                for folder, package in _FOR_ENGINES.items()
+            ):
+                continue
             if parts[-1] != "__main__" and is_for_torch == torch:
                 found.append(".".join(parts).removesuffix(".__init__"))
     return found

@@ -140,7 +140,8 @@ class System:
         return int(status.slots_free)
 
     def job(self, name: str) -> pb.Job:
-        return self.control.call(self.control.stub.GetJob, pb.GetJobRequest(name=name))
+        jobs = self.control.call(self.control.stub.ListJobs, pb.ListJobsRequest()).jobs
+        return next(job for job in jobs if job.name == name)
 
     def count(self, outcome: str) -> int:
         """Return how many frames had an outcome."""

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from p4reduce.handle import Handle
     from p4reduce.statistics import Statistics
     from p4reduce.tensors.precision import error_bound
-    from p4reduce.tensors.sparse import SparseBlocks, SparseRows
+    from p4reduce.tensors.sparse import SparseBlocks, SparseElements, SparseRows
     from p4reduce.wire.calls import Operation, Priority
 
     __version__: str
@@ -71,6 +71,7 @@ __all__ = [
     "P4ReduceTimeoutError",
     "Priority",
     "SparseBlocks",
+    "SparseElements",
     "SparseRows",
     "Statistics",
     "SwitchUnreachableError",
@@ -107,6 +108,7 @@ _WHERE = {
     "Priority": "wire.calls",
     "SUM": "collectives",
     "SparseBlocks": "tensors.sparse",
+    "SparseElements": "tensors.sparse",
     "SparseRows": "tensors.sparse",
     "Statistics": "statistics",
     "SwitchUnreachableError": "errors",

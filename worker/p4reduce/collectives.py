@@ -11,25 +11,46 @@ from typing import Any, Literal, TypeVar, cast, overload
 
 import numpy.typing as npt
 
+from p4reduce.checks import check_timeout
+from p4reduce.errors import ValueRangeError
 from p4reduce.handle import Handle
-from p4reduce.tensors import fusion, plans
+from p4reduce.tensors import fusion, plans, union
 from p4reduce.tensors.arguments import SupportsArray, is_urgent, operation_of
 from p4reduce.tensors.fusion import FUSION_THRESHOLD
 from p4reduce.tensors.plans import Plan
-from p4reduce.tensors.sparse import SparseArray, SparseBlocks, SparseRows
+from p4reduce.tensors.sparse import SparseArray, SparseBlocks, SparseElements, SparseRows
 from p4reduce.tracebacks import can_be_short
 from p4reduce.wire.calls import Operation, Priority
 
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
 Sparse = TypeVar("Sparse")
-Rows = TypeVar("Rows", SparseRows, SparseBlocks)
+Rows = TypeVar("Rows", SparseRows, SparseBlocks, SparseElements)
 
 SUM = Operation.SUM
 MEAN = Operation.MEAN
 BULK = Priority.BULK
 
 _LEAST_TIMEOUT = 1e-3  # seconds; lets a call fail that has none left
+
+
+class _Left:
+    """What is left of a call's time, in seconds, for one collective after the other.
+
+    Args:
+        timeout: from the first collective on, which gets all of it.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        check_timeout(timeout)
+        self._timeout = timeout
+        self._start: float | None = None
+
+    def __call__(self) -> float:
+        now = time.monotonic()
+        if self._start is None:
+            self._start = now
+        return max(self._timeout - (now - self._start), _LEAST_TIMEOUT)
 
 
 def _whole(method: Method) -> Method:
@@ -89,6 +110,9 @@ class Collectives(ABC):
         """Run plans as this rank's next collectives; `result` is called when all are over.
 
         Args:
+            plans: in the order in which all ranks start them.
+            result: makes what the handle's `wait` returns.
+            timeout: seconds, for all of them; None: what `init` was given.
             here: whether this thread will wait for them at once. It may run them then.
         """
 
@@ -162,7 +186,8 @@ class Collectives(ABC):
         quarter of the bytes of int32 ones of as many elements. Where a sum, or a partial sum in
         the order in which the ranks' contributions arrive, leaves the dtype, that is an error.
         With precision="wrap32" int32 arrays are added modulo 2^32 instead, without that error: for
-        masks that cancel in the sum (`p4reduce.methods.masks`).
+        masks that cancel in the sum (`p4reduce.methods.masks`). With precision="int4" int8 arrays
+        of numbers from -7 to 7 take an eighth of int32's bytes; a sum beyond -8 to 7 is an error.
 
         **Floats** travel as integers with an exponent a block. How far n ranks' sum can be off,
         before it is rounded to the dtype, if 2^e is the power of two above the largest magnitude
@@ -178,6 +203,8 @@ class Collectives(ABC):
                   M = 32,767 // n
         int8      n * 2^e * (1/M + 2^-24),    1,024    1/4   63       0.129 * 2^e
                   M = 127 // n
+        int4      n * 2^e * (1/M + 2^-24),    2,048    1/8   7        4 * 2^e
+                  M = 7 // n
         ========= =========================== ======== ===== ======== =============
 
         With int32 lanes numbers are rounded to nearest. With narrower ones they are rounded up or
@@ -197,8 +224,9 @@ class Collectives(ABC):
             out: a C-contiguous array of the same shape and dtype for the result; `array` itself
                 to work in place. None: a new one, sparse if `array` is.
             timeout: seconds; None: what `init` was given.
-            precision: "int32", "int16" or "int8": what floats travel as; the same on all ranks.
-                None: "int32". Of int32 arrays: "wrap32", or None.
+            precision: "int32", "int16", "int8" or "int4": what floats travel as; the same on all
+                ranks. None: "int32". Of int32 arrays: "wrap32", or None; of int8 arrays: "int4", or
+                None.
             seed: of the random rounding. With the same one, the same calls on the same ranks give
                 the same results again; it may be the same for all ranks and calls, which draw
                 independent numbers all the same. None: other numbers each time. Without effect
@@ -212,12 +240,13 @@ class Collectives(ABC):
 
         Raises:
             TypeError: no array, or another dtype; MEAN or a precision for integers, or "wrap32" for
-                other numbers than int32.
+                other numbers than int32, "int4" for other integers than int8.
             ValueError: `out` does not fit or overlaps `array` without being the same; there is no
                 such operation, precision or priority; the precision is too narrow for the number
                 of ranks; it is urgent, and no slots are kept for that.
-            ValueRangeError: a float64 number of 2^128 or more. Only this rank notices.
-            LaneOverflowError: a sum of integers left the dtype's range, on all ranks.
+            ValueRangeError: a float64 number of 2^128 or more, or for "int4" an integer beyond -7
+                to 7. Only this rank notices.
+            LaneOverflowError: a sum of integers left the lanes' range, on all ranks.
             MismatchError: the ranks called different things.
             P4ReduceTimeoutError: not complete in time; names the ranks that are missing.
             WorkerLostError: a rank died or left.
@@ -324,7 +353,8 @@ class Collectives(ABC):
             timeout: seconds, for all of it; None: what `init` was given.
             fusion_threshold: bytes that are fused at most; the same on all ranks. A larger array
                 goes by itself. 0: all do.
-            precision, seed: of the floats among them, as of `allreduce`.
+            precision: of the floats among them, as of `allreduce`.
+            seed: as `precision`.
 
         Returns:
             The results in the arrays' order: `outs`, or new arrays.
@@ -373,6 +403,7 @@ class Collectives(ABC):
         dense: Literal[False] = False,
         precision: str | None = None,
         seed: int | None = None,
+        agree: bool | None = None,
     ) -> Sparse: ...
 
     @overload
@@ -386,6 +417,7 @@ class Collectives(ABC):
         dense: Literal[True],
         precision: str | None = None,
         seed: int | None = None,
+        agree: bool | None = None,
     ) -> npt.NDArray[Any]: ...
 
     @_whole
@@ -399,21 +431,37 @@ class Collectives(ABC):
         dense: bool = False,
         precision: str | None = None,
         seed: int | None = None,
+        agree: bool | None = None,
     ) -> Any:
         """Sum a sparse array over all ranks, or take its mean, without making it dense.
 
-        The same collective as `allreduce`, and the same sums bit for bit: ranks that have the
-        array dense take part with `allreduce`, and those with few rows, blocks or numbers with
-        this. Memory and time go with what is not zero, besides 9 bytes for each block of
-        256 elements of the dense array, and three times that while the call is prepared.
+        There are two ways, and all ranks take the same one:
+
+        - **By blocks** (`agree=False`): the same collective as `allreduce`, and the same sums bit
+          for bit. Ranks that have the array dense take part with `allreduce`, and those with few
+          rows, blocks or numbers with this. Memory and time go with what is not zero, besides 9
+          bytes for each block of 256 elements of the dense array, and three times that while the
+          call is prepared.
+        - **By the union** (`agree=True`): ranks first give their indices, at most
+          2 + log2(N / k) bits for each of k among N. Then the values of the union are summed as
+          a dense array without gaps. Of few elements at random places this takes a small part
+          of the bytes. Where the sum by blocks would take fewer, all ranks sum by blocks. Sums
+          of integers are the same as the dense ones. For floats `allreduce` has the bound, with
+          256 (512, 1,024) elements of the union in place of a block.
 
         Args:
-            array: `SparseRows`, `SparseBlocks`, or a matrix or array of scipy.sparse in two
-                dimensions; the same number of elements and dtype on all ranks. What is added up
-                is elements in C order: of different shapes those at the same place in it. dtypes
-                as of `allreduce`.
-            op, name, timeout, precision, seed: as of `allreduce`.
+            array: `SparseElements`, `SparseRows`, `SparseBlocks`, or a matrix or array of
+                scipy.sparse in one or two dimensions; the same number of elements and dtype on
+                all ranks. What is added up is elements in C order: of different shapes those at
+                the same place in it. dtypes as of `allreduce`.
+            op: as of `allreduce`.
+            name: as of `allreduce`.
+            timeout: as of `allreduce`.
+            precision: as of `allreduce`.
+            seed: as of `allreduce`.
             dense: return a numpy array, of the dense shape.
+            agree: whether ranks agree on the union first; the same on all ranks. None: they do
+                for `SparseElements`, and for SciPy's arrays of one row or one column.
 
         Returns:
             The sum as the input is given: all rows, blocks or numbers of it that are not zero, in
@@ -424,18 +472,20 @@ class Collectives(ABC):
             ValueError: an index is out of range, shapes do not fit, blocks do not ascend.
             ValueRangeError: repeated rows of integers add up to more than their dtype holds; a
                 float64 number of 2^128 or more. Only this rank notices.
+            ConfigurationError: with `agree`, where another rank raises one of the above, or has
+                numbers that are not finite. Nothing is broken then.
             P4ReduceError: as `allreduce`.
 
         Example:
             >>> import numpy as np
             >>> from p4reduce import SparseRows
             >>> gradient = SparseRows([7, 3, 7], np.ones((3, 2), np.float32), shape=(1000, 2))
-            >>> total = comm.allreduce_sparse(gradient)                # doctest: +SKIP
-            >>> total.indices, total.values                            # doctest: +SKIP
-            (array([3, 7]), array([[1., 1.], [2., 2.]], dtype=float32))
+            >>> total = comm.allreduce_sparse(gradient)
+            >>> total.indices.tolist(), total.values.tolist()
+            ([3, 7], [[1.0, 1.0], [2.0, 2.0]])
         """
         handle = self.allreduce_sparse_async(
-            array, op, name, timeout, dense=dense, precision=precision, seed=seed
+            array, op, name, timeout, dense=dense, precision=precision, seed=seed, agree=agree
         )
         return handle.wait()
 
@@ -450,12 +500,55 @@ class Collectives(ABC):
         dense: bool = False,
         precision: str | None = None,
         seed: int | None = None,
+        agree: bool | None = None,
     ) -> Handle[Any]:
-        """Start an all-reduce of a sparse array and return a handle; see `allreduce_async`."""
+        """Start an all-reduce of a sparse array and return a handle; see `allreduce_async`.
+
+        With `agree` this returns when the union is known, so the other ranks are waited for. Only
+        the sum of its values is under way then.
+        """
+        if union.agrees(array, agree):
+            return self._start_union(array, op, name, timeout, dense, precision, seed)
         plan = plans.allreduce_sparse(
             array, op, name, precision, seed, dense=dense, world_size=self.size
         )
         return self._start(plan, timeout)
+
+    def _start_union(
+        self,
+        array: SparseArray,
+        op: Operation | str,
+        name: str | None,
+        timeout: float | None,
+        dense: bool,
+        precision: str | None,
+        seed: int | None,
+    ) -> Handle[Any]:
+        """Agree on the union, and start the sum of its values."""
+        rank, size = self.rank, self.size
+        wrong: Exception | None = None
+        elements = None
+        try:
+            elements = union.elements_of(array, op, name, precision, seed, dense, size)
+        except (TypeError, ValueError, ValueRangeError) as error:
+            wrong = error
+        left = _Left(self._timeout if timeout is None else timeout)
+        facts = self._run(union.telling(elements, name, rank=rank, world_size=size), left())
+        ranks = union.wrong_ranks(facts)
+        if ranks:
+            words = "" if wrong is None else f"{type(wrong).__name__}: {wrong}"
+            telling = union.complaint(words, name, rank=rank, world_size=size)
+            texts = self._run(telling, left())
+            self._begin()  # nothing is under way any more: the error breaks nothing
+            raise union.refusal(ranks, texts) if wrong is None else wrong
+        assert elements is not None, "else this rank is among the wrong ones"
+        options: dict[str, Any] = {"dense": dense, "world_size": size}
+        if union.is_dense(elements, facts):
+            plan = union.by_blocks(array, elements, name, precision, seed, **options)
+        else:
+            places = self._run(union.agreeing(elements, facts, name, rank=rank), left())
+            plan = union.summing(elements, places, name, precision, seed, **options)
+        return self._start(plan, left())
 
     @_whole
     def broadcast(
@@ -524,7 +617,12 @@ class Collectives(ABC):
         those of `allreduce` as well.
 
         Args:
-            array, op, name, timeout, precision, seed: as of `allreduce`.
+            array: as of `allreduce`.
+            op: as of `allreduce`.
+            name: as of `allreduce`.
+            timeout: as of `allreduce`.
+            precision: as of `allreduce`.
+            seed: as of `allreduce`.
             root: the rank that gets the result; the same on all ranks.
             out: as of `allreduce` on the root; not looked at on the others.
 
@@ -579,7 +677,12 @@ class Collectives(ABC):
         wire are those of `allreduce`, but for the parts' last blocks, which may be short.
 
         Args:
-            array, op, name, timeout, precision, seed: as of `allreduce`; of at least one dimension.
+            array: as of `allreduce`; of at least one dimension.
+            op: as of `allreduce`.
+            name: as of `allreduce`.
+            timeout: as of `allreduce`.
+            precision: as of `allreduce`.
+            seed: as of `allreduce`.
             out: a C-contiguous array for this rank's rows, apart from `array`. None: a new one.
             counts: how many rows each rank gets, the same on all ranks, as mpi4py's
                 `Reduce_scatter` has it. None: equally many; where that leaves a rest, the first
@@ -654,11 +757,10 @@ class Collectives(ABC):
             P4ReduceError: as `allreduce`.
         """
         if counts is None:
-            timeout = self._timeout if timeout is None else timeout
-            start = time.monotonic()
+            left = _Left(self._timeout if timeout is None else timeout)
             telling = plans.allgather_counts(array, name, rank=self.rank, world_size=self.size)
-            counts = self._start(telling, timeout).wait()
-            timeout = max(timeout - (time.monotonic() - start), _LEAST_TIMEOUT)
+            counts = self._start(telling, left()).wait()
+            timeout = left()
         return self.allgather_async(array, counts, name, out, timeout).wait()
 
     @_whole

@@ -10,10 +10,10 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy.typing as npt
 
@@ -27,7 +27,7 @@ from p4reduce.checks import (
 )
 from p4reduce.collectives import Collectives
 from p4reduce.control.names import JOB_NAME, is_job_name
-from p4reduce.environment import Placement, job_name, placement
+from p4reduce.environment import SPANS_ENVIRONMENT, Placement, job_name, placement, records_spans
 from p4reduce.environment import check_shapes as shapes_agreed
 from p4reduce.environment import urgent_slots as kept_for_urgent
 from p4reduce.errors import (
@@ -46,6 +46,7 @@ from p4reduce.session.session import Session, Settings
 from p4reduce.session.solo import Solo
 from p4reduce.session.splitting import Group, Wish, agree, first_trouble, trouble_row
 from p4reduce.session.waiting import Waiting
+from p4reduce.spans import Spans, check_opentelemetry
 from p4reduce.statistics import Statistics, SwitchShare
 from p4reduce.switches.dealing import Dealer, Part
 from p4reduce.switches.joining import Newcomers, form_all_anew, join_all
@@ -57,6 +58,9 @@ from p4reduce.trace import Trace
 from p4reduce.tracebacks import short
 from p4reduce.wire.calls import Call
 from p4reduce.wire.format import MAX_SLOTS, MAX_WORLD_SIZE
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
 
 T = TypeVar("T")
 
@@ -140,9 +144,9 @@ def init(
     Example:
         >>> import numpy as np
         >>> import p4reduce
-        >>> with p4reduce.init() as comm:                              # doctest: +SKIP
+        >>> with p4reduce.init() as comm:
         ...     gradient = np.full(1000, comm.rank, np.float32)
-        ...     comm.allreduce(gradient, op=p4reduce.MEAN, out=gradient)
+        ...     mean = comm.allreduce(gradient, op=p4reduce.MEAN)
     """
     check_timeout(timeout)
     if slots is not None:
@@ -164,9 +168,11 @@ def init(
     place = placement(rank, world_size)
     name = job_name(job)
     there = ways(controller, interface, place, name)
-    options = Options(
-        *(timeout, slots or 0, ring, kept_for_urgent(urgent_slots), shapes_agreed(check_shapes))
-    )
+    spans = records_spans()
+    if spans:
+        check_opentelemetry(f"{SPANS_ENVIRONMENT}=1")
+    urgent, agreed = kept_for_urgent(urgent_slots), shapes_agreed(check_shapes)
+    options = Options(timeout, slots or 0, ring, urgent, agreed, spans)
     elsewhere_after = fallback_after if recover and ring is None else None
     settings = Settings(there[0].connect(place.rank), timeout, recover, elsewhere_after, engine)
     cancelled = Latch()
@@ -193,6 +199,7 @@ class Options:
         ring: whether and how to fall back to one.
         urgent_slots: how many of the slots are for urgent collectives.
         check_shapes: whether the ranks agree on shapes, or on numbers of elements alone.
+        spans: whether spans are recorded from the beginning.
     """
 
     timeout: float
@@ -200,6 +207,7 @@ class Options:
     ring: RingSettings | None = None
     urgent_slots: int = 0
     check_shapes: bool = True
+    spans: bool = False
 
 
 class Communicator(Collectives):
@@ -238,10 +246,12 @@ class Communicator(Collectives):
         self._call = _Call()
         self._under_way: deque[Collective] = deque()
         self._closed = False
-        self._trace: Trace | None = None
+        self._observers: tuple[Trace | Spans, ...] = ()
         self._process = os.getpid()
         # At exit, or when the last reference is gone: the others must not wait for us.
         self._finalizer = weakref.finalize(self, _abandon, session, self._process)
+        if self._options.spans:
+            self.spans()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "broken" if self._session.broken else "open"
@@ -324,17 +334,55 @@ class Communicator(Collectives):
         """
         if not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"path={path!r}: a string or a path is needed")
+        with self._observing() as others:
+            before = next((one for one in others if isinstance(one, Trace)), None)
+            if before is not None:
+                raise ValueError(
+                    f"this communicator is being traced already, to {before.path}: close that "
+                    "trace first"
+                )
+            trace = Trace(path, self.rank, self.size, self.job)
+            self._observers = (*others, trace)
+            return trace
+
+    def spans(self, provider: TracerProvider | None = None) -> Spans:
+        """Record each collective from now on as a span of OpenTelemetry.
+
+        The spans of a collective's ranks are one trace, though ranks tell each other nothing for
+        that; see docs/performance.md. `P4REDUCE_SPANS=1` records those of all communicators, from
+        their beginning.
+
+        Args:
+            provider: of tracers. None: what `opentelemetry.trace.set_tracer_provider` was given.
+
+        Returns:
+            The recording, to be closed or used as a context manager; it ends with the communicator
+            at the latest. It does not shut the provider down.
+
+        Raises:
+            ConfigurationError: opentelemetry-api is not installed.
+            ValueError: this communicator's spans are being recorded already.
+            ClosedError: this communicator is closed.
+        """
+        check_opentelemetry("spans()")
+        with self._observing() as others:
+            if any(isinstance(one, Spans) for one in others):
+                raise ValueError(
+                    "this communicator's spans are being recorded already: close that recording "
+                    f"first, or unset {SPANS_ENVIRONMENT}"
+                )
+            spans = Spans(provider, self._sessions[0].origin, self.rank, self.size)
+            self._observers = (*others, spans)
+            return spans
+
+    @contextlib.contextmanager
+    def _observing(self) -> Iterator[list[Trace | Spans]]:
+        """Have the lock, for one more observer; yields those that are open. Raises ClosedError."""
         self._check_process()
         with self._lock:
             if self._closed:
                 raise ClosedError("the communicator is closed")
-            if self._trace is not None and self._trace.open:
-                raise ValueError(
-                    f"this communicator is being traced already, to {self._trace.path}: close that "
-                    "trace first"
-                )
-            self._trace = Trace(path, self.rank, self.size, self.job)
-            return self._trace
+            yield [one for one in self._observers if one.open]
 
     def _check_process(self) -> None:
         if self._process != os.getpid():
@@ -357,7 +405,7 @@ class Communicator(Collectives):
             timeout = self._timeout
         check_timeout(timeout)
         self._check_process()
-        called = 0.0 if self._trace is None else time.monotonic()
+        called = time.monotonic() if self._observers else 0.0
         with self._lock:
             if self._closed:
                 raise ClosedError("the communicator is closed")
@@ -369,9 +417,9 @@ class Communicator(Collectives):
             # All are made before any runs: what is wrong with one input must not leave this rank
             # with half of what the others call.
             streams = [self._stream(part, timeout) for part in deal.parts]
-            if self._trace is not None:
+            for observer in self._observers:
                 for part, stream in zip(deal.parts, streams, strict=True):
-                    self._trace.add(stream, called or stream.started, part.session.job)
+                    observer.add(stream, called or stream.started, part.session.job)
             # Counted before they start: two collectives of one number would be added up as one.
             self._call.started = self._starting = True
             deal.keep()
@@ -448,8 +496,9 @@ class Communicator(Collectives):
                 that they have here.
             timeout: seconds for all of it, and the default of the new communicator's collectives.
                 None: as of this one.
-            slots, urgent_slots: of the switch, to ask for, as of `init`; the same in a group. None:
+            slots: of the switch, to ask for, as of `init`; the same in a group. None:
                 what this communicator asked for.
+            urgent_slots: as `slots`.
 
         Returns:
             The communicator of this rank's group, to be closed by itself; None for no group.
@@ -482,7 +531,9 @@ class Communicator(Collectives):
         the calls on the two come. As `split` in all else.
 
         Args:
-            timeout, slots, urgent_slots: as of `split`.
+            timeout: as of `split`.
+            slots: as of `split`.
+            urgent_slots: as of `split`.
 
         Raises:
             P4ReduceError: as `split`.
@@ -602,8 +653,7 @@ class Communicator(Collectives):
             with self._lock:
                 self._closed = True
             self._finalizer.detach()
-            if self._trace is not None:
-                self._trace.close()
+            self._end_observing()
             return Communicator(new, self._timeout, self._options)
 
         cancelled = Latch()
@@ -640,8 +690,12 @@ class Communicator(Collectives):
                 collective.join()
         self._session.close(farewell=wait)
         self._finalizer.detach()
-        if self._trace is not None:
-            self._trace.close()
+        self._end_observing()
+
+    def _end_observing(self) -> None:
+        with contextlib.ExitStack() as closing:  # all, also where one cannot write its file
+            for observer in self._observers:
+                closing.callback(observer.close)
 
 
 class _Call(threading.local):

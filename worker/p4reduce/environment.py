@@ -13,6 +13,7 @@ from p4reduce.wire.format import MAX_SLOTS, MAX_WORLD_SIZE
 
 URGENT_SLOTS_ENVIRONMENT = "P4REDUCE_URGENT_SLOTS"
 CHECK_SHAPES_ENVIRONMENT = "P4REDUCE_CHECK_SHAPES"
+SPANS_ENVIRONMENT = "P4REDUCE_SPANS"
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,21 @@ def check_shapes(given: bool | None, environ: Mapping[str, str] | None = None) -
     if text not in ("0", "1"):
         raise ConfigurationError(
             f"{CHECK_SHAPES_ENVIRONMENT}={text!r}: 1 is possible, or 0 where ranks' shapes differ"
+        )
+    return text == "1"
+
+
+def records_spans(environ: Mapping[str, str] | None = None) -> bool:
+    """Return whether communicators record spans from their beginning: $P4REDUCE_SPANS, or False.
+
+    Raises:
+        ConfigurationError: the variable is neither 0 nor 1.
+    """
+    environ = os.environ if environ is None else environ
+    text = environ.get(SPANS_ENVIRONMENT) or "0"
+    if text not in ("0", "1"):
+        raise ConfigurationError(
+            f"{SPANS_ENVIRONMENT}={text!r}: 1 is possible, to record spans of all collectives, or 0"
         )
     return text == "1"
 

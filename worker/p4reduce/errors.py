@@ -1,13 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong, as types. All derive from `P4ReduceError`."""
+"""What can go wrong, as types. All derive from `P4ReduceError`.
+
+A traceback ends with the address of the error's section in the documentation (a note of the
+exception, from Python 3.11 on). The message itself stays without it, for logs and comparisons.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+PAGE = "docs/troubleshooting.md"
+
 
 class P4ReduceError(Exception):
-    """Base of everything that this library raises on purpose, wrong arguments aside."""
+    """Base of everything that this library raises on purpose, wrong arguments aside.
+
+    Attributes:
+        address: of the section about this error, `PAGE` with the anchor. It is that of the public
+            class, also of an error whose class is the library's own.
+    """
+
+    address = f"{PAGE}#p4reduceerror-itself"
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__ == __name__:
+            cls.address = f"{PAGE}#{cls.__name__.lower()}"
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self.__notes__ = [f"See {self.address}"]
 
 
 class ConfigurationError(P4ReduceError, ValueError):

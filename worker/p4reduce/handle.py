@@ -5,18 +5,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from p4reduce.checks import check_seconds
-from p4reduce.tensors.stream import Collective
 
 T = TypeVar("T")
+
+
+class Ending(Protocol):
+    """Something under way: a stream of blocks, or another handle."""
+
+    def done(self) -> bool:
+        """Return whether it has ended, well or not."""
+
+    def wait(self, timeout: float | None) -> Any:
+        """Wait for the end, `timeout` seconds at most. Raises what ended it."""
 
 
 class Handle(Generic[T]):
     """A collective that has been started by one of the communicator's methods in `_async`."""
 
-    def __init__(self, streams: Sequence[Collective], result: Callable[[], T]) -> None:
+    def __init__(self, streams: Sequence[Ending], result: Callable[[], T]) -> None:
         self._streams = streams
         self._result = result
 

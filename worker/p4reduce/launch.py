@@ -143,6 +143,9 @@ def start(
     first_port: int = 0,
     slots: int = 0,
     logs: str | os.PathLike[str] = "",
+    captures: str | os.PathLike[str] = "",
+    part: str = "",
+    shared: str = "",
     timeout: float = READY_TIMEOUT,
 ) -> Network:
     """Start switch and controller on this host, and return when they serve.
@@ -162,6 +165,12 @@ def start(
             controller is at the TCP port of this number. 0: any that are free.
         slots: of a job, 1 to 1,024. 0: the default.
         logs: a directory for the logs. "": they go with the network.
+        captures: a directory for each port's frames, as portN.pcap; of several switches each has a
+            folder of its own in it. Complete when the network has ended. "": none.
+        part: "switches" or "controller": these alone, of a network whose other part another
+            process of this host and user starts, by a call that differs in nothing else. Each part
+            can be ended and started again. The switches' variables lack the controller. "": both.
+        shared: with `part`, the network's name: 8 to 40 letters, digits and "-", not to be guessed.
         timeout: seconds to wait.
 
     Raises:
@@ -179,6 +188,9 @@ def start(
         "first_port": number_within("first_port", first_port, 0, 65535),
         "slots": number_within("slots", slots, 0, MAX_SLOTS),
         "logs": os.fspath(logs),
+        "captures": os.fspath(captures),
+        "part": part,
+        "shared": shared,
     }
     process = subprocess.Popen(
         [sys.executable, "-m", _MODULE],

@@ -22,7 +22,7 @@ class CodecStructure(ctypes.Structure):
 
     _fields_ = (
         ("numbers", c_uint32),
-        ("lane_bytes", c_uint32),
+        ("lane_bits", c_uint32),
         ("inexact", c_uint32),
         ("unused", c_uint32),
         ("key", c_uint64),
@@ -76,6 +76,7 @@ class CourseStructure(ctypes.Structure):
         ("all_there", c_double),
         ("last_answer", c_double),
         ("last_made", c_double),
+        ("repeated", c_uint64),
         ("told_count", c_uint32),
         ("repeat_count", c_uint32),
         ("told", ToldStructure * MOST_TOLD),
@@ -144,8 +145,7 @@ class SlotsStructure(ctypes.Structure):
 
     _fields_ = (
         *((name, c_uint32) for name in ("slots", "job", "levels", "turn")),
-        *((name, c_uint32) for name in ("contribution", "result", "tries_a_doubling", "urgent")),
-        *((name, c_uint32) for name in ("asks_for_all", "unused")),
+        *((name, c_uint32) for name in ("rank", "asks_for_all", "tries_a_doubling", "urgent")),
         ("stretch", c_double),
         *((name, c_uint64) for name in ("everybody", "own_bit")),
         *((name, c_uint64 * 6) for name in ("wanted", "mask")),

@@ -87,7 +87,7 @@ class Trace:
             if len(self._collectives) == MOST:
                 self.left_out += 1
                 return
-            collective.course = Course(called, collective.started)
+            collective.course = collective.course or Course(called, collective.started)
             number = len(self._collectives)
             about = {
                 "bytes": int(collective.call.size * collective.dtype.itemsize),

@@ -300,10 +300,6 @@ class Service(ControlServicer):
         return _job(job)
 
     @_answers
-    async def GetJob(self, request: pb.GetJobRequest, context: _Context) -> pb.Job:  # noqa: N802
-        return _job(self._jobs.named(request.name))
-
-    @_answers
     async def ListJobs(  # noqa: N802
         self, request: pb.ListJobsRequest, context: _Context
     ) -> pb.ListJobsReply:

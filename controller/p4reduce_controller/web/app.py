@@ -20,7 +20,6 @@ from p4reduce_controller.web.metrics import ControllerCollector
 from p4reduce_controller.web.monitor import Monitor
 
 STATIC = Path(__file__).parent / "static"
-STOPPED_READING = 10  # seconds after which a browser that takes nothing is dropped
 
 
 def make_app(monitor: Monitor, hosts: frozenset[str], token: str = "") -> Starlette:
@@ -44,7 +43,7 @@ def make_app(monitor: Monitor, hosts: frozenset[str], token: str = "") -> Starle
             async for text in monitor.watch():
                 yield {"data": text}
 
-        return EventSourceResponse(stream(), ping=15, send_timeout=STOPPED_READING)
+        return EventSourceResponse(stream(), ping=15)
 
     async def metrics(_: Request) -> Response:
         collector.take(await monitor.sample(slots=False))

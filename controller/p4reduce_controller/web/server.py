@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import struct
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -19,24 +20,31 @@ from p4reduce_controller.service.control_api import Service
 from p4reduce_controller.service.listen import ListenError
 from p4reduce_controller.settings import Http
 from p4reduce_controller.web.app import make_app
+from p4reduce_controller.web.certificate import keep_fresh
 from p4reduce_controller.web.guard import own_names
 from p4reduce_controller.web.monitor import Monitor
 
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 512
+SEND_BUFFER = 64 << 10  # bytes; the kernel would keep megabytes for a browser that stops reading
 REQUEST_WITHIN = 10.0  # seconds that a client has for all of a request's head
+STOPPED_READING = 10.0  # seconds after which a browser that takes nothing is dropped
+_RESET = struct.pack("ii", 1, 0)  # struct linger: on, for 0 s
 STOP_WITHIN = 1  # seconds for open streams when stopping
 
 
 class PromptProtocol(H11Protocol):
-    """Closes connections whose request does not come: uvicorn would wait for ever."""
+    """Drops who does not send a request, or does not read: uvicorn would wait for ever."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for a request."""
         super().connection_made(transport)
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         self._expect(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -49,10 +57,28 @@ class PromptProtocol(H11Protocol):
         elif not answering and self._deadline is None:
             self._expect(self.transport)
 
+    def pause_writing(self) -> None:
+        """Nothing more fits: wait for the browser to read, but not for long."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(STOPPED_READING, self._drop)
+
+    def _drop(self) -> None:
+        """Reset it: to close would wait for what was not read, here or in the kernel."""
+        connection = self.transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.transport.abort()
+
+    def resume_writing(self) -> None:
+        """It reads."""
+        if self._unread is not None:
+            self._unread.cancel()
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
-        if self._deadline is not None:
-            self._deadline.cancel()
+        for timer in (self._deadline, self._unread):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
     def _expect(self, transport: Any) -> None:
@@ -98,21 +124,23 @@ async def serving(
     files: dict[str, Any] = {}
     if http.tls is not None:
         files = {"ssl_certfile": http.tls.cert, "ssl_keyfile": http.tls.key}
-    server = _Server(
-        uvicorn.Config(
-            make_app(monitor, own_names(host), http.token),
-            http=PromptProtocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            limit_concurrency=MAX_CONNECTIONS,
-            timeout_keep_alive=10,
-            timeout_graceful_shutdown=STOP_WITHIN,
-            **files,
-        )
+    config = uvicorn.Config(
+        make_app(monitor, own_names(host), http.token),
+        http=PromptProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=STOP_WITHIN,
+        **files,
     )
+    config.load()
+    if http.tls is not None and config.ssl is not None:
+        keep_fresh(config.ssl, http.tls)
+    server = _Server(config)
     sampling = asyncio.create_task(monitor.run(), name="page")
     answering = asyncio.create_task(server.serve([listener]), name="http")
     scheme = "https" if http.tls is not None else "http"

@@ -14,7 +14,10 @@ from p4reduce_lab.options import output_option
 if TYPE_CHECKING:
     from p4reduce_lab.compare.cells import Cell
 
-_CHOICES = {"contenders": ("p4reduce", "gloo", "mpi"), "precisions": ("int32", "int16", "int8")}
+_CHOICES = {
+    "contenders": ("p4reduce", "gloo", "mpi"),
+    "precisions": ("int32", "int16", "int8", "int4"),
+}
 
 
 def _list_of(kind: type[int] | type[float], text: str, what: str) -> list[float]:
@@ -39,7 +42,7 @@ def _whole_numbers(
 def _rates(context: click.Context, option: click.Parameter, text: str | None) -> list[float] | None:
     """Mbit/s; 0: no links."""
     from p4reduce_lab.errors import LabError
-    from p4reduce_lab.networks.shaped import check_rate
+    from p4reduce_lab.networks.links import check_rate
     from p4reduce_lab.units import bits_per_second
 
     if text is None:
@@ -106,11 +109,12 @@ def _names(context: click.Context, option: click.Parameter, text: str | None) ->
     "--rates",
     callback=_rates,
     metavar="RATE,…",
-    help="The links' rates, such as 10Mbit,1Gbit; none: no links.",
+    help="The links' rates, such as 10Mbit,1Gbit; none: no limit, and no links with --links "
+    "ethernet.",
 )
 @click.option("--sizes", callback=_sizes, metavar="BYTES,…", help="The tensor's, such as 4K,2M.")
 @click.option(
-    "--precisions", callback=_names, metavar="NAME,…", help="Which lanes: int32, int16, int8."
+    "--precisions", callback=_names, metavar="NAME,…", help="Which lanes: int32, int16, int8, int4."
 )
 @click.option(
     "--densities",
@@ -146,6 +150,16 @@ def _names(context: click.Context, option: click.Parameter, text: str | None) ->
     metavar="NAME",
     help="TCP's congestion control.  [default: the machine's]",
 )
+@click.option(
+    "--links",
+    type=click.Choice(["ethernet", "udp"]),
+    default="ethernet",
+    envvar="LINKS",
+    show_envvar=True,
+    show_default=True,
+    help="Which links. ethernet: interfaces of the switch, without offloads, and a bridge for "
+    "TCP. udp: one link with offloads from each rank to a router, for UDP and TCP alike.",
+)
 @output_option("build/compare", "Where compare.json and the pictures go.")
 def command(
     ranks: list[int] | None,
@@ -157,19 +171,22 @@ def command(
     turns: int,
     switch: str,
     congestion: str | None,
+    links: str,
     output: Path,
 ) -> None:
     """Measure p4reduce beside PyTorch's Gloo and Open MPI, on the same links.
 
     Each rank is in a network namespace with two links of the same rate: one to the P4 switch, for
     p4reduce, and one to a plain Linux bridge, for the TCP of the others. The same tensors are
-    reduced by each in turns. Needs root, and PyTorch. Without options a set is measured that takes
+    reduced by each in turns. With --links udp the rank's only link leads to a router, on which the
+    switch has UDP ports. Needs root, and PyTorch. Without options a set is measured that takes
     about ten minutes; with --ranks, --rates or --sizes, all of these with each other.
 
     \b
     Examples:
       p4reduce-lab compare
       p4reduce-lab compare --ranks 4 --rates 100Mbit --sizes 2M
+      p4reduce-lab compare --links udp --rates 1Gbit,none --sizes 64K,16M
     """
     from p4reduce_lab.choice import choose
     from p4reduce_lab.compare.cells import STANDARD_SECONDS
@@ -183,9 +200,11 @@ def command(
             contenders.append("mpi")
         else:
             click.echo(f"Without Open MPI, which takes {what}")
+    if links == "udp" and switch == "bmv2":
+        raise ArgumentsError("--links udp takes the embedded switch: BMv2 has no UDP ports")
     wish = (ranks, rates, sizes, precisions, densities, contenders, turns)
-    cells = _cells(*wish)
-    check_possible(contenders, any(cell.rate for cell in cells))
+    cells = _cells(*wish, links)
+    check_possible(contenders, any(cell.linked for cell in cells))
     if switch == "bmv2" and not all(cell.rate for cell in cells):
         click.echo("BMv2 has no ports without links: these cells are left out")
         cells = [cell for cell in cells if cell.rate]
@@ -207,13 +226,14 @@ def _cells(
     densities: list[float] | None,
     contenders: list[str],
     turns: int,
+    links: str,
 ) -> list[Cell]:
-    from p4reduce_lab.compare.cells import Wish, cells_of, standard
+    from p4reduce_lab.compare.cells import Wish, cells_of, standard, standard_udp
 
     if ranks is rates is sizes is None:
         if precisions is not None or densities is not None:
             raise ArgumentsError("--precisions and --densities take --ranks, --rates or --sizes")
-        return list(standard(contenders))
+        return list((standard_udp if links == "udp" else standard)(contenders))
     return cells_of(
         Wish(
             ranks=ranks or [4],
@@ -223,5 +243,6 @@ def _cells(
             densities=densities or [1.0],
             contenders=contenders,
             turns=turns,
+            links=links,
         )
     )

@@ -26,6 +26,13 @@ from p4reduce_lab.options import RATE
     "all ranks are on this host]",
 )
 @click.option(
+    "--rank-hosts",
+    default="",
+    metavar="NAMES",
+    help="The hosts of all ranks, by name, this one first and commas between: --host is then the "
+    "address of this host's interface towards the others.",
+)
+@click.option(
     "--switches",
     type=click.IntRange(1, 16),
     help="How many switches side by side.  [default: as many as keep this host's interface busy]",
@@ -62,6 +69,7 @@ from p4reduce_lab.options import RATE
 def command(
     ranks: int,
     host: str,
+    rank_hosts: str,
     switches: int | None,
     tree: str,
     link_rate: float,
@@ -81,9 +89,19 @@ def command(
       p4reduce-lab deploy -n 4
       p4reduce-lab deploy -n 8 --host 10.0.0.1 --variables net.sh &
     """
+    from p4reduce.errors import ConfigurationError
+    from p4reduce.hosts import address_towards
+
     from p4reduce_lab.deploy.command_line import stay_up
     from p4reduce_lab.deploy.settings import Settings
+    from p4reduce_lab.errors import ArgumentsError
 
+    names = rank_hosts.split(",")
+    if rank_hosts and not host:
+        try:
+            host = address_towards(names, names[0])
+        except ConfigurationError as error:
+            raise ArgumentsError(str(error)) from None
     settings = Settings(
         ranks=ranks,
         host=host,

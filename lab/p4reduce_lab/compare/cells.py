@@ -14,11 +14,14 @@ from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_BYTES, PAYLOAD_FRAME
 
 P4REDUCE, GLOO, MPI = "p4reduce", "gloo", "mpi"
 CONTENDERS = (P4REDUCE, GLOO, MPI)
-PRECISIONS = ("int32", "int16", "int8")  # p4reduce's lanes for a float32 tensor
+PRECISIONS = ("int32", "int16", "int8", "int4")  # p4reduce's lanes for a float32 tensor
 OVERLAPS = ("aligned", "independent")
 
 ETHERNET_MTU = 1514  # bytes of a whole frame
 TCP_PAYLOAD = 1448  # of it, with timestamps
+ETHERNET, UDP = "ethernet", "udp"
+LINKS = (ETHERNET, UDP)
+_PORT_BYTES = {ETHERNET: 0, UDP: 12}  # what a port adds to each frame: a UDP port's token and kind
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Case:
 
     Attributes:
         contender: "p4reduce", "gloo" or "mpi".
-        wire: what travels. p4reduce: "int32", "int16" or "int8" lanes; gloo: "float32", or
+        wire: what travels. p4reduce: lanes, one of `PRECISIONS`; gloo: "float32", or
             "float16" as torch's fp16 hook has it; mpi: "float32".
         density: share of the tensor's blocks (1,024 bytes) that a rank has anything in.
         overlap: whether all ranks have the same blocks ("aligned") or each its own.
@@ -48,7 +51,7 @@ class Case:
             parts.append(f"{self.density:.3g} {self.overlap}")
         return " ".join(parts)
 
-    def bound(self, ranks: int, size: int, rate: float) -> float:
+    def bound(self, ranks: int, size: int, rate: float, links: str = ETHERNET) -> float:
         """Return the least seconds that links of so many Mbit/s allow, each with its own framing.
 
         p4reduce: every rank's link carries each block of the union once each way, S/B. TCP: the
@@ -59,8 +62,9 @@ class Case:
         if self.contender == P4REDUCE:
             blocks = -(-size // 4 // Format[self.wire.upper()].lanes)
             union = union_density(self.density, self.overlap, ranks)
-            frames = blocks * union * PAYLOAD_FRAME_BYTES
-            return (frames + EMPTY_FRAME_BYTES) / bytes_per_second
+            more = _PORT_BYTES[links]
+            frames = blocks * union * (PAYLOAD_FRAME_BYTES + more)
+            return (frames + EMPTY_FRAME_BYTES + more) / bytes_per_second
         width = {"float32": 1.0, "float16": 0.5}[self.wire]
         share = 2 * (ranks - 1) / ranks
         return share * size * width * ETHERNET_MTU / TCP_PAYLOAD / bytes_per_second
@@ -77,10 +81,12 @@ class Cell:
 
     Attributes:
         ranks: how many.
-        rate: of each link in each direction, in Mbit/s; None: no links, all on one machine.
+        rate: of each link in each direction, in Mbit/s; None: not limited.
         size: bytes of the float32 tensor.
         cases: ways to reduce it.
         turns: how often each is measured.
+        links: "ethernet": interfaces of the switch, offloads off; without a rate, no links at all,
+            all on one machine. "udp": UDP ports of a switch behind a router, offloads on.
     """
 
     ranks: int
@@ -88,6 +94,16 @@ class Cell:
     size: int
     cases: tuple[Case, ...]
     turns: int
+    links: str = ETHERNET
+
+    @property
+    def linked(self) -> bool:
+        """Whether ranks are in namespaces of their own."""
+        return self.rate is not None or self.links == UDP
+
+    def bound(self, case: Case, otherwise: float = 0.0) -> float:
+        """Return a case's bound, as of links of `otherwise` Mbit/s where there is no rate."""
+        return case.bound(self.ranks, self.size, self.rate or otherwise, self.links)
 
 
 def dense_cases(contenders: Sequence[str]) -> list[Case]:
@@ -128,6 +144,7 @@ class Wish:
     densities: Sequence[float]
     contenders: Sequence[str]
     turns: int
+    links: str = ETHERNET
 
 
 def cells_of(wish: Wish) -> list[Cell]:
@@ -136,7 +153,7 @@ def cells_of(wish: Wish) -> list[Cell]:
     if P4REDUCE in wish.contenders:
         cases += narrow_cases(wish.contenders, wish.precisions) + sparse_cases(wish.densities)
     return [
-        Cell(ranks, rate or None, size, tuple(cases), wish.turns)
+        Cell(ranks, rate or None, size, tuple(cases), wish.turns, wish.links)
         for ranks in wish.ranks
         for rate in wish.rates
         for size in wish.sizes
@@ -158,7 +175,7 @@ def standard(contenders: Sequence[str]) -> Iterator[Cell]:
     dense = dense_cases(contenders)
     extra = []
     if P4REDUCE in contenders:
-        extra = narrow_cases(contenders, PRECISIONS) + sparse_cases((0.1, 0.01))
+        extra = narrow_cases(contenders, PRECISIONS[:3]) + sparse_cases((0.1, 0.01))
     for ranks in (8, 4, 2):
         for rate, size in _STANDARD_RATES:
             more = extra if rate == 10 and ranks > 2 else []
@@ -168,6 +185,28 @@ def standard(contenders: Sequence[str]) -> Iterator[Cell]:
                 yield Cell(ranks, 100.0, size, tuple(dense), 2 if size > 8 * _MIB else 7)
             for size in (4 * _MIB, 64 * _MIB):
                 yield Cell(ranks, None, size, tuple(dense), 5)
+
+
+_UDP_SIZES = (
+    (1000.0, (64 * _KIB, 1 * _MIB, 16 * _MIB)),
+    (100.0, (64 * _KIB, 1 * _MIB, 8 * _MIB)),
+    (10_000.0, (64 * _KIB, 1 * _MIB, 16 * _MIB, 64 * _MIB)),
+    (None, (64 * _KIB, 1 * _MIB, 16 * _MIB)),
+)
+
+
+def standard_udp(contenders: Sequence[str]) -> Iterator[Cell]:
+    """What is measured over UDP if nothing is asked for.
+
+    Time against size at each rate with four ranks, float32 and int8; one tensor with eight ranks.
+    """
+    cases = dense_cases(contenders)
+    if P4REDUCE in contenders:
+        cases += narrow_cases(contenders, ("int8",))
+    for rate, sizes in _UDP_SIZES:
+        for size in sizes:
+            yield Cell(4, rate, size, tuple(cases), 5, UDP)
+    yield Cell(8, 1000.0, 16 * _MIB, tuple(cases), 5, UDP)
 
 
 STANDARD_SECONDS = 600.0
@@ -181,12 +220,12 @@ def expected_seconds(cells: Sequence[Cell], *, started: bool = False) -> float:
         cells: all.
         started: their processes are there already.
     """
-    places = {(cell.ranks, cell.rate is None) for cell in cells}
+    places = {(cell.ranks, cell.linked) for cell in cells}
     total = 0.0 if started else float(sum(15 + 4 * ranks for ranks, _ in places))
     for cell in cells:
         for case in cell.cases:
             # On one machine memory is the link, and a tensor of this size is made and checked.
-            each = 1.3 * case.bound(cell.ranks, cell.size, cell.rate or 2000.0)
+            each = 1.3 * cell.bound(case, 2000.0)
             made = 0.1 + cell.ranks * cell.size / 400e6
             total += (cell.turns + 0.3) * (each + made)
     return total

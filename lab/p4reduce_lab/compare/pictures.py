@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.compare.cells import CONTENDERS, GLOO, P4REDUCE, Case
+from p4reduce_lab.compare.cells import CONTENDERS, GLOO, P4REDUCE, UDP, Case
 from p4reduce_lab.compare.results import PROCESSOR, Row, bytes_text
 
 INK, GRID = "#1f2933", "#e4e7eb"
@@ -26,29 +27,30 @@ _RANK_COLOURS = {2: "#e0a458", 4: "#d1495b", 8: "#6d3b73"}
 _HOLLOW = "hollow: the processor was the limit"
 
 
-def draw(rows: Sequence[Row], directory: Path, where: str) -> list[Path]:
+def draw(rows: Sequence[Row], directory: Path, where: str, prefix: str) -> list[Path]:
     """Write a PNG for each question that the rows have something for.
 
     Args:
         rows: all.
-        directory: for the files, compare-….png.
+        directory: for the files, PREFIX-….png.
         where: the switch and the machine, for the pictures' feet.
+        prefix: of the files' names: "compare", or "compare-udp".
 
     Returns:
         The files.
     """
     questions: tuple[tuple[str, Callable[[Any, Sequence[Row]], str | None]], ...] = (
-        ("sizes", _sizes),
         ("ranks", _ranks),
         ("rates", _rates),
         ("lanes", _lanes),
         ("densities", _densities),
     )
-    return [
-        path
+    sizes = _sizes(rows, directory / f"{prefix}-sizes.png", where)
+    others = [
+        _picture(question, rows, directory / f"{prefix}-{name}.png", where)
         for name, question in questions
-        if (path := _picture(question, rows, directory / f"compare-{name}.png", where)) is not None
     ]
+    return [path for path in (sizes, *others) if path is not None]
 
 
 def _picture(
@@ -57,24 +59,38 @@ def _picture(
     path: Path,
     where: str,
 ) -> Path | None:
-    # Imported here: it takes a second, which only this command's end has.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 5), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure(8, 5)
     axes = figure.subplots()
     title = question(axes, rows)
     if title is None:
         return None
+    _finish(axes, title)
+    return _save(figure, path, where)
+
+
+def _figure(width: float, height: float) -> Any:
+    # Imported here: it takes a second, which only this command's end has.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _finish(axes: Any, title: str, *, legend: bool = True) -> None:
     axes.set_title(title, loc="left", fontsize=11, color=INK)
     axes.grid(color=GRID)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    handles, labels = axes.get_legend_handles_labels()
-    once = dict(zip(labels, handles, strict=True))
-    axes.legend(once.values(), once.keys(), fontsize=8, frameon=False)
+    if legend:
+        handles, labels = axes.get_legend_handles_labels()
+        once = dict(zip(labels, handles, strict=True))
+        axes.legend(once.values(), once.keys(), fontsize=8, frameon=False)
+
+
+def _save(figure: Any, path: Path, where: str) -> Path:
     figure.supxlabel(f"{where}; {_HOLLOW}", fontsize=7, color=INK)
     figure.savefig(path)
     return path
@@ -123,22 +139,44 @@ def _most_common(rows: Sequence[Row], *names: str) -> list[Row]:
     return [row for row, value in zip(rows, values, strict=True) if value == best]
 
 
-def _sizes(axes: Any, rows: Sequence[Row]) -> str | None:
-    some = _most_common([row for row in _dense(rows) if row.rate_mbit], "ranks", "rate_mbit")
-    sizes = sorted({row.bytes for row in some})
-    if len(sizes) < 2:
+def _sizes(rows: Sequence[Row], path: Path, where: str) -> Path | None:
+    """A panel for each rate that several sizes were measured at, for one number of ranks."""
+    dense = [row for row in _dense(rows) if row.rate_mbit or row.links == UDP]
+    by_rate: dict[float, list[Row]] = {}
+    for row in _most_common(dense, "ranks"):
+        by_rate.setdefault(row.rate_mbit or math.inf, []).append(row)
+    panels = [some for _, some in sorted(by_rate.items()) if len({row.bytes for row in some}) > 1]
+    if not panels:
         return None
-    ranks, rate = some[0].ranks, some[0].rate_mbit
+    columns = min(len(panels), 2)
+    lines = -(-len(panels) // columns)
+    figure = _figure(8 if columns == 1 else 11, 5 if lines == 1 else 8)
+    every = list(figure.subplots(lines, columns, squeeze=False).flat)
+    for axes, some in zip(every, panels, strict=False):
+        _size_panel(axes, some)
+        _finish(axes, f"Links of {some[0].rate_mbit:g} Mbit/s" if some[0].rate_mbit
+                else "Links without a limit", legend=axes is every[0])  # fmt: skip
+    for axes in every[len(panels) :]:
+        axes.set_axis_off()
+    figure.suptitle(
+        f"How long does a tensor take? {panels[0][0].ranks} ranks, float32", fontsize=12, color=INK
+    )
+    return _save(figure, path, where)
+
+
+def _size_panel(axes: Any, some: Sequence[Row]) -> None:
+    ranks, rate, links = some[0].ranks, some[0].rate_mbit, some[0].links
+    sizes = sorted({row.bytes for row in some})
     for contender in CONTENDERS:
         mine = [row for row in some if row.contender == contender]
         if mine:
             _points(
                 axes, mine, lambda row: row.bytes, "seconds", NAMES[contender], COLOURS[contender]
             )
-    for case in (Case(P4REDUCE, "int32"), Case(GLOO, "float32")):
+    for case in (Case(P4REDUCE, "int32"), Case(GLOO, "float32")) if rate else ():
         axes.plot(
             sizes,
-            [case.bound(ranks, size, rate) for size in sizes],
+            [case.bound(ranks, size, rate, links) for size in sizes],
             "--",
             color=COLOURS[case.contender],
             linewidth=0.8,
@@ -147,7 +185,6 @@ def _sizes(axes: Any, rows: Sequence[Row]) -> str | None:
     axes.set(xscale="log", yscale="log", ylabel="seconds of an all-reduce")
     axes.set_xticks(sizes, [bytes_text(size) for size in sizes])
     axes.minorticks_off()
-    return f"How long does a tensor take? {ranks} ranks, links of {rate:g} Mbit/s, float32"
 
 
 def _ranks(axes: Any, rows: Sequence[Row]) -> str | None:
@@ -204,13 +241,23 @@ def _rates(axes: Any, rows: Sequence[Row]) -> str | None:
 
 def _lanes(axes: Any, rows: Sequence[Row]) -> str | None:
     large = [row for row in _large(rows) if row.density == 1 and row.times_gloo]
-    narrow = _most_common([row for row in large if row.wire in ("int16", "int8")], "rate_mbit")
+    narrow = _most_common(
+        [row for row in large if row.wire in ("int16", "int8", "int4")], "rate_mbit"
+    )
     if not narrow:
         return None
     rate = narrow[0].rate_mbit
     some = [row for row in large if row.rate_mbit == rate]
     counts = sorted({row.ranks for row in narrow})
-    order = ("gloo", "gloo float16", "mpi", "p4reduce", "p4reduce int16", "p4reduce int8")
+    order = (
+        "gloo",
+        "gloo float16",
+        "mpi",
+        "p4reduce",
+        "p4reduce int16",
+        "p4reduce int8",
+        "p4reduce int4",
+    )
     names = [name for name in order if any(row.name == name for row in some)]
     width = 0.8 / len(counts)
     for place, ranks in enumerate(counts):

@@ -36,7 +36,7 @@ def busiest(before: dict[str, float], after: dict[str, float]) -> float:
     return max((spent - before.get(name, 0.0) for name, spent in after.items()), default=0.0)
 
 
-def interface_bytes(interface: str) -> tuple[int, int]:
+def interface_bytes(interface: str | None) -> tuple[int, int]:
     """Bytes that an interface of this namespace has sent and received; (0, 0): there is none."""
     for line in Path("/proc/self/net/dev").read_text().splitlines():
         name, _, figures = line.partition(":")
@@ -47,10 +47,16 @@ def interface_bytes(interface: str) -> tuple[int, int]:
 
 
 class Rank:
-    """Prepares, runs and reports."""
+    """Prepares, runs and reports.
 
-    def __init__(self, way: Way) -> None:
+    Args:
+        way: how this rank reduces.
+        interface: of this namespace, by which it goes; None: there are no links.
+    """
+
+    def __init__(self, way: Way, interface: str | None) -> None:
         self._way = way
+        self._interface = interface
         self._case = Case("", "")
         self._size = self._turn = 0
 
@@ -64,7 +70,7 @@ class Rank:
     def run(self, at: float) -> dict[str, Any]:
         """Reduce, beginning at `at`. Returns seconds from then on, and what it took."""
         way = self._way
-        repeated, moved = way.repeated(), interface_bytes(way.interface)
+        repeated, moved = way.repeated(), interface_bytes(self._interface)
         threads = thread_seconds()
         cpu = time.process_time()
         time.sleep(max(at - time.monotonic(), 0.0))
@@ -73,7 +79,7 @@ class Rank:
         seconds = time.monotonic() - at
         cpu = time.process_time() - cpu
         most = busiest(threads, thread_seconds())
-        up, down = interface_bytes(way.interface)
+        up, down = interface_bytes(self._interface)
         return {
             "seconds": seconds,
             "late": late,
@@ -96,9 +102,10 @@ def main() -> None:
     parser.add_argument("socket")
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--interface")
     options = parser.parse_args()
     way = way_of(options.contender, options.rank, options.ranks)
-    rank = Rank(way)
+    rank = Rank(way, options.interface)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(options.socket)
         stream = connection.makefile("rw")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from p4reduce_lab.compare.cells import GLOO, P4REDUCE, Case, Cell
+from p4reduce_lab.compare.cells import ETHERNET, GLOO, P4REDUCE, Case, Cell
 from p4reduce_lab.compare.turns import Turn
 
 LINK, PROCESSOR, WAITING = "link", "CPU", "waiting"
@@ -22,7 +22,7 @@ class Row:
     """A case of a cell. Seconds are of a whole reduction, until the last rank has the sum.
 
     Attributes:
-        ranks, rate_mbit, bytes: the cell; a rate of 0: one machine without links.
+        ranks, rate_mbit, bytes, links: the cell; a rate of 0: not limited. See `Cell`.
         name, contender, wire, density, overlap: the case.
         turns: how often it was measured.
         seconds, fastest_seconds, slowest_seconds: the median, and its spread.
@@ -67,6 +67,7 @@ class Row:
     megabytes_up: float
     megabytes_down: float
     repeated: int
+    links: str = ETHERNET  # records of before have only these
 
     @property
     def is_large(self) -> bool:
@@ -83,7 +84,7 @@ def rows_of(cell: Cell, turns: dict[Case, list[Turn]]) -> list[Row]:
 def _row(cell: Cell, case: Case, turns: Sequence[Turn], gloo: Sequence[Turn] | None) -> Row:
     seconds = [turn.seconds for turn in turns]
     median = statistics.median(seconds)
-    bound = case.bound(cell.ranks, cell.size, cell.rate) if cell.rate else 0.0
+    bound = cell.bound(case) if cell.rate else 0.0
     busiest = statistics.median(turn.busiest for turn in turns)
     # Over all turns: the kernel counts in ticks of ten milliseconds.
     machine = sum(turn.machine * turn.seconds for turn in turns) / sum(seconds)
@@ -120,6 +121,7 @@ def _row(cell: Cell, case: Case, turns: Sequence[Turn], gloo: Sequence[Turn] | N
         megabytes_up=statistics.median(turn.up for turn in turns) / 1e6,
         megabytes_down=statistics.median(turn.down for turn in turns) / 1e6,
         repeated=sum(turn.repeated for turn in turns),
+        links=cell.links,
     )
 
 
@@ -140,7 +142,7 @@ def cells_of_table(rows: Sequence[Row], *, bold: bool = True) -> list[list[str]]
     """Return rows for `HEAD`; what the processor limits is not bold, and no claim."""
     return [
         [
-            f"{row.rate_mbit:g} Mbit/s" if row.rate_mbit else "none",
+            links_text(row),
             str(row.ranks),
             bytes_text(row.bytes),
             f"**{row.name}**" if bold and row.contender == P4REDUCE else row.name,
@@ -154,6 +156,13 @@ def cells_of_table(rows: Sequence[Row], *, bold: bool = True) -> list[list[str]]
         ]
         for row in rows
     ]
+
+
+def links_text(row: Row) -> str:
+    """ "10 Mbit/s", "no limit" (UDP), "none" (Ethernet: all on one machine)."""
+    if row.rate_mbit:
+        return f"{row.rate_mbit:g} Mbit/s"
+    return "none" if row.links == ETHERNET else "no limit"
 
 
 def _times_text(row: Row) -> str:

@@ -13,19 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce_lab.choice import Choice
-from p4reduce_lab.compare.cells import Case, Cell, expected_seconds
+from p4reduce_lab.compare.cells import UDP, Case, Cell, expected_seconds
 from p4reduce_lab.compare.pictures import QUESTIONS, draw
 from p4reduce_lab.compare.results import (
     Row,
     bytes_text,
+    links_text,
     rows_of,
 )
-from p4reduce_lab.compare.starting import started
+from p4reduce_lab.compare.starting import Network, started
 from p4reduce_lab.compare.turns import Ranks, Turn
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import described, provenance
-from p4reduce_lab.networks.shaped import QUEUE_BYTES, ShapedNetwork
+from p4reduce_lab.networks.links import QUEUE_BYTES
+from p4reduce_lab.networks.routed import RoutedNetwork
+from p4reduce_lab.networks.shaped import ShapedNetwork
 from p4reduce_lab.processes.rundir import results_directory, run_directory
+from p4reduce_lab.progress import LongWork
 
 RESULTS_FILE = "compare.json"
 _WARM_SIZE = 256 << 10  # bytes of the reduction before a cell's first turn, at most
@@ -80,7 +84,7 @@ def compare(
     """Measure all cells, and write compare.json and the pictures.
 
     Args:
-        cells: what.
+        cells: what; all over the same kind of links.
         choice: which switch.
         congestion: TCP's congestion control in the namespaces; None: as the machine has it.
         output: a directory for the results.
@@ -95,8 +99,9 @@ def compare(
     began = time.monotonic()
     settings: dict[str, Any] = {
         "switch": choice.switch,
+        "links": cells[0].links,
         "queue_bytes": QUEUE_BYTES,
-        "offloads": "off",
+        "offloads": "on" if cells[0].links == UDP else "off",
         "mtu": 1500,
     }
     rows: list[Row] = []
@@ -113,31 +118,40 @@ def compare(
             (place / RESULTS_FILE).write_text(json.dumps(so_far().json(), indent=2) + "\n")
 
         deadline = None if within is None else began + within
-        # Processes stay while the number of ranks does: links can be given another rate.
-        for (ranks, linked), some in groupby(_in_order(cells), key=_place):
-            name = _measure(ranks, linked, some, choice, congestion, _Hearer(say, keep), deadline)
-            if name:
-                settings["congestion_control"] = name
+        work = LongWork(
+            "cells",
+            len(cells),
+            work=expected_seconds(cells),
+            kept=lambda: f"what was measured is in {place / RESULTS_FILE}" if rows else "",
+        )
+        with work:
+            hearer = _Hearer(say, keep, work)
+            # Processes stay while the number of ranks does: links can be given another rate.
+            for (ranks, linked), some in groupby(_in_order(cells), key=_place):
+                name = _measure(ranks, linked, some, choice, congestion, hearer, deadline)
+                if name:
+                    settings["congestion_control"] = name
         keep([])
         if name := begun["commit"]:
             kept = place / f"compare-{name.rstrip('+')}.json"
             kept.write_text((place / RESULTS_FILE).read_text())
         report = so_far()
-        draw(report.rows, place, foot(report))
+        draw(report.rows, place, foot(report), "compare")
     return report
 
 
 @dataclass(frozen=True)
 class _Hearer:
-    """Who is told what is going on, and who takes each cell's rows."""
+    """Who is told what is going on, who takes each cell's rows, and who counts the cells."""
 
     say: Callable[[str], None]
     keep: Callable[[list[Row]], None]
+    work: LongWork
 
 
 def _place(cell: Cell) -> tuple[int, bool]:
     """What cells have to share to be measured by the same processes."""
-    return cell.ranks, cell.rate is not None
+    return cell.ranks, cell.linked
 
 
 def _in_order(cells: Sequence[Cell]) -> list[Cell]:
@@ -170,24 +184,35 @@ def _measure(
         seconds = expected_seconds([cell], started=started)
         if deadline is None or time.monotonic() + seconds < deadline:
             return True
-        links = f"{cell.rate:g} Mbit/s" if cell.rate else "no links"
-        hearer.say(f"{ranks} ranks, {links}, {bytes_text(cell.size)}: left out, the time is up")
+        hearer.say(f"{named(cell)}: left out, the time is up")
+        hearer.work.advance(expected_seconds([cell]))
         return False
+
+    def named(cell: Cell) -> str:
+        links = f"{cell.rate:g} Mbit/s" if cell.rate else "no limit"
+        return f"{ranks} ranks, {links}, {bytes_text(cell.size)}"
 
     cells = [cell for cell in some if in_time(cell, started=False)]
     if not cells:
         return ""
     contenders = list(dict.fromkeys(case.contender for cell in cells for case in cell.cases))
+    hearer.work.now(f"{ranks} ranks are starting")
     with ExitStack() as stack:
         directory = stack.enter_context(run_directory())
-        network = stack.enter_context(ShapedNetwork(ranks, _FAST, congestion)) if linked else None
+        network: Network | None = None
+        if linked and cells[0].links == UDP:
+            network = stack.enter_context(RoutedNetwork(ranks, _FAST, congestion))
+        elif linked:
+            network = stack.enter_context(ShapedNetwork(ranks, _FAST, congestion))
         groups = stack.enter_context(started(contenders, choice, ranks, network, directory))
         for cell in cells:
             if not in_time(cell, started=True):
                 continue
-            if network is not None and cell.rate is not None:
+            hearer.work.now(named(cell))
+            if network is not None:
                 network.set_rate(cell.rate)
             hearer.keep(rows_of(cell, _take_turns(cell, groups)))
+            hearer.work.advance(expected_seconds([cell]))
             if network is not None:
                 network.set_rate(_FAST)  # what is left in queues goes before the next cell
         return "" if network is None else network.congestion
@@ -201,7 +226,7 @@ def _take_turns(cell: Cell, groups: Mapping[str, Ranks]) -> dict[Case, list[Turn
     least, factor = _PATIENCE
 
     def once(case: Case, size: int, turn: int, *, check: bool) -> Turn:
-        bound = case.bound(cell.ranks, size, cell.rate or 1000.0)
+        bound = case.bound(cell.ranks, size, cell.rate or 1000.0, cell.links)
         group = groups[case.contender]
         return group.turn(case, size, turn, least + factor * bound, check=check)
 
@@ -225,7 +250,7 @@ def _about(seconds: float) -> str:
 
 def _show(rows: list[Row], say: Callable[[str], None]) -> list[Row]:
     for row in rows:
-        links = f"{row.rate_mbit:g} Mbit/s" if row.rate_mbit else "no links"
+        links = links_text(row)
         times = f"{row.times_gloo:8.2f} times Gloo" if row.times_gloo else ""
         bound = f"{row.share_of_bound:5.2f} of its bound" if row.bound_seconds else " " * 18
         say(
@@ -246,11 +271,11 @@ def introduction(report: Report) -> str:
     )
 
 
-def draw_pictures(report: Report, images: Path) -> str:
+def draw_pictures(report: Report, images: Path, prefix: str) -> str:
     """Draw into `images`; return the Markdown that shows them on a page beside that folder."""
     images.mkdir(parents=True, exist_ok=True)
     text = ""
-    for picture in draw(report.rows, images, foot(report)):
-        question = QUESTIONS[picture.stem.removeprefix("compare-")]
+    for picture in draw(report.rows, images, foot(report), prefix):
+        question = QUESTIONS[picture.stem.removeprefix(f"{prefix}-")]
         text += f"![{question}]({images.name}/{picture.name})\n\n"
     return text

@@ -16,11 +16,15 @@ from p4reduce_lab.compare.cells import GLOO, MPI, P4REDUCE
 from p4reduce_lab.compare.turns import Ranks
 from p4reduce_lab.compare.ways import STORE_VARIABLE
 from p4reduce_lab.errors import UnavailableError
-from p4reduce_lab.networks import shaped
-from p4reduce_lab.networks.shaped import BRIDGE_INTERFACE, ShapedNetwork
+from p4reduce_lab.networks import links
+from p4reduce_lab.networks.mininet_net import HOST_INTERFACE
+from p4reduce_lab.networks.routed import RoutedNetwork
+from p4reduce_lab.networks.shaped import ShapedNetwork
 from p4reduce_lab.processes.children import Child, Processes
 from p4reduce_lab.processes.threads import single_thread_variables
 from p4reduce_lab.system import System, rank_variables
+
+Network = ShapedNetwork | RoutedNetwork
 
 STARTING = 120.0  # seconds; torch alone takes several to import, for each rank
 _NEEDS = {
@@ -46,7 +50,7 @@ def started(
     contenders: Sequence[str],
     choice: Choice,
     ranks: int,
-    network: ShapedNetwork | None,
+    network: Network | None,
     directory: Path,
 ) -> Iterator[Mapping[str, Ranks]]:
     """Start a switch with its controller, and the ranks of each contender.
@@ -94,7 +98,7 @@ def _start(
     contender: str,
     group: Ranks,
     ranks: int,
-    network: ShapedNetwork | None,
+    network: Network | None,
     system: System | None,
     processes: Processes,
     directory: Path,
@@ -103,26 +107,31 @@ def _start(
         _start_mpi(group, ranks, network, processes, directory)
         return
     for rank in range(ranks):
-        command = [*_command(contender, group), "--rank", str(rank), "--ranks", str(ranks)]
+        command = _command(contender, group, network)
+        command += ["--rank", str(rank), "--ranks", str(ranks)]
         variables = rank_variables(rank, ranks)
         if contender == P4REDUCE:
             assert system is not None
             variables |= system.variables()
         else:
             variables[STORE_VARIABLE] = str(directory / "store")
-            variables["GLOO_SOCKET_IFNAME"] = "lo" if network is None else BRIDGE_INTERFACE
+            variables["GLOO_SOCKET_IFNAME"] = "lo" if network is None else network.tcp_interface
         prefix = [] if network is None else network.prefix(rank)
         _child(processes, f"{contender} rank {rank}", [*prefix, *command], variables, directory)
 
 
-def _command(contender: str, group: Ranks) -> list[str]:
-    return [sys.executable, "-m", "p4reduce_lab.compare.rank", contender, str(group.path)]
+def _command(contender: str, group: Ranks, network: Network | None) -> list[str]:
+    command = [sys.executable, "-m", "p4reduce_lab.compare.rank", contender, str(group.path)]
+    if network is None:
+        return command
+    goes_by = HOST_INTERFACE if contender == P4REDUCE else network.tcp_interface
+    return [*command, "--interface", goes_by]
 
 
 def _start_mpi(
     group: Ranks,
     ranks: int,
-    network: ShapedNetwork | None,
+    network: Network | None,
     processes: Processes,
     directory: Path,
 ) -> None:
@@ -138,26 +147,26 @@ def _start_mpi(
         agent.write_text(_agent(network, ranks))
         agent.chmod(0o700)
         interfaces = ["btl_tcp_if_include", "oob_tcp_if_include"]
-        hosts = ",".join(str(network.bridge_address(rank).ip) for rank in range(ranks))
+        hosts = ",".join(str(network.tcp_address(rank).ip) for rank in range(ranks))
         command += ["--host", hosts, "--map-by", "node", "--mca", "plm_rsh_agent", str(agent)]
         command += ["--mca", "plm_rsh_no_tree_spawn", "1", "--mca", "btl", "tcp,self"]
         command += ["--mca", "pml", "ob1"]
         for name in interfaces:
-            command += ["--mca", name, BRIDGE_INTERFACE]
+            command += ["--mca", name, network.tcp_interface]
         # mpirun has to be in the network too: with rank 0.
         command = [*network.prefix(0), *command]
     variables = {**single_thread_variables(), "PYTHONUNBUFFERED": "1"}
     for name in ("PYTHONPATH", "PATH"):
         if name in os.environ:
             command += ["-x", name]
-    whole = [*command, *_command(MPI, group)]
+    whole = [*command, *_command(MPI, group, network)]
     _child(processes, "mpirun", whole, variables, directory)
 
 
-def _agent(network: ShapedNetwork, ranks: int) -> str:
+def _agent(network: Network, ranks: int) -> str:
     """What mpirun starts its daemons by, in place of ssh: a namespace is a host."""
     cases = "\n".join(
-        f'  {network.bridge_address(rank).ip}) exec {" ".join(network.prefix(rank))} sh -c "$*" ;;'
+        f'  {network.tcp_address(rank).ip}) exec {" ".join(network.prefix(rank))} sh -c "$*" ;;'
         for rank in range(ranks)
     )
     return (
@@ -177,10 +186,10 @@ def _child(
     return processes.start(name, command, log=log, environment=variables)
 
 
-def check_possible(contenders: Sequence[str], links: bool) -> None:
+def check_possible(contenders: Sequence[str], linked: bool) -> None:
     """Refuse what cannot run here. Raises UnavailableError, which says what is missing."""
     for contender in contenders:
         if (what := missing(contender)) is not None:
             raise UnavailableError(f"{contender} takes {what}")
-    if links and (reason := shaped.unavailable()) is not None:
+    if linked and (reason := links.unavailable()) is not None:
         raise UnavailableError(f"links of a limited rate cannot be had here: {reason}")

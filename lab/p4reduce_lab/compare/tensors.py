@@ -50,7 +50,7 @@ def is_sum(result: Floats, case: Case, ranks: int, size: int, turn: int) -> bool
     factors = _factors(case, ranks, len(pattern), turn)
     expected = pattern * factors.sum(axis=0)[:, None]
     off = np.abs(result.reshape(-1, LANES) - expected)
-    if case.wire in ("int16", "int8"):
+    if case.wire in ("int16", "int8", "int4"):
         return bool((off.reshape(-1) <= _lane_bounds(pattern, factors, case.wire)).all())
     each = _FLOAT16 if case.wire == "float16" else _FLOAT32
     return bool(off.max() <= ranks * each * np.abs(pattern).max())

@@ -11,8 +11,6 @@ import numpy as np
 
 from p4reduce_lab.compare.cells import GLOO, MPI, P4REDUCE, Case
 from p4reduce_lab.compare.tensors import Floats
-from p4reduce_lab.networks.mininet_net import HOST_INTERFACE
-from p4reduce_lab.networks.shaped import BRIDGE_INTERFACE
 
 TIMEOUT = 300.0  # seconds; for one collective, and for all ranks to be there
 STORE_VARIABLE = "P4REDUCE_COMPARE_STORE"
@@ -24,12 +22,10 @@ class Way(ABC):
 
     Attributes:
         rank, ranks: which one this is, of how many.
-        interface: of this rank's namespace, by which it goes.
     """
 
     rank: int
     ranks: int
-    interface: str
 
     @abstractmethod
     def prepare(self, case: Case, tensor: Floats) -> None:
@@ -54,8 +50,6 @@ class Way(ABC):
 
 class P4Reduce(Way):
     """By the switch."""
-
-    interface = HOST_INTERFACE
 
     def __init__(self) -> None:
         import p4reduce
@@ -86,8 +80,6 @@ class P4Reduce(Way):
 
 class Gloo(Way):
     """By PyTorch's `all_reduce` over Gloo, which chooses its algorithm itself."""
-
-    interface = BRIDGE_INTERFACE
 
     def __init__(self, rank: int, ranks: int) -> None:
         from datetime import timedelta
@@ -131,8 +123,6 @@ class Gloo(Way):
 
 class Mpi(Way):
     """By `MPI_Allreduce`, through mpi4py."""
-
-    interface = BRIDGE_INTERFACE
 
     def __init__(self) -> None:
         from mpi4py import MPI

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from p4reduce.compression import Cat, compressor_by_name
+from p4reduce.compression import compressor_by_name
 
 from p4reduce_lab.errors import LabError
 
@@ -71,7 +71,7 @@ class TrainingConfig:
         it is: it sends more as soon as what waits loses its worth.
         """
         compressor = compressor_by_name(self.compression, self.workers)
-        if not compressor.feedback or isinstance(compressor, Cat):
+        if not compressor.feedback or compressor.prices:
             return self
         rate = self.learning_rate / (1 - self.momentum)
         return replace(self, learning_rate=rate, momentum=0.0)

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The progress of a training on the terminal, or as plain lines where there is none."""
+"""The progress of a training on the terminal, or as plain lines where there is none.
+
+Both have the rate and the time left, and say on Ctrl-C how far it was.
+"""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
@@ -10,7 +14,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-PLAIN_LINES = 10  # about; without a terminal
+from p4reduce_lab.progress import PLAIN_LINES, duration
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,43 @@ def display(console: Console, steps: int) -> Display:
     return _Bar(console, steps) if console.is_terminal else _Lines(console, steps)
 
 
+class _Course:
+    """How fast a training goes, from the first step that was seen."""
+
+    def __init__(self, console: Console, steps: int) -> None:
+        self._console = console
+        self._steps = steps
+        self._first: tuple[float, int] | None = None
+        self._last: Status | None = None
+
+    def took(self, status: Status) -> str:
+        """Take a status, and return the rate and the time left; empty while neither is known."""
+        now = time.monotonic()
+        self._last = status
+        if self._first is None:
+            self._first = now, status.step
+        seconds, steps = now - self._first[0], status.step - self._first[1]
+        if seconds <= 0 or steps <= 0:
+            return ""
+        left = (self._steps - status.step) * seconds / steps
+        return f"{steps / seconds:.1f}/s, {duration(left)} left"
+
+    def left_by(self, error: BaseException | None) -> None:
+        """Say how far it was, if Ctrl-C or another signal ends it."""
+        if error is None or isinstance(error, Exception):
+            return
+        far = "no step was done yet"
+        if self._last is not None:
+            far = f"after step {self._last.step} of {self._steps}, {self._last.text()}"
+        self._console.print(f"  ended: {far}", highlight=False)
+
+
 class _Bar:
     def __init__(self, console: Console, steps: int) -> None:
+        self._course = _Course(console, steps)
         self._progress = Progress(
-            # Together with Status.text() within the 80 columns of a usual terminal.
+            # Together with Status.text() within the 80 columns of a usual terminal; what tells
+            # the rate has a line of its own.
             BarColumn(bar_width=16),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             TextColumn("{task.description}"),
@@ -74,13 +111,17 @@ class _Bar:
         trace: TracebackType | None,
     ) -> None:
         self._progress.stop()
+        self._course.left_by(error)
 
     def show(self, status: Status) -> None:
-        self._progress.update(self._task, completed=status.step, description=status.text())
+        pace = self._course.took(status)
+        text = f"{status.text()}\n{pace}" if pace else status.text()
+        self._progress.update(self._task, completed=status.step, description=text)
 
 
 class _Lines:
     def __init__(self, console: Console, steps: int) -> None:
+        self._course = _Course(console, steps)
         self._console = console
         self._steps = steps
         self._next = 0
@@ -95,14 +136,17 @@ class _Lines:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        pass
+        self._course.left_by(error)
 
     def show(self, status: Status) -> None:
+        pace = self._course.took(status)
         due = status.step >= self._next or status.step == self._steps
         if not due or status.step == self._shown:
             return
         self._shown = status.step
         self._next = status.step + max(1, self._steps // PLAIN_LINES)
         self._console.print(
-            f"  step {status.step:4d}/{self._steps}  {status.text()}", highlight=False
+            f"  step {status.step:4d}/{self._steps}  {status.text()}  {pace}".rstrip(),
+            highlight=False,
+            soft_wrap=True,
         )

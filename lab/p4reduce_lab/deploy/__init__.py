@@ -2,8 +2,9 @@
 """A network for workers on any hosts: switch, controller, key, token and certificates, watched.
 
 `arrangement` chooses one switch, several side by side or a tree. `credentials` makes what keeps
-strangers out. `services` starts the processes and starts them again. `supervisor` is the process
-that `p4reduce.launch` starts, `command_line` is `p4reduce-lab deploy`; `serving` is for both.
+strangers out, `plan` draws that and the ports. `services` starts the processes and starts them
+again. `supervisor` is the process that `p4reduce.launch` starts, `command_line` is `p4reduce-lab
+deploy`; `serving` is for both.
 Imports `planning`, `processes`, and `switches`.
 """
 

@@ -10,18 +10,15 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from p4reduce.control.client import TOKEN_ENVIRONMENT
 from p4reduce.control.controller_address import ENVIRONMENT as CONTROLLER_ENVIRONMENT
 from p4reduce.transport.select import INTERFACE_ENVIRONMENT
-from p4reduce.transport.udp import KEY_ENVIRONMENT
 
 from p4reduce_lab.deploy.arrangement import Arrangement, arrange
-from p4reduce_lab.deploy.credentials import make_certificates, make_key, make_token
-from p4reduce_lab.deploy.interface import bracketed, free_udp_ports
-from p4reduce_lab.deploy.settings import Settings
+from p4reduce_lab.deploy.plan import Plan, draw, locked, shared
+from p4reduce_lab.deploy.settings import CONTROLLER, SWITCHES, Settings
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL, Child, ChildFailedError, Processes, ending
-from p4reduce_lab.switches.embedded import EmbeddedSwitch, UdpPorts, udp_ports
+from p4reduce_lab.switches.embedded import EmbeddedSwitch
 
 READY_TIMEOUT = 110.0  # seconds; who ends meanwhile is told of at once
 MOST_RESTARTS, WITHIN = 3, 60.0  # of one process, within so many seconds
@@ -44,7 +41,7 @@ class Services:
     def __init__(self, settings: Settings, directory: Path, logs: Path) -> None:
         self.settings = settings
         self.arrangement: Arrangement = arrange(settings)
-        self.variables: dict[str, str] = {TOKEN_ENVIRONMENT: make_token()}
+        self.variables: dict[str, str] = {}
         self.processes = Processes()
         self._directory = directory
         self._logs = logs
@@ -71,17 +68,21 @@ class Services:
         return pids
 
     def start(self) -> None:
-        """Start all, and return when the controller serves.
+        """Start all, or the part that is asked for, and return when it serves.
 
         Raises:
             ChildFailedError: a process ended; has the end of its log.
             LabError: they are not ready in time.
         """
         deadline = time.monotonic() + READY_TIMEOUT
-        for name in self._switches:
-            self._start_switch(name)
-        for switch in self._switches.values():
-            switch.wait_ready(READY_TIMEOUT)
+        if self.settings.part != CONTROLLER:
+            for name in self._switches:
+                self._start_switch(name)
+            for switch in self._switches.values():
+                switch.wait_ready(READY_TIMEOUT)
+        if self.settings.part == SWITCHES:
+            return
+        self._ready_file.unlink(missing_ok=True)  # of a controller that another process had
         self._start_controller()
         while not self._ready_file.exists():
             self.processes.check()
@@ -102,7 +103,7 @@ class Services:
             LabError: a process has ended too often; has the end of its log.
         """
         for name, switch in self._switches.items():
-            if not switch.alive():
+            if name in self._starts and not switch.alive():
                 how = self._ended(name, switch.child)
                 switch.stop()
                 self._start_switch(name)
@@ -132,22 +133,19 @@ class Services:
         return ending(child.returncode or 0)
 
     def _prepare(self) -> None:
-        """Make credentials, and decide which switch has which ports."""
-        settings, names = self.settings, self.arrangement.names
-        certificates: list[str] = []
-        key_file = None
-        if not settings.unix:
-            key_file, self.variables[KEY_ENVIRONMENT] = make_key(self._directory)
-        if settings.is_remote:
-            made = make_certificates(self._directory, settings.host)
-            self.variables |= made.variables
-            for option, file in zip(("--tls-cert", "--tls-key", "--tls-ca"), made.controller,
-                                    strict=True):  # fmt: skip
-                certificates += [option, str(file)]
-            listen = f"{bracketed(settings.host)}:{settings.first_port}"
-        else:
-            listen = f"unix:{self._directory / 'controller.sock'}"
-        every = self._ports(sum(self.arrangement.ranks))
+        """Draw secrets and ports, and decide which switch has which ports."""
+        ports = sum(self.arrangement.ranks)
+        if not self.settings.part:
+            self._follow(draw(self.settings, ports, self._directory))
+            return
+        with locked(self._directory):
+            self._follow(shared(self.settings, ports, self._directory))
+
+    def _follow(self, plan: Plan) -> None:
+        names = self.arrangement.names
+        self.variables |= plan.variables
+        every = dict(enumerate(plan.ports, start=1))
+        key_file = Path(plan.key_file) if plan.key_file else None
         first, interfaces = 1, []
         for name, ranks in zip(names, self.arrangement.ranks, strict=True):
             own = {1 + n: every[first + n] for n in range(ranks)}
@@ -164,18 +162,7 @@ class Services:
         else:
             named = (f"{name}={at}" for name, at in zip(names, interfaces, strict=True))
             self.variables[INTERFACE_ENVIRONMENT] = ",".join(named)
-        self._options = [*self._serve_options(), "--listen", listen, *certificates]
-
-    def _ports(self, count: int) -> dict[int, str]:
-        """Where all ports of all switches are, numbered from 1."""
-        settings = self.settings
-        if settings.unix:
-            return {n: f"unix:{self._directory}/port{n}.sock" for n in range(1, count + 1)}
-        if not settings.host and not settings.first_port:
-            return udp_ports(count)
-        host = settings.host or "127.0.0.1"
-        first = free_udp_ports(host, count, settings.first_port)
-        return UdpPorts(bracketed(host), count, first)
+        self._options = [*self._serve_options(), "--listen", plan.listen, *plan.certificates]
 
     def _interface(self, every: dict[int, str], first: int) -> str:
         """What workers are told: rank 0's port is `first`, and the others follow."""
@@ -184,10 +171,11 @@ class Services:
             if first == 1:
                 return f"unix:{self._directory}/port{{port}}.sock"
             beside = self._directory / f"from{first}"
-            beside.mkdir()
+            beside.mkdir(exist_ok=True)
             for number in range(first, first + self.settings.ranks):
-                target = self._directory / f"port{number}.sock"
-                (beside / f"port{number - first + 1}.sock").symlink_to(target)
+                link = beside / f"port{number - first + 1}.sock"
+                if not link.is_symlink():
+                    link.symlink_to(self._directory / f"port{number}.sock")
             return f"unix:{beside}/port{{port}}.sock"
         where, _, port = every[first].rpartition(":")
         return f"{where}:{int(port) - 1}+{{port}}"
@@ -197,8 +185,17 @@ class Services:
 
     def _add(self, name: str, ports: dict[int, str], key_file: Path | None) -> None:
         own = self._directory / name
-        own.mkdir()
-        self._switches[name] = EmbeddedSwitch(own, ports, key_file=key_file)
+        own.mkdir(exist_ok=True)
+        self._switches[name] = EmbeddedSwitch(
+            own, ports, key_file=key_file, captures=self._captures(name)
+        )
+
+    def _captures(self, name: str) -> Path | None:
+        if not self.settings.captures:
+            return None
+        everything = Path(self.settings.captures).absolute()
+        alone = len(self.arrangement.names) == 1 and not self.arrangement.root
+        return everything if alone else everything / name
 
     def _serve_options(self) -> list[str]:
         options = ["--state-dir", str(self._directory / "state")]

@@ -15,7 +15,7 @@ from pathlib import Path
 from p4reduce_lab.deploy.services import Services
 from p4reduce_lab.deploy.settings import Settings
 from p4reduce_lab.errors import UnavailableError
-from p4reduce_lab.processes.rundir import results_directory, run_directory
+from p4reduce_lab.processes.rundir import results_directory, run_directory, shared_directory
 
 _NEEDED = ("click", "p4", "p4runtime_sh", "rich")
 
@@ -46,13 +46,18 @@ def serve(
     for name in [name for name in os.environ if name.startswith("P4REDUCE_TLS_")]:
         del os.environ[name]
     with ExitStack() as stack:
-        directory = stack.enter_context(run_directory())
+        if settings.part:
+            directory = stack.enter_context(shared_directory(settings.shared))
+        else:
+            directory = stack.enter_context(run_directory())
         if settings.logs:
-            kept = results_directory(Path(settings.logs), replace=("*.log",))
-            logs = stack.enter_context(kept)
+            # Of a part that is started again, the logs of before stay.
+            replace = () if settings.part else ("*.log",)
+            own = Path(settings.logs) / settings.part
+            logs = stack.enter_context(results_directory(own, replace=replace))
         else:
             logs = directory / "logs"
-            logs.mkdir()
+            logs.mkdir(exist_ok=True)
         services = Services(settings, directory, logs)
         stack.callback(services.close)
         services.start()

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 
 from p4reduce_lab.errors import ArgumentsError
 
 MAX_UDP_PORT = 65535
+SWITCHES, CONTROLLER = "switches", "controller"
+_SHARED = re.compile(r"[0-9A-Za-z-]{8,40}")
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,9 @@ class Settings:
     first_port: int = 0
     slots: int = 0
     logs: str = ""
+    captures: str = ""
+    part: str = ""
+    shared: str = ""
 
     def __post_init__(self) -> None:
         if self.host and not _is_address(self.host):
@@ -38,6 +44,13 @@ class Settings:
         if self.tree and self.switches > 1:
             raise ArgumentsError(
                 f"a tree ({self.tree}) and {self.switches} switches side by side exclude each other"
+            )
+        if self.part not in ("", SWITCHES, CONTROLLER):
+            raise ArgumentsError(f"part {self.part!r} is neither {SWITCHES!r} nor {CONTROLLER!r}")
+        if bool(self.part) != bool(_SHARED.fullmatch(self.shared)):
+            raise ArgumentsError(
+                f"part {self.part!r} of a network that is shared as {self.shared!r}: give both, "
+                "and a name of 8 to 40 letters, digits and '-' that nobody can guess"
             )
         if not self.link_rate >= 0:
             raise ArgumentsError(f"a link rate of {self.link_rate} bit/s; it must be above 0")

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from p4reduce_switch.debug.breakpoints import parse_breakpoint
+
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.lesson.describe import came_of, changes, details, line
+from p4reduce_lab.lesson.describe import came_of, changes, details, line, values
 from p4reduce_lab.lesson.world import Step, World
 
 MOST = 200  # frames that `go` lets go
@@ -25,6 +27,12 @@ HELP = """\
   ranks             how far each rank is
   slots             the slots' registers
   lines             all P4 lines that the last frame ran through
+  break PLACE       stop frames in the P4 program: table NAME, action NAME, state NAME,
+                    line FILE:N, or field NAME VALUE; without PLACE: list the breakpoints
+  unbreak N         forget breakpoint N
+  step              let the frame that the switch holds go on to the next line, table or action
+  continue          let it go on to the next breakpoint, or to its end
+  inspect TEXT      its headers' and variables' values whose names contain TEXT
   restart           begin the lesson again
   quit              end it"""
 
@@ -38,11 +46,15 @@ class Commands:
 
     Attributes:
         last: what came of the last frame that was let go.
+        finished: the command that the latest one has finished: itself, or a `let` whose frame
+            was held at a breakpoint and is through now; empty while the switch holds a frame.
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.last: Step | None = None
+        self.finished = ""
+        self._held_by = ""
         self._done: dict[str, Callable[..., list[str]]] = {
             "let": self._let,
             "drop": self._drop,
@@ -57,6 +69,11 @@ class Commands:
             "ranks": self._ranks,
             "slots": self._slots,
             "lines": self._lines,
+            "break": self._break,
+            "unbreak": self._unbreak,
+            "step": self._step,
+            "continue": self._continue,
+            "inspect": self._inspect,
             "help": HELP.splitlines,
         }
 
@@ -71,10 +88,22 @@ class Commands:
         if name not in self._done:
             raise CommandError(f"there is no command {name!r}; help lists them")
         try:
-            return self._done[name](*arguments)
+            said = self._done[name](*arguments)
         except TypeError:
             usage = next(row.strip() for row in HELP.splitlines() if row.split()[0] == name)
             raise CommandError(f"it is: {usage}") from None
+        self._note(name, text)
+        return said
+
+    def _note(self, name: str, text: str) -> None:
+        """Keep which command is finished."""
+        held = self.last is not None and self.last.stop is not None
+        if name in ("let", "go") and held:
+            self._held_by = text
+        self.finished = text
+        if name in ("let", "go", "step", "continue"):
+            self.finished = "" if held else (self._held_by or text)
+            self._held_by = self._held_by if held else ""
 
     def _let(self, number: str) -> list[str]:
         self.last = self.world.let(_number(number))
@@ -118,6 +147,8 @@ class Commands:
                 return said or ["no frame is on its way"]
             self.last = self.world.let(self.world.flying[0].number)
             step = self.last
+            if step.stop is not None:
+                return [*said, *came_of(step)]
             what = step.state if step.outcome is None else step.outcome.label
             said.append(f"{line(step.frame)}: {what}")
         raise CommandError(f"after {MOST} frames there are more: something goes round and round")
@@ -148,6 +179,41 @@ class Commands:
         if self.last is None or not self.last.lines:
             return ["the last frame went to no switch"]
         return [f"  {each}" for each in dict.fromkeys(self.last.lines)]
+
+    # -- The debugger, as of `p4reduce-switch --debug` ---------------------------------------------
+
+    def _break(self, *place: str) -> list[str]:
+        debugger = self.world.switch.debugger
+        if not place:
+            return [f"  {number}: {at}" for number, at in debugger.breakpoints.items()] or [
+                "no breakpoint is set"
+            ]
+        try:
+            found = parse_breakpoint(" ".join(place))
+            return [f"breakpoint {debugger.add(found)}: {found}"]
+        except ValueError as error:
+            raise CommandError(str(error)) from None
+
+    def _unbreak(self, number: str) -> list[str]:
+        try:
+            self.world.switch.debugger.delete(_number(number))
+        except ValueError as error:
+            raise CommandError(str(error)) from None
+        return [f"breakpoint {number} is gone"]
+
+    def _step(self) -> list[str]:
+        self.last = self.world.go_on(steps=True)
+        return came_of(self.last)
+
+    def _continue(self) -> list[str]:
+        self.last = self.world.go_on(steps=False)
+        return came_of(self.last)
+
+    def _inspect(self, text: str = "") -> list[str]:
+        step = self.last
+        if step is None or step.stop is None:
+            raise CommandError("the switch holds no frame: set a breakpoint, and let a frame go")
+        return values(step.stop, text) or [f"no value's name contains {text!r}"]
 
 
 def _number(text: str) -> int:

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import re
-import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 from p4reduce.wire import format as wire
+from p4reduce.wire.lanes import unpack
 from p4reduce.wire.rank_sets import describe_ranks
+from p4reduce_switch.debug.debugger import Stop
 
 from p4reduce_lab.lesson.traced import Line
 from p4reduce_lab.lesson.world import REGISTERS, Held, Step, header
@@ -16,7 +18,6 @@ from p4reduce_lab.lesson.world import REGISTERS, Held, Step, header
 _LANES_SHOWN = 4
 # As p4src/include/constants.p4 has the enum of outcomes.
 _ENUMS, _OUTCOME = "constants.p4", re.compile(r"\d+,? // ")
-_STRUCT = {1: "b", 2: "h", 4: "i"}  # of a lane, by its bytes
 _MEANING = {
     "version": "of the protocol",
     "kind": "what the frame is",
@@ -76,6 +77,10 @@ def details(held: Held) -> list[str]:
 def came_of(step: Step) -> list[str]:
     """What a frame led to."""
     rows = [line(step.frame)]
+    if step.stop is not None:
+        rows.append(f"  the switch holds it {stopped(step.stop, step.lines)}")
+        rows += [f"  {each}" for each in changes(step.before, step.after)]
+        return rows
     if step.outcome is None:
         rows.append(f"  rank {step.frame.rank}: {step.state}")
     else:
@@ -84,6 +89,34 @@ def came_of(step: Step) -> list[str]:
         rows += [f"  {each}" for each in changes(step.before, step.after)]
     rows += [f"  sent: {line(held)}" for held in step.sent]
     return rows
+
+
+def stopped(stop: Stop, lines: Sequence[Line]) -> str:
+    """Where and why a frame is held."""
+    point = stop.point
+    place = f"{point.kind} {point.name}"
+    if point.kind == "line" and lines:
+        place = f"before {lines[-1]}"
+    elif point.line:
+        place += f", {point.file.removeprefix('include/')}:{point.line}"
+    return f"at {place} ({stop.why})"
+
+
+def values(stop: Stop, text: str) -> list[str]:
+    """The values of a frame that is held, of those whose names contain a text."""
+    return [
+        f"  {name} = {_short(value)}" for name, value in sorted(stop.values.items()) if text in name
+    ]
+
+
+def _short(value: int | bool) -> str:
+    """A number in full where that can be read; of lanes the first bytes."""
+    if isinstance(value, bool):
+        return "valid" if value else "invalid"
+    shown = f"{value:#x}"
+    return (
+        f"{value} ({shown})" if len(shown) <= 18 else f"{shown[:18]}… ({len(shown) * 4 - 8} bits)"
+    )
 
 
 def acting(lines: Iterable[Line]) -> list[Line]:
@@ -127,7 +160,7 @@ def register(name: str, cells: Mapping[str, int]) -> str:
     if name == "all_flags":
         return flags_text(value, up=False) or "-"
     if name == "sums0":
-        return _lanes(value.to_bytes(256, "big"), wire.Format(cells["formats"]).lane_bytes)
+        return _lanes(value.to_bytes(256, "big"), wire.Format(cells["formats"]))
     return str(value)
 
 
@@ -159,12 +192,12 @@ def lanes(data: bytes) -> str:
     flags = header(data)["flags"]
     if not payload or not flags & wire.Flag.PAYLOAD:
         return ""
-    return _lanes(payload, wire.Format(header(data)["format"]).lane_bytes)
+    return _lanes(payload, wire.Format(header(data)["format"]))
 
 
-def _lanes(data: bytes, width: int) -> str:
-    numbers = struct.unpack(f">{_LANES_SHOWN}{_STRUCT[width]}", data[: width * _LANES_SHOWN])
-    return " ".join(str(number) for number in numbers) + " …"
+def _lanes(data: bytes, lane_format: wire.Format) -> str:
+    numbers = unpack(np.frombuffer(data, np.uint8), lane_format)[:_LANES_SHOWN]
+    return " ".join(str(number) for number in numbers.tolist()) + " …"
 
 
 def _value(name: str, found: dict[str, int], *, up: bool) -> str:

@@ -76,12 +76,15 @@ SUM = Lesson(
     "sum",
     "a sum",
     _two,
-    "Two ranks sum four numbers: rank 0 has 1 2 3 4, rank 1 has 10 20 30 40. The job has one slot. "
-    "Every frame waits until you let it go.",
+    "Two ranks sum four numbers: rank 0 has 1 2 3 4, rank 1 has 10 20 30 40. A slot is a place in "
+    "the switch's registers where one block of a tensor is summed; this job has one. A round is "
+    "one use of it: a frame from each rank, and a result for all. Every frame waits until you let "
+    "it go.",
     (
         Scene(
             "A slot begins with a round about no block. Each rank says which block of its tensor "
-            "is the first that is not all zeros: here block 0. Look at a header by `show 1`.",
+            "is the first that is not all zeros: here block 0. Look at a header by `show 1`. After "
+            "each frame you see both copies of the slot; a star marks the one that has changed.",
             "let 1",
             Outcome.ROUND_OPENED,
         ),
@@ -133,7 +136,11 @@ LOST_CONTRIBUTION = Lesson(
             "let 5",
             Outcome.ROUND_COMPLETED,
         ),
-        Scene("All the rest goes as in lesson 1: let every frame go.", "go"),
+        Scene(
+            "All the rest goes as in lesson 1: let every frame go. RETRANSMISSION stands on the "
+            "next frames as well: they come late by a timer, so no rank measures a time by them.",
+            "go",
+        ),
     ),
     "A repeated frame is either the first that the switch hears, or changes nothing. A rank need "
     "not know which.",
@@ -236,7 +243,12 @@ ZEROS = Lesson(
             Outcome.ROUND_OPENED,
         ),
         Scene("Rank 1 has lanes.", "let 6", Outcome.ROUND_COMPLETED),
-        Scene("The result says that block 3 is next: block 2 is skipped.", "go"),
+        Scene(
+            "The result says that block 3 is next: block 2 is skipped. In that round rank 1's "
+            "frame comes last, without lanes. The sum does not fit into it, so the switch sends "
+            "it in two halves.",
+            "go",
+        ),
     ),
     "Two of four blocks have travelled: those that some rank has. The others were never sent.",
     {0: 0, 1: 0},

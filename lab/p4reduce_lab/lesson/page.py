@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.lesson.commands import Commands
-from p4reduce_lab.lesson.describe import details, line
+from p4reduce_lab.lesson.describe import details, line, stopped, values
 from p4reduce_lab.lesson.lessons import LESSONS
 
 STATIC = Path(__file__).parent / "static"
@@ -43,15 +43,19 @@ class Course:
 
     def __init__(self, number: int) -> None:
         self._lock = threading.Lock()
-        self.begin(number)
-
-    def begin(self, number: int) -> None:
-        """Begin a lesson."""
         self._number = number
         self._lesson = LESSONS[number - 1]
         self._commands = Commands(self._lesson.begin())
         self._at = 0
         self._said: list[str] = []
+
+    def begin(self, number: int) -> None:
+        """Begin a lesson anew, or another one."""
+        self._commands.world.close()
+        self._number = number
+        self._lesson = LESSONS[number - 1]
+        self._commands = Commands(self._lesson.begin())
+        self._at, self._said = 0, []
 
     def do(self, typed: str) -> None:
         """Do a command; what came of it, or what is wrong, is in the next view."""
@@ -66,7 +70,10 @@ class Course:
                 self._said = [f"> {typed}", str(error)]
                 return
             scenes = self._lesson.scenes
-            if self._at < len(scenes) and typed.split() == scenes[self._at].command.split():
+            if (
+                self._at < len(scenes)
+                and self._commands.finished.split() == scenes[self._at].command.split()
+            ):
                 self._at += 1
 
     def view(self) -> dict[str, Any]:
@@ -92,7 +99,23 @@ class Course:
                     for rank in world.ranks
                 ],
                 "slots": self._commands.do("slots"),
+                "breakpoints": [
+                    {"number": number, "place": place}
+                    for number, place in world.switch.debugger.breakpoints.items()
+                ],
+                "held": self._held(),
             }
+
+    def _held(self) -> dict[str, Any] | None:
+        """The frame that the switch holds at a breakpoint."""
+        last = self._commands.last
+        if last is None or last.stop is None:
+            return None
+        return {
+            "number": last.frame.number,
+            "where": stopped(last.stop, last.lines),
+            "values": values(last.stop, ""),
+        }
 
 
 def make_app(course: Course, token: str) -> Starlette:

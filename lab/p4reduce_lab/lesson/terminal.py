@@ -32,6 +32,7 @@ def run(lesson: Lesson, say: Callable[[str], None], ask: Ask | None = None) -> C
         commands = Commands(lesson.begin())
         if _once(commands, lesson, say, ask) is not _End.RESTART:
             return commands
+        commands.world.close()
 
 
 class _End(enum.Enum):
@@ -84,7 +85,7 @@ def _until_done(
         if typed == "restart":
             return _End.RESTART
         taken = typed or proposed
-        if _do(commands, taken, say) and proposed and taken.split() == proposed.split():
+        if _do(commands, taken, say) and proposed and commands.finished.split() == proposed.split():
             return _End.DONE
 
 

@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch in this process that tells which P4 lines a frame ran through.
+"""A switch in this process, under the debugger that `p4reduce-switch --debug` serves.
 
-Before each statement of an action p4c's JSON gets a `log_msg` with the statement's place. So it
-works for any program, and the program itself does what it always does.
+It tells which P4 lines a frame ran through, and holds a frame at a breakpoint. So it works for any
+program, and the program itself does what it always does.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterable
+import queue
+import threading
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from p4reduce_controller.fabric.schema import Entity, Group, Row
-from p4reduce_switch.pipeline import Pipeline
+from p4reduce_switch.debug.breakpoints import Point
+from p4reduce_switch.debug.debugger import Debugger, Program, Stop
+from p4reduce_switch.debug.pipeline import DebugPipeline
 from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.tables import Entry, Table
 
-_MARK = "p4reduce-lesson"
-_LOGGER = logging.getLogger("p4reduce_switch.state.messages")
+_WITHIN = 60.0  # seconds in which a frame is through, or held
 
 
 class Line(NamedTuple):
@@ -39,6 +41,13 @@ class Ran(NamedTuple):
     lines: list[Line]
 
 
+class Paused(NamedTuple):
+    """A frame that is held: where and why, and the lines that it ran through."""
+
+    stop: Stop
+    lines: list[Line]
+
+
 class TracedSwitch:
     """The program, with entries, one frame at a time.
 
@@ -46,20 +55,54 @@ class TracedSwitch:
         program: p4c's JSON.
         cpu_port: the controller's.
         entities: what the controller writes.
+
+    Attributes:
+        debugger: its breakpoints hold frames.
     """
 
     def __init__(self, program: bytes, cpu_port: int, entities: Iterable[Entity]) -> None:
-        parsed = json.loads(program)
-        self._lines = _mark(parsed)
-        self.pipeline = Pipeline(json.dumps(parsed), cpu_port=cpu_port)
+        self.debugger = _Recorder(_texts(json.loads(program)))
+        self.pipeline = DebugPipeline(program, self.debugger, cpu_port=cpu_port)
+        self._news: queue.SimpleQueue[Stop | list[tuple[int, bytes]] | Exception]
+        self._news = queue.SimpleQueue()
+        self.debugger.watch(self._news.put)
         for entity in entities:
             self._insert(entity)
 
-    def process(self, port: int, frame: bytes) -> Ran:
-        """Run a frame."""
-        with _Listening() as said:
-            out = self.pipeline.process(port, frame)
-        return Ran(out, [self._lines[number] for number in said.numbers if number in self._lines])
+    def process(self, port: int, frame: bytes) -> Ran | Paused:
+        """Run a frame, to its end or to a breakpoint."""
+        self.debugger.lines = []
+        if not self.debugger.breakpoints:
+            return Ran(self.pipeline.process(port, frame), self.debugger.lines)
+        # One that is held would hold this thread as well.
+        threading.Thread(target=self._run, args=(port, frame), daemon=True).start()
+        return self._until_news()
+
+    def go_on(self, *, steps: bool) -> Ran | Paused:
+        """Let the held frame go on: by one point, or to the next breakpoint or its end.
+
+        Raises NotStoppedError: none is held.
+        """
+        self.debugger.go_on(steps=steps)
+        return self._until_news()
+
+    def close(self) -> None:
+        """Hold no frame any more."""
+        self.debugger.unwatch()
+
+    def _run(self, port: int, frame: bytes) -> None:
+        try:
+            self._news.put(self.pipeline.process(port, frame))
+        except Exception as error:
+            self._news.put(error)  # for the thread that waits
+
+    def _until_news(self) -> Ran | Paused:
+        news = self._news.get(timeout=_WITHIN)
+        if isinstance(news, Exception):
+            raise news
+        if isinstance(news, Stop):
+            return Paused(news, list(self.debugger.lines))
+        return Ran(news, self.debugger.lines)
 
     def _insert(self, entity: Entity) -> None:
         if isinstance(entity, Group):
@@ -71,60 +114,29 @@ class TracedSwitch:
             table.insert(Entry(_match(table, entity), 0, entity.action, args))
 
 
-class _Listening(logging.Handler):
-    """Takes the marks that the program logs while the block runs, and keeps them from the log."""
+class _Recorder(Debugger):
+    """Writes down the lines that a frame comes to, beside holding it where it is to be held."""
 
-    def __init__(self) -> None:
+    def __init__(self, texts: Mapping[tuple[str, int], str]) -> None:
         super().__init__()
-        self.numbers: list[int] = []
+        self.lines: list[Line] = []
+        self._texts = texts
 
-    def emit(self, record: logging.LogRecord) -> None:
-        mark, _, number = record.getMessage().partition(" ")
-        if mark == _MARK:
-            self.numbers.append(int(number))
-
-    def __enter__(self) -> _Listening:
-        self._before = (_LOGGER.level, _LOGGER.propagate)
-        _LOGGER.setLevel(logging.INFO)
-        _LOGGER.propagate = False
-        _LOGGER.addHandler(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _LOGGER.removeHandler(self)
-        level, _LOGGER.propagate = self._before
-        _LOGGER.setLevel(level)
+    def visit(self, program: Program, point: Point, variables: Mapping[str, Any]) -> None:
+        if point.kind == "line" and (text := self._texts.get((point.file, point.line))):
+            self.lines.append(Line(point.file.removeprefix("include/"), point.line, text))
+        super().visit(program, point, variables)
 
 
-def _mark(program: dict[str, Any]) -> dict[int, Line]:
-    """Put a mark before each statement; returns the lines by the number in the mark."""
-    lines: dict[int, Line] = {}
+def _texts(program: Mapping[str, Any]) -> dict[tuple[str, int], str]:
+    """The text of each statement of an action, by file and line."""
+    found = {}
     for action in program["actions"]:
-        marked = []
         for primitive in action["primitives"]:
-            number = len(lines) + 1
             source = primitive.get("source_info", {})
-            lines[number] = Line(
-                str(source.get("filename", "")).removeprefix("include/"),
-                int(source.get("line", 0)),
-                str(source.get("source_fragment", "")),
-            )
-            marked.append(
-                {
-                    "op": "log_msg",
-                    "parameters": [
-                        {"type": "string", "value": f"{_MARK} {number}"},
-                        {"type": "parameters_vector", "value": []},
-                    ],
-                }
-            )
-            marked.append(primitive)
-            if primitive["op"] in ("_jump", "_jump_if_zero"):
-                # A jump names a statement by its number; each has become two.
-                target = primitive["parameters"][-1]
-                target["value"] = hex(2 * int(target["value"], 16))
-        action["primitives"] = marked
-    return {number: line for number, line in lines.items() if line.number}
+            place = str(source.get("filename", "")), int(source.get("line", 0))
+            found[place] = str(source.get("source_fragment", ""))
+    return found
 
 
 def _match(table: Table, row: Row) -> tuple[int, ...]:

@@ -16,10 +16,11 @@ from p4reduce_controller.jobs.plan import plan
 from p4reduce_controller.topology.given import CPU_PORT
 from p4reduce_controller.topology.switches import ONLY, only_switch
 from p4reduce_controller.values.mac_ip import format_ip, format_mac, parse_ip, parse_mac
+from p4reduce_switch.debug.debugger import Stop
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.lesson.ranks import Array, Rank
-from p4reduce_lab.lesson.traced import Line, TracedSwitch
+from p4reduce_lab.lesson.traced import Line, Paused, Ran, TracedSwitch
 
 JOB = 7
 VERSIONS = 2  # copies of a slot: even rounds use one, odd ones the other
@@ -39,6 +40,10 @@ REGISTERS = (
 
 class NoSuchFrameError(LabError):
     """There is no such frame, or rank."""
+
+
+class HeldError(LabError):
+    """A frame is held in the switch, or none is and one has to be."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,7 @@ class Step:
         before, after: the slot's registers, both copies of it; empty at a rank.
         sent: frames that are on their way since.
         state: of the rank that took it, or "".
+        stop: where the switch holds it, at a breakpoint; None: it is through.
     """
 
     frame: Held
@@ -80,6 +86,17 @@ class Step:
     after: list[dict[str, int]] = field(default_factory=list)
     sent: list[Held] = field(default_factory=list)
     state: str = ""
+    stop: Stop | None = None
+
+
+@dataclass(frozen=True)
+class _InSwitch:
+    """A frame that the switch has, and what was there before it."""
+
+    frame: Held
+    slot: int
+    before: list[dict[str, int]]
+    counted: list[int]
 
 
 class World:
@@ -107,6 +124,7 @@ class World:
         ]
         self.flying: list[Held] = []
         self._sent = 0
+        self._inside: _InSwitch | None = None
         for rank, array in zip(self.ranks, inputs, strict=True):
             rank.allreduce(array)
             self._take(rank)
@@ -114,24 +132,44 @@ class World:
     # -- What people do --------------------------------------------------------------------------
 
     def let(self, number: int) -> Step:
-        """Let a frame go to where it goes. Raises NoSuchFrameError."""
+        """Let a frame go to where it goes. Raises NoSuchFrameError, HeldError."""
         held = self._find(number)
+        if self._inside is not None:
+            raise HeldError(
+                f"the switch holds frame #{self._inside.frame.number}: step or continue first"
+            )
         self.flying.remove(held)
         if not held.up:
             rank = self.ranks[held.rank]
             rank.receive(held.data)
             return Step(held, sent=self._take(rank), state=rank.state)
         slot = header(held.data)["slot"]
-        before = self.registers(slot)
-        counter = self.switch.pipeline.counters["outcomes"]
-        counted = list(counter.packets)
-        ran = self.switch.process(held.rank + 1, held.data)
-        outcome = next(
-            Outcome(at) for at, (now, was) in enumerate(zip(counter.packets, counted, strict=True))
-            if now != was
-        )  # fmt: skip
-        sent = [self._send(port - 1, False, data) for port, data in ran.out]
-        return Step(held, outcome, ran.lines, before, self.registers(slot), sent)
+        counted = list(self.switch.pipeline.counters["outcomes"].packets)
+        self._inside = _InSwitch(held, slot, self.registers(slot), counted)
+        return self._came(self.switch.process(held.rank + 1, held.data))
+
+    def go_on(self, *, steps: bool) -> Step:
+        """Let the frame that the switch holds go on: one point, or to the next breakpoint.
+
+        Raises HeldError: it holds none.
+        """
+        if self._inside is None:
+            raise HeldError("the switch holds no frame: set a breakpoint, and let a frame go")
+        return self._came(self.switch.go_on(steps=steps))
+
+    def _came(self, found: Ran | Paused) -> Step:
+        inside = self._inside
+        assert inside is not None
+        after = self.registers(inside.slot)
+        if isinstance(found, Paused):
+            return Step(inside.frame, None, found.lines, inside.before, after, stop=found.stop)
+        self._inside = None
+        counted = zip(
+            self.switch.pipeline.counters["outcomes"].packets, inside.counted, strict=True
+        )
+        outcome = next(Outcome(at) for at, (now, was) in enumerate(counted) if now != was)
+        sent = [self._send(port - 1, False, data) for port, data in found.out]
+        return Step(inside.frame, outcome, found.lines, inside.before, after, sent)
 
     def drop(self, number: int) -> Held:
         """Lose a frame."""
@@ -178,6 +216,10 @@ class World:
         """Have a rank call another all-reduce."""
         self._rank(rank).allreduce(array)
         return self._take(self.ranks[rank])
+
+    def close(self) -> None:
+        """Let go of a frame that the switch holds: nobody comes back to it."""
+        self.switch.close()
 
     # -- What there is to see ----------------------------------------------------------------------
 

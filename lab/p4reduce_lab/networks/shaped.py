@@ -13,39 +13,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from ipaddress import IPv4Interface
-from pathlib import Path
 from types import TracebackType
 
 from p4reduce_lab.errors import LabError, UnavailableError
-from p4reduce_lab.networks import namespaces
+from p4reduce_lab.networks.links import check_rate, set_congestion, set_rate, unavailable
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, PREFIX_LENGTH, SUBNET
 from p4reduce_lab.networks.namespaces import Namespace, run
 from p4reduce_lab.networks.veth import VethError, prepare
 from p4reduce_lab.processes.children import Processes
-from p4reduce_lab.units import rate_as_typed
 
 BRIDGE_INTERFACE = "eth1"
 BRIDGE_SUBNET = "10.1.0"
 MAX_RANKS = 64
-RATES = (0.1, 10_000.0)  # Mbit/s; least and greatest
-QUEUE_BYTES = 256 << 10  # what a link's queue holds, in each direction
-_TOOLS = {**namespaces.TOOLS, "tc": "iproute2", "ethtool": "ethtool"}
 _BRIDGE = "bridge0"
-_TICK = 1e-3  # seconds; a bucket holds what its link moves in that time, and two frames at least
-_LEAST_BURST = 2 * 1514
-
-
-def unavailable() -> str | None:
-    """Say why there can be no such network here, and what to do about it; None: there can."""
-    return namespaces.unavailable(_TOOLS)
-
-
-def check_rate(rate: float) -> None:
-    """Refuse what no link can be limited to. Raises LabError."""
-    if not RATES[0] <= rate <= RATES[1]:
-        least, most = (rate_as_typed(limit * 1e6) for limit in RATES)
-        raise LabError(f"a rate of {rate_as_typed(rate * 1e6)}; it must be {least} to {most}")
 
 
 class ShapedNetwork:
@@ -59,12 +41,17 @@ class ShapedNetwork:
     Attributes:
         ports: the switch's ports: number, from 1, and the interface in this namespace.
         stations: the MAC address at each port.
+        switch_prefix: what to put before the switch's command: nothing.
+        tcp_interface: a rank's interface towards the bridge.
         congestion: what TCP uses in them.
 
     Raises:
         UnavailableError: it cannot be had here; says what is missing.
         LabError: an argument is out of range, or a tool failed.
     """
+
+    switch_prefix: Sequence[str] = ()
+    tcp_interface = BRIDGE_INTERFACE
 
     def __init__(self, ranks: int, rate: float, congestion: str | None = None) -> None:
         if (reason := unavailable()) is not None:
@@ -93,7 +80,8 @@ class ShapedNetwork:
             self._hub.run("ip", "link", "set", "dev", _BRIDGE, "up")
             for rank in range(self._ranks):
                 self._link(rank)
-            self._set_congestion()
+            prefixes = [holder.prefix for holder in self._holders]
+            self.congestion = set_congestion(prefixes, self._wanted_congestion)
             self.set_rate(self._rate)
         except VethError as error:
             self.stop()
@@ -102,21 +90,9 @@ class ShapedNetwork:
             self.stop()
             raise
 
-    def set_rate(self, rate: float) -> None:
+    def set_rate(self, rate: float | None) -> None:
         """Limit all links, in each direction, to so many Mbit/s of whole Ethernet frames."""
-        check_rate(rate)
-        self._rate = rate
-        burst = max(_LEAST_BURST, round(rate * 1e6 / 8 * _TICK))
-        shape = ["root", "tbf", "rate", f"{round(rate * 1e6)}bit"]
-        shape += ["burst", str(burst), "limit", str(QUEUE_BYTES)]
-        for prefix, interface in self._ends():
-            run([*prefix, "tc", "qdisc", "replace", "dev", interface, *shape])
-            shown = run([*prefix, "tc", "qdisc", "show", "dev", interface])
-            if "tbf" not in shown:
-                raise LabError(
-                    f"{interface} could not be limited to {rate:g} Mbit/s (this kernel may lack "
-                    f"the tbf scheduler); tc says: {shown.strip()}"
-                )
+        set_rate(self._ends(), rate)
 
     def prefix(self, rank: int) -> list[str]:
         """What to put before a command so that it runs in this rank's namespace."""
@@ -126,8 +102,8 @@ class ShapedNetwork:
         """A rank's address towards the switch."""
         return IPv4Interface(f"{SUBNET}.{rank + 1}/{PREFIX_LENGTH}")
 
-    def bridge_address(self, rank: int) -> IPv4Interface:
-        """A rank's address towards the bridge."""
+    def tcp_address(self, rank: int) -> IPv4Interface:
+        """A rank's address towards the bridge, for TCP among the ranks."""
         return IPv4Interface(f"{BRIDGE_SUBNET}.{rank + 1}/{PREFIX_LENGTH}")
 
     def stop(self) -> None:
@@ -169,28 +145,13 @@ class ShapedNetwork:
         run([*hub, *pair])
         prepare(near, prefix=hub)
         run([*hub, "ip", "link", "set", "dev", near, "master", _BRIDGE])
-        self._set_up(rank, far, f"02:00:00:00:02:{port:02x}", self.bridge_address(rank))
+        self._set_up(rank, far, f"02:00:00:00:02:{port:02x}", self.tcp_address(rank))
 
     def _set_up(self, rank: int, interface: str, mac: str, address: IPv4Interface) -> None:
         prefix = self.prefix(rank)
         run([*prefix, "ip", "link", "set", "dev", interface, "address", mac])
         prepare(interface, prefix=prefix)
         run([*prefix, "ip", "address", "add", str(address), "dev", interface])
-
-    def _set_congestion(self) -> None:
-        name = Path("/proc/sys/net/ipv4/tcp_congestion_control")
-        for rank in range(self._ranks):
-            if self._wanted_congestion is not None:
-                script = f'echo "$0" > {name}'
-                try:
-                    run([*self.prefix(rank), "sh", "-c", script, self._wanted_congestion])
-                except LabError:
-                    known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
-                    raise LabError(
-                        f"this kernel has no TCP congestion control {self._wanted_congestion!r}; "
-                        f"it has {known.read_text().strip()}"
-                    ) from None
-            self.congestion = run([*self.prefix(rank), "cat", str(name)]).strip()
 
     def _ends(self) -> list[tuple[list[str], str]]:
         """All ends of all links: how to run a command there, and the interface's name."""

@@ -119,7 +119,7 @@ def _ways(
     """Ways to sum by switches, each with a name."""
     cluster = question.cluster
     yield name, Tensor(0), network
-    for precision in ("int16", "int8"):
+    for precision in ("int16", "int8", "int4"):
         if cluster.ranks <= largest_world_size(PRECISIONS[precision]):
             yield f"{name}, {precision}", Tensor(0, precision), network
     if question.density < 1:
@@ -212,8 +212,8 @@ def _reasons(
         )
     if any("int" in one.name for one in options):
         yield (
-            "int16 and int8 lanes keep 16 or 8 bits of a number, less those that the sum takes, "
-            "and round the rest at random (docs/lanes.md): they are not counted as best."
+            "int16, int8 and int4 lanes keep 16, 8 or 4 bits of a number, less those that the sum "
+            "takes, and round the rest at random (docs/lanes.md): they are not counted as best."
         )
     if cluster.ranks > LARGEST_FANOUT:
         yield (

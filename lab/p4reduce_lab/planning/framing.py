@@ -60,7 +60,7 @@ def load_of(
     Args:
         elements: of the tensor.
         ranks: of the job.
-        precision: of the lanes: "int32", "int16" or "int8".
+        precision: of the lanes: "int32", "int16", "int8" or "int4".
         density: the share of the blocks that a rank has.
         overlap: see `OVERLAPS`.
 

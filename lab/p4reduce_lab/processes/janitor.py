@@ -4,10 +4,16 @@
 Used as a script: ``python -I -S janitor.py DIRECTORY…`` with standard input a pipe whose other end
 only the run holds. When the run closes the pipe, or the kernel does so because the run was
 killed, the directories are removed. So there is one way of cleaning up, and SIGKILL takes it too.
+
+``python -I -S janitor.py --shared DIRECTORY`` makes the directory, writes a line, and removes it
+only where no other janitor is there for it: several runs share it, and the last one's removes it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import shutil
 import signal
 import sys
@@ -22,14 +28,57 @@ def main() -> None:
     """Waits for the end of standard input, then removes the directories named."""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
+    if sys.argv[1] == "--shared":
+        directory = Path(sys.argv[2])
+        lock = hold(directory)
+        os.write(1, b"held\n")
+        sys.stdin.buffer.read()
+        if is_last(lock):
+            remove(directory)
+        return
     sys.stdin.buffer.read()
     for directory in map(Path, sys.argv[1:]):
-        # Tethered processes are dying at the same moment and may still be writing.
-        for _ in range(ATTEMPTS):
-            shutil.rmtree(directory, ignore_errors=True)
-            if not directory.exists():
-                break
-            time.sleep(PAUSE)
+        remove(directory)
+
+
+def hold(directory: Path) -> int:
+    """Make a private directory unless it is there, and hold it; returns what holds it.
+
+    Raises PermissionError: the directory is another user's.
+    """
+    while True:
+        # Whoever held it last may remove it at any moment before it is held here.
+        with contextlib.suppress(FileNotFoundError):
+            directory.mkdir(mode=0o700, exist_ok=True)
+            lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            held = os.fstat(lock)
+            if held.st_uid != os.getuid():
+                raise PermissionError(f"{directory} is another user's")
+            if directory.stat().st_ino == held.st_ino:
+                return lock
+            os.close(lock)
+
+
+def is_last(lock: int) -> bool:
+    """Let go of a directory; return whether nobody else holds it."""
+    # A shared lock that becomes exclusive in one step would keep two that end at once from it.
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def remove(directory: Path) -> None:
+    """Remove a directory, again and again for a while."""
+    # Tethered processes are dying at the same moment and may still be writing.
+    for _ in range(ATTEMPTS):
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
+            break
+        time.sleep(PAUSE)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ class EmbeddedSwitch(SwitchLauncher):
             interface, unix:PATH or udp:HOST:PORT.
         pcap: see `SwitchLauncher`.
         key_file: the key that workers at UDP ports have to know; None: none.
+        captures: a directory for each port's frames instead of `directory`; None: as `pcap` says.
     """
 
     name = "embedded"
@@ -54,8 +55,10 @@ class EmbeddedSwitch(SwitchLauncher):
         *,
         pcap: bool = False,
         key_file: Path | None = None,
+        captures: Path | None = None,
     ) -> None:
         super().__init__(directory, pcap=pcap)
+        self._captures = captures or (directory if pcap else None)
         self._key_file = key_file
         self._ready_file = directory / "ready"
         self._interface = ""
@@ -83,8 +86,8 @@ class EmbeddedSwitch(SwitchLauncher):
             command += ["--port", f"{port}={where}"]
         if self._key_file is not None:
             command += ["--udp-key-file", str(self._key_file)]
-        if self._pcap:
-            command += ["--pcap", str(self.directory)]
+        if self._captures is not None:
+            command += ["--pcap", str(self._captures)]
         return command
 
     def _is_ready(self) -> bool:

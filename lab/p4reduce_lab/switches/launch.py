@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -44,6 +44,9 @@ class SwitchLauncher(ABC):
 
     slots: int
     """How many a job should have in flight, if nobody says otherwise."""
+
+    prefix: Sequence[str] = ()
+    """What to put before the command so that it runs in a network namespace."""
 
     def __init__(self, directory: Path, *, pcap: bool = False) -> None:
         self.directory = directory
@@ -100,7 +103,8 @@ class SwitchLauncher(ABC):
         if log is not None:
             self.log = log
         self._processes = processes
-        self._child = processes.start(f"switch ({self.name})", self._command(), log=self.log)
+        command = [*self.prefix, *self._command()]
+        self._child = processes.start(f"switch ({self.name})", command, log=self.log)
 
     def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
         """Wait until P4Runtime is served.

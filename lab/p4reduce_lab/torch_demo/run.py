@@ -21,12 +21,6 @@ from p4reduce_lab.several import Switches
 STEPS = 150
 BATCH = 32  # images of each rank in a step
 SUMMARY_FILE = "torch-summary.json"
-HOOKS = {
-    "none": "",
-    "int16": "int16_hook",
-    "int8": "int8_hook",
-    "cat": "cat_hook",
-}
 TOLERANCE = 0.005  # of accuracy, between switch and Gloo
 
 
@@ -66,15 +60,11 @@ def run_torch_demo(
     """Trains twice with the same seeds, over switches as `execute` takes them.
 
     Raises:
-        LabError: torch is missing, there is no such hook, a rank failed, the accuracies differ by
+        LabError: torch is missing, a rank failed, the accuracies differ by
             more than half a point (without compression) or the ranks' weights do.
     """
     if importlib.util.find_spec("torch") is None:
         raise LabError("FRAMEWORK=torch needs PyTorch: pip install 'p4reduce[torch]'")
-    if compression not in HOOKS:
-        raise LabError(
-            f"COMPRESSION={compression} is not one of PyTorch's hooks: {', '.join(HOOKS)} are"
-        )
     with results_directory(output, replace=REPLACED):
         runs = [
             _train(backend, workers, steps, seed, compression, used, output, switches)
@@ -100,7 +90,7 @@ def _train(
     command = [sys.executable, "-m", "p4reduce_lab.torch_demo.train", backend]
     command += ["--data", str(data), "--result", str(result.absolute())]
     command += ["--steps", str(steps or STEPS), "--batch", str(BATCH), "--seed", str(seed or 0)]
-    command += ["--hook", HOOKS[compression]]
+    command += ["--compression", compression]
     print(f"Training over {backend}: {workers} ranks, which load PyTorch first.", flush=True)
     code = execute(command, workers, choice, switches)
     if code:

@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--hook", default="")
+    parser.add_argument("--compression", default="none")
     options = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -116,12 +116,17 @@ def main() -> None:
     labels = torch.from_numpy(digits.train_labels)
 
     model = DistributedDataParallel(network(), bucket_cap_mb=0.1)
-    if options.hook and options.backend == "p4reduce":
+    if options.compression != "none" and options.backend == "p4reduce":
         from p4reduce.torch import hooks
 
-        # In 8 bits the rounding would cost a little accuracy; int16 has next to none.
-        state = hooks.HookState(error_feedback=options.hook == "int8_hook", seed=options.seed)
-        model.register_comm_hook(state, getattr(hooks, options.hook))
+        dense = {"int16": hooks.int16_hook, "int8": hooks.int8_hook, "int4": hooks.int4_hook}
+        state = hooks.HookState(
+            # In 8 bits or fewer the rounding would cost accuracy; int16 has next to none.
+            error_feedback=options.compression in ("int8", "int4"),
+            compressor=options.compression,
+            seed=options.seed,
+        )
+        model.register_comm_hook(state, dense.get(options.compression, hooks.compressed_hook))
     optimiser = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
 
     batches = torch.Generator().manual_seed(options.seed)  # the same on all ranks

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+from p4reduce_common.fresh_certificates import fresh_credentials
 from p4reduce_native.files import read_file
 
 __all__ = ["TlsError", "TlsFiles"]
@@ -35,9 +36,16 @@ class TlsFiles:
     def credentials(self) -> grpc.ServerCredentials:
         """For a server that wants a certificate of each client, if there is a CA.
 
+        Files that change are read again.
+
         Raises:
             TlsError: a file cannot be read, is no PEM, or the key is another certificate's.
         """
+        self._pem()  # says what is wrong with them, before they are watched
+        files = (self.cert, self.key) if self.ca is None else (self.cert, self.key, self.ca)
+        return fresh_credentials(files, self._pem)
+
+    def _pem(self) -> tuple[bytes, bytes, bytes | None]:
         cert, key = _read(self.cert), _read(self.key)
         ca = None if self.ca is None else _read(self.ca)
         cert_option, key_option, ca_option = self.options
@@ -52,12 +60,12 @@ class TlsFiles:
                 f"{error.reason or 'the key does not open'}"
             ) from None
         if ca is None:
-            return grpc.ssl_server_credentials([(key, cert)])
+            return cert, key, None
         try:
             context.load_verify_locations(cafile=self.ca)
         except ssl.SSLError:
             raise TlsError(f"{ca_option} {self.ca} is no CA certificate in PEM form") from None
-        return grpc.ssl_server_credentials([(key, cert)], ca, require_client_auth=True)
+        return cert, key, ca
 
 
 def _read(path: Path) -> bytes:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from p4reduce_common.service_manager import notify
 from p4reduce_native.files import read_file, read_text
 
 from p4reduce_switch.process.ready import announce, beside, summary
@@ -99,6 +100,7 @@ def _run(settings: SwitchSettings) -> None:
                 _preload_program(server, settings)
                 metrics_port = cleanup.enter_context(_metrics(settings.metrics_port, dataplane))
                 print(announce(settings, dataplane, address_in_use, metrics_port), flush=True)
+                notify("READY=1", f"STATUS=P4Runtime at {address_in_use}")
                 starting = False
                 # In short waits: the kernel may give the signal to another thread, and Python
                 # calls the handler only once the main thread runs again.
@@ -106,6 +108,7 @@ def _run(settings: SwitchSettings) -> None:
                     pass
                 for number in _STOP_SIGNALS:
                     signal.signal(number, signal.SIG_IGN)
+                notify("STOPPING=1")
             counts = dataplane.counts()
         if settings.ready_file is not None:
             settings.ready_file.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from needed import DEADLINE, ROOT, marked, needs, pid_of
 from p4reduce import ConfigurationError, LaunchError
-from p4reduce.mpi import building, joining
+from p4reduce.mpi import building, sums
 
 pytestmark = [pytest.mark.engines, pytest.mark.own_start]
 HERE = Path(__file__).parent
@@ -279,4 +279,4 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def test_types_that_there_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_MPI_TYPES", "float,long")
     with pytest.raises(ConfigurationError, match="'long' is none of float, double, int"):
-        joining.summed_types()
+        sums.summed_types()

@@ -12,6 +12,7 @@ from p4reduce_lab.compare.cells import (
     cells_of,
     expected_seconds,
     standard,
+    standard_udp,
 )
 from p4reduce_lab.compare.tensors import is_sum, tensor
 
@@ -33,6 +34,14 @@ def test_the_bound_of_hosts_is_that_of_the_ring() -> None:
     assert seconds == pytest.approx(1.5 * 2 * MIB * 1514 / 1448 * 8 / 10e6)
     assert Case("gloo", "float16").bound(4, 2 * MIB, 10) == pytest.approx(seconds / 2)
     assert Case("mpi", "float32").bound(2, MIB, 10) == pytest.approx(MIB * 1514 / 1448 * 8 / 10e6)
+
+
+def test_a_udp_port_adds_twelve_bytes_to_each_frame() -> None:
+    case = Case("p4reduce", "int32")
+    seconds = case.bound(4, 2 * MIB, 1000, "udp")
+    assert seconds == pytest.approx((2048 * 1114 + 90) * 8 / 1e9)
+    gloo = Case("gloo", "float32")
+    assert gloo.bound(4, MIB, 10, "udp") == gloo.bound(4, MIB, 10, "ethernet")
 
 
 @pytest.mark.parametrize(("overlap", "union"), [("aligned", 0.1), ("independent", 1 - 0.9**4)])
@@ -62,6 +71,16 @@ def test_without_p4reduce_there_is_nothing_narrow_or_sparse() -> None:
 def test_the_standard_set_takes_about_ten_minutes() -> None:
     seconds = expected_seconds(list(standard(CONTENDERS)))
     assert 5 * 60 < seconds < 11 * 60
+
+
+def test_the_standard_set_over_udp_is_time_against_size_at_each_rate() -> None:
+    cells = list(standard_udp(CONTENDERS))
+    assert {cell.links for cell in cells} == {"udp"}
+    assert all(cell.linked for cell in cells)
+    assert {cell.rate for cell in cells if cell.ranks == 4} == {100.0, 1000.0, 10_000.0, None}
+    assert {cell.rate for cell in cells if cell.ranks == 8} == {1000.0}
+    assert all("p4reduce int8" in [case.name for case in cell.cases] for cell in cells)
+    assert [case.name for case in next(standard_udp(["gloo"])).cases] == ["gloo"]
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,12 @@ from click.testing import CliRunner
 from p4reduce_lab.cli import commands
 from p4reduce_lab.compare import starting
 from p4reduce_lab.compare.run import Report
-from p4reduce_lab.errors import LabError, UnavailableError
-from p4reduce_lab.networks import shaped
+from p4reduce_lab.errors import ArgumentsError, LabError, UnavailableError
+from p4reduce_lab.networks import links
+from p4reduce_lab.networks.routed import RoutedNetwork
 from p4reduce_lab.networks.shaped import ShapedNetwork
 
-REASON = shaped.unavailable()
+REASON = links.unavailable()
 needs_namespaces = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 CONTENDERS = ",".join(
     name for name in ("p4reduce", "gloo", "mpi") if starting.missing(name) is None
@@ -35,7 +36,7 @@ CONTENDERS = ",".join(
         (["--sizes", "1000"], "a size of 1000 bytes; it must be a multiple of 1024"),
         (["--sizes", "4G"], "write 4K, 2M or 2097152"),
         (["--densities", "0"], "densities are above 0 and at most 1"),
-        (["--precisions", "int4"], "'int4' is none of int32, int16, int8"),
+        (["--precisions", "int2"], "'int2' is none of int32, int16, int8"),
         (["--contenders", "nccl"], "'nccl' is none of p4reduce, gloo, mpi"),
     ],
 )
@@ -48,16 +49,16 @@ def test_wrong_arguments_are_named(arguments: list[str], message: str) -> None:
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UnavailableError, match=r"gloo takes PyTorch: pip install 'p4reduce\[torch"):
-        starting.check_possible(["p4reduce", "gloo"], links=False)
+        starting.check_possible(["p4reduce", "gloo"], linked=False)
     with pytest.raises(UnavailableError, match="mpi takes mpi4py and Open MPI: apt-get install"):
-        starting.check_possible(["mpi"], links=False)
+        starting.check_possible(["mpi"], linked=False)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(UnavailableError, match="network namespaces take root"):
-        starting.check_possible(["p4reduce"], links=True)
+        starting.check_possible(["p4reduce"], linked=True)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UnavailableError, match="not installed: ethtool, iproute2, util-linux"):
-        starting.check_possible(["p4reduce"], links=True)
+        starting.check_possible(["p4reduce"], linked=True)
 
 
 def interfaces() -> str:
@@ -81,7 +82,7 @@ class TestNetwork:
                 for feature in ("tcp-segmentation-offload", "scatter-gather", "tx-checksumming"):
                     assert f"{feature}: off" in shown
                 assert f"{network.address(1)}" in shown
-                assert f"{network.bridge_address(1)}" in shown
+                assert f"{network.tcp_address(1)}" in shown
             near = subprocess.run(
                 ["tc", "qdisc", "show", "dev", network.ports[2]],
                 capture_output=True, text=True, check=True,
@@ -92,6 +93,28 @@ class TestNetwork:
             name = network.ports[1]
             assert name in interfaces()
         assert name not in interfaces()
+
+    def test_ranks_reach_the_switch_and_each_other_by_one_link(self) -> None:
+        with RoutedNetwork(2, 10) as network:
+            network.set_rate(1000)
+            for prefix in (network.prefix(1), network.switch_prefix):
+                shown = subprocess.run(
+                    [*prefix, "tc", "qdisc", "show"], capture_output=True, text=True, check=True
+                ).stdout
+                assert "rate 1Gbit" in shown
+            assert "tx-udp-segmentation: on" in subprocess.run(
+                [*network.prefix(1), "ethtool", "-k", "eth0"],
+                capture_output=True, text=True, check=True,
+            ).stdout  # fmt: skip
+            for address in (str(network.tcp_address(1).ip), "10.2.0.1"):
+                ping = [*network.prefix(0), "ping", "-c", "1", "-W", "5", address]
+                assert subprocess.run(ping, capture_output=True, check=False).returncode == 0
+            network.set_rate(None)
+            shown = subprocess.run(
+                [*network.prefix(0), "tc", "qdisc", "show"],
+                capture_output=True, text=True, check=True,
+            ).stdout  # fmt: skip
+            assert "tbf" not in shown
 
     def test_what_is_not_possible_is_refused(self) -> None:
         with pytest.raises(LabError, match="65 ranks"):
@@ -115,6 +138,33 @@ def test_all_contenders_over_links(tmp_path: Path) -> None:
             assert row["megabytes_up"] * 1e6 > row["bytes"]
 
 
+@pytest.mark.root
+@needs_namespaces
+@pytest.mark.parametrize("rate", ["50Mbit", "none"])
+def test_p4reduce_over_udp(tmp_path: Path, rate: str) -> None:
+    """By the rank's only link, as what it moved shows."""
+    for row in compared(tmp_path, "p4reduce", rate, "--links", "udp"):
+        assert row["links"] == "udp"
+        assert row["seconds"] > 0.8 * row["bound_seconds"]
+        if row["name"] == "p4reduce":
+            assert row["megabytes_up"] * 1e6 > row["bytes"]
+
+
+@pytest.mark.long
+@pytest.mark.root
+@needs_namespaces
+def test_all_contenders_over_udp(tmp_path: Path) -> None:
+    for row in compared(tmp_path, CONTENDERS, "50Mbit", "--links", "udp"):
+        if row["name"] in ("p4reduce", "gloo", "mpi"):
+            assert row["megabytes_up"] * 1e6 > row["bytes"]
+
+
+def test_bmv2_has_no_udp_ports() -> None:
+    result = CliRunner().invoke(commands, ["compare", "--links", "udp", "--switch", "bmv2"])
+    assert isinstance(result.exception, ArgumentsError)
+    assert "BMv2 has no UDP ports" in str(result.exception)
+
+
 @pytest.mark.long
 def test_all_contenders_without_links(tmp_path: Path) -> None:
     compared(tmp_path, CONTENDERS, "none")
@@ -125,13 +175,13 @@ def test_p4reduce_without_links(tmp_path: Path) -> None:
     compared(tmp_path, "p4reduce", "none")
 
 
-def compared(directory: Path, contenders: str, rate: str) -> list[dict[str, Any]]:
+def compared(directory: Path, contenders: str, rate: str, *more: str) -> list[dict[str, Any]]:
     """Run a small comparison, whose sums the ranks check, and return its rows."""
     result = CliRunner().invoke(
         commands,
         ["compare", "--contenders", contenders, "--ranks", "2", "--rates", rate, "--sizes", "64K",
          "--precisions", "int32,int8", "--densities", "1,0.1", "--turns", "2",
-         "-o", str(directory / "out")],
+         "-o", str(directory / "out"), *more],
         catch_exceptions=False,
     )  # fmt: skip
     assert result.exit_code == 0, result.output

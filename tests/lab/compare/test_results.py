@@ -143,11 +143,11 @@ def test_a_report_can_be_read_again(tmp_path: Path) -> None:
 
 def test_questions_without_figures_have_no_picture(tmp_path: Path) -> None:
     rows = [row for row in measured(cell(4)) if row.contender == "gloo"]
-    assert draw(rows, tmp_path, "here") == []
+    assert draw(rows, tmp_path, "here", "compare") == []
 
 
 def test_a_report_is_introduced_and_has_pictures(tmp_path: Path) -> None:
-    text = introduction(report()) + draw_pictures(report(), tmp_path / "images")
+    text = introduction(report()) + draw_pictures(report(), tmp_path / "images", "compare")
     assert text.startswith("Measured 2")
     assert "embedded switch; TCP by cubic; queues of 256 KiB" in text
     aims = aims_table(report().rows)

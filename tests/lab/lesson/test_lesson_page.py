@@ -130,6 +130,15 @@ def test_in_a_browser(shown: str, tmp_path: Path) -> None:
         wait("#next", "let 5")
         click("#frames summary")
         wait("#frames details pre", "which aggregator of the job")
+        chromium.find_element("css selector", "#place").send_keys("table admission")
+        click("#stops button")
+        wait("#breakpoints", "table admission")
+        click("[data-command='let 5']")
+        wait("#where", "holds frame 5 at table admission")
+        click("#held summary")
+        wait("#values", "agg.job = 7")
+        click("[data-command='step']")
+        wait("#where", "action grant")
         chromium.execute_script((Path(axe.__file__).parent / "axe.min.js").read_text())
         found = chromium.execute_async_script("axe.run().then(arguments[0])")["violations"]
         assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []

@@ -128,6 +128,11 @@ def test_ranks_that_do_not_agree_end_with_an_error() -> None:
         ("repeat 7", "there is no rank 7; ranks are 0 to 1"),
         ("show 7", "frame #7 is neither on its way nor the last one"),
         ("jump", "there is no command 'jump'; help lists them"),
+        ("break colour 1", "'colour' is no kind of place"),
+        ("break table nowhere", "there is no table 'nowhere'"),
+        ("unbreak 4", "there is no breakpoint 4"),
+        ("step", "the switch holds no frame"),
+        ("inspect", "the switch holds no frame"),
     ],
 )
 def test_what_is_wrong_is_said(typed: str, said: str) -> None:
@@ -144,6 +149,47 @@ def test_a_header_in_words_and_bytes() -> None:
     assert f"{tag:08x}" == data[wire.AGG_OFFSET + 24 : wire.AGG_OFFSET + 28].hex()
     for part in ("00 00 00 07              job           7", "block         none", f"{tag}"):
         assert part in shown
+
+
+# -- The debugger -------------------------------------------------------------------------------
+
+
+def test_a_frame_is_held_looked_at_and_let_go_on() -> None:
+    commands = Commands(World([ONES, TENS]))
+    commands.do("break table admission")
+    commands.do("break line aggregation.p4:70")
+    assert "holds it at table admission" in "\n".join(commands.do("let 1"))
+    assert commands.finished == ""
+    assert "  agg.job = 7 (0x7)" in commands.do("inspect agg.")
+    assert "holds it at action grant" in "\n".join(commands.do("step"))
+    said = "\n".join(commands.do("continue"))
+    assert "before aggregation.p4:70: jobs.write(index, hdr.agg.job)" in said
+    assert commands.world.registers(0)[0]["jobs"] == 0  # before the line
+    assert "counts it as round-opened" in "\n".join(commands.do("continue"))
+    assert commands.world.registers(0)[0]["jobs"] == 7
+    assert commands.finished == "let 1"
+    for number in ("1", "2"):
+        commands.do(f"unbreak {number}")
+    commands.do("go")
+    assert numbers(commands.world, 0) == [11, 22, 33, 44]
+
+
+def test_a_breakpoint_at_a_header_value() -> None:
+    commands = Commands(World([ONES, TENS]))
+    commands.do("break field agg.rank 1")
+    assert "counts it as" in "\n".join(commands.do("let 1"))
+    assert "(field agg.rank 0x1)" in "\n".join(commands.do("let 2"))
+    held = commands.world.duplicate
+    with pytest.raises(LabError, match="no frame #2 on its way"):
+        held(2)  # the switch has it
+    commands.world.close()
+
+
+def test_a_held_frame_takes_the_proposed_step_when_it_is_through() -> None:
+    typed = iter(["break table admission", "let 1", "continue", "quit"])
+    said: list[str] = []
+    run(LESSONS[0], said.append, lambda prompt: next(typed))
+    assert "The switch has stored that rank 0 was heard" in " ".join(said)
 
 
 # -- The terminal -------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_a_part_is_rounded_up() -> None:
     [
         ({"elements": -1}, "elements is -1"),
         ({"ranks": 0}, "ranks is 0"),
-        ({"precision": "int4"}, "int4"),
+        ({"precision": "int2"}, "int2"),
         ({"density": 1.5}, r"density is 1\.5"),
         ({"overlap": "half"}, "half"),
     ],

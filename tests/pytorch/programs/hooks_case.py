@@ -25,7 +25,9 @@ from torch.nn.parallel import DistributedDataParallel
 STEPS = 30
 
 
-def train(name: str, hook: Any, state: Any, comm: Any, bucket: float = 0.02) -> None:
+def train(
+    name: str, hook: Any, state: Any, comm: Any, bucket: float = 0.02, rate: float = 0.05
+) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     inputs = torch.randn(size * 32, 20)
@@ -35,7 +37,7 @@ def train(name: str, hook: Any, state: Any, comm: Any, bucket: float = 0.02) -> 
     model = DistributedDataParallel(network, bucket_cap_mb=bucket)
     if hook is not None:
         model.register_comm_hook(state, hook)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimiser = torch.optim.SGD(model.parameters(), lr=rate)
     before = 0 if comm is None else comm.stats.bytes_sent
     for _ in range(STEPS):
         optimiser.zero_grad()
@@ -56,7 +58,17 @@ def train(name: str, hook: Any, state: Any, comm: Any, bucket: float = 0.02) -> 
 def sparse(state: hooks.HookState) -> None:
     """An embedding's gradient, which is uncoalesced, against the one computed densely."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    for name in ("allreduce_hook", "int16_hook", "int8_hook", "topk_hook", "cat_hook"):
+    for name in (
+        "allreduce_hook",
+        "int16_hook",
+        "int8_hook",
+        "int4_hook",
+        "topk_hook",
+        "elements_hook",
+        "cat_hook",
+        "majority_hook",
+        "onebit_hook",
+    ):
         torch.manual_seed(0)
         model = DistributedDataParallel(nn.Embedding(10_000, 8, sparse=True))
         model.register_comm_hook(state, getattr(hooks, name))
@@ -71,15 +83,64 @@ def sparse(state: hooks.HookState) -> None:
         print(json.dumps({**record, "rows": gradient._nnz()}), flush=True)
 
 
+def votes(state: hooks.HookState) -> None:
+    """What the hooks of signs make of one gradient, and of one that is not finite."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    rows = torch.arange(size * 5000, dtype=torch.float32).reshape(size, 5000).sin()
+    rows[:, 7] = 0
+    for name in ("majority_hook", "onebit_hook"):
+        state.kept.clear()
+        for finite in (True, False):
+            model = DistributedDataParallel(nn.Linear(5000, 1, bias=False))
+            model.register_comm_hook(state, getattr(hooks, name))
+            given = rows.clone()
+            if not finite:
+                given[0, 4999] = torch.inf
+            model(given[rank][None]).sum().backward()
+            gradient = model.module.weight.grad[0]
+            wanted = rows.sign().sum(dim=0).sign()
+            if name == "onebit_hook":
+                means = torch.stack(
+                    [part.abs().mean(dim=1) for part in rows.split(2048, dim=1)]
+                ).mean(dim=1)
+                each = means.repeat_interleave(2048)[:5000]
+                wanted = rows.sign().sum(dim=0) / size * each
+            off = (gradient - wanted).abs()
+            print(
+                json.dumps(
+                    {
+                        "votes": name,
+                        "finite": finite,
+                        "off": off.nan_to_num(9).max().item(),
+                        "nan": gradient.isnan().sum().item(),
+                    }
+                ),
+                flush=True,
+            )
+            state.kept.clear()
+
+
 def main() -> None:
     beside = sys.argv[1] == "beside"  # a communicator beside Gloo, or the backend's group
     dist.init_process_group("gloo" if beside else "p4reduce")
     comm = p4reduce.init() if beside else hooks.HookState().channel.comm
     group = comm if beside else None
     train("none", None, None, comm)
-    for name in ("allreduce_hook", "int16_hook", "int8_hook", "topk_hook", "cat_hook"):
+    for name in (
+        "allreduce_hook",
+        "int16_hook",
+        "int8_hook",
+        "int4_hook",
+        "topk_hook",
+        "elements_hook",
+        "cat_hook",
+        "majority_hook",
+        "onebit_hook",
+    ):
         state = hooks.HookState(group, density=0.2)
-        train(name, getattr(hooks, name), state, comm)
+        # A step of signs moves each parameter by the rate.
+        rate = 0.002 if name == "majority_hook" else 0.05
+        train(name, getattr(hooks, name), state, comm, rate=rate)
     feedback = hooks.HookState(group, error_feedback=True)
     train("int8_hook with feedback", hooks.int8_hook, feedback, comm)
     wrapped = default_hooks.fp16_compress_wrapper(hooks.allreduce_hook)
@@ -87,6 +148,7 @@ def main() -> None:
     bucket = 10.0 if beside else 0.02  # with several buckets it does not end over Gloo
     train("PowerSGD", powerSGD_hook, PowerSGDState(None, start_powerSGD_iter=2), comm, bucket)
     sparse(hooks.HookState(group))
+    votes(hooks.HookState(group))
     if beside:
         comm.close()
     dist.destroy_process_group()

@@ -16,7 +16,7 @@ from worker_system import System, outcome
 
 Array = npt.NDArray[Any]
 
-LANES = {"int32": 256, "int16": 512, "int8": 1024}
+LANES = {"int32": 256, "int16": 512, "int8": 1024, "int4": 2048}
 SLOTS = 32
 
 
@@ -132,7 +132,7 @@ def test_reduce_and_reduce_scatter_of_narrow_integers(system: System) -> None:
     assert np.array_equal(np.concatenate([part for _, part in results]), 3 * np.arange(3000))
 
 
-def test_narrow_lanes_move_half_and_a_quarter_of_the_bytes(
+def test_narrow_lanes_move_a_half_a_quarter_and_an_eighth_of_the_bytes(
     system: System, rng: np.random.Generator
 ) -> None:
     """Exactly, where each block is full: frames of 1,102 bytes, and those that open stripes."""
@@ -151,7 +151,7 @@ def test_narrow_lanes_move_half_and_a_quarter_of_the_bytes(
         return moved
 
     for moved in system.run(2, work):
-        for precision, share in (("int32", 1), ("int16", 2), ("int8", 4)):
+        for precision, share in (("int32", 1), ("int16", 2), ("int8", 4), ("int4", 8)):
             count, again = moved[precision]
             once = blocks // share * PAYLOAD_FRAME_BYTES + SLOTS * EMPTY_FRAME_BYTES
             assert 0 <= count - once <= again * PAYLOAD_FRAME_BYTES
@@ -201,6 +201,45 @@ def test_lanes_that_wrap_add_modulo_2_to_the_32(system: System, rng: np.random.G
     system.run(4, work)
 
 
+@pytest.mark.usefixtures("faults")
+@pytest.mark.parametrize("world", [2, 7])
+def test_votes_of_up_to_seven_ranks_are_exact_in_4_bits(
+    system: System, rng: np.random.Generator, world: int
+) -> None:
+    """Also as reduce and reduce_scatter; what one rank cannot send in them is refused there."""
+    limit = 7 // world
+    votes = rng.integers(-limit, limit, (world, 30_000), np.int8, endpoint=True)
+    votes[:, 4096:8192] = 0
+    total = votes.sum(axis=0, dtype=np.int8)
+
+    def work(comm: p4reduce.Communicator) -> None:
+        mine = votes[comm.rank]
+        assert np.array_equal(comm.allreduce(mine, precision="int4"), total)
+        whole = comm.reduce(mine, root=0, precision="int4")
+        assert whole is None if comm.rank else np.array_equal(whole, total)
+        assert np.array_equal(comm.allgather(comm.reduce_scatter(mine, precision="int4")), total)
+        with pytest.raises(p4reduce.ValueRangeError, match=r"element 17 is -8.* from -7 to 7"):
+            comm.allreduce(np.where(np.arange(20) == 17, -8, 7).astype(np.int8), precision="int4")
+        with pytest.raises(TypeError, match="'int4' is for int8 and floats, not for int16"):
+            comm.allreduce(np.ones(3, np.int16), precision="int4")
+
+    system.run(world, work)
+
+
+def test_an_overflow_of_4_bits_is_an_error_on_all_ranks(system: System) -> None:
+    """More than seven ranks may vote, as long as their sums fit."""
+    agreed = np.where(np.arange(5000) == 4321, 1, 0).astype(np.int8)
+
+    def work(comm: p4reduce.Communicator) -> Any:
+        even = np.full(5000, 1 if comm.rank % 2 else -1, np.int8)
+        assert not comm.allreduce(even, precision="int4").any()
+        return outcome(lambda: comm.allreduce(agreed, precision="int4"))
+
+    for failed in system.run(8, work):
+        assert isinstance(failed, p4reduce.LaneOverflowError)
+        assert "left the range of int4 within elements 4,096 to 4,999" in str(failed)
+
+
 def test_errors_of_the_arguments(system: System) -> None:
     def work(comm: p4reduce.Communicator) -> None:
         for array, hint in (
@@ -215,8 +254,8 @@ def test_errors_of_the_arguments(system: System) -> None:
                 comm.allreduce(array)
         with pytest.raises(TypeError, match="is for floats"):
             comm.allreduce(np.ones(3, np.int8), precision="int8")
-        with pytest.raises(ValueError, match="precision='int4'"):
-            comm.allreduce(np.ones(3, np.float32), precision="int4")
+        with pytest.raises(ValueError, match="precision='int2'"):
+            comm.allreduce(np.ones(3, np.float32), precision="int2")
         assert comm.allreduce(np.ones(3, np.int8)).tolist() == [1, 1, 1]
 
     system.run(1, work)

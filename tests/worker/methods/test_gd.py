@@ -66,7 +66,7 @@ def test_the_synthetic_data_is_what_its_paper_says() -> None:
     [
         (lambda h, y: (h[:0], y[:0]), "gd: rank 2: there are no samples"),
         (lambda h, y: (h * np.nan, y), "gd: rank 2: NaN or infinity is among the samples"),
-        (lambda h, y: (h[:, :2], y), "gd: rank 0 has 3 features, but rank 2 has 2"),
+        (lambda h, y: (h[:, :2], y), "gd: rank 0 has features = 3, rank 2 has 2"),
     ],
 )
 def test_bad_data_of_one_rank_is_an_error_on_all(change: object, says: str) -> None:

@@ -48,7 +48,7 @@ def random_plan(rng: Any) -> Plan[Any]:
     array = np.arange(size).astype(dtype)
     array[rng.randrange(size + 1) :] = 0
     out = np.empty_like(array)
-    precision = None if dtype is np.int32 else rng.choice((None, "int16", "int8"))
+    precision = None if dtype is np.int32 else rng.choice((None, "int16", "int8", "int4"))
     return plans.allreduce(
         array, Operation.SUM, None, out, precision, 1 if precision else None, world_size=WORLD
     )

@@ -29,6 +29,7 @@ from p4reduce.wire.calls import Operation
 from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import NO_BLOCK, Flag, Kind
 from p4reduce.wire.frames import FrameBuffer
+from p4reduce.wire.lanes import lane_type, pack, unpack
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 
@@ -117,16 +118,15 @@ def answer(to: Packet, lanes: Any = None, **changes: Any) -> bytes:
     payload = b""
     if lanes is not None:
         fields["flags"] |= Flag.PAYLOAD
-        payload = np.asarray(lanes).astype(lane_type(fields["format"])).tobytes()
+        lane_format = wire.Format(fields["format"])
+        numbers = np.asarray(lanes).astype(lane_type(lane_format))
+        payload = pack(numbers, lane_format).tobytes()
     return wire.template(SWITCH, HERE, Aggregation(**fields), payload)
 
 
-def lane_type(lane_format: int) -> str:
-    return (">i4", ">i2", ">i1", ">i4")[lane_format]
-
-
 def lanes_of(packet: Packet) -> npt.NDArray[np.int64]:
-    return np.frombuffer(bytes(packet.payload), lane_type(packet.format)).astype(np.int64)
+    payload = np.frombuffer(bytes(packet.payload), np.uint8)
+    return unpack(payload, wire.Format(packet.format)).astype(np.int64)
 
 
 # -- A stripe ------------------------------------------------------------------------------------
@@ -278,11 +278,14 @@ def test_integers_are_lanes_as_they_are(dtype: type, rng: np.random.Generator) -
     )
 
 
-@pytest.mark.parametrize(("precision", "limit"), [("int16", 32767 // 2), ("int8", 127 // 2)])
+@pytest.mark.parametrize(
+    ("precision", "limit"),
+    [("int16", 32767 // 2), ("int8", 127 // 2), ("int4", 7 // 2)],
+)
 def test_floats_in_narrow_lanes(precision: str, limit: int) -> None:
     """The limit stands for the power of two above the largest, which is 4 here."""
     script = Script()
-    array = np.full(512 if precision == "int16" else 1024, 2.0, np.float32)
+    array = np.full(wire.Format[precision.upper()].lanes, 2.0, np.float32)
     array[:4] = [4 / limit, -1.0, 0.0, 3 / 128]
     collective = script.submit(array, precision=precision)
     (opening,) = script.sent()

@@ -193,7 +193,9 @@ def test_each_step_leads_to_the_same(seed: int, slots: int) -> None:
         if what == "submit" and len(both.calls) < 8:
             array = numbers(rng)
             precision = (
-                rng.choice((None, None, "int16", "int8")) if array.dtype.kind == "f" else None
+                rng.choice((None, None, "int16", "int8", "int4"))
+                if array.dtype.kind == "f"
+                else None
             )
             if precision is not None:
                 array = np.nan_to_num(array)

@@ -224,6 +224,7 @@ def sparse_sum(array: npt.NDArray[Any], rank: int) -> Plan[Any]:
         pytest.param("float64", by_allreduce(), id="float64"),
         pytest.param("float32", by_allreduce(precision="int16"), id="int16 lanes"),
         pytest.param("float32", by_allreduce(precision="int8"), id="int8 lanes"),
+        pytest.param("float32", by_allreduce(precision="int4"), id="int4 lanes"),
         pytest.param("int32", by_allreduce(), id="int32"),
         pytest.param("int16", by_allreduce(), id="int16"),
         pytest.param("int8", by_allreduce(), id="int8"),

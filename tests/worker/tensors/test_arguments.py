@@ -31,7 +31,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "reform": {},
 }
 # close takes nothing; wrong arguments of the others are told to all ranks (test_groups_e2e.py).
-NOT_ARGUED = {"close", "dup", "split", "trace"}
+NOT_ARGUED = {"close", "dup", "spans", "split", "trace"}
 
 # Wrong values of each parameter, with what the text has; None: parameter=value.
 Wrong = tuple[Any, type[Exception], str | None]
@@ -78,9 +78,10 @@ WRONG: dict[str, list[Wrong]] = {
         ([5], TypeError, "out=5"),
     ],
     "timeout": [*NO_SECONDS, (0, ValueError, None)],
-    "precision": [(16, ValueError, None), ("int4", ValueError, None)],
+    "precision": [(16, ValueError, None), ("int2", ValueError, None)],
     "seed": [*NO_COUNT, (-1, ValueError, None)],
     "priority": [(5, TypeError, None), (True, TypeError, None), ("soon", ValueError, None)],
+    "agree": [(5, TypeError, None), ("yes", TypeError, None)],
     "root": [*NO_COUNT, (1, ValueError, None), (-1, ValueError, None)],
     "counts": [
         (3, TypeError, None),

@@ -21,7 +21,7 @@ from p4reduce.wire.format import Format
 
 Array = npt.NDArray[Any]
 
-NARROW = {"int16": Format.INT16, "int8": Format.INT8}
+NARROW = {"int16": Format.INT16, "int8": Format.INT8, "int4": Format.INT4}
 LANES = 8  # of a row; the functions take any multiple of 4
 narrow = pytest.mark.parametrize("precision", list(NARROW))
 
@@ -48,7 +48,8 @@ def test_results_are_within_the_bound(precision: str, op: Any, dtype: type) -> N
     """As a user computes the bound, from the largest magnitude; and the lanes' sum in 64 bits
     fits into a lane."""
     lane_maximum = NARROW[precision].lane_maximum
-    worlds = st.one_of(st.integers(1, 9), st.just(min(largest_world_size(NARROW[precision]), 64)))
+    most = min(largest_world_size(NARROW[precision]), 64)
+    worlds = st.one_of(st.integers(1, min(most, 9)), st.just(most))
     largest = float(np.finfo(np.float32).max)
 
     def rows_of(world: int) -> st.SearchStrategy[Array]:
@@ -96,7 +97,7 @@ def test_lanes_stay_within_the_limit_at_all_world_sizes(precision: str, dtype: t
     for world in {*range(1, 65), *range(65, most, 199), most} & {*range(1, most + 1)}:
         quantiser = StochasticQuantiser(world, NARROW[precision])
         assert world * quantiser.limit <= NARROW[precision].lane_maximum
-        assert quantiser.limit >= 2
+        assert quantiser.limit >= (1 if precision == "int4" else 2)
         for noise in (0, 1, 0x7FFF, 0x8000, 0xFFFF):
             all_the_same = np.full(rows.shape, noise, np.uint16)
             lanes = np.empty(rows.shape, np.int64)
@@ -208,6 +209,7 @@ def test_lanes_of_floats_are_a_choice(dtype: type) -> None:
     assert lane_format(floats, None, 64) is lane_format(floats, "int32", 64) is Format.INT32
     assert lane_format(floats, "int16", 64) is Format.INT16
     assert lane_format(floats, "int8", 63) is Format.INT8
+    assert lane_format(floats, "int4", 7) is Format.INT4
 
 
 def test_lanes_of_integers_are_their_own() -> None:
@@ -225,6 +227,10 @@ def test_a_precision_with_no_bit_to_spare_is_refused() -> None:
         error_bound(1.0, 64, "int8")
     with pytest.raises(ValueError, match="world size 64 is not within 1 to 63"):
         StochasticQuantiser(64, Format.INT8)
+    with pytest.raises(ValueError, match="7 ranks at most; take 'int8'"):
+        lane_format(np.dtype(np.float32), "int4", 8)
+    with pytest.raises(ValueError, match="7 ranks at most; take 'int16'"):
+        lane_format(np.dtype(np.float32), "int4", 64)
 
 
 @pytest.mark.parametrize("precision", ["int64", "float32", "", "INT8", 8])
@@ -247,6 +253,7 @@ def test_bounds_are_those_of_the_docstring() -> None:
     assert error_bound(1.0, 4) == 2.0**-26  # not below 1, so the next power of two is 2
     assert error_bound(0.99, 4, "int16") == 4 * (1 / 8191 + 2.0**-24)
     assert error_bound(3.0, 4, "int8", MEAN) == 4 * (1 / 31 + 2.0**-24)
+    assert error_bound(0.99, 7, "int4") == 7 * (1 + 2.0**-24)
     assert error_bound(0.0, 4, "int8") == 0
     assert error_bound(1e-45, 1, "int8") == error_bound(2.0**-127, 1, "int8") > 0
     assert np.array_equal(error_bound([[1.0], [8.0]], 2), [[2.0**-28], [2.0**-25]])

@@ -11,7 +11,15 @@ other folders `torch` imports it, for its hooks, and `methods`.
 
 from __future__ import annotations
 
-from p4reduce.compression.base import Compressed, Compressor, DenseSwitchOver, nonzero_blocks
+from p4reduce.compression.base import (
+    Compressed,
+    Compressor,
+    DenseSwitchOver,
+    Selected,
+    TensorState,
+    keep_units,
+    nonzero_blocks,
+)
 from p4reduce.compression.cat import Agreement, Cat
 from p4reduce.compression.costs import (
     Affine,
@@ -24,24 +32,22 @@ from p4reduce.compression.costs import (
 )
 from p4reduce.compression.levels import Choice, Levels, Scheme, choose, measure
 from p4reduce.compression.memory import MemoryCat
+from p4reduce.compression.operators.mstopk import ApproximateTopK, approximate_top_k
+from p4reduce.compression.operators.randomk import RandomK
+from p4reduce.compression.operators.threshold import Threshold
+from p4reduce.compression.operators.topk import TopK
+from p4reduce.compression.operators.uncompressed import Uncompressed
 from p4reduce.compression.probe import measure_link
-from p4reduce.compression.reducer import (
-    COMPRESSIONS,
-    CompressedAllreduce,
-    SumsTensors,
+from p4reduce.compression.reducer import CompressedAllreduce, SumsTensors, in_lanes
+from p4reduce.compression.registry import (
+    Settings,
     compressor_by_name,
+    known_compressions,
+    register,
 )
-from p4reduce.compression.sparsifiers import (
-    ApproximateTopK,
-    RandomK,
-    Threshold,
-    TopK,
-    Uncompressed,
-    approximate_top_k,
-)
+from p4reduce.compression.shares import Fraction
 
 __all__ = [
-    "COMPRESSIONS",
     "Affine",
     "Agreement",
     "ApproximateTopK",
@@ -53,14 +59,18 @@ __all__ = [
     "CostModel",
     "DenseSwitchOver",
     "Encoding",
+    "Fraction",
     "Levels",
     "MemoryCat",
     "Packets",
     "Payload",
     "RandomK",
     "Scheme",
+    "Selected",
+    "Settings",
     "SumsTensors",
     "SwitchLink",
+    "TensorState",
     "Threshold",
     "TopK",
     "Traffic",
@@ -68,7 +78,11 @@ __all__ = [
     "approximate_top_k",
     "choose",
     "compressor_by_name",
+    "in_lanes",
+    "keep_units",
+    "known_compressions",
     "measure",
     "measure_link",
     "nonzero_blocks",
+    "register",
 ]

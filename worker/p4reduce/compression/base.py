@@ -27,6 +27,7 @@ they keep it as if it had not been sent.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -64,7 +65,7 @@ class Compressed:
 
     Attributes:
         values: same shape and dtype as the gradient, zero where nothing is sent.
-        lane_bits: 32, 16 or 8: the lanes that can carry the values.
+        lane_bits: 32, 16, 8 or 4: the lanes that can carry the values.
         level: units chosen.
         units: units of the tensor.
         blocks: blocks of lanes with anything but zeros in them: what costs lanes on the wire.
@@ -143,7 +144,7 @@ class Compressor(ABC):
     Attributes:
         world_size: ranks whose contributions are summed.
         unit: elements chosen together; 0 means a block of the lanes in use.
-        lane_bits: 32; or 16, 8: values are rounded stochastically to what such lanes can hold.
+        lane_bits: 32; or 16, 8, 4: values are rounded stochastically to what such lanes can hold.
         round_here: with narrow lanes, round in the compressor. Off: the all-reduce does it, with
             the exponent that the ranks agree on.
         error_feedback: keep what is not sent; None: yes if the method is biased.
@@ -163,6 +164,8 @@ class Compressor(ABC):
 
     biased: ClassVar[bool] = True
     """Whether the mean of what is sent differs from the gradient, without feedback."""
+    prices: ClassVar[bool] = False
+    """Whether what is sent depends on what the link charges: who calls it measures the link."""
 
     def __post_init__(self) -> None:
         self.lanes = lanes_of(self.lane_bits)
@@ -173,6 +176,15 @@ class Compressor(ABC):
         self.unit = self.unit or self.lanes
         self.feedback = self.biased if self.error_feedback is None else self.error_feedback
         self.random = np.random.default_rng(self.seed)
+
+    def weigh(self, link: SwitchLink) -> None:
+        """From now on count with what this link charges."""
+        if self.switch_over is not None:
+            self.switch_over = DenseSwitchOver(replace(link, lane_bits=self.lane_bits))
+
+    def count_time(self, clock: Callable[[], float]) -> None:
+        """Count what a step costs besides its traffic by a clock of seconds, if that matters."""
+        del clock
 
     def propose(self, name: str, gradient: Array) -> Array | None:
         """What the ranks must sum before they compress; None where they need not agree.
@@ -203,7 +215,7 @@ class Compressor(ABC):
             return self._send_whole(state, gradient)
         flat = gradient.reshape(-1)
         whole = flat if wanted is gradient else wanted.reshape(-1)
-        chosen = self._select(state, flat, whole, agreed)
+        chosen = self.select(state, flat, whole, agreed)
         values = chosen.values.reshape(gradient.shape)
         total = -(-gradient.size // self.lanes)
         own = int(np.count_nonzero(nonzero_blocks(values, self.lanes)))
@@ -261,7 +273,7 @@ class Compressor(ABC):
             self.states.pop(name, None)
 
     @abstractmethod
-    def _select(
+    def select(
         self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
     ) -> Selected:
         """Choose what to send.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +77,8 @@ class Cat(Compressor):
     agreement: Agreement = Agreement.OWN
     fold: bool = True
 
+    prices: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.agreement is Agreement.BLOCKS and self.scheme is not Scheme.SPARSE:
@@ -87,6 +90,11 @@ class Cat(Compressor):
         elif self.error_feedback and not self.fold:
             # |Q - g| may exceed |g| then, and a residual that grows each step never comes back.
             raise ValueError("error feedback needs fold=True: Q itself is no contraction")
+
+    def weigh(self, link: SwitchLink) -> None:
+        """As `Compressor.weigh`; the levels are chosen by it as well."""
+        super().weigh(link)
+        self.cost = replace(link, lane_bits=self.lane_bits)
 
     def propose(self, name: str, gradient: Array) -> Array | None:
         """What is summed first if the ranks are to agree.
@@ -139,7 +147,7 @@ class Cat(Compressor):
         same = self.agreement is Agreement.BLOCKS
         return replace(self.cost, overlap=1.0 if same else state.overlap)
 
-    def _select(
+    def select(
         self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
     ) -> Selected:
         if self.agreement is Agreement.OWN:

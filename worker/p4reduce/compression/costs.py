@@ -19,14 +19,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_BYTES
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-BLOCK_BYTES = 1024
-EMPTY_FRAME_BYTES = 78
-FULL_FRAME_BYTES = EMPTY_FRAME_BYTES + BLOCK_BYTES
-HALF_FRAME_BYTES = EMPTY_FRAME_BYTES + BLOCK_BYTES // 2
 # Preamble 7, start delimiter 1, FCS 4, gap 12: what Ethernet adds to the frames above.
 ETHERNET_OVERHEAD_BYTES = 24
 
@@ -197,7 +195,7 @@ class SwitchLink:
         bandwidth: bits a second in each direction.
         rtt: seconds from a contribution to its result on an idle link.
         slots: stripes that may be under way.
-        lane_bytes: 4, 2 or 1; a block has 1,024 bytes of lanes whatever their width.
+        lane_bits: 32, 16, 8 or 4; a block has 1,024 bytes of lanes whatever their width.
         overlap: how far the ranks' choices agree, 0 (independent) to 1 (the same blocks); the
             union of their blocks, which comes down, is between the two.
         frame_seconds: what one frame costs the slowest part (a software switch is limited by
@@ -208,7 +206,7 @@ class SwitchLink:
     bandwidth: float
     rtt: float = 0.0
     slots: int = 32
-    lane_bytes: int = 4
+    lane_bits: int = 32
     overlap: float = 0.0
     frame_seconds: float = 0.0
 
@@ -219,13 +217,13 @@ class SwitchLink:
             raise ValueError(
                 f"{self}: rtt and frame_seconds must not be negative, overlap within 0 to 1"
             )
-        if self.lane_bytes not in (1, 2, 4):
-            raise ValueError(f"{self}: lane_bytes must be 1, 2 or 4")
+        if self.lane_bits not in (4, 8, 16, 32):
+            raise ValueError(f"{self}: lane_bits must be 32, 16, 8 or 4")
 
     @property
     def lanes(self) -> int:
         """Elements in a block."""
-        return BLOCK_BYTES // self.lane_bytes
+        return 8 * PAYLOAD_BYTES // self.lane_bits
 
     def union(self, own: npt.ArrayLike, total: int) -> FloatArray:
         """Expected number of blocks that any rank sends, if each sends `own` of `total`.
@@ -251,9 +249,9 @@ class SwitchLink:
         # The share of the union's rounds that a contribution without lanes completes.
         halved = 1.0 - np.divide(mine, every, out=np.ones_like(every * mine), where=every > 0)
         frames_up = stripes + every
-        bytes_up = frames_up * EMPTY_FRAME_BYTES + mine * BLOCK_BYTES
+        bytes_up = frames_up * EMPTY_FRAME_BYTES + mine * PAYLOAD_BYTES
         frames_down = stripes + every * (1.0 + halved)
-        bytes_down = frames_down * EMPTY_FRAME_BYTES + every * BLOCK_BYTES
+        bytes_down = frames_down * EMPTY_FRAME_BYTES + every * PAYLOAD_BYTES
         rounds = 1.0 + np.ceil(every / stripes)
         return _traffic(frames_up, frames_down, bytes_up, bytes_down, rounds)
 
@@ -282,8 +280,8 @@ class SwitchLink:
         return Traffic(
             frames_up,
             frames_down,
-            frames_up * EMPTY_FRAME_BYTES + own * BLOCK_BYTES,
-            frames_down * EMPTY_FRAME_BYTES + every * BLOCK_BYTES,
+            frames_up * EMPTY_FRAME_BYTES + own * PAYLOAD_BYTES,
+            frames_down * EMPTY_FRAME_BYTES + every * PAYLOAD_BYTES,
             rounds,
         )
 
@@ -307,7 +305,7 @@ class SwitchLink:
         if encoding.unit != self.lanes:
             raise ValueError(
                 f"units of {encoding.unit} elements have no price here: the switch sums blocks of "
-                f"{self.lanes} lanes of {self.lane_bytes} bytes"
+                f"{self.lanes} lanes of {self.lane_bits} bits"
             )
         own = np.asarray(levels, dtype=np.float64)
         total = encoding.units

@@ -72,11 +72,11 @@ class Levels:
     step: FloatArray
 
     def gamma(self, level: int, smoothness: float) -> float:
-        """The step size gamma(T) for plain gradient descent, L being the `smoothness`."""
+        """Return γ(T), the step size of plain gradient descent, L being the `smoothness`."""
         return float(self.step[level - 1]) / smoothness
 
     def probabilities(self, level: int) -> FloatArray:
-        """p of the units in `order` whose sum is `level`: min(1, lambda weight)."""
+        """P of the units in `order` whose sum is `level`: min(1, lambda weight)."""
         kept, tail = _saturation(self.weights, np.array([level]))
         count = int(kept[0])
         result = np.ones(len(self.weights))

@@ -187,6 +187,10 @@ class MemoryCat(Cat):
                 f"{self.scheme} with error_feedback={self.error_feedback}"
             )
 
+    def count_time(self, clock: Callable[[], float]) -> None:
+        """As `Compressor.count_time`."""
+        self.clock = clock
+
     def propose(self, name: str, gradient: Array) -> Array | None:
         """As `Cat.propose`; the evidence, `NUMBERS` numbers, follows the norms."""
         proposed = super().propose(name, gradient)
@@ -257,13 +261,13 @@ class MemoryCat(Cat):
             # What the gradient has zeros in adds nothing to its share.
             _memory(state).lag = 1.0 / float(fresh.alpha[:level][-1]) - 1.0
 
-    def _select(
+    def select(
         self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
     ) -> Selected:
         if self.agreement is Agreement.BLOCKS and agreed is not None:
             _memory(state).weighed = Evidence(*(float(number) for number in agreed[-NUMBERS:]))
             agreed = agreed[:-NUMBERS]
-        return super()._select(state, gradient, wanted, agreed)
+        return super().select(state, gradient, wanted, agreed)
 
 
 def _product(one: Array, other: Array) -> float:

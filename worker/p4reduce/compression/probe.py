@@ -11,12 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from p4reduce.compression.base import Array
-from p4reduce.compression.costs import (
-    BLOCK_BYTES,
-    EMPTY_FRAME_BYTES,
-    ETHERNET_OVERHEAD_BYTES,
-    SwitchLink,
-)
+from p4reduce.compression.costs import ETHERNET_OVERHEAD_BYTES, SwitchLink
+from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_BYTES
 
 BRIEF = 4  # times as many repetitions
 
@@ -66,7 +62,7 @@ def measure_link(
     """
     if blocks < 2 or repetitions < 1:
         raise ValueError(f"blocks {blocks} must be at least 2 and repetitions {repetitions} 1")
-    lanes = BLOCK_BYTES // 4
+    lanes = PAYLOAD_BYTES // 4
     large = np.ones(blocks * lanes, dtype=np.float32)
     # What is soon over is repeated more often: in it a single wait for a processor shows more.
     timed = (
@@ -91,7 +87,7 @@ def measure_link(
     beyond = max(full - one, 1e-9)
     frame = EMPTY_FRAME_BYTES + ETHERNET_OVERHEAD_BYTES
     stripes = min(communicator.slots, blocks)
-    bits = 8 * ((blocks - 1) * (frame + BLOCK_BYTES) + (stripes - 1) * frame)
+    bits = 8 * ((blocks - 1) * (frame + PAYLOAD_BYTES) + (stripes - 1) * frame)
     link = SwitchLink(communicator.size, bits / beyond, rtt, communicator.slots)
     opening = link.traffic(0, 0, blocks)
     if empty <= float(link.seconds(opening)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stochastic rounding to what 16-bit or 8-bit lanes can carry.
+"""Stochastic rounding to what lanes of 16, 8 or 4 bits can carry.
 
 Rounded up with a probability equal to what rounding down would lose, a number keeps its mean
 (QSGD, Alistarh et al., NIPS 2017; SparCML, Renggli et al., SC 2019, section 5.2).
@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.compression.costs import BLOCK_BYTES
+from p4reduce.wire.format import PAYLOAD_BYTES
 
-LANE_BITS = (32, 16, 8)
+LANE_BITS = (32, 16, 8, 4)
 
 
 def lanes_of(lane_bits: int) -> int:
     """Elements in a block of 1,024 bytes.
 
     Raises:
-        ValueError: not 32, 16 or 8.
+        ValueError: not 32, 16, 8 or 4.
     """
     if lane_bits not in LANE_BITS:
-        raise ValueError(f"lane_bits is {lane_bits}; the switch has lanes of 32, 16 and 8 bits")
-    return BLOCK_BYTES * 8 // lane_bits
+        raise ValueError(f"lane_bits is {lane_bits}; the switch has lanes of 32, 16, 8 and 4 bits")
+    return PAYLOAD_BYTES * 8 // lane_bits
 
 
 def grid_spacing(largest: npt.NDArray[Any], lane_bits: int, world_size: int) -> npt.NDArray[Any]:
@@ -51,7 +51,7 @@ def round_to_lanes(
         A new array of the same shape and dtype, off by less than one grid spacing.
 
     Raises:
-        ValueError: lane_bits is not 16 or 8, or too narrow for the world size.
+        ValueError: lane_bits is not 16, 8 or 4, or too narrow for the world size.
     """
     lanes = lanes_of(lane_bits)
     flat: npt.NDArray[Any] = values.reshape(-1)

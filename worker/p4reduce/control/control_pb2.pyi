@@ -5,7 +5,7 @@ isort:skip_file
 SPDX-License-Identifier: Apache-2.0
 What workers and operators ask of the controller. Errors are gRPC status codes
 with a message for people; every call has a deadline set by the caller.
-How the Python modules beside this file are made from it: see its end.
+`make proto` makes the Python modules beside this file.
 """
 
 import builtins
@@ -810,21 +810,6 @@ class CreateJobRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["name", b"name", "slots", b"slots", "switch", b"switch", "token", b"token", "world_size", b"world_size"]) -> None: ...
 
 global___CreateJobRequest = CreateJobRequest
-
-@typing.final
-class GetJobRequest(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: builtins.int
-    name: builtins.str
-    def __init__(
-        self,
-        *,
-        name: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name"]) -> None: ...
-
-global___GetJobRequest = GetJobRequest
 
 @typing.final
 class ListJobsRequest(google.protobuf.message.Message):

@@ -56,11 +56,6 @@ class ControlStub(object):
                 request_serializer=p4reduce_dot_control_dot_control__pb2.CreateJobRequest.SerializeToString,
                 response_deserializer=p4reduce_dot_control_dot_control__pb2.Job.FromString,
                 )
-        self.GetJob = channel.unary_unary(
-                '/p4reduce.control.Control/GetJob',
-                request_serializer=p4reduce_dot_control_dot_control__pb2.GetJobRequest.SerializeToString,
-                response_deserializer=p4reduce_dot_control_dot_control__pb2.Job.FromString,
-                )
         self.ListJobs = channel.unary_unary(
                 '/p4reduce.control.Control/ListJobs',
                 request_serializer=p4reduce_dot_control_dot_control__pb2.ListJobsRequest.SerializeToString,
@@ -190,12 +185,6 @@ class ControlServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetJob(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def ListJobs(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -298,11 +287,6 @@ def add_ControlServicer_to_server(servicer, server):
             'CreateJob': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateJob,
                     request_deserializer=p4reduce_dot_control_dot_control__pb2.CreateJobRequest.FromString,
-                    response_serializer=p4reduce_dot_control_dot_control__pb2.Job.SerializeToString,
-            ),
-            'GetJob': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetJob,
-                    request_deserializer=p4reduce_dot_control_dot_control__pb2.GetJobRequest.FromString,
                     response_serializer=p4reduce_dot_control_dot_control__pb2.Job.SerializeToString,
             ),
             'ListJobs': grpc.unary_unary_rpc_method_handler(
@@ -493,23 +477,6 @@ class Control(object):
             metadata=None):
         return grpc.experimental.unary_unary(request, target, '/p4reduce.control.Control/CreateJob',
             p4reduce_dot_control_dot_control__pb2.CreateJobRequest.SerializeToString,
-            p4reduce_dot_control_dot_control__pb2.Job.FromString,
-            options, channel_credentials,
-            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
-
-    @staticmethod
-    def GetJob(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(request, target, '/p4reduce.control.Control/GetJob',
-            p4reduce_dot_control_dot_control__pb2.GetJobRequest.SerializeToString,
             p4reduce_dot_control_dot_control__pb2.Job.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -5,7 +5,7 @@ isort:skip_file
 SPDX-License-Identifier: Apache-2.0
 What workers and operators ask of the controller. Errors are gRPC status codes
 with a message for people; every call has a deadline set by the caller.
-How the Python modules beside this file are made from it: see its end.
+`make proto` makes the Python modules beside this file.
 """
 
 import abc
@@ -100,11 +100,6 @@ class ControlStub:
         p4reduce.control.control_pb2.Job,
     ]
     """-- For operators -------------------------------------------------------------"""
-
-    GetJob: grpc.UnaryUnaryMultiCallable[
-        p4reduce.control.control_pb2.GetJobRequest,
-        p4reduce.control.control_pb2.Job,
-    ]
 
     ListJobs: grpc.UnaryUnaryMultiCallable[
         p4reduce.control.control_pb2.ListJobsRequest,
@@ -237,11 +232,6 @@ class ControlAsyncStub:
         p4reduce.control.control_pb2.Job,
     ]
     """-- For operators -------------------------------------------------------------"""
-
-    GetJob: grpc.aio.UnaryUnaryMultiCallable[
-        p4reduce.control.control_pb2.GetJobRequest,
-        p4reduce.control.control_pb2.Job,
-    ]
 
     ListJobs: grpc.aio.UnaryUnaryMultiCallable[
         p4reduce.control.control_pb2.ListJobsRequest,
@@ -390,13 +380,6 @@ class ControlServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[p4reduce.control.control_pb2.Job, collections.abc.Awaitable[p4reduce.control.control_pb2.Job]]:
         """-- For operators -------------------------------------------------------------"""
-
-    @abc.abstractmethod
-    def GetJob(
-        self,
-        request: p4reduce.control.control_pb2.GetJobRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[p4reduce.control.control_pb2.Job, collections.abc.Awaitable[p4reduce.control.control_pb2.Job]]: ...
 
     @abc.abstractmethod
     def ListJobs(

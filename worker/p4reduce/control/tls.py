@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+from p4reduce_common.fresh_certificates import fresh_credentials
 from p4reduce_native.files import read_file
 
 from p4reduce.control.pem import in_a_file
@@ -67,9 +68,12 @@ class TlsFiles:
         return cls.given(cert, key, ca, ENVIRONMENT)
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """For a server that wants a certificate of each client. Raises TlsError."""
-        cert, key, ca = self._read()
-        return grpc.ssl_server_credentials([(key, cert)], ca, require_client_auth=True)
+        """For a server that wants a certificate of each client; files that change are read again.
+
+        Raises TlsError.
+        """
+        self.check()
+        return fresh_credentials((self.cert, self.key, self.ca), self._read)
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """For a client. Raises TlsError."""

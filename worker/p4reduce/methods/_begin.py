@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from p4reduce.methods._checks import first_of
-from p4reduce.methods._communicator import Comm
+from p4reduce.methods._communicator import Array, Comm
 from p4reduce.methods.meeting import Facts, meet
 from p4reduce.methods.problems import Problem
 
@@ -31,6 +31,7 @@ def begin(
     settings: Mapping[str, float],
     *troubles: str,
     facts: Mapping[str, int] | None = None,
+    same: Mapping[str, int] | None = None,
     counted: str = "features",
 ) -> dict[str, Facts]:
     """Meet the other ranks, and refuse bad data and settings on all of them.
@@ -42,6 +43,7 @@ def begin(
         settings: numbers that have to be the same on all ranks.
         troubles: what is wrong on this rank besides its data; empty ones do not count.
         facts: more integers to tell the others.
+        same: integers that have to be the same on all ranks, such as a `meeting.checksum`.
         counted: what the part's size is the number of.
 
     Returns:
@@ -51,18 +53,17 @@ def begin(
         ValueError: on all ranks with the same text, which names the ranks and what is wrong.
     """
     trouble = first_of(problem.trouble(), *troubles)
-    bits = np.array(list(settings.values()), np.float64).view(np.int64).tolist()
-    own = {counted: problem.size, **(facts or {}), **dict(zip(settings, bits, strict=True))}
-    told = meet(comm, method, trouble or None, own, same=(counted,))
-    for name in settings:
-        values = told[name].view(np.float64)
-        if (told[name] != told[name][0]).any():
-            other = int(np.argmax(told[name] != told[name][0]))
-            raise ValueError(
-                f"{method}: rank 0 has {name} = {values[0]:g}, rank {other} has "
-                f"{values[other]:g}; all ranks need the same"
-            )
-    return told
+    own = {counted: problem.size, **(same or {}), **(facts or {})}
+    equal = (counted, *(same or {}))
+    return meet(comm, method, trouble or None, own, same=equal, settings=settings)
+
+
+def solved(problem: Problem, linear: Array, quadratic: float) -> Array:
+    """A local solve; NaN if it fails, for `finite_sum` to tell all ranks."""
+    try:
+        return problem.proximal(linear, quadratic)
+    except ValueError:
+        return np.full(problem.size, np.nan)
 
 
 def solvable(problem: Problem, *quadratics: float) -> str:

@@ -1,47 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad input ends in an error on every rank, which names the rank that has it."""
+"""What is wrong with a setting, in words; empty if nothing is."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-
-from p4reduce.methods._communicator import Comm
-
-_TEXT = 120  # bytes of a rank's own words that others see
+import numpy.typing as npt
 
 
-def agree(comm: Comm, method: str, trouble: str, features: int) -> None:
-    """Let all ranks raise if one has trouble, or if they differ in the number of features.
-
-    One all-reduce of 128 bytes of integers per rank, of which each rank fills its own.
-
-    Args:
-        comm: all ranks call this.
-        method: what is about to begin, for the message.
-        trouble: this rank's; empty if there is none.
-        features: that this rank has; negative: they may differ.
-
-    Raises:
-        ValueError: names the first rank in trouble, and what its trouble is.
-    """
-    table = np.zeros((comm.size, _TEXT + 1), np.int32)
-    words = trouble.encode()[:_TEXT]
-    table[comm.rank, : len(words)] = np.frombuffer(words, np.uint8)
-    table[comm.rank, _TEXT] = features + 1 if features >= 0 else 0
-    table = np.asarray(comm.allreduce(table, name="methods/input"))
-    for rank, row in enumerate(table):
-        if row[:_TEXT].any():
-            text = bytes(row[:_TEXT].astype(np.uint8)).rstrip(b"\0").decode(errors="ignore")
-            raise ValueError(f"{method}: rank {rank}: {text}")
-    counts = table[:, _TEXT]
-    if (counts != counts[0]).any():
-        other = int(np.argmax(counts != counts[0]))
-        raise ValueError(
-            f"{method}: rank 0 has {counts[0] - 1} features, but rank {other} has "
-            f"{counts[other] - 1}: all ranks need the same ones"
-        )
+def real(numbers: Any) -> npt.NDArray[np.float64]:
+    """Return numbers as float64. Raises TypeError or ValueError: they are none, or complex."""
+    if np.iscomplexobj(numbers):
+        raise TypeError("complex numbers")
+    return np.asarray(numbers, np.float64)
 
 
 def positive(name: str, value: float) -> str:

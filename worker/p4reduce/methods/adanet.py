@@ -2,7 +2,7 @@
 """AdaNet: an ensemble whose subnetworks live on different ranks.
 
 Cortes, Gonzalvo, Kuznetsov, Mohri and Yang, "AdaNet: Adaptive Structural Learning of Artificial
-Neural Networks", ICML 2017. The objective (equation 4, here with the cross entropy of several
+Neural Networks", ICML 2017. The objective (here with the cross entropy of several
 classes as the surrogate loss Phi) is
 
     F(w) = mean over samples of Phi(sum_j w_j h_j(x), y) + sum_j (lambda r_j + beta) |w_j|
@@ -10,7 +10,7 @@ classes as the surrogate loss Phi) is
 for subnetworks h_j of complexity r_j. An iteration adds the candidate that lowers F the most, and
 ends the training where none does. Candidates are trained by their own loss, as Weill et al.,
 "AdaNet: A Scalable and Flexible Framework for Automatically Learning Ensembles", arXiv 1905.00080,
-section 3, do by default.
+do by default.
 
 In every iteration each rank trains a candidate of its own, and the winner stays on its rank. The
 ensemble's output is a sum over the ranks of weighted logits, which the switch adds up: samples
@@ -19,8 +19,6 @@ times classes numbers, however large the subnetworks are. No rank ever sees anot
 
 from __future__ import annotations
 
-import zlib
-
 import numpy as np
 import numpy.typing as npt
 
@@ -28,7 +26,7 @@ from p4reduce.methods._communicator import Comm
 from p4reduce.methods.estimator import Estimator
 from p4reduce.methods.exact import sum_floats
 from p4reduce.methods.gathering import gather
-from p4reduce.methods.meeting import meet, problem_of_samples, problem_of_targets
+from p4reduce.methods.meeting import checksum, meet, problem_of_samples, problem_of_targets
 from p4reduce.methods.subnetworks import Network, cross_entropy, probabilities
 
 Floats = npt.NDArray[np.float64]
@@ -106,10 +104,11 @@ class AdaNetClassifier(Estimator):
         facts = {
             "samples": len(array),
             "features": array.shape[1] if array.ndim == 2 else 0,
-            "checksum of X": zlib.crc32(array.tobytes()),
-            "checksum of y": zlib.crc32(labels.tobytes()),
+            "checksum of X": checksum(array.tobytes()),
+            "checksum of y": checksum(labels.tobytes()),
         }
-        meet(self.comm, "AdaNetClassifier", problem, facts, same=tuple(facts))
+        name, settings = "AdaNetClassifier", self._settings()
+        meet(self.comm, name, problem, facts, same=tuple(facts), settings=settings)
         self.classes_, classes = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
@@ -149,26 +148,29 @@ class AdaNetClassifier(Estimator):
         features = len(self._scale[0])
         if problem is None and array.shape[1] != features:
             problem = f"X has {array.shape[1]} features, fitted were {features}"
-        facts = {"samples": len(array), "checksum of X": zlib.crc32(array.tobytes())}
+        facts = {"samples": len(array), "checksum of X": checksum(array.tobytes())}
         meet(self.comm, "AdaNetClassifier", problem, facts, same=tuple(facts))
         return sum_floats(self.comm, self._own(array), "AdaNetClassifier: logits")
 
     def subnetwork_scores(self, samples: npt.ArrayLike, targets: npt.ArrayLike) -> Floats:
         """Return the share that each subnetwork alone predicts correctly; a collective."""
         array, problem = problem_of_samples(samples)
-        if problem is not None:
-            raise ValueError(problem)
+        labels, wrong = problem_of_targets(targets, len(array), classes=True)
+        features = len(self._scale[0])
+        if problem is None and array.shape[1] != features:
+            problem = f"X has {array.shape[1]} features, fitted were {features}"
+        meet(self.comm, "AdaNetClassifier", problem or wrong, {})
         mine = np.zeros(len(self.owners_))
         for number, network in self._mine:
             predicted = self.classes_[network.logits(self._scaled(array)).argmax(axis=1)]
-            mine[number] = (predicted == np.asarray(targets)).mean()
+            mine[number] = (predicted == labels).mean()
         return sum_floats(self.comm, mine, "AdaNetClassifier: scores")
 
     def _wrong(self) -> str | None:
         for setting in ("max_iter", "width", "epochs"):
             if getattr(self, setting) < 1:
                 return f"{setting}={getattr(self, setting)!r}: at least 1 is needed"
-        if not (self.complexity >= 0 and self.penalty >= 0):
+        if not (0 <= self.complexity < np.inf and 0 <= self.penalty < np.inf):
             return f"complexity={self.complexity}, penalty={self.penalty}: from 0 on is needed"
         return None
 

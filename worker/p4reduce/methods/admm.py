@@ -2,8 +2,8 @@
 """Consensus ADMM: each rank solves its own part, and one sum an iteration brings them together.
 
 Boyd, Parikh, Chu, Peleato and Eckstein, "Distributed Optimization and Statistical Learning via the
-Alternating Direction Method of Multipliers", 2011, section 7.1, in the scaled form of section
-3.1.1, with n ranks::
+Alternating Direction Method of Multipliers", 2011: "Global Variable Consensus Optimization", in
+the "Scaled Form" of the multipliers, with n ranks::
 
     θ_i ← argmin f_i(θ) + ρ/2·‖θ − z + u_i‖²
     z   ← Σ (θ_i + u_i) / n
@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from p4reduce.methods._begin import begin, solvable
+from p4reduce.methods._begin import begin, solvable, solved
 from p4reduce.methods._checks import at_least, first_of, positive
 from p4reduce.methods._communicator import Array, Comm, Watch, nobody
+from p4reduce.methods._finite import finite_sum
 from p4reduce.methods.problems import Problem
 
 
@@ -42,9 +43,10 @@ def admm(comm: Comm, problem: Problem, *, rho: float, steps: int, watch: Watch =
     begin(comm, "admm", problem, {"rho": rho, "steps": steps}, trouble or solvable(problem, rho))
     z, u = np.zeros(problem.size), np.zeros(problem.size)
     for step in range(1, steps + 1):
-        model = problem.proximal(rho * (z - u), rho)
-        z = comm.allreduce(model + u, name="admm/sum") / comm.size
-        u = u + model - z
+        model = solved(problem, rho * (z - u), rho)  # θ_i
+        failed = f"admm: a local solve fails at step {step}: another rho than {rho:g} is needed"
+        z = finite_sum(comm, model + u, "admm/sum", failed) / comm.size  # the mean
+        u = u + model - z  # the scaled multiplier
         if watch(step, z):
             break
     return z

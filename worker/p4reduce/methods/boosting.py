@@ -89,7 +89,7 @@ class _Boosting(Estimator):
         features = array.shape[1] if array.ndim == 2 else 0
         facts = {"samples": len(array), "features": features}
         name = type(self).__name__
-        told = meet(self.comm, name, problem, facts, same=("features",))
+        told = meet(self.comm, name, problem, facts, same=("features",), settings=self._settings())
         total = int(told["samples"].sum())
         if total > _MOST_SAMPLES:
             raise ValueError(f"{name}: {total:,} samples; up to {_MOST_SAMPLES:,} are possible")
@@ -99,11 +99,11 @@ class _Boosting(Estimator):
 
     def _wrong(self) -> str | None:
         needed = (
-            ("learning_rate", "above 0", self.learning_rate > 0),
+            ("learning_rate", "above 0", 0 < self.learning_rate < math.inf),
             ("max_iter", "at least 1", self.max_iter >= 1),
             ("max_leaf_nodes", "at least 2", self.max_leaf_nodes >= 2),
             ("min_samples_leaf", "at least 1", self.min_samples_leaf >= 1),
-            ("l2_regularization", "at least 0", self.l2_regularization >= 0),
+            ("l2_regularization", "at least 0", 0 <= self.l2_regularization < math.inf),
             ("max_bins", "2 to 65,535", 2 <= self.max_bins <= 65_535),
         )
         for setting, what, holds in needed:

@@ -22,6 +22,8 @@ from p4reduce.compression import CompressedAllreduce, SwitchLink, compressor_by_
 from p4reduce.methods._begin import begin
 from p4reduce.methods._checks import at_least, first_of, positive
 from p4reduce.methods._communicator import Array, Comm, Watch, nobody
+from p4reduce.methods._finite import FAR
+from p4reduce.methods.meeting import checksum
 from p4reduce.methods.problems import Problem
 from p4reduce.wire.calls import Operation
 
@@ -47,9 +49,9 @@ def cat(
         problem: this rank's f_i.
         rate: 1/L for L the smoothness of the sum.
         steps: how many.
-        compression: by a name of `compression.COMPRESSIONS`, with lanes of 32 bits: "cat" lets the
-            ranks agree on blocks first, "cat:own" lets each choose by itself, "cat:paper" is the
-            paper's rule.
+        compression: by a name of `compression.known_compressions`, with lanes of 32 bits: "cat"
+            lets the ranks agree on blocks first, "cat:own" lets each choose by itself, "cat:paper"
+            is the paper's rule.
         bandwidth: of a rank's link, bit/s.
         round_trip: of the same, seconds.
         seed: of random choices.
@@ -59,7 +61,7 @@ def cat(
         θ, shape (d,), the same on all ranks.
 
     Raises:
-        ValueError: on all ranks, if one has bad data or settings.
+        ValueError: on all ranks, if one has bad data or settings, or if the model runs away.
     """
     unknown = first_of(
         positive("bandwidth", bandwidth),
@@ -79,12 +81,17 @@ def cat(
         unknown,
     )
     settings = {"rate": rate, "steps": steps, "bandwidth": bandwidth, "round_trip": round_trip}
-    begin(comm, "cat", problem, {**settings, "seed": seed}, trouble)
+    same = {"checksum of compression": checksum(compression)}
+    begin(comm, "cat", problem, {**settings, "seed": seed}, trouble, same=same)
     assert compressor is not None  # else all ranks have raised an error
     reduce = CompressedAllreduce(_Summing(comm), compressor)
     model = np.zeros(problem.size)
     for step in range(1, steps + 1):
         model = model - rate * reduce.sum(problem.gradient(model), "cat/gradient")
+        if not (np.abs(model) < FAR).all():
+            raise ValueError(
+                f"cat: the model runs away at step {step}: a smaller rate than {rate:g} is needed"
+            )
         if watch(step, model):
             break
     return model

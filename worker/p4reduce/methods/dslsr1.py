@@ -33,6 +33,8 @@ import numpy as np
 from p4reduce.methods._begin import begin
 from p4reduce.methods._checks import at_least, first_of, positive
 from p4reduce.methods._communicator import Array, Comm, Watch, nobody
+from p4reduce.methods._finite import finite_sum, held
+from p4reduce.methods.meeting import checksum
 
 ACCEPT = 1e-6  # a step that gains such a part of what the model promised
 GOOD, BAD = 0.75, 0.1  # above: the radius is doubled; below: it is halved
@@ -97,7 +99,8 @@ def dslsr1(
         w, shape (d,), the same on all ranks.
 
     Raises:
-        ValueError: on all ranks, if one has bad data or settings.
+        ValueError: on all ranks, if one has bad data or settings, or derivatives that are not
+            finite.
     """
     model = np.zeros(problem.size) if start is None else np.asarray(start, np.float64)
     trouble = first_of(
@@ -109,13 +112,17 @@ def dslsr1(
         "" if np.isfinite(model).all() else "NaN or infinity is in the start",
     )
     settings = {"steps": steps, "memory": memory, "radius": radius, "seed": seed, "naive": naive}
-    begin(comm, "dslsr1", problem, settings, trouble)
+    same = {"checksum of start": checksum(model.tobytes())}
+    begin(comm, "dslsr1", problem, settings, trouble, same=same)
 
     def total(mine: Array, what: str) -> Array:
-        return np.asarray(comm.allreduce(mine, name=f"dslsr1/{what}"), np.float64)
+        away = f"dslsr1: {what} is not finite on all ranks: another start or radius is needed"
+        return finite_sum(comm, mine, f"dslsr1/{what}", away)
 
     def objective(at: Array) -> float:
-        return float(total(np.array([problem.value(at)]), "f")[0])
+        """NaN where it is too large for lanes: such a step is refused."""
+        mine = held(np.array([problem.value(at)]))
+        return float(comm.allreduce(mine, name="dslsr1/f")[0])
 
     value, gradient = objective(model), total(problem.gradient(model), "g")
     for step in range(1, steps + 1):
@@ -139,19 +146,19 @@ def dslsr1(
 
 
 def _shared(directions: Array, own: Array, total: Callable[[Array, str], Array]) -> Product:
-    """q → B·q by sums of m and of d floats, after one of m²."""
-    kept, inverse = inverse_of(total(directions.T @ own, "M"))
+    """Q → B·q by sums of m and of d floats, after one of m²."""
+    kept, inverse = inverse_of(total(directions.T @ own, "M"))  # M = Σ SᵀY_i
     own = own[:, kept]
 
     def product(vector: Array) -> Array:
-        inner = inverse @ total(own.T @ vector, "Yq")
-        return total(own @ inner, "Bq")
+        inner = inverse @ total(own.T @ vector, "Yq")  # M⁻¹·Yᵀq
+        return total(own @ inner, "Bq")  # Y·M⁻¹·Yᵀq
 
     return product
 
 
 def _local(directions: Array, images: Array) -> Product:
-    """q → B·q where Y is on all ranks."""
+    """Q → B·q where Y is on all ranks."""
     kept, inverse = inverse_of(directions.T @ images)
     images = images[:, kept]
     return lambda vector: np.asarray(images @ (inverse @ (images.T @ vector)))

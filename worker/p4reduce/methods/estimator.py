@@ -9,10 +9,17 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from p4reduce.methods.meeting import problem_of_samples
+from p4reduce.methods.meeting import checksum, problem_of_samples
 
 Floats = npt.NDArray[np.float64]
 Self = TypeVar("Self", bound="Estimator")
+
+
+def _bytes(value: Any) -> bytes:
+    try:
+        return np.asarray(value, np.float64).tobytes()
+    except (TypeError, ValueError):
+        return repr(value).encode()
 
 
 class Estimator:
@@ -22,6 +29,8 @@ class Estimator:
     part of the samples. What it learns is the same on all ranks, in attributes that end in "_".
     All other methods work on one rank.
     """
+
+    _arrays: tuple[str, ...] = ()  # arguments that are no numbers
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments; `deep` is for scikit-learn and changes nothing."""
@@ -36,6 +45,16 @@ class Estimator:
                 raise ValueError(f"{type(self).__name__} has no {name!r}; it has {sorted(known)}")
             setattr(self, name, value)
         return self
+
+    def _settings(self) -> dict[str, float]:
+        """The arguments as numbers, for all ranks to have the same: see `meeting.meet`."""
+        numbers: dict[str, float] = {}
+        for name, value in self.get_params().items():
+            if name in self._arrays:
+                numbers[f"checksum of {name}"] = float(checksum(_bytes(value)))
+            elif name != "comm":
+                numbers[name] = float("nan") if value is None else float(value)
+        return numbers
 
     def __sklearn_clone__(self: Self) -> Self:
         return type(self)(**self.get_params())

@@ -50,8 +50,11 @@ def sum_floats(comm: Comm, mine: Floats, name: str) -> Floats:
 
     Args:
         comm: the ranks.
-        mine: finite float64, of any shape.
+        mine: float64, of any shape.
         name: of the collectives, of which there are two.
+
+    Raises:
+        ValueError: on all ranks, if one has numbers that are not finite.
     """
     unit = _unit(_greatest(comm, np.abs(mine).max(initial=0.0, keepdims=True), name), comm.size)
     unit = unit.reshape(())
@@ -73,9 +76,12 @@ class Fixed:
 
         Args:
             comm: the ranks.
-            mine: finite float64, shape (samples, ...).
+            mine: float64, shape (samples, ...).
             samples: how many all ranks have together.
             name: of the collective.
+
+        Raises:
+            ValueError: on all ranks, if one has numbers that are not finite.
         """
         greatest = _greatest(comm, np.abs(mine).max(axis=0, initial=0.0), name)
         self._units = _unit(greatest, samples)
@@ -87,8 +93,13 @@ class Fixed:
 
 
 def _greatest(comm: Comm, mine: Floats, name: str) -> Floats:
-    """Return the greatest that any rank has at each place."""
-    return np.asarray(gather(comm, mine[None], f"{name}: greatest").max(axis=0))
+    """Return the greatest that any rank has at each place, which has to be finite."""
+    of_all = gather(comm, mine[None], f"{name}: greatest")
+    finite = np.isfinite(of_all).reshape(comm.size, -1).all(axis=1)
+    if not finite.all():
+        rank = int(np.flatnonzero(~finite)[0])
+        raise ValueError(f"{name}: rank {rank} has sums that are not finite: too large numbers")
+    return np.asarray(of_all.max(axis=0))
 
 
 def _unit(greatest: Floats, addends: int) -> npt.NDArray[np.int32]:

@@ -37,14 +37,13 @@ import numpy as np
 import numpy.typing as npt
 
 from p4reduce.methods._begin import begin
-from p4reduce.methods._checks import at_least, first_of, positive
+from p4reduce.methods._checks import at_least, first_of, positive, real
 from p4reduce.methods._communicator import Array, Comm, Watch, nobody
+from p4reduce.methods._finite import held
 from p4reduce.methods.masks import Masks
 
 LARGEST = 64.0
 """A logit that is never left: beyond, σ is 0 or 1 in float64 to all digits."""
-
-_MOST = 2.0**120  # the lanes' floats end at 2^128
 
 Rows = slice | npt.NDArray[np.int64]
 
@@ -62,14 +61,21 @@ class Party:
     def __init__(
         self, features: Array, labels: Array | None = None, *, squares: bool = False
     ) -> None:
-        self.features = np.asarray(features, np.float64)
-        self.labels = None if labels is None else np.asarray(labels, np.float64)
+        self._trouble = ""
+        try:
+            self.features = real(features)
+            self.labels = None if labels is None else real(labels)
+        except (TypeError, ValueError) as error:
+            self.features, self.labels = np.zeros((0, 0)), None
+            self._trouble = f"features or labels are no arrays of numbers: {error}"
         self.squares = squares
         self.size = len(self.features) if self.features.ndim else 0
 
     def trouble(self) -> str:
         """What is wrong with it; empty if nothing is."""
         features, labels = self.features, self.labels
+        if self._trouble:
+            return self._trouble
         if features.ndim != 2:
             return f"features have shape {features.shape}: (samples, features) is needed"
         if not features.size:
@@ -87,11 +93,11 @@ class Party:
         return ""
 
     def slope(self, logits: Array, rows: Rows) -> Array:
-        """d of some samples, shape as the logits H: loss'(H; y)/N for N samples."""
+        """D of some samples, shape as the logits H: loss'(H; y)/N for N samples."""
         assert self.labels is not None
         labels = self.labels[rows]
         if self.squares:
-            return np.asarray((logits - labels) / len(labels))
+            return np.asarray((logits - labels) / len(labels))  # of (h − y)²/2
         return np.asarray(-labels * 0.5 * (1 - np.tanh(0.5 * labels * logits)) / len(labels))
 
 
@@ -192,7 +198,7 @@ class _State:
         for _ in range(settings.local_steps):
             if self.party.labels is not None:
                 slope = self.party.slope(others + features @ self.block, rows)
-            gradient = features.T @ slope + settings.penalty * self.block
+            gradient = features.T @ slope + settings.penalty * self.block  # ∇_k F
             self.block = self.block - settings.rate * gradient
 
     def returned(self, logits: Array, rows: Rows) -> Array:
@@ -253,11 +259,5 @@ def _run(
 def _sums(comm: Comm, settings: Settings) -> Sum:
     """How arrays are summed: as they are, or hidden by masks."""
     if not settings.hidden:
-        return lambda mine, _bound, name: np.asarray(comm.allreduce(_within(mine), name=name))
+        return lambda mine, _bound, name: np.asarray(comm.allreduce(held(mine), name=name))
     return Masks(comm).sum
-
-
-def _within(mine: Array) -> Array:
-    """Numbers that lanes can hold; if they are not, NaN for all ranks to see."""
-    held = bool((np.abs(mine) < _MOST).all())
-    return mine if held else np.full_like(mine, np.nan)

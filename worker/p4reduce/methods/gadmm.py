@@ -3,7 +3,7 @@
 
 Elgabli, Park, Bedi, Bennis and Aggarwal, "GADMM: Fast and Communication Efficient Framework for
 Distributed Machine Learning", JMLR 21 (2020), arXiv 1909.00047. They minimise Σ f_n(θ_n) with
-θ_n = θ_{n+1} along the chain. An iteration (algorithm 1), with λ_n of the link from n to n + 1::
+θ_n = θ_{n+1} along the chain. An iteration of GADMM, with λ_n of the link from n to n + 1::
 
     heads: θ_n ← argmin f_n(θ) − ⟨λ_{n−1}, θ⟩ + ⟨λ_n, θ⟩ + ρ/2·‖θ_{n−1} − θ‖² + ρ/2·‖θ − θ_{n+1}‖²
     tails: the same, with what the heads have become
@@ -14,9 +14,10 @@ Here a rank keeps Λ_n = λ_n − λ_{n−1} and needs its neighbours' sum S_n a
     θ_n ← argmin f_n(θ) − ⟨ρS_n − Λ_n, θ⟩ + ρ·degree_n/2·‖θ‖²
     Λ_n ← Λ_n + ρ(degree_n·θ_n − S_n)
 
-D-GADMM (algorithm 2) draws another chain every τ iterations. Λ stays with the rank, as it does in
-the authors' code: ΣΛ_n = 0 whatever the chain is. A dual tied to a place of the chain would meet
-another rank's gradient there, and the method then does not converge.
+(The authors' code, aelgabli/GADMM, group_ADMM_closedForm.m, has these updates for least squares.)
+D-GADMM draws another chain every τ iterations. Λ stays with the rank, as it does in their code:
+ΣΛ_n = 0 whatever the chain is. A dual tied to a place of the chain would meet another rank's
+gradient there, and the method then does not converge.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from p4reduce.methods._begin import begin, solvable
+from p4reduce.methods._begin import begin, solvable, solved
 from p4reduce.methods._checks import at_least, first_of, positive
 from p4reduce.methods._communicator import Array, Comm, Watch, nobody
+from p4reduce.methods.meeting import checksum
 from p4reduce.methods.neighbours import HEADS, TAILS, Grid, Neighbours, OneJob, Place
 from p4reduce.methods.problems import Problem
 
 By = Callable[[Comm, Grid], Neighbours]
+
+_LOOK = 50  # iterations, after which the ranks hear whether a model has left the grid
 
 
 def gadmm(
@@ -57,7 +61,8 @@ def gadmm(
         This rank's θ, shape (d,); those of all ranks come together as steps go by.
 
     Raises:
-        ValueError: on all ranks, if one has bad data or settings, or a matrix that is singular.
+        ValueError: on all ranks, if one has bad data or settings, a matrix that is singular, or a
+            model that runs away.
     """
     return _gadmm("gadmm", comm, problem, rho, steps, 0, 0, by, watch)
 
@@ -76,7 +81,12 @@ def dgadmm(
     """Minimise Σ f_i(θ) along a chain that is drawn anew.
 
     Args:
-        comm, problem, rho, steps, by, watch: as of `gadmm`.
+        comm: as of `gadmm`.
+        problem: as of `gadmm`.
+        rho: as of `gadmm`.
+        steps: as of `gadmm`.
+        by: as of `gadmm`.
+        watch: as of `gadmm`.
         period: τ, iterations with one chain.
         seed: of the chains; the same on all ranks.
 
@@ -112,7 +122,9 @@ def _gadmm(
     trouble = trouble or problem.trouble() or solvable(problem, *solves)
     alone = np.zeros(0) if trouble else problem.proximal(np.zeros(problem.size), max(solves))
     greatest = int(np.frexp(np.abs(alone).max(initial=0.0))[1])
-    told = begin(comm, method, problem, settings, trouble, facts={"exponent": greatest})
+    facts = {"exponent": greatest}
+    same = {"checksum of by": checksum(getattr(by, "__qualname__", ""))}
+    told = begin(comm, method, problem, settings, trouble, facts=facts, same=same)
     grid = Grid(int(told["exponent"].max()))
     random = np.random.default_rng(seed)
     place = Place(range(comm.size), comm.rank)
@@ -123,7 +135,8 @@ def _gadmm(
         dual, around = np.zeros(problem.size), np.zeros(problem.size)
 
         def solve() -> Array:
-            return grid.round(problem.proximal(rho * around - dual, rho * place.degree))
+            at = rho * around - dual  # ρS_n − Λ_n
+            return grid.round(solved(problem, at, rho * place.degree))  # argmin
 
         for step in range(1, steps + 1):
             if period and step > 1 and (step - 1) % period == 0:
@@ -132,14 +145,25 @@ def _gadmm(
                 neighbours.link(chain)
                 heard = neighbours.send(TAILS, model)  # the heads' new neighbours
                 around = around if heard is None else heard
-            for kind in (HEADS, TAILS):
+            for kind in (HEADS, TAILS):  # first the heads solve, then the tails
                 if place.kind == kind:
                     model = solve()
                 heard = neighbours.send(kind, model)
                 around = around if heard is None else heard
-            dual = dual + rho * (place.degree * model - around)
+            dual = dual + rho * (place.degree * model - around)  # Λ_n
+            if step % _LOOK == 0 or step == steps:
+                _stay_on(grid, comm, method, rho)
             if watch(step, model):
                 break
     finally:
         neighbours.close()
     return model
+
+
+def _stay_on(grid: Grid, comm: Comm, method: str, rho: float) -> None:
+    """Refuse to go on, on all ranks, if the model of one has left the grid."""
+    if comm.allreduce(np.array([grid.left], np.int32), name=f"{method}/left").any():
+        raise ValueError(
+            f"{method}: a rank's model runs away, or a local solve fails: another rho than {rho:g} "
+            "is needed"
+        )

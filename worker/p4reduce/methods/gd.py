@@ -10,8 +10,10 @@ import math
 
 import numpy as np
 
-from p4reduce.methods._checks import agree, at_least, first_of, positive
+from p4reduce.methods._begin import begin
+from p4reduce.methods._checks import at_least, first_of, positive
 from p4reduce.methods._communicator import Array, Comm, Watch, nobody
+from p4reduce.methods._finite import finite_sum
 from p4reduce.methods.problems import Problem
 
 
@@ -38,19 +40,20 @@ def gd(
         θ, shape (d,), the same on all ranks.
 
     Raises:
-        ValueError: on all ranks, if one has bad data or settings.
+        ValueError: on all ranks, if one has bad data or settings, or if the model runs away.
     """
     trouble = first_of(
-        problem.trouble(),
         positive("rate", rate),
         at_least("steps", steps, 1),
         "" if 0 <= momentum < 1 else f"momentum={momentum:g}: 0 to below 1 is needed",
     )
-    agree(comm, "gd", trouble, problem.size)
+    settings = {"rate": rate, "steps": steps, "momentum": momentum}
+    begin(comm, "gd", problem, settings, trouble)
     model = np.zeros(problem.size)
     before = model
     for step in range(1, steps + 1):
-        total = comm.allreduce(problem.gradient(model), name="gd/gradient")
+        away = f"gd: the model runs away at step {step}: a smaller rate than {rate:g} is needed"
+        total = finite_sum(comm, problem.gradient(model), "gd/gradient", away)
         model, before = model - rate * total + momentum * (model - before), model
         if watch(step, model):
             break
@@ -63,7 +66,8 @@ def best_momentum(largest: float, smallest: float) -> tuple[float, float]:
     α = 4/(√L + √μ)², β = ((√L − √μ)/(√L + √μ))².
 
     Args:
-        largest, smallest: L and μ, both positive.
+        largest: L and μ, both positive.
+        smallest: as `largest`.
     """
     high, low = math.sqrt(largest), math.sqrt(smallest)
     return 4 / (high + low) ** 2, ((high - low) / (high + low)) ** 2

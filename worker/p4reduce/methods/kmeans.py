@@ -35,6 +35,7 @@ class KMeans(Estimator):
         n_iter_: iterations.
     """
 
+    _arrays = ("init",)
     cluster_centers_: Floats
     counts_: Integers
     labels_: Integers
@@ -81,8 +82,10 @@ class KMeans(Estimator):
         comm = self.comm
         array, problem = problem_of_samples(samples)
         features = array.shape[1] if array.ndim == 2 else 0
-        facts = {"samples": len(array), "features": features, "n_clusters": self.n_clusters}
-        told = meet(comm, "KMeans", problem or self._wrong(features), facts, same=tuple(facts)[1:])
+        facts = {"samples": len(array), "features": features}
+        problem = problem or self._wrong(features)
+        settings = self._settings()
+        told = meet(comm, "KMeans", problem, facts, same=("features",), settings=settings)
         parts = told["samples"]
         if parts.sum() < self.n_clusters:
             raise ValueError(f"KMeans: {parts.sum()} samples for {self.n_clusters} clusters")
@@ -117,9 +120,11 @@ class KMeans(Estimator):
                 "least 1, 1 and 0 are needed"
             )
         if self.init is not None:
-            shape = np.shape(self.init)
-            if shape != (self.n_clusters, features):
-                return f"init has shape {shape}; {(self.n_clusters, features)} is needed"
+            centres, problem = problem_of_samples(self.init)
+            if problem is not None:
+                return problem.replace("X", "init", 1)
+            if centres.shape != (self.n_clusters, features):
+                return f"init has shape {centres.shape}; {(self.n_clusters, features)} is needed"
         return None
 
     def _mean_variance(self, points: Floats) -> float:

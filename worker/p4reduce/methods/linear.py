@@ -60,11 +60,13 @@ class LinearRegression(Estimator):
         array, problem = problem_of_samples(samples)
         y, wrong = problem_of_targets(targets, len(array), classes=False)
         problem = problem or wrong
-        if problem is None and not self.alpha >= 0:
+        if problem is None and not 0 <= self.alpha < np.inf:
             problem = f"alpha={self.alpha!r}: a number from 0 on is needed"
         features = array.shape[1] if array.ndim == 2 else 0
-        facts = {"samples": len(array), "features": features, "fit_intercept": self.fit_intercept}
-        told = meet(self.comm, "LinearRegression", problem, facts, same=tuple(facts)[1:])
+        facts, settings = {"samples": len(array), "features": features}, self._settings()
+        told = meet(
+            self.comm, "LinearRegression", problem, facts, same=("features",), settings=settings
+        )
         both = np.column_stack([array, y])
         mean = np.zeros(features + 1)
         if self.fit_intercept:

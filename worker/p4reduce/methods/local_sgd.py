@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Local SGD and DiLoCo: each rank steps by itself, and models are averaged every H steps.
 
-Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019, arXiv 1805.09767,
-algorithm 1: K ranks step x ← x − η·g on samples of their own, and after H steps each takes the mean
+Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019, arXiv 1805.09767: K
+ranks step x ← x − η·g on samples of their own, and after H steps each takes the mean
 of all. H = 1 is the ordinary sum of gradients.
 
 Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", arXiv
-2311.08105, algorithm 1: what the ranks have moved by on average, Δ, is a gradient for an outer
+2311.08105: what the ranks have moved by on average, Δ, is a gradient for an outer
 optimiser with Nesterov's momentum::
 
     v ← outer_momentum·v + Δ,   θ ← θ + outer_rate·(Δ + outer_momentum·v)
@@ -24,10 +24,11 @@ import numpy as np
 from p4reduce.methods._begin import begin
 from p4reduce.methods._checks import at_least, first_of, positive
 from p4reduce.methods._communicator import Array, Comm, Watch, nobody
+from p4reduce.methods._finite import finite_sum
+from p4reduce.methods.meeting import checksum
 from p4reduce.methods.problems import Rows
 
-DILOCO_RATE, DILOCO_MOMENTUM = 0.7, 0.9  # the authors' outer settings, section 3
-_MOST = 2.0**120  # the lanes' floats end at 2^128
+DILOCO_RATE, DILOCO_MOMENTUM = 0.7, 0.9  # the authors' outer settings
 
 
 class Sampled(Protocol):
@@ -109,7 +110,8 @@ def local_sgd(
     )
     settings = {"rate": rate, "steps": steps, "every": every}
     settings |= {"outer_rate": outer_rate, "outer_momentum": outer_momentum}
-    begin(comm, "local-sgd", problem, settings, trouble)
+    same = {"checksum of precision": checksum(str(precision)), "start": start is not None}
+    begin(comm, "local-sgd", problem, settings, trouble, same=same)
     random = np.random.default_rng([seed, comm.rank])
     if start is not None:
         begun = comm.allreduce(begun * (comm.rank == 0), name="local-sgd/start")
@@ -121,21 +123,17 @@ def local_sgd(
         else:
             rows = random.integers(problem.samples, size=batch)
             gradient = problem.stochastic_gradient(model, rows)
-        model = model - rate * gradient
+        model = model - rate * gradient  # the local (inner) step
         if step % every and step < steps:
             continue
-        mine = model - shared
-        if not (np.abs(mine) < _MOST).all():
-            mine = np.full(problem.size, np.nan)  # which all ranks get to see
-        total = comm.allreduce(mine, name="local-sgd/moved", precision=precision)
-        moved = total / comm.size
-        if not np.isfinite(moved).all():
-            raise ValueError(
-                f"local-sgd: a rank's model runs away before step {step}: a smaller rate than "
-                f"{rate:g} is needed"
-            )
-        speed = outer_momentum * speed + moved
-        shared = shared + outer_rate * (moved + outer_momentum * speed)
+        away = (
+            f"local-sgd: a rank's model runs away before step {step}: a smaller rate than "
+            f"{rate:g} is needed"
+        )
+        total = finite_sum(comm, model - shared, "local-sgd/moved", away, precision=precision)
+        moved = total / comm.size  # Δ
+        speed = outer_momentum * speed + moved  # v
+        shared = shared + outer_rate * (moved + outer_momentum * speed)  # the outer step
         model = shared
         if watch(step, shared):
             break

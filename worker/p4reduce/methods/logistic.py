@@ -88,8 +88,10 @@ class LogisticRegression(Estimator):
                 "max_iter of at least 1 are needed"
             )
         features = array.shape[1] if array.ndim == 2 else 0
-        facts = {"samples": len(array), "features": features}
-        told = meet(self.comm, "LogisticRegression", problem, facts, same=("features",))
+        facts, settings = {"samples": len(array), "features": features}, self._settings()
+        told = meet(
+            self.comm, "LogisticRegression", problem, facts, same=("features",), settings=settings
+        )
         self.classes_ = all_classes(self.comm, labels, "LogisticRegression")
         if len(self.classes_) < 2:
             raise ValueError(

@@ -2,7 +2,7 @@
 """Masks that cancel in the sum: who sees one rank's frames sees uniform bytes.
 
 Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS 2017,
-section 4.0.1, equation for y_u: each pair of ranks u < v has a common secret s_uv, and rank u sends
+the masking with one-time pads: each pair of ranks u < v has a common secret s_uv, and rank u sends
 
     y_u = x_u + Σ_{v > u} PRG(s_uv) − Σ_{v < u} PRG(s_vu)   modulo 2^32
 
@@ -116,5 +116,5 @@ class Masks:
         for rank, secret in self._shared.items():
             stream = hashlib.shake_256(secret + self._sums.to_bytes(8, "big")).digest(4 * lanes)
             words = np.frombuffer(stream, "<i4").astype(np.int32)
-            mask += words if rank > self._comm.rank else -words
+            mask += words if rank > self._comm.rank else -words  # + for v > u, − for v < u
         return mask

@@ -7,12 +7,14 @@ others in one collective whether its input can be used, and which numbers all ha
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from p4reduce.methods._checks import real
 from p4reduce.methods._communicator import Comm
 from p4reduce.methods.gathering import gather
 
@@ -27,6 +29,7 @@ def meet(
     problem: str | None,
     facts: Mapping[str, int],
     same: tuple[str, ...] = (),
+    settings: Mapping[str, float] | None = None,
 ) -> dict[str, Facts]:
     """Exchange facts about the ranks' input, and refuse it on all ranks if one of them has to.
 
@@ -37,6 +40,8 @@ def meet(
         facts: integers about this rank's input, under the same names on all ranks; those of a rank
             with a problem may be anything.
         same: the names of those that have to be equal on all ranks.
+        settings: numbers that have to be equal too, under the same names on all ranks. With other
+            settings ranks would call other collectives, and wait for each other in vain.
 
     Returns:
         Each fact of all ranks, by rank: shape (ranks,).
@@ -45,31 +50,45 @@ def meet(
         ValueError: on all ranks with the same text, which names the ranks and what is wrong.
     """
     text = (problem or "").encode()[:_TEXT_BYTES]
-    row = np.zeros(len(facts) + _TEXT_BYTES // 8, np.int64)
+    numbers = np.array(list((settings or {}).values()), np.float64)
+    count = len(facts) + len(numbers)
+    row = np.zeros(count + _TEXT_BYTES // 8, np.int64)
     row[: len(facts)] = list(facts.values())
-    row[len(facts) :].view(np.uint8)[: len(text)] = np.frombuffer(text, np.uint8)
+    row[len(facts) : count] = numbers.view(np.int64)
+    row[count:].view(np.uint8)[: len(text)] = np.frombuffer(text, np.uint8)
     rows = gather(comm, row[None], f"{method}: meeting")
-    texts = [row[len(facts) :].tobytes().rstrip(b"\0").decode(errors="replace") for row in rows]
+    texts = [row[count:].tobytes().rstrip(b"\0").decode(errors="replace") for row in rows]
     wrong = [f"rank {rank}: {text}" for rank, text in enumerate(texts) if text]
     if wrong:
         raise ValueError(f"{method}: {'; '.join(wrong)}")
     told = dict(zip(facts, rows[:, : len(facts)].T, strict=True))
     for fact in same:
-        of_all = told[fact]
-        if (of_all != of_all[0]).any():
-            other = int(np.flatnonzero(of_all != of_all[0])[0])
-            raise ValueError(
-                f"{method}: rank 0 has {fact} = {of_all[0]}, rank {other} has {of_all[other]}; "
-                "all ranks need the same"
-            )
+        _same(method, fact, told[fact], told[fact])
+    for name, bits in zip(settings or {}, rows[:, len(facts) : count].T, strict=True):
+        of_all = np.ascontiguousarray(bits)
+        _same(method, name, of_all, of_all.view(np.float64))
     return told
+
+
+def _same(method: str, name: str, bits: Facts, shown: npt.NDArray[Any]) -> None:
+    if (bits != bits[0]).any():
+        other = int(np.flatnonzero(bits != bits[0])[0])
+        raise ValueError(
+            f"{method}: rank 0 has {name} = {shown[0]:.10g}, rank {other} has "
+            f"{shown[other]:.10g}; all ranks need the same"
+        )
+
+
+def checksum(thing: bytes | str) -> int:
+    """Return an integer for what is none, which differs where that does."""
+    return zlib.crc32(thing if isinstance(thing, bytes) else thing.encode())
 
 
 def problem_of_samples(samples: Any) -> tuple[npt.NDArray[np.float64], str | None]:
     """Return samples as float64 of shape (samples, features), and what is wrong with them."""
     nothing = np.zeros((0, 0))
     try:
-        array = np.ascontiguousarray(samples, np.float64)
+        array = np.ascontiguousarray(real(samples))
     except (TypeError, ValueError) as error:
         return nothing, f"X is no array of numbers: {error}"
     if array.ndim != 2:

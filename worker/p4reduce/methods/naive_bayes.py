@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p4reduce.methods._checks import positive
 from p4reduce.methods._communicator import Comm
 from p4reduce.methods.estimator import Estimator
 from p4reduce.methods.exact import Fixed, sum_integers
@@ -67,13 +68,12 @@ class _NaiveBayes(Estimator):
         name = type(self).__name__
         array, problem = problem_of_samples(samples)
         labels, wrong = problem_of_targets(targets, len(array), classes=True)
-        problem = problem or wrong
-        if problem is None and counts and ((array < 0) | (array != np.rint(array))).any():
-            row, column = np.argwhere((array < 0) | (array != np.rint(array)))[0].tolist()
-            problem = f"X[{row}, {column}] is {array[row, column]:g}; counts from 0 on are needed"
+        problem = problem or wrong or self._wrong()
+        if problem is None and counts:
+            problem = _problem_of_counts(array, comm.size)
         features = array.shape[1] if array.ndim == 2 else 0
         facts = {"samples": len(array), "features": features}
-        told = meet(comm, name, problem, facts, same=("features",))
+        told = meet(comm, name, problem, facts, same=("features",), settings=self._settings())
         self.n_features_in_ = features
         self._total = int(told["samples"].sum())
         self.classes_ = all_classes(comm, labels, name)
@@ -82,6 +82,10 @@ class _NaiveBayes(Estimator):
         self.class_count_ = sum_integers(comm, mine, f"{name}: classes' counts")
         self.class_log_prior_ = np.log(self.class_count_ / self._total)
         return array, classes
+
+    def _wrong(self) -> str | None:
+        """What is wrong with the settings."""
+        raise NotImplementedError
 
     def _within(self, classes: Integers, values: Integers) -> Integers:
         """Return the sums of integers within each class, shape (classes, features)."""
@@ -121,14 +125,15 @@ class MultinomialNB(_NaiveBayes):
         Raises:
             ValueError: on all ranks, if the input of one cannot be used.
         """
-        if not self.alpha > 0:
-            raise ValueError(f"alpha={self.alpha!r}: a number above 0 is needed")
         array, classes = self._begin(self.comm, samples, targets, counts=True)
         mine = self._within(classes, array.astype(np.int64))
         self.feature_count_ = sum_integers(self.comm, mine, "MultinomialNB: features' counts")
         smooth = self.feature_count_ + self.alpha
         self.feature_log_prob_ = np.log(smooth) - np.log(smooth.sum(axis=1, keepdims=True))
         return self
+
+    def _wrong(self) -> str | None:
+        return positive("alpha", self.alpha) or None
 
     def _joint(self, samples: npt.ArrayLike) -> Floats:
         array = self._samples(samples, self.n_features_in_)
@@ -169,8 +174,6 @@ class GaussianNB(_NaiveBayes):
             ValueError: on all ranks, if the input of one cannot be used, or a feature is the same
                 number in all samples of a class and `var_smoothing` is 0.
         """
-        if not self.var_smoothing >= 0:
-            raise ValueError(f"var_smoothing={self.var_smoothing!r}: from 0 on is needed")
         comm = self.comm
         array, classes = self._begin(comm, samples, targets, counts=False)
         fixed = Fixed(comm, array, self._total, "GaussianNB")
@@ -196,8 +199,22 @@ class GaussianNB(_NaiveBayes):
             )
         return self
 
+    def _wrong(self) -> str | None:
+        return (positive("var_smoothing", self.var_smoothing) if self.var_smoothing else "") or None
+
     def _joint(self, samples: npt.ArrayLike) -> Floats:
         array = self._samples(samples, self.n_features_in_)
         apart = (array[:, None] - self.theta_) ** 2 / self.var_
         constant = np.log(2 * np.pi * self.var_).sum(axis=1)
         return np.asarray(self.class_log_prior_ - 0.5 * (constant + apart.sum(axis=2)))
+
+
+def _problem_of_counts(array: Floats, ranks: int) -> str | None:
+    """What is wrong with one of so many ranks' counts, whose sum has to be below 2^62."""
+    wrong = (array < 0) | (array != np.rint(array))
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0].tolist()
+        return f"X[{row}, {column}] is {array[row, column]:g}; counts from 0 on are needed"
+    if array.sum() >= 2.0**62 / ranks:
+        return f"the counts in X add up to {array.sum():.3g}; 2^62 is the most for all ranks"
+    return None

@@ -37,23 +37,23 @@ class Grid:
     Args:
         exponent: of the greatest number that is known beforehand; models may grow to 2^20 times
             as much. The unit is 2^-40 of it.
+
+    Attributes:
+        left: whether a model has had a number outside of the range. The rank goes on then, with
+            what the range holds, until all ranks hear of it.
     """
 
     def __init__(self, exponent: int) -> None:
         self._unit = exponent + _ROOM - 2 * _BITS
+        self.left = False
 
     def round(self, model: Array) -> Array:
-        """The nearest multiples.
-
-        Raises:
-            ValueError: a number has left the range.
-        """
+        """The nearest multiples within the range."""
         whole = np.rint(np.ldexp(model, -self._unit))
-        if not (np.abs(whole) < 2.0 ** (2 * _BITS)).all():
-            raise ValueError(
-                f"a model has numbers of {np.abs(model).max():.3g}, more than 2^{_ROOM} times what "
-                "it began with: another rho is needed"
-            )
+        most = 2.0 ** (2 * _BITS) - 2.0**_BITS  # its upper digits, twice, fit into a lane
+        if not (np.abs(whole) <= most).all():
+            self.left = True
+            whole = np.clip(np.nan_to_num(whole, nan=0.0), -most, most)
         return np.asarray(np.ldexp(whole, self._unit), np.float64)
 
     def pack(self, model: Array) -> npt.NDArray[np.int32]:

@@ -64,13 +64,14 @@ class PCA(Estimator):
         array, problem = problem_of_samples(samples)
         features = array.shape[1] if array.ndim == 2 else 0
         keep = features if self.n_components is None else self.n_components
+        problem = problem or self._wrong()
         if problem is None and not 1 <= keep <= features:
             problem = f"n_components={keep}: 1 to {features} are possible"
-        facts = {"samples": len(array), "features": features, "n_components": keep}
-        told = meet(self.comm, "PCA", problem, facts, same=("features", "n_components"))
+        facts, name = {"samples": len(array), "features": features}, type(self).__name__
+        told = meet(self.comm, name, problem, facts, same=("features",), settings=self._settings())
         self.n_samples_ = total = int(told["samples"].sum())
         if total < 2:
-            raise ValueError("PCA: all ranks together have one sample; two are needed")
+            raise ValueError(f"{name}: all ranks together have one sample; two are needed")
         self.mean_ = sum_floats(self.comm, array.sum(axis=0), "PCA: sums") / total
         apart = array - self.mean_
         upper = np.triu_indices(features)
@@ -87,6 +88,10 @@ class PCA(Estimator):
         self.explained_variance_ = variances[:keep]
         self.explained_variance_ratio_ = variances[:keep] / max(variances.sum(), 1e-300)
         return self
+
+    def _wrong(self) -> str | None:
+        """What is wrong with the settings besides the number of components."""
+        return None
 
     def transform(self, samples: npt.ArrayLike) -> Floats:
         """Return the samples' coordinates along the components, (samples, components)."""
@@ -128,8 +133,6 @@ class SubspaceDetector(PCA):
 
     def fit(self, samples: npt.ArrayLike, targets: object = None) -> SubspaceDetector:
         """Learn from normal samples what is normal; see `PCA.fit`."""
-        if not 0 < self.false_alarms < 1:
-            raise ValueError(f"false_alarms={self.false_alarms!r}: above 0 and below 1 is needed")
         super().fit(samples)
         left = self.all_variances_[len(self.components_) :]
         first, second, third = (float((left**power).sum()) for power in (1, 2, 3))
@@ -145,6 +148,11 @@ class SubspaceDetector(PCA):
         inner += 1 + second * shape * (shape - 1) / first**2
         self.threshold_ = float(first * inner ** (1 / shape))
         return self
+
+    def _wrong(self) -> str | None:
+        if 0 < self.false_alarms < 1:
+            return None
+        return f"false_alarms={self.false_alarms!r}: above 0 and below 1 is needed"
 
     def score_samples(self, samples: npt.ArrayLike) -> Floats:
         """Return each sample's squared prediction error: the greater, the less normal."""

@@ -6,17 +6,21 @@ A task is F(θ) = Σ f_i(θ), summed over ranks; rank i knows f_i alone.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from p4reduce.methods._checks import real
 from p4reduce.methods._communicator import Array
 
 Rows = npt.NDArray[np.int64]
 
 NEWTON_STEPS = 200
 NEWTON_TOLERANCE = 1e-12
+LARGEST = 2.0**50
+"""Of a sample's numbers: of the squares of more, no sum over samples fits into a lane's float."""
 
 
 class Problem(Protocol):
@@ -47,7 +51,7 @@ class Problem(Protocol):
         ...
 
     def proximal(self, linear: Array, quadratic: float) -> Array:
-        """argmin over θ of f_i(θ) − ⟨linear, θ⟩ + quadratic/2·‖θ‖², shape (d,)."""
+        """Argmin over θ of f_i(θ) − ⟨linear, θ⟩ + quadratic/2·‖θ‖², shape (d,)."""
         ...
 
     def trouble(self) -> str:
@@ -55,7 +59,15 @@ class Problem(Protocol):
         ...
 
 
-def _data_trouble(features: Array, targets: Array) -> str:
+def _taken(features: Any, targets: Any) -> tuple[Array, Array, str]:
+    """Return samples and targets as arrays, and why they are none; then empty ones."""
+    try:
+        return real(features), real(targets), ""
+    except (TypeError, ValueError) as error:
+        return np.zeros((0, 0)), np.zeros(0), f"the samples are no array of numbers: {error}"
+
+
+def _data_trouble(features: Array, targets: Array, regularisation: float) -> str:
     if features.ndim != 2 or targets.ndim != 1 or len(features) != len(targets):
         return (
             f"features have shape {features.shape} and targets {targets.shape}, "
@@ -67,6 +79,11 @@ def _data_trouble(features: Array, targets: Array) -> str:
         return "there are no features"
     if not (np.isfinite(features).all() and np.isfinite(targets).all()):
         return "NaN or infinity is among the samples"
+    largest = max(float(np.abs(features).max()), float(np.abs(targets).max()))
+    if largest > LARGEST:
+        return f"{largest:.3g} is among the samples: magnitudes up to {LARGEST:.3g} are possible"
+    if not (math.isfinite(regularisation) and regularisation >= 0):
+        return f"regularisation={regularisation:g}: a number from 0 on is needed"
     return ""
 
 
@@ -80,11 +97,10 @@ class LeastSquares:
     """
 
     def __init__(self, features: Array, targets: Array, regularisation: float = 0.0) -> None:
-        self.features = np.asarray(features, np.float64)
-        self.targets = np.asarray(targets, np.float64)
+        self.features, self.targets, self._trouble = _taken(features, targets)
         self.regularisation = regularisation
-        self.size = self.features.shape[-1]
-        self.samples = len(self.features)
+        self.size = self.features.shape[-1] if self.features.ndim else 0
+        self.samples = self.features.shape[0] if self.features.ndim else 0
         self._inverses: dict[float, Array] = {}
         if not self.trouble():
             h = self.features
@@ -133,7 +149,7 @@ class LeastSquares:
 
     def trouble(self) -> str:
         """What is wrong with the data; empty if nothing is."""
-        return _data_trouble(self.features, self.targets)
+        return self._trouble or _data_trouble(self.features, self.targets, self.regularisation)
 
 
 class Logistic:
@@ -153,12 +169,11 @@ class Logistic:
         regularisation: float = 0.0,
         weight: float = 1.0,
     ) -> None:
-        self.features = np.asarray(features, np.float64)
-        self.targets = np.asarray(targets, np.float64)
+        self.features, self.targets, self._trouble = _taken(features, targets)
         self.regularisation = regularisation
         self.weight = weight
-        self.size = self.features.shape[-1]
-        self.samples = len(self.features)
+        self.size = self.features.shape[-1] if self.features.ndim else 0
+        self.samples = self.features.shape[0] if self.features.ndim else 0
         self._start = np.zeros(self.size)
 
     def value(self, model: Array) -> float:
@@ -229,8 +244,12 @@ class Logistic:
 
     def trouble(self) -> str:
         """What is wrong with the data; empty if nothing is."""
-        if trouble := _data_trouble(self.features, self.targets):
+        if self._trouble:
+            return self._trouble
+        if trouble := _data_trouble(self.features, self.targets, self.regularisation):
             return trouble
+        if not (math.isfinite(self.weight) and self.weight > 0):
+            return f"weight={self.weight:g}: a positive number is needed"
         if not np.isin(self.targets, (-1.0, 1.0)).all():
             return "labels are not all -1 or 1"
         return ""
@@ -248,14 +267,15 @@ def split_evenly(features: Array, targets: Array, ranks: int) -> list[tuple[Arra
     """Deal samples out in their order: (features, targets) of each rank.
 
     Args:
-        features, targets: shapes (samples, d) and (samples,).
+        features: shapes (samples, d) and (samples,).
+        targets: as `features`.
         ranks: among how many.
     """
     return list(zip(np.array_split(features, ranks), np.array_split(targets, ranks), strict=True))
 
 
 def gadmm_synthetic(ranks: int, seed: int, growth: float = 1.3) -> list[tuple[Array, Array]]:
-    """The synthetic data of the authors of GADMM (arXiv 1909.00047, section 7), after LAG's.
+    """The synthetic data of the authors of GADMM (arXiv 1909.00047), which is LAG's.
 
     Rank i (from 0) has H_i = growth^i·q_i·q_iᵀ + I, where the q_i are orthonormal: so the
     smoothness constants of ranks differ, by 10⁵ at 24 ranks. All have the same y. The authors take

@@ -7,9 +7,9 @@
     comm = p4reduce.mpi.wrap(MPI.COMM_WORLD)
     comm.Allreduce(send, receive)
 
-`wrapped` is the communicator, `messages` reads its buffers. `joining` starts the network on rank
-0's host and lets all ranks join. `proxy` is the process beside each rank of a program in another
-language, which talks to `csrc/pmpi.c`; `building` compiles that. Imports `control` and `transport`.
+`wrapped` is the communicator, `messages` reads its buffers, `sums` says what the switch adds up.
+`proxy` is the process beside each rank of a program in another language, which talks to
+`csrc/pmpi.c`; `building` compiles that.
 """
 
 from typing import TYPE_CHECKING

@@ -23,7 +23,8 @@ import numpy.typing as npt
 from p4reduce.communicator import Communicator
 from p4reduce.errors import ClosedError
 from p4reduce.launch import Network
-from p4reduce.mpi.joining import TYPES, TYPES_ENVIRONMENT, begin, join, sum_in_place, summed_types
+from p4reduce.mpi.sums import ENGINE, TYPES, TYPES_ENVIRONMENT, sum_in_place, summed_types
+from p4reduce.started_job import begin, join
 
 # pmpi.c has the same numbers.
 _HEAD = struct.Struct("=IIQ")
@@ -49,7 +50,7 @@ class Proxy:
     def answer(self, kind: int, type_: int, count: int, text: str) -> str:
         """Do what is asked for, and return the answer's text. Raises whatever goes wrong."""
         if kind == _BEGIN:
-            variables, self._network = begin(len(text.split()), text.split("\n")[:-1])
+            variables, self._network = begin(len(text.split()), text.split("\n")[:-1], ENGINE)
             types = os.environ.get(TYPES_ENVIRONMENT, "")
             return json.dumps({**variables, TYPES_ENVIRONMENT: types})
         if kind == _JOIN:

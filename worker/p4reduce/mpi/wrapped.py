@@ -14,8 +14,9 @@ from mpi4py import MPI
 from p4reduce.communicator import Communicator
 from p4reduce.errors import ClosedError, ConfigurationError, P4ReduceError
 from p4reduce.launch import Network
-from p4reduce.mpi.joining import begin, join, sum_in_place, summed_types
 from p4reduce.mpi.messages import array_of
+from p4reduce.mpi.sums import ENGINE, sum_in_place, summed_types
+from p4reduce.started_job import begin, join
 
 if TYPE_CHECKING:
     _Intracomm = Any
@@ -154,7 +155,7 @@ def wrap(comm: Any, *, types: Sequence[str] | None = None, timeout: float = 60.0
     told: Any = None
     if comm.rank == 0:
         try:
-            variables, network = begin(comm.size, hosts)
+            variables, network = begin(comm.size, hosts, ENGINE)
             told = (variables, summed_types(types))
         except P4ReduceError as error:
             told = error

@@ -15,6 +15,7 @@ from p4reduce.tensors.stream import Collective
 from p4reduce.wire.answers import FIRST, SECOND, WHOLE
 from p4reduce.wire.format import Format
 from p4reduce.wire.frames import FrameBuffer
+from p4reduce.wire.lanes import lane_type, pack, unpack
 
 
 class Lanes(Protocol):
@@ -114,12 +115,9 @@ class Codec:
             SECOND: slice(half, None),
         }
         self._widths = {WHOLE: width, FIRST: half, SECOND: half}
-        self._wire = np.dtype(f">i{lane_format.lane_bytes}")
-        self._lanes = np.empty((rows, width), self._wire)
-        # Copying between equal types is much faster, so lanes are swapped before.
-        raw = self._wire.newbyteorder("=")
-        self._raw_lanes = self._lanes.view(raw)
-        self._outgoing = outgoing.payload.view(raw)
+        self._format = lane_format
+        self._lanes = np.empty((rows, width), lane_type(lane_format))
+        self._outgoing = outgoing.payload
         self._scratch: dict[np.dtype[Any], Array] = {}
 
     def encode(
@@ -140,7 +138,7 @@ class Codec:
             values = values.astype(collective.working_dtype)
         noise = None if collective.noise is None else collective.noise.rows(blocks, self._width)
         self._conversion.quantise(values, exponents, self._lanes[:count], noise)
-        self._outgoing[rows] = self._raw_lanes[:count]
+        self._outgoing[rows] = pack(self._lanes[:count], self._format)
 
     def decode(
         self,
@@ -153,9 +151,10 @@ class Codec:
     ) -> None:
         """Write the sums in frames, or one half of them, into a collective's target."""
         count, width = len(rows), self._widths[part]
-        lanes = buffer.payload.view(self._wire)[:, :width]
+        payload = buffer.payload[:, : width * self._format.lane_bits // 8]
         in_a_row = rows[-1] - rows[0] == count - 1  # then there is no need for a copy
-        lanes = lanes[rows[0] : rows[0] + count] if in_a_row else lanes[rows]
+        payload = payload[rows[0] : rows[0] + count] if in_a_row else payload[rows]
+        lanes = unpack(payload, self._format)
         values = self._values(collective.working_dtype, count)[:, :width]
         self._conversion.dequantise(lanes, exponents, values, mean=collective.is_mean)
         collective.target.scatter(blocks, values, self._columns[part])

@@ -26,7 +26,7 @@ IDLE, OPENING = -1, -1
 
 _LAST = np.iinfo(np.int64).max  # P4R_LAST
 _ROW_PAD = 2  # a frame begins that many bytes into its row
-_MOST_NUMBER_BYTES = 8192  # of a block: 1,024 numbers of float64
+_MOST_NUMBER_BYTES = 16384  # of a block: 2,048 numbers of float64
 _TIMEOUT, _FLOOR, _CEILING = 0.05, 0.01, 0.25  # seconds
 _PATIENCE = 0.1  # seconds; longer than a process waits for a core on a busy machine
 _WINDOW, _LEAST_WINDOW = 32, 4  # slots

@@ -35,7 +35,6 @@ from p4reduce.tensors.native_stream import Stream
 from p4reduce.tensors.stream import Collective, overflow_error
 from p4reduce.wire.answers import FIRST, SECOND, own_answers
 from p4reduce.wire.format import (
-    AGGREGATION_VERSION,
     PAYLOAD_BYTES,
     Endpoint,
     Kind,
@@ -133,8 +132,7 @@ class SlotMachine:
             self.outgoing,
             place=at_switch.index(rank) if many else None,
             job=job,
-            contribution=AGGREGATION_VERSION << 28 | Kind.CONTRIBUTE << 24 | rank,
-            result=AGGREGATION_VERSION << 28 | Kind.RESULT << 24 | rank,
+            rank=rank,
             asks_for_all=many and rank == at_switch[0],
             everybody=self._levels[0].missing(0),
             own_bit=self._levels[0].bits((rank,)),

@@ -45,7 +45,8 @@ def contribution(
     """Craft a CONTRIBUTE frame.
 
     Args:
-        here, switch: addresses.
+        here: addresses.
+        switch: as `here`.
         flags: of the header.
         block: that the round is about; None: it only opens the stripe.
         next_block: this rank's first one after that which is not all zeros; None: there is none.

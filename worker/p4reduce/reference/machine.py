@@ -31,7 +31,14 @@ class ReferenceMachine:
         key: the job times 65,536 plus the rank, which all answers to it carry.
 
     Args:
-        slots, job, rank, world_size, here, switch, urgent, levels: of `Worker`.
+        slots: of `Worker`.
+        job: as `slots`.
+        rank: as `slots`.
+        world_size: as `slots`.
+        here: as `slots`.
+        switch: as `slots`.
+        urgent: as `slots`.
+        levels: as `slots`.
     """
 
     def __init__(

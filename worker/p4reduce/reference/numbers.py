@@ -2,13 +2,13 @@
 """A call's numbers as blocks of lanes, and back: docs/protocol.md, "Numbers".
 
 Plain Python, a block at a time, but for two things: where the numbers lie, which is up to the
-caller's arrays, and rounding at random to lanes of 16 and 8 bits, which is `tensors.stochastic`'s.
+caller's arrays, and rounding at random to lanes of 16, 8 and 4 bits, which is
+`tensors.stochastic`'s.
 """
 
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,7 +17,6 @@ from p4reduce.tensors.stochastic import StochasticQuantiser
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.format import NONFINITE_EXPONENT, Format
 
-_LETTERS = {Format.INT32: "i", Format.INT16: "h", Format.INT8: "b"}
 _BIAS = 126  # of float32: with exponent E, all magnitudes are below 2^(E - 126)
 
 
@@ -38,6 +37,26 @@ def scale(exponent: int, lane_maximum: int, ranks: int) -> float:
         return math.nan
     k = ((lane_maximum + 1) // ranks).bit_length() - 1
     return math.ldexp(1.0, k - (exponent - _BIAS))
+
+
+def bytes_of(lanes: Sequence[int], lane_format: Format) -> bytes:
+    """Return lanes as they are on the wire: one long big-endian number in two's complement."""
+    bits = lane_format.lane_bits
+    number = 0
+    for lane in lanes:
+        number = number << bits | lane & ((1 << bits) - 1)
+    return number.to_bytes(len(lanes) * bits // 8, "big")
+
+
+def numbers_in(payload: bytes, lane_format: Format) -> list[int]:
+    """Return the lanes in a payload or a half of one."""
+    bits = lane_format.lane_bits
+    number, negative = int.from_bytes(payload, "big"), 1 << bits - 1
+    lanes = []
+    for place in range(8 * len(payload) - bits, -1, -bits):
+        lane = number >> place & ((1 << bits) - 1)
+        lanes.append(lane - 2 * negative if lane & negative else lane)
+    return lanes
 
 
 class Call:
@@ -82,9 +101,7 @@ class Call:
 
     def lanes(self, block: int, exponent: int) -> bytes:
         """Return a block's 1,024 bytes, with the exponent that the ranks agreed on."""
-        return struct.pack(
-            f">{self._format.lanes}{_LETTERS[self._format]}", *self._quantised(block, exponent)
-        )
+        return bytes_of(self._quantised(block, exponent), self._format)
 
     def _quantised(self, block: int, exponent: int) -> list[int]:
         numbers = self.numbers(block)
@@ -114,8 +131,8 @@ class Call:
 
     def write(self, block: int, exponent: int, lanes: bytes, *, second_half: bool) -> None:
         """Put sums where they belong: those of a block, or of one half of it."""
-        count = len(lanes) // self._format.lane_bytes
-        sums = struct.unpack(f">{count}{_LETTERS[self._format]}", lanes)
+        sums = numbers_in(lanes, self._format)
+        count = len(sums)
         first = count if second_half else 0
         with np.errstate(over="ignore"):  # a sum beyond the dtype becomes infinite
             rows = np.array([self._numbers(sums, exponent)], self.collective.working_dtype)

@@ -113,8 +113,10 @@ class Worker:
     Args:
         slots: how many the job has, of which the last `urgent` ones are for urgent calls.
         job: its incarnation id.
-        rank, world_size: as in MPI.
-        here, switch: addresses.
+        rank: as in MPI.
+        world_size: as `rank`.
+        here: addresses.
+        switch: as `here`.
         levels: the switches above this rank, its own first; None: there is one, for all ranks.
     """
 
@@ -171,7 +173,7 @@ class Worker:
                 self._open(slot)
 
     def _open(self, slot: Slot) -> None:
-        """ "Open": a round about no block, which says which one this rank has first."""
+        """Run "Open": a round about no block, which says which one this rank has first."""
         slot.stripe = stripe = slot.waiting.popleft()
         if (course := stripe.call.collective.course) is not None:
             course.open()
@@ -297,7 +299,8 @@ class Worker:
             call.fill(slot.block, 0)
         else:
             if flags & Flag.OVERFLOW:
-                call.collective.overflowed = slot.block
+                known = call.collective.overflowed
+                call.collective.overflowed = slot.block if known is None else min(known, slot.block)
             call.write(slot.block, slot.exponent, lanes, second_half=parts == SECOND_HALF)
             self.counts.blocks_received += parts != FIRST_HALF
 
@@ -321,7 +324,7 @@ class Worker:
             self._mark_as_repeated(slot)
 
     def _end_stripe(self, slot: Slot) -> None:
-        """ "The slot goes to the next collective in line." """
+        """Run "The slot goes to the next collective in line"."""
         assert slot.stripe is not None
         call, slot.stripe, slot.due = slot.stripe.call, None, math.inf
         slot.heard, slot.tries, slot.parts = None, 0, frozenset()
@@ -369,7 +372,7 @@ class Worker:
             self.fail(self._left_error(left, collective))
 
     def _tell_timer(self, slot: Slot, header: Packet, now: float) -> None:
-        """ "Who asks": a STATUS changes timers, and nothing else."""
+        """Run "Who asks": a STATUS changes timers, and nothing else."""
         if header.flags.PADDED or slot.due == math.inf or slot.stripe is None:
             return
         level = self._level_of(header)

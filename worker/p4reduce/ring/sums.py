@@ -25,6 +25,7 @@ from p4reduce.tensors.stream import Collective, overflow_error
 from p4reduce.wire.answers import WHOLE
 from p4reduce.wire.format import NONFINITE_EXPONENT, PAYLOAD_BYTES, Format
 from p4reduce.wire.frames import FrameBuffer
+from p4reduce.wire.lanes import lane_type, pack, unpack
 
 _BLOCKS_AT_A_TIME = 2048
 
@@ -84,21 +85,18 @@ class Adder:
         # A block's lanes, and whether one of them overflowed.
         record = np.dtype(
             [
-                ("lanes", f">i{collective.format.lane_bytes}", collective.format.lanes),
+                ("payload", "u1", PAYLOAD_BYTES),
                 ("overflow", "?"),
             ]
         )
         sums: npt.NDArray[Any] = np.zeros(len(blocks), record)
-        sums["lanes"] = payload[rows].view(record["lanes"].base)
-
-        wraps = collective.format is Format.WRAP32
+        sums["payload"] = payload[rows]
 
         def add(ours: Bytes, theirs: Bytes) -> None:
-            _add_lanes(ours.view(record), theirs.view(record), wraps)
+            _add_lanes(ours.view(record), theirs.view(record), collective.format)
 
         await reduce(links, self._parts(sums), add)
-        total = np.ascontiguousarray(sums["lanes"])
-        payload[rows] = total.view(np.uint8).reshape(-1, PAYLOAD_BYTES)
+        payload[rows] = sums["payload"]
         codec.decode(collective, blocks, exponents, self._frames, rows, WHOLE)
         wrong: Indices = blocks[sums["overflow"]]
         return wrong
@@ -122,11 +120,13 @@ def _larger(ours: Bytes, theirs: Bytes) -> None:
     np.maximum(ours.view(_MARK), theirs.view(_MARK), out=ours.view(_MARK))
 
 
-def _add_lanes(ours: npt.NDArray[Any], theirs: npt.NDArray[Any], wraps: bool) -> None:
+def _add_lanes(ours: npt.NDArray[Any], theirs: npt.NDArray[Any], lane_format: Format) -> None:
     """Add lanes as the switch does: sums wrap round, and it is remembered unless they may."""
-    one, other = ours["lanes"], theirs["lanes"]
-    total = one + other
-    if not wraps:
-        wrapped = ((one ^ total) & (other ^ total) < 0).any(axis=1)
+    one, other = (unpack(side["payload"], lane_format) for side in (ours, theirs))
+    total = (one + other).astype(lane_type(lane_format))
+    packed = pack(total, lane_format)
+    if lane_format is not Format.WRAP32:
+        kept = unpack(packed, lane_format)
+        wrapped = ((one ^ kept) & (other ^ kept) < 0).any(axis=1)
         ours["overflow"] |= theirs["overflow"] | wrapped
-    ours["lanes"] = total
+    ours["payload"] = packed

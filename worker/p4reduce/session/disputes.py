@@ -32,7 +32,8 @@ def settle(
 
     Args:
         dispute: of this rank with others.
-        membership, seat: to ask the controller as.
+        membership: to ask the controller as.
+        seat: as `membership`.
         ended: called by that thread.
     """
 

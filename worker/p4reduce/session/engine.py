@@ -113,6 +113,7 @@ class Engine:
         """Start a collective. Raises what broke the engine before.
 
         Args:
+            collective: that has not been started yet.
             here: whether this thread will wait for it at once. It may run it then.
         """
         if not (here and self._lend(collective)):

@@ -73,7 +73,10 @@ class Newcomer:
     """A rank on its way into a job, in two steps.
 
     Args:
-        membership, settings, ring, waiting: as of `join`.
+        membership: as of `join`.
+        settings: as of `join`.
+        ring: as of `join`.
+        waiting: as of `join`.
     """
 
     def __init__(

@@ -94,6 +94,7 @@ class Session:
         home: number of the switch that it is on, where there is a refuge.
         arriving: whether it has moved there, and the ranks have not agreed yet where they go on.
         left: the ranks that have left the job, as far as is known.
+        origin: bytes that all ranks of the job have and no other job, whatever is lost later.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Session:
         self.settings = settings
         self.fallback = fallback
         self.neighbourhood = neighbourhood(attached)
+        self.origin = self.neighbourhood.secret
         self.told: Callable[[], object] = lambda: None
         self.refuge: Refuge | None = None
         self.home = 0

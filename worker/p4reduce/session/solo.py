@@ -8,6 +8,7 @@ are made and taken apart again, at once and where the call is: the result is the
 from __future__ import annotations
 
 import copy
+import os
 import threading
 from dataclasses import asdict
 
@@ -40,6 +41,7 @@ class Solo:
 
     def __init__(self, job: str) -> None:
         self.job = job
+        self.origin = os.urandom(32)  # as `Session.origin`
         self.broken: P4ReduceError | None = None
         self._counts = Counts()
         self._lock = threading.Lock()

@@ -40,7 +40,9 @@ def join_all(
         place: this rank's.
         job: the name of the whole.
         settings: as for the first switch.
-        ring, slots, urgent_slots: as of `session.joining.join`, of each switch.
+        ring: as of `session.joining.join`, of each switch.
+        slots: as of `session.joining.join`, of each switch.
+        urgent_slots: as of `session.joining.join`, of each switch.
         waiting: until when, for all that, for whom it is given.
 
     Raises:

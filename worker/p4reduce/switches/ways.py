@@ -50,7 +50,8 @@ def ways(controller: Texts, interface: Texts, place: Placement, job: str) -> lis
     """Return the way to each switch, in the order given, which is the same on all ranks.
 
     Args:
-        controller, interface: as of `p4reduce.init`.
+        controller: as of `p4reduce.init`.
+        interface: as of `p4reduce.init`.
         place: fills in what an interface's name leaves open.
         job: the name of the whole.
 

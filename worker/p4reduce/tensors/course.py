@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Callable
 
 from p4reduce.machine_code import MOST_REPEATS, MOST_TOLD, CourseStructure
 
@@ -20,6 +21,7 @@ class Course:
         measured: its input was looked through, and copied where that is kept for a recovery.
         ended: it was over; 0: it is not yet.
         error: what it ended with, in words; empty: well.
+        on_end: called with this when it is over; must not wait for anything. None: not called.
         address: of `struct p4r_course`.
     """
 
@@ -27,6 +29,7 @@ class Course:
         self.called, self.measured = called, measured
         self.ended = 0.0
         self.error = ""
+        self.on_end: Callable[[Course], object] | None = None
         self._shared = CourseStructure()
         self.address = ctypes.addressof(self._shared)
 
@@ -40,6 +43,11 @@ class Course:
         """When timers sent frames again, and how many."""
         shared = self._shared
         return [(one.at, one.frames) for one in shared.repeats[: shared.repeat_count]]
+
+    @property
+    def repeated_frames(self) -> int:
+        """How many frames timers have sent again, also those that `repeats` has no room for."""
+        return int(self._shared.repeated)
 
     @property
     def all_there(self) -> float:
@@ -89,6 +97,7 @@ class Course:
     def repeated(self, frames: int) -> None:
         """A timer has sent frames again."""
         shared = self._shared
+        shared.repeated += frames
         if (count := shared.repeat_count) < MOST_REPEATS:
             shared.repeats[count].at, shared.repeats[count].frames = time.monotonic(), frames
             shared.repeat_count = count + 1
@@ -97,3 +106,5 @@ class Course:
         """It is over."""
         self.ended = now
         self.error = "" if error is None else f"{type(error).__name__}: {error}"
+        if self.on_end is not None:
+            self.on_end(self)

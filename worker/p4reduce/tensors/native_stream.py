@@ -157,7 +157,7 @@ def _codec(
 ) -> CodecStructure:
     """All of it but for the noise. The tables that it points to stay for good."""
     numbers = numbers_of(dtype)
-    structure = CodecStructure(numbers=numbers, lane_bytes=lane_format.lane_bytes)
+    structure = CodecStructure(numbers=numbers, lane_bits=lane_format.lane_bits)
     if numbers != INTEGERS:
         tables = _tables(lane_format, world_size, mean)
         structure.inexact = tables.inexact

@@ -29,7 +29,7 @@ from p4reduce.tensors.arguments import (
 )
 from p4reduce.tensors.blocks import Absent, Array, Blocks, Part, Pieces, RawBlocks, Source, Target
 from p4reduce.tensors.noise import Noise, check_seed
-from p4reduce.tensors.precision import lane_format
+from p4reduce.tensors.precision import check_votes, lane_format
 from p4reduce.tensors.sparse import SparseArray, is_sparse, to_runs
 from p4reduce.tensors.sparse_blocks import SparseSums
 from p4reduce.wire.calls import Call, CallPart, Operation
@@ -72,7 +72,8 @@ class Plan(Generic[T]):
         Args:
             number: of the part, from 0.
             of: how many parts there are.
-            first, stop: which blocks.
+            first: which blocks.
+            stop: as `first`.
         """
         return replace(
             self,
@@ -115,6 +116,7 @@ def allreduce(
     source, op = reducible_array(array, op)
     result = output_like(source, out)
     lanes = lane_format(source.dtype, precision, world_size)
+    check_votes(source, lanes)
     return Plan(
         Call(
             *("allreduce", dtype_name(source.dtype), source.size, op),
@@ -148,6 +150,7 @@ def allreduce_sparse(
     call = Call("allreduce", dtype.name, runs.size, op, name=name_of(name))
     call = replace(call, shapes=(tuple(map(int, shape)),))
     lanes = lane_format(dtype, precision, world_size)
+    check_votes(runs.values, lanes)
     source = runs.source(lanes.lanes)
     seed = check_seed(seed)
     if dense:
@@ -206,6 +209,7 @@ def reduce(
         shapes=(mine.shape,),
     )
     lanes = lane_format(mine.dtype, precision, world_size)
+    check_votes(mine, lanes)
     seed = check_seed(seed)
     source = Blocks(np.ascontiguousarray(mine).reshape(-1), lanes.lanes)
     if rank != root:
@@ -243,6 +247,7 @@ def reduce_scatter(
     if np.may_share_memory(mine, result):
         raise ValueError("out overlaps the array")
     lanes = lane_format(mine.dtype, precision, world_size)
+    check_votes(mine, lanes)
     parts = np.split(mine, np.cumsum(rows)[:-1])
     sources = [Blocks(part.reshape(-1), lanes.lanes) for part in parts]
     targets: list[Part] = [Absent(mine.dtype, len(source)) for source in sources]

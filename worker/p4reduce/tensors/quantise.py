@@ -176,6 +176,7 @@ class Quantiser:
             lanes: sums, big-endian integers, shape (rows, lanes) or a part of the lanes.
             exponents: the agreed exponent of each row.
             rows: float32 or float64, same shape, is written to.
+            mean: whether to divide by the world size.
         """
         divisor = self.world_size if mean else 1
         exact = not mean or self.mean_is_exact

@@ -78,18 +78,57 @@ class SparseBlocks:
         return blocks_to_runs(self).dense()
 
 
-def _as_arrays(made: SparseRows | SparseBlocks, *attributes: str) -> None:
+@dataclass(frozen=True, eq=False)
+class SparseElements:
+    """Some elements of an array whose others are zeros: a stream of (index, value) pairs.
+
+    Attributes:
+        indices: where, in C order, integers, shape (k,), in any order. The values of an index
+            that is there several times are added up.
+        values: shape (k,).
+        shape: of the whole array; a number of elements is taken as one dimension.
+    """
+
+    indices: npt.NDArray[Any]
+    values: npt.NDArray[Any]
+    shape: tuple[int, ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, indices: npt.ArrayLike, values: npt.ArrayLike, shape: tuple[int, ...] | int
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        _as_arrays(self, "indices", "values")
+        if isinstance(self.shape, (int, np.integer)) and not isinstance(self.shape, bool):
+            object.__setattr__(self, "shape", (int(self.shape),))
+
+    def to_dense(self) -> npt.NDArray[Any]:
+        """Return the whole array."""
+        return elements_to_runs(self).dense().reshape(self.shape)
+
+
+def _as_arrays(made: SparseRows | SparseBlocks | SparseElements, *attributes: str) -> None:
     for attribute in attributes:
         object.__setattr__(made, attribute, np.asanyarray(getattr(made, attribute)))
 
 
 # SciPy has no types of its own, and need not be there: its matrices are Any.
-SparseArray: TypeAlias = "SparseRows | SparseBlocks | Any"
+SparseArray: TypeAlias = "SparseRows | SparseBlocks | SparseElements | Any"
+_KINDS = (SparseRows, SparseBlocks, SparseElements)
 
 
 def is_sparse(array: object) -> bool:
     """Return whether `to_runs` takes something in."""
-    return isinstance(array, (SparseRows, SparseBlocks)) or _is_scipys(array)
+    return isinstance(array, _KINDS) or _is_scipys(array)
+
+
+def is_vector(array: object) -> bool:
+    """Return whether something is `SparseElements`, or SciPy's with one row or one column."""
+    if isinstance(array, SparseElements):
+        return True
+    return _is_scipys(array) and (len(array.shape) == 1 or 1 in array.shape)  # type: ignore[attr-defined]
 
 
 def _is_scipys(array: object) -> bool:
@@ -105,19 +144,69 @@ def to_runs(array: SparseArray) -> tuple[Runs, tuple[int, ...], Callable[[Sparse
         ValueError: shapes do not fit, or an index is out of range, or blocks do not ascend.
         ValueRangeError: repeated rows of integers add up to more than their dtype holds.
     """
+    runs, shape, give_back = parts_of(array)
+    if isinstance(array, (SparseRows, SparseBlocks)):
+        width = runs.values.shape[1]
+        return runs, shape, lambda sums: give_back(*sums.rows(width))
+
+    def elements(sums: SparseSums) -> Any:
+        places, values = sums.elements()
+        return give_back(places, values[:, None])
+
+    return runs, shape, elements
+
+
+def parts_of(
+    array: SparseArray,
+) -> tuple[Runs, tuple[int, ...], Callable[[Indices, Array], Any]]:
+    """Take in a sparse array as `to_runs` does.
+
+    Returns:
+        Runs, the dense shape, and what makes sums of the array's kind. That takes the numbers of
+        runs as long as these, ascending, and their contents, shape (k, elements of a run).
+    """
     if isinstance(array, SparseRows):
         shape = _dimensions(array.shape)
-        return rows_to_runs(array), shape, lambda sums: _rows_of(sums, shape)
+        return (
+            rows_to_runs(array),
+            shape,
+            lambda numbers, rows: SparseRows(
+                numbers, rows.reshape(len(numbers), *shape[1:]), shape
+            ),
+        )
     if isinstance(array, SparseBlocks):
         runs = blocks_to_runs(array)
-        width = runs.values.shape[1]
-        return runs, (array.size,), lambda sums: SparseBlocks(*sums.rows(width), array.size)
+        size = runs.size
+        return runs, (size,), lambda numbers, rows: SparseBlocks(numbers, rows, size)
+    if isinstance(array, SparseElements):
+        shape = _dimensions(array.shape)
+        return (
+            elements_to_runs(array),
+            shape,
+            lambda places, values: SparseElements(places, values[:, 0], shape),
+        )
     if _is_scipys(array):
-        return _scipy_to_runs(array), array.shape, lambda sums: _scipy_of(sums, array)
+        return (
+            _scipy_to_runs(array),
+            tuple(map(int, array.shape)),
+            lambda places, values: _scipy_of(places, values[:, 0], array),
+        )
     raise TypeError(
-        f"array={short(array)}: SparseRows, SparseBlocks or a scipy.sparse matrix is needed, not "
-        f"{type(array).__name__}; dense arrays go to allreduce"
+        f"array={short(array)}: SparseElements, SparseRows, SparseBlocks or a scipy.sparse matrix "
+        f"is needed, not {type(array).__name__}; dense arrays go to allreduce"
     )
+
+
+def elements_to_runs(array: SparseElements) -> Runs:
+    """See `to_runs`."""
+    shape = _dimensions(array.shape)
+    indices, values = _checked(array.indices, array.values, "indices", "values")
+    if values.ndim != 1:
+        raise ValueError(f"values have shape {values.shape}; ({len(indices)},) is needed")
+    size = math.prod(shape)
+    _check_range(indices, size, "indices", "elements")
+    indices, column = _in_order(indices, values[:, None])
+    return Runs(indices, column, size)
 
 
 def rows_to_runs(array: SparseRows) -> Runs:
@@ -177,31 +266,28 @@ def _elements(size: Any) -> int:
 
 
 def _scipy_to_runs(matrix: Any) -> Runs:
-    if len(matrix.shape) != 2:
-        raise ValueError(f"the sparse array has shape {matrix.shape}; two dimensions are needed")
+    if len(matrix.shape) > 2:
+        raise ValueError(
+            f"the sparse array has shape {matrix.shape}; one or two dimensions are needed"
+        )
     check_dtype(matrix.dtype)
     coordinates = matrix.tocoo()
-    columns = matrix.shape[1]
-    places = coordinates.row.astype(np.int64) * columns + coordinates.col
+    places = coordinates.col.astype(np.int64)
+    if len(matrix.shape) == 2:
+        places += coordinates.row.astype(np.int64) * matrix.shape[1]
     places, values = _in_order(places, coordinates.data[:, None])
     return Runs(places, values, math.prod(matrix.shape))
 
 
-def _scipy_of(sums: SparseSums, like: Any) -> Any:
-    """Return sums in the same format, as a matrix or as an array."""
+def _scipy_of(places: Indices, values: Array, like: Any) -> Any:
+    """Return elements in the same format, as a matrix or as an array."""
     import scipy.sparse
 
-    places, values = sums.elements()
     kind = scipy.sparse.coo_matrix
     if not isinstance(like, scipy.sparse.spmatrix):
         kind = scipy.sparse.coo_array
-    coordinates = kind((values, np.divmod(places, max(like.shape[1], 1))), shape=like.shape)
-    return coordinates.asformat(like.format)
-
-
-def _rows_of(sums: SparseSums, shape: tuple[int, ...]) -> SparseRows:
-    numbers, rows = sums.rows(max(math.prod(shape[1:]), 1))
-    return SparseRows(numbers, rows.reshape(len(numbers), *shape[1:]), shape)
+    where = (places,) if len(like.shape) == 1 else np.divmod(places, max(like.shape[1], 1))
+    return kind((values, where), shape=like.shape).asformat(like.format)
 
 
 def _checked(

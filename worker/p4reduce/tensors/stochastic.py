@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Floats to lanes of 16 or 8 bits and back, rounded at random so that errors average out.
+"""Floats to lanes of 16, 8 or 4 bits and back, rounded at random so that errors average out.
 
 Exponents are agreed as in `tensors.quantise`. With world size n, lane maximum L and an agreed
 exponent e, |x| < 2^e on all ranks, the limit is M = L // n and a lane's unit is u = 2^e / M. A
@@ -31,13 +31,17 @@ from p4reduce.tensors.noise import NOISE_BITS
 from p4reduce.tensors.quantise import FLOAT32_SCALES_FROM, Rows, any_tiny
 from p4reduce.wire.format import MAX_WORLD_SIZE, NONFINITE_EXPONENT, Format
 
-SMALLEST_LIMIT = 2
-"""Of a lane: with less there is no bit left besides the sign."""
+_SMALLEST_LIMIT = 2  # of a lane: with less there is no bit left besides the sign
 
 
 def largest_world_size(lane_format: Format) -> int:
-    """Return for how many ranks lanes of a format have room, at most."""
-    return min(MAX_WORLD_SIZE, lane_format.lane_maximum // SMALLEST_LIMIT)
+    """Return for how many ranks lanes of a format have room, at most.
+
+    Lanes of 4 bits may be left with -1, 0 and 1 for each rank, as in TernGrad (Wen et al., NIPS
+    2017). Who takes wider lanes wants more than that.
+    """
+    smallest = 1 if lane_format is Format.INT4 else _SMALLEST_LIMIT
+    return min(MAX_WORLD_SIZE, lane_format.lane_maximum // smallest)
 
 
 class StochasticQuantiser:
@@ -50,7 +54,7 @@ class StochasticQuantiser:
 
     Args:
         world_size: at most `largest_world_size`.
-        lane_format: INT16 or INT8.
+        lane_format: INT16, INT8 or INT4.
     """
 
     def __init__(self, world_size: int, lane_format: Format) -> None:

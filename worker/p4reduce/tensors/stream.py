@@ -94,7 +94,9 @@ class Collective:
             lane_format: of the blocks, which have as many elements as that has lanes.
             noise: for rounding floats to narrow lanes.
             keep: the input will be copied (`session.ledger`), which costs less now.
-            number, counted, told: see above. None: `sequence`; nothing is called.
+            number: see above. None: `sequence`; nothing is called.
+            counted: as `number`.
+            told: as `number`.
 
         Raises:
             ValueRangeError: see `quantise.block_exponents`.
@@ -242,7 +244,8 @@ class Collective:
 def overflow_error(collective: Collective, block: int) -> LaneOverflowError:
     """Return what a collective ends with on all ranks if a sum in that block overflowed."""
     where = collective.call.locate(block, collective.format.lanes)
+    lanes = collective.format.name.lower()
     return LaneOverflowError(
-        f"{collective.description}: a sum left the range of {collective.dtype.name} within {where}",
+        f"{collective.description}: a sum left the range of {lanes} within {where}",
         block=block,
     )

@@ -11,7 +11,8 @@ has the table.
 `registration` makes the name known to torch, `backend` makes a group. `group` has the calls that
 torch and DDP make, those of DDP's buckets too; `reductions` hands their tensors to a communicator,
 `delegate` hands to Gloo what the switch does not do. `hooks` is only for what a script registers,
-and `LocalSGD` for scripts that average models in place of gradients.
+and `LocalSGD` for scripts that average models in place of gradients. `log_statistics` writes
+each step's figures to TensorBoard, MLflow or wandb.
 More than a dozen modules: torch's interface to a backend (devices, work, futures, options,
 rendezvous) has a module for each of its parts. Imports the communicator, `compression`, `tensors`,
 `transport` and `wire`, and of the library nothing imports it.
@@ -25,8 +26,9 @@ from p4reduce.torch.statistics import Statistics, Tally, statistics
 
 if TYPE_CHECKING:
     from p4reduce.torch.local_sgd import LocalSGD
+    from p4reduce.torch.logged import log_statistics
 
-__all__ = ["LocalSGD", "Statistics", "Tally", "statistics"]
+__all__ = ["LocalSGD", "Statistics", "Tally", "log_statistics", "statistics"]
 
 
 def __getattr__(name: str) -> Any:
@@ -35,4 +37,8 @@ def __getattr__(name: str) -> Any:
         from p4reduce.torch.local_sgd import LocalSGD
 
         return LocalSGD
+    if name == "log_statistics":
+        from p4reduce.torch.logged import log_statistics
+
+        return log_statistics
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -79,6 +79,7 @@ class Gloo:
         options: Any,
         result: Any,
         finish: Callable[[], None] = nothing,
+        size: int | None = None,
     ) -> OutcomeWork:
         """Run a collective of all ranks.
 
@@ -91,8 +92,9 @@ class Gloo:
             options: torch's.
             result: what the work's future gives.
             finish: done when the collective has ended well.
+            size: bytes of this rank's input; None: those of `tensors`.
         """
-        count_gloo(collective, reason, bytes_of(tensors))
+        count_gloo(collective, reason, bytes_of(tensors) if size is None else size)
         if channel is None:
             return _work_of(run(self.group), None, result, finish)
         what = f"{collective} {reason} of {shape_of(tensors)}"

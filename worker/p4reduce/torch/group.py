@@ -38,7 +38,7 @@ from p4reduce.torch.dynamo import methods_eagerly
 from p4reduce.torch.names import NAME
 from p4reduce.torch.options import listed, nested, options_of
 from p4reduce.torch.routes import Routes
-from p4reduce.torch.tensors import Dense, nothing
+from p4reduce.torch.tensors import Dense, bytes_of, nothing
 from p4reduce.torch.threads import at_exit
 from p4reduce.torch.versions import warn_if_untested
 from p4reduce.torch.work import OutcomeWork
@@ -362,7 +362,7 @@ class Collectives:
         dense, mine = Dense(outputs), Dense(inputs).tensors
         return self._delegate(
             *("all_to_all", "no sum", [], lambda gloo: gloo.alltoall(dense.tensors, mine, opts)),
-            *(opts, outputs, dense.put_back),
+            *(opts, outputs, dense.put_back, bytes_of(mine)),
         )
 
     def all_to_all_single(
@@ -382,6 +382,7 @@ class Collectives:
         return self._delegate(
             *("all_to_all_single", "no sum", []),
             *(lambda gloo: gloo.alltoall_base(output, input, *splits, opts), opts, output),
+            size=bytes_of([input]),
         )
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
@@ -530,12 +531,13 @@ class Collectives:
         options: Any,
         result: Any = None,
         finish: Callable[[], None] = nothing,
+        size: int | None = None,
     ) -> OutcomeWork:
         why = reason or self._without
         result = list(tensors) if result is None else result
         route = self._routes.here()
         work = route.gloo.call(
-            route.channel, collective, why, tensors, run, options, result, finish
+            route.channel, collective, why, tensors, run, options, result, finish, size
         )
         return self._track(work)
 

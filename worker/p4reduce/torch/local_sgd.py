@@ -2,8 +2,8 @@
 """Local SGD and DiLoCo: each rank trains by itself for some steps, then the models are averaged.
 
 Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019, arXiv 1805.09767; Douillard et
-al., "DiLoCo: Distributed Low-Communication Training of Language Models", arXiv 2311.08105,
-algorithm 1. `p4reduce.methods.local_sgd` is the same in numpy.
+al., "DiLoCo: Distributed Low-Communication Training of Language Models", arXiv 2311.08105.
+`p4reduce.methods.local_sgd` is the same in numpy.
 """
 
 from __future__ import annotations

@@ -111,7 +111,8 @@ class SparseSum:
         tensor: of this rank, coalesced or not.
         operation: sum or mean.
         name: of the collective.
-        precision, seed: as of `Communicator.allreduce`.
+        precision: as of `Communicator.allreduce`.
+        seed: as of `Communicator.allreduce`.
     """
 
     def __init__(

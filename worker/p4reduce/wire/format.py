@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aggregation protocol on the wire: docs/protocol.md, "Header".
+"""Frames of the aggregation protocol: docs/protocol.md, "Header".
 
-The header is defined once, as `HEADER_FIELDS`. Everything else follows from it: `header_bytes` and
-`template` build a frame that the fast path then only patches; `wire/frames.py` makes a numpy dtype
-of the fields, so that a batch of frames can be read and written as columns; and `wire/layer.py` the
-scapy layer `Aggregation`.
+The header itself is the table of `wire/header.py`. `header_bytes` and `template` build a frame of
+it that the fast path then only patches; `wire/frames.py` makes a numpy dtype of the fields, so that
+a batch of frames can be read and written as columns.
 
 Neither numpy nor scapy is imported here: the controller needs neither, and scapy, which reads the
 names of all makers of network cards first, takes a fifth of a second. A rank that joins a job has
@@ -16,23 +15,52 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
-from enum import IntEnum, IntFlag
 from ipaddress import IPv4Address
 from typing import Final, NamedTuple, SupportsBytes
 
+from p4reduce.wire.header import (
+    AGG_BYTES,
+    AGGREGATION_PORT,
+    AGGREGATION_VERSION,
+    HALF_BYTES,
+    HEADER_FIELDS,
+    NO_BLOCK,
+    NONFINITE_EXPONENT,
+    PAYLOAD_BYTES,
+    Field,
+    Flag,
+    Format,
+    Kind,
+)
+
+__all__ = [
+    "AGGREGATION_PORT",
+    "AGGREGATION_VERSION",
+    "AGG_BYTES",
+    "HALF_BYTES",
+    "HEADER_FIELDS",
+    "NONFINITE_EXPONENT",
+    "NO_BLOCK",
+    "PAYLOAD_BYTES",
+    "Endpoint",
+    "Field",
+    "Flag",
+    "Format",
+    "Hello",
+    "Kind",
+    "header_bytes",
+    "parse_hello",
+    "template",
+]
+
 # -- Numbers: the same as in p4src/include/constants.p4, which a test compares ------------------
 
-AGGREGATION_PORT = 0xBEE0
-AGGREGATION_VERSION = 1
 ETHERTYPE_IPV4 = 0x0800
 PROTOCOL_UDP = 17
 
 ETHERNET_BYTES = 14
 IPV4_BYTES = 20
 UDP_BYTES = 8
-AGG_BYTES = 36
-PAYLOAD_BYTES = 1024
-HALF_BYTES = 512
 
 AGG_OFFSET = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 PAYLOAD_OFFSET = AGG_OFFSET + AGG_BYTES
@@ -40,94 +68,8 @@ EMPTY_FRAME_BYTES = PAYLOAD_OFFSET
 HALF_FRAME_BYTES = PAYLOAD_OFFSET + HALF_BYTES
 PAYLOAD_FRAME_BYTES = PAYLOAD_OFFSET + PAYLOAD_BYTES
 
-NO_BLOCK = 0xFFFFFFFF
-NONFINITE_EXPONENT = 255
 MAX_WORLD_SIZE = 4096  # 64 switches of 64 ranks each; a switch has a bit for each of its own
 MAX_SLOTS = 1024
-
-
-class Kind(IntEnum):
-    """What a frame is."""
-
-    CONTRIBUTE = 0
-    RESULT = 1
-    STATUS = 2
-    HELLO = 8
-
-
-class Flag(IntFlag):
-    """What else there is to say about a frame."""
-
-    PAYLOAD = 0x01
-    OVERFLOW = 0x02
-    NONFINITE = 0x04
-    MISMATCH = 0x08
-    RETRANSMISSION = 0x10
-    PADDED = 0x20
-    FIRST_HALF = 0x40
-    TELL_ALL = 0x40  # in a contribution, which has no halves: a STATUS is for all ranks
-    SECOND_HALF = 0x80
-    FOR_ONE = (
-        0x80  # of a switch's question, and of the STATUS for it: for the rank that asks for all
-    )
-
-
-class Format(IntEnum):
-    """What the 1,024 bytes of a block hold."""
-
-    INT32 = 0
-    INT16 = 1
-    INT8 = 2
-    WRAP32 = 3  # as INT32, modulo 2^32: a sum that leaves the range is no overflow
-
-    @property
-    def lanes(self) -> int:
-        """Lanes in a block."""
-        return PAYLOAD_BYTES // self.lane_bytes
-
-    @property
-    def lane_bytes(self) -> int:
-        """Bytes in a lane."""
-        return (4, 2, 1, 4)[self]
-
-    @property
-    def lane_maximum(self) -> int:
-        """The largest number that a lane holds."""
-        return int((1 << (8 * self.lane_bytes - 1)) - 1)
-
-
-class Field(NamedTuple):
-    """A field of the aggregation header.
-
-    Attributes:
-        name: in the documentation, in columns and in scapy.
-        bits: how wide it is.
-        default: what it holds where nobody says otherwise.
-        hexadecimal: whether people read it better so.
-    """
-
-    name: str
-    bits: int
-    default: int = 0
-    hexadecimal: bool = False
-
-
-HEADER_FIELDS: Final = (
-    Field("version", 4, AGGREGATION_VERSION),
-    Field("kind", 4, Kind.CONTRIBUTE),
-    Field("flags", 8),
-    Field("rank", 16),
-    Field("job", 32),
-    Field("slot", 16),
-    Field("format", 8, Format.INT32),
-    Field("next_exponent", 8),
-    Field("round", 32),
-    Field("block", 32, NO_BLOCK, hexadecimal=True),
-    Field("next_block", 32, NO_BLOCK, hexadecimal=True),
-    Field("tag", 32, hexadecimal=True),
-    Field("contributors", 64, hexadecimal=True),
-)
-"""The 36 bytes after UDP, in order. What follows them, if anything, is a block's lanes."""
 
 
 def header_bytes(**values: int) -> bytes:

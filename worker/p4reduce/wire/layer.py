@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aggregation header as a layer of scapy's, made of `format.HEADER_FIELDS`.
+"""The aggregation header as a layer of scapy's, made of `header.HEADER_FIELDS`.
 
 For those who take frames apart or make odd ones. Of scapy, only fields and packets are imported
 here. Its Ethernet and IP layers read all interfaces and routes of the machine when they are
@@ -38,7 +38,7 @@ _WHOLE = {
 
 
 def _layer_field(field: Field) -> Any:
-    name, bits, default, hexadecimal = field
+    name, bits, default, hexadecimal = field.name, field.bits, field.default, field.hexadecimal
     if name == "kind":
         return BitEnumField(name, default, bits, {int(kind): kind.name for kind in Kind})
     if name == "flags":

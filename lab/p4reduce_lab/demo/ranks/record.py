@@ -18,7 +18,12 @@ from p4reduce_lab.demo.training.model import Floats
 Doubles = npt.NDArray[np.float64]
 
 RECORDED_STEPS = 400  # at most; a longer training is sampled evenly
-BLOCK_LANES = {"int32": 256, "int16": 512, "int8": 1024}  # share one exponent (docs/lanes.md)
+BLOCK_LANES = {
+    "int32": 256,
+    "int16": 512,
+    "int8": 1024,
+    "int4": 2048,
+}  # share one exponent (docs/lanes.md)
 FLOAT32_ROUNDING = 2.0**-24  # relative
 
 

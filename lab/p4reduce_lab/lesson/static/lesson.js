@@ -68,11 +68,33 @@ function show(view) {
   );
   byId("said").textContent = view.said.join("\n") || "Nothing so far.";
   byId("slots").textContent = view.slots.join("\n");
+  byId("breakpoints").replaceChildren(
+    ...view.breakpoints.map((each) => {
+      const item = make("li");
+      item.append(make("code", each.place), " ");
+      item.append(button("Remove", `Remove breakpoint ${each.place}`, `unbreak ${each.number}`));
+      return item;
+    }),
+  );
+  byId("held").hidden = !view.held;
+  if (view.held) {
+    byId("where").textContent = `The switch holds frame ${view.held.number} ${view.held.where}.`;
+    byId("values").textContent = view.held.values.join("\n");
+    byId("go-on").replaceChildren(
+      button("Step", "Step: to the next line, table or action", "step"),
+      button("Continue", "Continue: to the next breakpoint or the end", "continue"),
+    );
+  }
 }
 
 byId("next").addEventListener("click", (event) => perform(event.currentTarget.dataset.command));
 byId("lessons").addEventListener("change", (event) => perform(`lesson ${event.currentTarget.value}`));
 byId("restart").addEventListener("click", () => perform(`lesson ${byId("lessons").value}`));
+byId("stops").addEventListener("submit", (event) => {
+  event.preventDefault();
+  perform(`break ${byId("place").value}`);
+  byId("place").value = "";
+});
 byId("typed").addEventListener("submit", (event) => {
   event.preventDefault();
   perform(byId("command").value);

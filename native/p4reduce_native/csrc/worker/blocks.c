@@ -7,12 +7,6 @@
 
 static const uint8_t ZEROS[P4R_MOST_LANES * sizeof(double)];
 
-static uint32_t number_bytes(const struct p4r_codec *codec)
-{
-    static const uint8_t of_floats[] = {0, 2, 4, 8};
-    return codec->numbers == P4R_INTEGERS ? codec->lane_bytes : of_floats[codec->numbers & 3];
-}
-
 /* Returns where a block begins and how many bytes of it there are; NULL: it is nowhere. */
 static uint8_t *find(const struct p4r_blocks *blocks, int64_t block, uint64_t block_bytes,
                      uint64_t *bytes)
@@ -39,7 +33,7 @@ void p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *so
                       int64_t number, uint8_t exponent, uint8_t *payload)
 {
     uint8_t padded[sizeof ZEROS];
-    uint64_t whole = (uint64_t)(P4R_PAYLOAD_BYTES / codec->lane_bytes) * number_bytes(codec), bytes;
+    uint64_t whole = (uint64_t)p4r_lanes(codec) * p4r_number_bytes(codec), bytes;
     const uint8_t *numbers = find(source, block, whole, &bytes);
 
     if (!numbers) {
@@ -55,7 +49,7 @@ void p4r_block_encode(const struct p4r_codec *codec, const struct p4r_blocks *so
 void p4r_block_decode(const struct p4r_codec *codec, const struct p4r_blocks *target, int64_t block,
                       uint8_t exponent, const uint8_t *lanes, uint32_t part)
 {
-    uint32_t count = P4R_PAYLOAD_BYTES / codec->lane_bytes, size = number_bytes(codec);
+    uint32_t count = p4r_lanes(codec), size = p4r_number_bytes(codec);
     uint64_t whole = (uint64_t)count * size, begin = 0, bytes;
     uint8_t *numbers = find(target, block, whole, &bytes);
 
@@ -81,8 +75,8 @@ void p4r_block_fill(const struct p4r_codec *codec, const struct p4r_blocks *targ
     static const uint16_t half = 0x7e00;
     static const float single = NAN;
     static const double wide = NAN;
-    uint32_t size = number_bytes(codec);
-    uint64_t whole = (uint64_t)(P4R_PAYLOAD_BYTES / codec->lane_bytes) * size, bytes;
+    uint32_t size = p4r_number_bytes(codec);
+    uint64_t whole = (uint64_t)p4r_lanes(codec) * size, bytes;
     uint8_t *numbers = find(target, block, whole, &bytes);
     const void *none = size == 2 ? (const void *)&half : size == 4 ? (const void *)&single : &wide;
 

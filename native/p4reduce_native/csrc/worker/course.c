@@ -26,6 +26,7 @@ void p4r_course_repeated(struct p4r_course *course, double now)
 {
     uint32_t count = course->repeat_count;
 
+    course->repeated++;
     if (count && course->repeats[count - 1].at == now) {
         course->repeats[count - 1].frames++;
     } else if (count < P4R_REPEATS_MOST) {

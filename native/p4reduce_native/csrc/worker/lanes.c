@@ -105,7 +105,7 @@ static inline double within_double(double number, double limit)
     return number < limit ? number : limit;
 }
 
-/* -- Lanes of 4 bytes, rounded to nearest ------------------------------------------------------- */
+/* -- Lanes of 32 bits, rounded to nearest ------------------------------------------------------- */
 
 static void floats_to_words(const uint8_t *from, float scale, uint8_t *to)
 {
@@ -196,10 +196,18 @@ static void doubles_to_fixed(const uint8_t *from, uint32_t count, double scale, 
     }
 }
 
+/* Two lanes of 4 bits in a byte, the first one in its upper half. */
+static inline int8_t upper_half(uint8_t pair) { return (int8_t)((int8_t)pair >> 4); }
+
+static inline int8_t lower_half(uint8_t pair)
+{
+    return (int8_t)((int8_t)(uint8_t)(pair << 4) >> 4);
+}
+
 static void encode_at_random(const struct p4r_codec *codec, const uint8_t *numbers,
                              uint8_t exponent, int64_t block, uint8_t *payload)
 {
-    uint32_t count = P4R_PAYLOAD_BYTES / codec->lane_bytes;
+    uint32_t count = p4r_lanes(codec);
     uint16_t noise[P4R_MOST_LANES];
     int32_t fixed[P4R_MOST_LANES];
     double most = codec->limit * (1 << NOISE_BITS);
@@ -211,22 +219,33 @@ static void encode_at_random(const struct p4r_codec *codec, const uint8_t *numbe
         floats_to_fixed_wide(numbers, count, codec->scales[exponent], most, fixed);
     else
         floats_to_fixed(numbers, count, codec->scales32[exponent], (float)most, fixed);
-    if (codec->lane_bytes == 2)
+    for (size_t i = 0; i < count; i++)
+        fixed[i] = (fixed[i] + noise[i]) >> NOISE_BITS;
+    if (codec->lane_bits == 16)
         for (size_t i = 0; i < count; i++)
-            store_16(payload + 2 * i, SWAP_16((uint16_t)((fixed[i] + noise[i]) >> NOISE_BITS)));
+            store_16(payload + 2 * i, SWAP_16((uint16_t)fixed[i]));
+    else if (codec->lane_bits == 8)
+        for (size_t i = 0; i < count; i++)
+            payload[i] = (uint8_t)fixed[i];
     else
-        for (size_t i = 0; i < count; i++)
-            payload[i] = (uint8_t)((fixed[i] + noise[i]) >> NOISE_BITS);
+        for (size_t i = 0; i < count / 2; i++)
+            payload[i] = (uint8_t)((uint32_t)fixed[2 * i] << 4 | ((uint32_t)fixed[2 * i + 1] & 15));
 }
 
-static void widen(const uint8_t *lanes, uint32_t lane_bytes, uint32_t count, int32_t *wide)
+static void widen(const uint8_t *lanes, uint32_t lane_bits, uint32_t count, int32_t *wide)
 {
-    if (lane_bytes == 2)
+    if (lane_bits == 16) {
         for (size_t i = 0; i < count; i++)
             wide[i] = (int16_t)SWAP_16(load_16(lanes + 2 * i));
-    else
+    } else if (lane_bits == 8) {
         for (size_t i = 0; i < count; i++)
             wide[i] = (int8_t)lanes[i];
+    } else {
+        for (size_t i = 0; i < count / 2; i++) {
+            wide[2 * i] = upper_half(lanes[i]);
+            wide[2 * i + 1] = lower_half(lanes[i]);
+        }
+    }
 }
 
 static void decode_narrow(const struct p4r_codec *codec, const uint8_t *lanes, uint32_t count,
@@ -235,7 +254,7 @@ static void decode_narrow(const struct p4r_codec *codec, const uint8_t *lanes, u
     int32_t wide[P4R_MOST_LANES];
     double divisor = codec->divisor, factor = codec->factors[exponent];
 
-    widen(lanes, codec->lane_bytes, count, wide);
+    widen(lanes, codec->lane_bits, count, wide);
     if (codec->numbers == P4R_FLOAT64) {
         for (size_t i = 0; i < count; i++)
             store_double(numbers + 8 * i, (double)wide[i] / divisor * factor);
@@ -252,27 +271,45 @@ static void decode_narrow(const struct p4r_codec *codec, const uint8_t *lanes, u
 
 /* -- Any lanes ---------------------------------------------------------------------------------- */
 
-/* Between the machine's byte order and the wire's, either way. */
-static void swap_bytes(const uint8_t *from, uint32_t lane_bytes, uint32_t count, uint8_t *to)
+/* Integers into the wire's byte order, or from there. */
+static void swap_bytes(const uint8_t *from, uint32_t lane_bits, uint32_t count, uint8_t *to)
 {
-    if (lane_bytes == 4)
+    if (lane_bits == 32)
         for (size_t i = 0; i < count; i++)
             store_32(to + 4 * i, SWAP_32(load_32(from + 4 * i)));
-    else if (lane_bytes == 2)
+    else if (lane_bits == 16)
         for (size_t i = 0; i < count; i++)
             store_16(to + 2 * i, SWAP_16(load_16(from + 2 * i)));
     else
         memcpy(to, from, count);
 }
 
+/* Integers of 8 bits into lanes of 4, which hold them: the caller has looked. */
+static void bytes_to_halves(const uint8_t *from, uint32_t count, uint8_t *to)
+{
+    for (size_t i = 0; i < count / 2; i++)
+        to[i] = (uint8_t)(from[2 * i] << 4 | (from[2 * i + 1] & 15));
+}
+
+static void halves_to_bytes(const uint8_t *from, uint32_t count, uint8_t *to)
+{
+    for (size_t i = 0; i < count / 2; i++) {
+        to[2 * i] = (uint8_t)upper_half(from[i]);
+        to[2 * i + 1] = (uint8_t)lower_half(from[i]);
+    }
+}
+
 void p4r_lanes_encode(const struct p4r_codec *codec, const uint8_t *numbers, uint8_t exponent,
                       int64_t block, uint8_t *payload)
 {
     float wide[P4R_MOST_LANES];
-    uint32_t count = P4R_PAYLOAD_BYTES / codec->lane_bytes;
+    uint32_t count = p4r_lanes(codec);
 
     if (codec->numbers == P4R_INTEGERS) {
-        swap_bytes(numbers, codec->lane_bytes, count, payload);
+        if (codec->lane_bits == 4)
+            bytes_to_halves(numbers, count, payload);
+        else
+            swap_bytes(numbers, codec->lane_bits, count, payload);
         return;
     }
     if (codec->numbers == P4R_FLOAT16) {
@@ -280,7 +317,7 @@ void p4r_lanes_encode(const struct p4r_codec *codec, const uint8_t *numbers, uin
             wide[i] = p4r_float_of_half(load_16(numbers + 2 * i));
         numbers = (const uint8_t *)wide;
     }
-    if (codec->lane_bytes != 4)
+    if (codec->lane_bits != 32)
         encode_at_random(codec, numbers, exponent, block, payload);
     else if (codec->numbers == P4R_FLOAT64)
         doubles_to_words(numbers, codec->scales[exponent], codec->limit, payload);
@@ -297,10 +334,13 @@ void p4r_lanes_decode(const struct p4r_codec *codec, const uint8_t *lanes, uint3
     uint8_t *to = codec->numbers == P4R_FLOAT16 ? (uint8_t *)wide : numbers;
 
     if (codec->numbers == P4R_INTEGERS) {
-        swap_bytes(lanes, codec->lane_bytes, count, numbers);
+        if (codec->lane_bits == 4)
+            halves_to_bytes(lanes, count, numbers);
+        else
+            swap_bytes(lanes, codec->lane_bits, count, numbers);
         return;
     }
-    if (codec->lane_bytes != 4)
+    if (codec->lane_bits != 32)
         decode_narrow(codec, lanes, count, exponent, to);
     else if (codec->numbers == P4R_FLOAT64)
         words_to_doubles(lanes, count, codec->factors[exponent], to);

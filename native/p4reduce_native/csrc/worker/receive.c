@@ -7,25 +7,7 @@
 
 #include <string.h>
 
-#define KIND_RESULT 1
-#define KIND_STATUS 2
-#define FLAG_PAYLOAD 0x01u
-#define FLAG_OVERFLOW 0x02u
-#define FLAG_NONFINITE 0x04u
-#define FLAG_MISMATCH 0x08u
-#define FLAG_RETRANSMISSION 0x10u
-#define FLAG_PADDED 0x20u
-#define FLAG_FIRST_HALF 0x40u
-#define FLAG_SECOND_HALF 0x80u
-#define HALVES (FLAG_FIRST_HALF | FLAG_SECOND_HALF)
-#define NO_BLOCK 0xffffffffu
-
-#define EMPTY_FRAME P4R_PAYLOAD_OFFSET
-#define HALF_FRAME (P4R_PAYLOAD_OFFSET + P4R_PAYLOAD_BYTES / 2)
-#define WHOLE_FRAME (P4R_PAYLOAD_OFFSET + P4R_PAYLOAD_BYTES)
-
-/* Words of the aggregation header. */
-enum { KIND_FLAGS_RANK, JOB, SLOT_FORMAT_EXPONENT, ROUND, BLOCK, NEXT_BLOCK, TAG, CONTRIBUTORS };
+#define HALVES (P4R_FLAG_FIRST_HALF | P4R_FLAG_SECOND_HALF)
 
 /* What a batch has led to so far. */
 struct batch {
@@ -38,36 +20,18 @@ struct batch {
     uint32_t visited[P4R_WHOLE + 1]; /* how many, by part: halves come in turns */
 };
 
-static inline uint32_t word(const uint8_t *frame, int number)
-{
-    const uint8_t *at = frame + P4R_AGG_OFFSET + 4 * number;
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
-}
-
-static inline uint32_t kind_of(const uint8_t *frame) { return frame[P4R_AGG_OFFSET] & 0xf; }
-
-static inline uint32_t flags_of(const uint8_t *frame) { return frame[P4R_AGG_OFFSET + 1]; }
-
-static inline uint32_t slot_of(const uint8_t *frame)
-{
-    return word(frame, SLOT_FORMAT_EXPONENT) >> 16;
-}
-
 /* In a status: how many switches above the own one it is from. */
 static inline uint8_t level_of(const struct p4r_slots *slots, const uint8_t *frame)
 {
-    uint32_t level = word(frame, SLOT_FORMAT_EXPONENT) & 0xff;
+    uint32_t level = p4r_get_next_exponent(frame);
     return (uint8_t)(level < slots->levels ? level : slots->levels - 1);
-}
-
-static inline uint64_t contributors(const uint8_t *frame)
-{
-    return (uint64_t)word(frame, CONTRIBUTORS) << 32 | word(frame, CONTRIBUTORS + 1);
 }
 
 static inline uint32_t part_of(uint32_t flags)
 {
-    return flags & FLAG_FIRST_HALF ? P4R_FIRST : flags & FLAG_SECOND_HALF ? P4R_SECOND : P4R_WHOLE;
+    return flags & P4R_FLAG_FIRST_HALF    ? P4R_FIRST
+           : flags & P4R_FLAG_SECOND_HALF ? P4R_SECOND
+                                          : P4R_WHOLE;
 }
 
 /* -- What an answer is -------------------------------------------------------------------------- */
@@ -84,31 +48,31 @@ static int is_to_us(const struct p4r_slots *slots, const uint8_t *frame)
 /* How long an answer is; 0: there is none with such a kind and flags. */
 static int64_t length_of(uint32_t kind, uint32_t flags)
 {
-    if (kind == KIND_STATUS)
-        return EMPTY_FRAME;
-    if (kind != KIND_RESULT || flags & FLAG_PADDED || (flags & HALVES) == HALVES)
+    if (kind == P4R_KIND_STATUS)
+        return P4R_EMPTY_FRAME;
+    if (kind != P4R_KIND_RESULT || flags & P4R_FLAG_PADDED || (flags & HALVES) == HALVES)
         return 0;
-    if (flags & FLAG_PAYLOAD)
-        return flags & HALVES ? HALF_FRAME : WHOLE_FRAME;
-    return flags & HALVES ? 0 : EMPTY_FRAME;
+    if (flags & P4R_FLAG_PAYLOAD)
+        return flags & HALVES ? P4R_HALF_FRAME : P4R_WHOLE_FRAME;
+    return flags & HALVES ? 0 : P4R_EMPTY_FRAME;
 }
 
 static int is_an_answer(const struct p4r_slots *slots, const uint8_t *frame, int64_t length)
 {
-    return length >= EMPTY_FRAME && is_to_us(slots, frame) &&
-           length == length_of(kind_of(frame), flags_of(frame)) && slot_of(frame) < slots->slots;
+    return length >= P4R_EMPTY_FRAME && is_to_us(slots, frame) &&
+           length == length_of(p4r_get_kind(frame), p4r_get_flags(frame)) &&
+           p4r_get_slot(frame) < slots->slots;
 }
 
 /* Whether a result of the round under way is about the same as the contribution. */
 static int is_right(const struct p4r_slots *slots, const uint8_t *frame, uint32_t slot)
 {
     const struct p4r_stream *stream = slots->streams[slot];
-    uint32_t next = word(frame, NEXT_BLOCK);
+    uint32_t next = p4r_get_next_block(frame);
 
-    return word(frame, TAG) == stream->tag &&
-           (word(frame, SLOT_FORMAT_EXPONENT) >> 8 & 0xff) == stream->format &&
-           word(frame, BLOCK) == (uint32_t)slots->block[slot] &&
-           (next == NO_BLOCK || (int64_t)next < stream->count);
+    return p4r_get_tag(frame) == stream->tag && (p4r_get_format(frame)) == stream->format &&
+           p4r_get_block(frame) == (uint32_t)slots->block[slot] &&
+           (next == P4R_NO_BLOCK || (int64_t)next < stream->count);
 }
 
 /* -- Sums --------------------------------------------------------------------------------------- */
@@ -140,18 +104,12 @@ static void put_visited(struct batch *batch)
         put_part(batch, part);
 }
 
-static uint32_t number_bytes(const struct p4r_codec *codec)
-{
-    static const uint8_t of_floats[] = {0, 2, 4, 8};
-    return codec->numbers == P4R_INTEGERS ? codec->lane_bytes : of_floats[codec->numbers & 3];
-}
-
 /* Sums for a target that only Python can reach: rows of as many numbers as there are lanes. */
 static void visit_sums(struct batch *batch, uint32_t slot, const uint8_t *lanes, uint32_t part)
 {
     struct p4r_slots *slots = batch->slots;
     const struct p4r_stream *stream = slots->streams[slot];
-    uint32_t count = P4R_PAYLOAD_BYTES / stream->codec.lane_bytes, *visited = batch->visited + part;
+    uint32_t count = p4r_lanes(&stream->codec), *visited = batch->visited + part;
 
     if (stream != batch->stream)
         put_visited(batch);
@@ -161,7 +119,7 @@ static void visit_sums(struct batch *batch, uint32_t slot, const uint8_t *lanes,
     count = part == P4R_WHOLE ? count : count / 2;
     p4r_lanes_decode(&stream->codec, lanes, count, slots->exponent[slot],
                      numbers_of(slots, part) +
-                         (uint64_t)*visited * count * number_bytes(&stream->codec));
+                         (uint64_t)*visited * count * p4r_number_bytes(&stream->codec));
     visited_of(slots, part)[(*visited)++] = slots->block[slot];
 }
 
@@ -184,11 +142,11 @@ static void deliver(struct batch *batch, const uint8_t *lanes, uint32_t slot, ui
     const struct p4r_stream *stream = slots->streams[slot];
     uint32_t part = part_of(flags);
 
-    if (flags & FLAG_NONFINITE || !(flags & FLAG_PAYLOAD)) {
-        fill(batch, slot, (flags & FLAG_NONFINITE) != 0);
+    if (flags & P4R_FLAG_NONFINITE || !(flags & P4R_FLAG_PAYLOAD)) {
+        fill(batch, slot, (flags & P4R_FLAG_NONFINITE) != 0);
         return;
     }
-    if (flags & FLAG_OVERFLOW &&
+    if (flags & P4R_FLAG_OVERFLOW &&
         (stream->left[1] == P4R_NO_OVERFLOW || slots->block[slot] < stream->left[1]))
         stream->left[1] = slots->block[slot];
     if (stream->writes)
@@ -206,10 +164,10 @@ static void deliver(struct batch *batch, const uint8_t *lanes, uint32_t slot, ui
 static void take_duplicate(struct batch *batch, uint32_t slot, uint32_t flags)
 {
     struct p4r_slots *slots = batch->slots;
-    int needless = slots->parts[slot] == P4R_WHOLE && flags & FLAG_RETRANSMISSION;
+    int needless = slots->parts[slot] == P4R_WHOLE && flags & P4R_FLAG_RETRANSMISSION;
 
     slots->counts.duplicates++;
-    for (uint32_t i = 0; i < batch->completed && !(flags & FLAG_RETRANSMISSION); i++)
+    for (uint32_t i = 0; i < batch->completed && !(flags & P4R_FLAG_RETRANSMISSION); i++)
         if (slots->completed[i] == slot && slots->how[i]) {
             slots->how[i] = 0;
             needless = 1;
@@ -221,7 +179,7 @@ static void take_result(struct batch *batch, const uint8_t *frame, const uint8_t
                         uint32_t slot)
 {
     struct p4r_slots *slots = batch->slots;
-    uint32_t flags = flags_of(frame), part = part_of(flags), at = batch->completed;
+    uint32_t flags = p4r_get_flags(frame), part = part_of(flags), at = batch->completed;
 
     if ((slots->parts[slot] & part) == part) {
         take_duplicate(batch, slot, flags);
@@ -234,10 +192,10 @@ static void take_result(struct batch *batch, const uint8_t *frame, const uint8_t
         return;
     slots->completed[at] = slot;
     slots->how[at] = 0;
-    if (flags & FLAG_RETRANSMISSION)
+    if (flags & P4R_FLAG_RETRANSMISSION)
         slots->how[at] = slots->tries[slot] ? P4R_LATE | P4R_TRIED : P4R_LATE;
-    slots->next[2 * at] = word(frame, NEXT_BLOCK);
-    slots->next[2 * at + 1] = word(frame, SLOT_FORMAT_EXPONENT) & 0xff;
+    slots->next[2 * at] = p4r_get_next_block(frame);
+    slots->next[2 * at + 1] = p4r_get_next_exponent(frame);
     batch->completed++;
 }
 
@@ -246,8 +204,7 @@ static void read_visited(struct p4r_slots *slots, const struct p4r_stream *strea
 {
     if (!count)
         return;
-    uint64_t bytes =
-        (uint64_t)(P4R_PAYLOAD_BYTES / stream->codec.lane_bytes) * number_bytes(&stream->codec);
+    uint64_t bytes = (uint64_t)p4r_lanes(&stream->codec) * p4r_number_bytes(&stream->codec);
     slots->visit(stream->sequence, P4R_READ, slots->visited, count, slots->numbers);
     for (uint32_t i = 0; i < count; i++) {
         int64_t slot = slots->visiting[i];
@@ -279,7 +236,7 @@ static void complete(struct p4r_slots *slots, uint32_t count, double now)
         slots->parts[slot] = 0;
         if (stream->course)
             p4r_course_answered(stream->course, slots->block[slot] == P4R_OPENING, now);
-        if (next == NO_BLOCK) {
+        if (next == P4R_NO_BLOCK) {
             goes_on = p4r_end_stripe(slots, slot, now);
         } else if (p4r_contribute(slots, slot, next, (uint8_t)slots->next[2 * i + 1], now)) {
             if (stream != reading) {
@@ -292,7 +249,7 @@ static void complete(struct p4r_slots *slots, uint32_t count, double now)
         }
         /* What follows a repeated result is late by this rank's timer, for the others too. */
         if (goes_on && slots->how[i] & P4R_TRIED)
-            *p4r_flags(slots, slot) |= FLAG_RETRANSMISSION;
+            *p4r_flags(slots, slot) |= P4R_FLAG_RETRANSMISSION;
     }
     read_visited(slots, reading, to_read);
 }
@@ -303,12 +260,12 @@ static void complete(struct p4r_slots *slots, uint32_t count, double now)
 static void tell_timer(struct batch *batch, const uint8_t *frame, uint32_t slot)
 {
     struct p4r_slots *slots = batch->slots;
-    uint32_t ahead = word(frame, ROUND) - (uint32_t)slots->expected[slot];
+    uint32_t ahead = p4r_get_round(frame) - (uint32_t)slots->expected[slot];
     int level = level_of(slots, frame);
     /* Who is in what a switch above has heard is this one, with all of its ranks. */
-    int mine = level || contributors(frame) & slots->own_bit;
+    int mine = level || p4r_get_contributors(frame) & slots->own_bit;
 
-    if (flags_of(frame) & FLAG_PADDED || slots->expected[slot] == P4R_IDLE)
+    if (p4r_get_flags(frame) & P4R_FLAG_PADDED || slots->expected[slot] == P4R_IDLE)
         return;
     if (ahead == 0)
         p4r_told(slots, slot, mine, batch->quiet, batch->now);
@@ -320,11 +277,11 @@ static void take_status(struct batch *batch, const uint8_t *frame, uint32_t slot
 {
     struct p4r_slots *slots = batch->slots;
     struct p4r_course *course = slots->streams[slot]->course;
-    uint64_t heard = contributors(frame);
+    uint64_t heard = p4r_get_contributors(frame);
     uint8_t level = level_of(slots, frame);
 
     slots->counts.statuses++;
-    if (flags_of(frame) & FLAG_PADDED) {
+    if (p4r_get_flags(frame) & P4R_FLAG_PADDED) {
         /* No timer has a part in this, so the frame does not say so. */
         if (slots->parts[slot] == P4R_WHOLE || !p4r_pad(slots, slot))
             return;
@@ -362,13 +319,13 @@ static void take(struct batch *batch, const uint8_t *frame, const uint8_t *lanes
         slots->counts.invalid++;
         return;
     }
-    uint32_t slot = slot_of(frame), again = flags_of(frame) & FLAG_RETRANSMISSION;
-    int is_status = kind_of(frame) == KIND_STATUS;
+    uint32_t slot = p4r_get_slot(frame), again = p4r_get_flags(frame) & P4R_FLAG_RETRANSMISSION;
+    int is_status = p4r_get_kind(frame) == P4R_KIND_STATUS;
     /* What comes for all ranks of a tree's switch says nothing of this rank's frames. */
     batch->heard |= !is_status || !level_of(slots, frame);
     if (is_status)
         tell_timer(batch, frame, slot);
-    int awaited = slots->expected[slot] == (int64_t)word(frame, ROUND);
+    int awaited = slots->expected[slot] == (int64_t)p4r_get_round(frame);
     /* The switch had the contribution before it was repeated, and we its result or no reason to
      * wait for one yet. In a tree others may be meant. */
     slots->counts.spurious += again && (is_status || !awaited) && slots->levels == 1;
@@ -376,7 +333,7 @@ static void take(struct batch *batch, const uint8_t *frame, const uint8_t *lanes
         slots->counts.stale++;
     } else if (is_status) {
         take_status(batch, frame, slot);
-    } else if (flags_of(frame) & FLAG_MISMATCH) {
+    } else if (p4r_get_flags(frame) & P4R_FLAG_MISMATCH) {
         slots->trouble = P4R_MISMATCH;
         slots->trouble_slot = slot;
     } else if (is_right(slots, frame, slot)) {
@@ -389,7 +346,7 @@ static void take(struct batch *batch, const uint8_t *frame, const uint8_t *lanes
 /* A frame that another core has written is asked for while the one before it is read. */
 static void will_read(const uint8_t *frame)
 {
-    for (int at = EMPTY_FRAME; at < WHOLE_FRAME; at += 64)
+    for (int at = P4R_EMPTY_FRAME; at < P4R_WHOLE_FRAME; at += 64)
         __builtin_prefetch(frame + at, 0, 3);
 }
 

@@ -5,12 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#define FLAG_PAYLOAD 0x01u
-#define FLAG_NONFINITE 0x04u
-#define FLAG_PADDED 0x20u
-#define NONFINITE_EXPONENT 255
-#define NO_BLOCK 0xffffffffu
-
 static uint8_t *frame_of(struct p4r_slots *slots, int64_t row)
 {
     return slots->outgoing + (uint64_t)row * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD;
@@ -18,17 +12,7 @@ static uint8_t *frame_of(struct p4r_slots *slots, int64_t row)
 
 uint8_t *p4r_flags(struct p4r_slots *slots, uint32_t slot)
 {
-    return frame_of(slots, slots->row[slot]) + P4R_AGG_OFFSET + 1;
-}
-
-static void put_words(uint8_t *at, const uint32_t *words)
-{
-    for (int i = 0; i < P4R_AGG_WORDS; i++) {
-        at[4 * i] = (uint8_t)(words[i] >> 24);
-        at[4 * i + 1] = (uint8_t)(words[i] >> 16);
-        at[4 * i + 2] = (uint8_t)(words[i] >> 8);
-        at[4 * i + 3] = (uint8_t)words[i];
-    }
+    return frame_of(slots, slots->row[slot]) + P4R_FLAGS_AT;
 }
 
 void p4r_queue(struct p4r_slots *slots, uint32_t slot)
@@ -46,17 +30,22 @@ static uint8_t *begin_round(struct p4r_slots *slots, const struct p4r_stream *st
     uint32_t round = slots->next_round[slot]++;
     int64_t row = (int64_t)slot * P4R_SHAPES + shape;
     uint8_t *frame = frame_of(slots, row);
-    const uint32_t words[P4R_AGG_WORDS] = {
-        slots->contribution | flags << 16,
-        slots->job,
-        slot << 16 | stream->format << 8 | stream->exponents[announced],
-        round,
-        block,
-        announced == stream->count ? NO_BLOCK : (uint32_t)announced,
-        stream->tag,
+    const struct p4r_header header = {
+        .version = P4R_VERSION,
+        .kind = P4R_KIND_CONTRIBUTE,
+        .flags = (uint8_t)flags,
+        .rank = (uint16_t)slots->rank,
+        .job = slots->job,
+        .slot = (uint16_t)slot,
+        .format = (uint8_t)stream->format,
+        .next_exponent = stream->exponents[announced],
+        .round = round,
+        .block = block,
+        .next_block = announced == stream->count ? P4R_NO_BLOCK : (uint32_t)announced,
+        .tag = stream->tag,
     };
 
-    put_words(frame + P4R_AGG_OFFSET, words);
+    p4r_put_header(frame, &header);
     slots->announced[slot] = announced;
     slots->expected[slot] = round;
     slots->row[slot] = row;
@@ -74,10 +63,12 @@ int p4r_contribute(struct p4r_slots *slots, uint32_t slot, int64_t block, uint8_
 {
     const struct p4r_stream *stream = slots->streams[slot];
     int mine = block == slots->announced[slot];
-    uint32_t filled = mine && exponent != NONFINITE_EXPONENT;
+    uint32_t filled = mine && exponent != P4R_NONFINITE_EXPONENT;
     int64_t announced =
         mine ? stream->next_nonzero[block + stream->stripes] : slots->announced[slot];
-    uint32_t flags = exponent == NONFINITE_EXPONENT ? FLAG_NONFINITE : mine ? FLAG_PAYLOAD : 0;
+    uint32_t flags = exponent == P4R_NONFINITE_EXPONENT ? P4R_FLAG_NONFINITE
+                     : mine                             ? P4R_FLAG_PAYLOAD
+                                                        : 0;
     uint8_t *frame = begin_round(slots, stream, slot, filled ? P4R_FILLED : P4R_EMPTY, flags,
                                  (uint32_t)block, announced);
 
@@ -100,8 +91,8 @@ int p4r_pad(struct p4r_slots *slots, uint32_t slot)
     /* The round that opens a stripe has no lanes to fit. */
     if (row % P4R_SHAPES != P4R_EMPTY || slots->block[slot] == P4R_OPENING)
         return 0;
-    memcpy(to + P4R_AGG_OFFSET, from + P4R_AGG_OFFSET, P4R_AGG_WORDS * sizeof(uint32_t));
-    to[P4R_AGG_OFFSET + 1] |= FLAG_PADDED;
+    memcpy(to + P4R_AGG_OFFSET, from + P4R_AGG_OFFSET, P4R_AGG_BYTES);
+    to[P4R_FLAGS_AT] |= P4R_FLAG_PADDED;
     slots->row[slot] = padded;
     return 1;
 }
@@ -129,7 +120,7 @@ static void open_stripe(struct p4r_slots *slots, const struct p4r_stream *stream
     slots->order[slot] = stream->sequence * slots->slots + stripe - stream->before;
     if (stream->course && stream->course->opened == 0)
         stream->course->opened = now;
-    begin_round(slots, stream, slot, P4R_EMPTY, 0, NO_BLOCK, stream->next_nonzero[stripe]);
+    begin_round(slots, stream, slot, P4R_EMPTY, 0, P4R_NO_BLOCK, stream->next_nonzero[stripe]);
 }
 
 void p4r_submit(struct p4r_slots *slots, const struct p4r_stream *stream, double now)

@@ -10,8 +10,6 @@
 #define VARIATIONS 4.0
 #define QUIET 0.5    /* of the timeout */
 #define DOUBLINGS 10 /* of the frames that ask for all: more than there are slots */
-#define FLAG_RETRANSMISSION 0x10u
-#define FLAG_TELL_ALL 0x40u
 
 static void sample(struct p4r_timeout *timeout, double round_trip)
 {
@@ -201,7 +199,8 @@ static void repeat(struct p4r_slots *slots, uint32_t slot, double now)
 
     (void)p4r_pad(slots, slot);
     *p4r_flags(slots, slot) |=
-        (uint8_t)(slots->asks_for_all ? FLAG_RETRANSMISSION | FLAG_TELL_ALL : FLAG_RETRANSMISSION);
+        (uint8_t)(slots->asks_for_all ? P4R_FLAG_RETRANSMISSION | P4R_FLAG_TELL_ALL
+                                      : P4R_FLAG_RETRANSMISSION);
     slots->tries[slot]++;
     slots->backed_off = 1;
     slots->due[slot] = INFINITY; /* until it is sent */

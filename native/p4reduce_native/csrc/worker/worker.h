@@ -8,6 +8,8 @@
 #ifndef P4R_WORKER_H
 #define P4R_WORKER_H
 
+#include "worker/header.h"
+
 #include <stdint.h>
 
 /* Where a field of a structure that Python sees is, and how large; or a whole structure. (layout.c) */
@@ -23,12 +25,7 @@ const struct p4r_layout *p4r_worker_layouts(void);
  * aligned. */
 #define P4R_BUFFER_STRIDE 2048
 #define P4R_BUFFER_PAD 2
-#define P4R_AGG_OFFSET 42 /* in a frame: the aggregation header, nine words */
-#define P4R_AGG_WORDS 9
-#define P4R_PAYLOAD_OFFSET 78
-#define P4R_PAYLOAD_BYTES 1024
-#define P4R_MOST_LANES 1024 /* in a block */
-#define P4R_MOST_NUMBER_BYTES 8192
+#define P4R_MOST_NUMBER_BYTES (8 * P4R_MOST_LANES) /* of a block: float64 */
 
 /* -- Numbers and lanes (lanes.c) -------------------------------------------------------------- */
 
@@ -36,18 +33,33 @@ enum p4r_numbers { P4R_INTEGERS, P4R_FLOAT16, P4R_FLOAT32, P4R_FLOAT64 };
 
 /* How the numbers of a collective become lanes, and sums of lanes numbers. */
 struct p4r_codec {
-    uint32_t numbers;    /* enum p4r_numbers; integers are lanes as they are */
-    uint32_t lane_bytes; /* 4: rounded to nearest; 2 or 1: rounded at random */
-    uint32_t inexact;    /* a factor below is no power of two (lanes of 4 bytes only) */
+    uint32_t numbers;   /* enum p4r_numbers; integers are lanes as they are */
+    uint32_t lane_bits; /* 32: rounded to nearest; 16, 8 or 4: rounded at random */
+    uint32_t inexact;   /* a factor below is no power of two (lanes of 32 bits only) */
     uint32_t unused;
     uint64_t key;           /* of the noise, for rounding at random */
     double limit;           /* the largest magnitude of one rank's lane */
-    double divisor;         /* of sums, for lanes of 2 bytes or 1 */
+    double divisor;         /* of sums, for lanes of 16, 8 or 4 bits */
     const double *scales;   /* 256, by a block's exponent: numbers to lanes */
     const float *scales32;  /* the same as float32 */
     const double *factors;  /* 256: lanes to numbers */
     const float *factors32; /* the same as float32 */
 };
+
+/* Lanes in a block. */
+static inline uint32_t p4r_lanes(const struct p4r_codec *codec)
+{
+    return 8 * P4R_PAYLOAD_BYTES / codec->lane_bits;
+}
+
+/* Bytes of a number in memory. Integers have their lanes' width there, but a byte at least. */
+static inline uint32_t p4r_number_bytes(const struct p4r_codec *codec)
+{
+    static const uint8_t of_floats[] = {0, 2, 4, 8};
+    if (codec->numbers != P4R_INTEGERS)
+        return of_floats[codec->numbers & 3];
+    return codec->lane_bits < 8 ? 1 : codec->lane_bits / 8;
+}
 
 /* Fill a payload with a block's lanes: `numbers` are as many as a payload has lanes. */
 void p4r_lanes_encode(const struct p4r_codec *codec, const uint8_t *numbers, uint8_t exponent,
@@ -116,6 +128,7 @@ struct p4r_course {
     double all_there;   /* the first of its stripes was open, which takes all ranks */
     double last_answer; /* the latest round was complete */
     double last_made;   /* the latest frame with lanes of this rank was made */
+    uint64_t repeated;  /* frames that timers sent again, also those that `repeats` lacks */
     uint32_t told_count, repeat_count;
     struct p4r_told
         told[P4R_TOLD_MOST]; /* whom the switch said to have heard, where that was news */
@@ -207,9 +220,8 @@ typedef void (*p4r_visit)(int64_t sequence, uint32_t what, const int64_t *blocks
 struct p4r_slots {
     /* What never changes. */
     uint32_t slots, job, levels, turn; /* `levels`: more than one in a tree; `turn`: timers.c */
-    uint32_t contribution, result;     /* first words of headers, without flags */
+    uint32_t rank, asks_for_all;       /* whether it asks for all at its switch */
     uint32_t tries_a_doubling, urgent; /* timers.c; how many slots are for urgent streams */
-    uint32_t asks_for_all, unused;     /* whether this rank asks for all at its switch */
     double stretch;                    /* timers.c */
     uint64_t everybody, own_bit;       /* on the own switch, as bits */
     uint64_t wanted[P4R_COMPARED], mask[P4R_COMPARED]; /* answers.own_answers */

@@ -9,13 +9,27 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from p4reduce.compression import Compressor
+from p4reduce.compression import Compressor, in_lanes
 from p4reduce.handle import Handle
 from p4reduce.torch.dynamo import eagerly
 from p4reduce.torch.hooks.sending import send, send_sparse
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.tensors import Lent, lend
 from p4reduce.wire.calls import Operation
+
+
+@eagerly
+def compressed_hook(
+    state: HookState, bucket: dist.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
+    """Take the mean of what `HookState.compressor` chooses: any that has a name.
+
+    Example::
+
+        state = hooks.HookState(compressor="randomk:0.1/int16")
+        model.register_comm_hook(state, hooks.compressed_hook)
+    """
+    return _mean(state, bucket, "compressed_hook", "")
 
 
 @eagerly
@@ -73,11 +87,9 @@ class _Started:
             agreed = np.asarray(total)
             self._state.measure(self._compressor)
         sent = self._compressor.compress(self._name, self._lent.array, agreed)
-        narrow = sent.lane_bits < 32
         return self._state.channel.comm.allreduce_async(
             *(sent.values, Operation.MEAN, self._name, self._lent.array, timeout),
-            precision=f"int{sent.lane_bits}" if narrow else None,
-            seed=self._state.seed,
+            **in_lanes(sent, self._state.rounding_seed(self._compressor)),
         )
 
     def finish(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks that send all of a gradient, in lanes of 32, 16 or 8 bits."""
+"""Hooks that send all of a gradient, in lanes of 32, 16, 8 or 4 bits."""
 
 # No `from __future__ import annotations`: register_comm_hook looks at the hook's annotations, and
 # takes them as types only, not as strings. Its second argument has to be called "bucket".
@@ -41,6 +41,17 @@ def int8_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future
     For up to 63 ranks; the more there are, the fewer bits each has (docs/lanes.md).
     """
     return _mean(state, bucket, "int8_hook", 8)
+
+
+@eagerly
+def int4_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Take the mean in lanes of 4 bits: an eighth of the bytes, rounded at random, unbiased.
+
+    For up to 7 ranks. A rank has 2 * (7 // n) + 1 values, from 4 ranks on -1, 0 and 1 times the
+    power of two above the block's largest number: `HookState(error_feedback=True)` keeps what that
+    takes.
+    """
+    return _mean(state, bucket, "int4_hook", 4)
 
 
 def _mean(

@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import time
 import weakref
-from dataclasses import replace
 from typing import Any
 
+import numpy.typing as npt
 import torch.distributed as dist
 
 from p4reduce.communicator import Communicator
 from p4reduce.compression import (
-    Cat,
     Compressor,
-    DenseSwitchOver,
-    MemoryCat,
     SwitchLink,
     Uncompressed,
     compressor_by_name,
@@ -32,10 +29,12 @@ class HookState:
     Args:
         group: a process group of the backend "p4reduce", or a communicator that
             `p4reduce.init` made, beside whatever backend DDP has. None: the default group.
-        error_feedback: of `int16_hook` and `int8_hook`: round on the rank's own scale first, and
-            add what that took to the next step's gradient.
-        density: of `topk_hook`: the share of the blocks that is sent, above 0 and up to 1.
-        compressor: of `cat_hook` and `topk_hook`: another one, by its name or made by the caller.
+        error_feedback: of `int16_hook`, `int8_hook` and `int4_hook`: round on the rank's own scale
+            first, and add what that took to the next step's gradient.
+        density: of `topk_hook` and `elements_hook`: the share of the blocks or elements that a rank
+            sends, above 0 and up to 1.
+        compressor: of `compressed_hook`: which one, by its name or made by the caller; of
+            `cat_hook` and `topk_hook`: another one.
         seed: of the random rounding; None: another one in each run.
         link: what `cat_hook` weighs its levels against, beside what a step costs otherwise; None:
             measured in the first backward pass, by some all-reduces of altogether about 2 MB.
@@ -58,25 +57,30 @@ class HookState:
         self.error_feedback = error_feedback
         self.density = density
         self.seed = seed
+        self.kept: dict[str, npt.NDArray[Any]] = {}  # of each bucket, what `elements_hook` left out
         self._link = link
         self._compressor = compressor
         self._made: dict[str, Compressor] = {}
         self._parameters: dict[int, tuple[int, ...]] = {}
 
-    def compressor(self, name: str) -> Compressor:
+    def compressor(self, name: str = "") -> Compressor:
         """Return what chooses what is sent, made at the first call.
 
         Args:
-            name: the one of the hook, where the user has not said another.
+            name: the one of the hook, where the user has not said another; "": it has none.
+
+        Raises:
+            ValueError: there is no such compressor, or nobody has said which.
         """
         if isinstance(self._compressor, Compressor):
             return self._compressor
         chosen = self._compressor or name
+        if not chosen:
+            raise ValueError("compressed_hook needs HookState(compressor=…)")
         if chosen not in self._made:
             size, seed = self.channel.size, self.seed or 0
             made = compressor_by_name(chosen, size, self._link, seed=seed)
-            if isinstance(made, MemoryCat):
-                made.clock = time.monotonic
+            made.count_time(time.monotonic)
             self._made[chosen] = made
         return self._made[chosen]
 
@@ -86,16 +90,16 @@ class HookState:
         All ranks call it in the same turn. A compressor that the user made keeps its link.
         """
         ours = any(compressor is made for made in self._made.values())
-        if self._link is not None or not (ours and isinstance(compressor, Cat)):
+        if self._link is not None or not (ours and compressor.prices):
             return
         comm = self.channel.comm
         self._link = measure_link(comm, blocks=4 * comm.slots, repetitions=2)
         for made in self._made.values():
-            if isinstance(made, Cat):
-                link = replace(self._link, lane_bytes=made.lane_bits // 8)
-                made.cost = link
-                if made.switch_over is not None:
-                    made.switch_over = DenseSwitchOver(link)
+            made.weigh(self._link)
+
+    def rounding_seed(self, compressor: Compressor) -> int | None:
+        """Return the seed that narrow lanes are rounded with: of whoever made the compressor."""
+        return compressor.seed if compressor is self._compressor else self.seed
 
     def rounder(self, lane_bits: int) -> Compressor:
         """Return what rounds to narrow lanes here and keeps what that takes."""
@@ -120,6 +124,7 @@ class HookState:
         parameters = tuple(id(parameter) for parameter in bucket.parameters())
         if self._parameters.setdefault(index, parameters) != parameters:
             self._parameters = {index: parameters}
+            self.kept.clear()
             for compressor in self._made.values():
                 compressor.states.clear()
             if isinstance(self._compressor, Compressor):

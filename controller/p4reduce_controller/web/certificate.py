@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The live page's certificate, read again whenever its files change."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+
+from p4reduce.control.tls import TlsFiles
+from p4reduce_common.fresh_certificates import stamp
+
+log = logging.getLogger(__name__)
+
+
+def keep_fresh(context: ssl.SSLContext, files: TlsFiles) -> None:
+    """Let each handshake of `context` look at the files first.
+
+    Files that cannot be used are logged once; those before them hold on.
+    """
+    watched = (files.cert, files.key)
+    known, current = stamp(watched), context
+
+    def look(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+        nonlocal known, current
+        try:
+            now = stamp(watched)
+            if now != known:
+                known = now
+                files.check()
+                fresh = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                fresh.load_cert_chain(files.cert, files.key)
+                current = fresh
+                log.info("certificates read again: %s, %s", *watched)
+        except (OSError, ValueError) as error:
+            log.error("the certificates before stay in use: %s", error)
+        connection.context = current
+
+    context.sni_callback = look

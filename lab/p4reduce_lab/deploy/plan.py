@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is drawn once for a network: its secrets, and where its ports are.
+
+Where switches and controller are in the care of different processes, the first of them draws it,
+and the others read it in the directory that they share. So does one that is started again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from p4reduce.control.client import TOKEN_ENVIRONMENT
+from p4reduce.transport.udp import KEY_ENVIRONMENT
+
+from p4reduce_lab.deploy.credentials import make_certificates, make_key, make_token
+from p4reduce_lab.deploy.interface import bracketed, free_udp_ports
+from p4reduce_lab.deploy.settings import Settings
+from p4reduce_lab.switches.embedded import UdpPorts, udp_ports
+
+
+@dataclass(frozen=True)
+class Plan:
+    """See the module.
+
+    Attributes:
+        variables: the secrets, by the variables in which workers have them.
+        ports: of all switches, one after the other: the sockets of port 1, 2, ….
+        listen: the controller's address; TCP port 0: any.
+        key_file: of UDP ports; "" where there are none.
+        certificates: the controller's options for TLS.
+    """
+
+    variables: dict[str, str]
+    ports: list[str]
+    listen: str
+    key_file: str
+    certificates: list[str]
+
+
+def draw(settings: Settings, ports: int, directory: Path) -> Plan:
+    """Draw secrets and ports; writes key and certificates to files.
+
+    Args:
+        settings: what is asked for.
+        ports: how many there are, of all switches.
+        directory: a private one with a short path.
+
+    Raises:
+        LabError: ports are not free, or there is no openssl.
+    """
+    variables = {TOKEN_ENVIRONMENT: make_token()}
+    key_file, certificates = "", []
+    if not settings.unix:
+        file, variables[KEY_ENVIRONMENT] = make_key(directory)
+        key_file = str(file)
+    listen = f"unix:{directory / 'controller.sock'}"
+    every = _ports(settings, ports, directory)
+    if settings.is_remote:
+        made = make_certificates(directory, settings.host)
+        variables |= made.variables
+        for option, path in zip(("--tls-cert", "--tls-key", "--tls-ca"), made.controller,
+                                strict=True):  # fmt: skip
+            certificates += [option, str(path)]
+        # A controller that another process starts again cannot know which port the last one got.
+        port = int(every[0].rpartition(":")[2]) if settings.part else settings.first_port
+        listen = f"{bracketed(settings.host)}:{port}"
+    return Plan(variables, every, listen, key_file, certificates)
+
+
+def shared(settings: Settings, ports: int, directory: Path) -> Plan:
+    """Return the plan of a directory, drawn now if there is none; hold `locked` meanwhile.
+
+    Raises LabError: as `draw`.
+    """
+    file = directory / "plan.json"
+    if file.exists():
+        return Plan(**json.loads(file.read_text()))
+    plan = draw(settings, ports, directory)
+    new = directory / "plan.new"
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
+        json.dump(asdict(plan), opened)
+    new.replace(file)
+    return plan
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Keep the others who share a directory from drawing a plan; it takes them a moment."""
+    lock = os.open(directory / "plan.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _ports(settings: Settings, count: int, directory: Path) -> list[str]:
+    if settings.unix:
+        return [f"unix:{directory}/port{n}.sock" for n in range(1, count + 1)]
+    if not settings.host and not settings.first_port:
+        return list(udp_ports(count).values())
+    host = settings.host or "127.0.0.1"
+    first = free_udp_ports(host, count, settings.first_port)
+    return list(UdpPorts(bracketed(host), count, first).values())

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The patches of docs/tutorials apply to the sources as they are, and do what their pages say."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from p4reduce.wire import format as wire
+from p4reduce.wire.dissect import Aggregation
+from p4reduce.wire.format import Flag
+from p4reduce_controller.fabric.layout import own_addresses
+from p4reduce_lab import LocalNetwork
+from p4reduce_lab.lesson.traced import TracedSwitch
+
+ROOT = Path(__file__).parents[2]
+TUTORIALS = ROOT / "docs" / "tutorials"
+PATCHES = sorted(TUTORIALS.glob("*.patch"))
+SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
+RANK = wire.Endpoint("02:00:00:00:01:00", "10.77.0.1", 49152)
+
+SCAN = """
+import numpy as np, p4reduce
+with p4reduce.init() as comm:
+    print(comm.rank, comm.scan(np.array([1, 10], np.int32)))
+"""
+
+
+def patched(name: str, folder: str, directory: Path) -> Path:
+    """A copy of a folder of the repository with a patch applied."""
+    shutil.copytree(
+        ROOT / folder, directory / folder, ignore=shutil.ignore_patterns("__pycache__", "*.pcap")
+    )
+    done = subprocess.run(
+        ["git", "apply", "--verbose", str(TUTORIALS / name)],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(directory.parent)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Skipped" not in done.stderr
+    return directory / folder
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda path: path.name)
+def test_a_page_shows_its_patch(patch: Path) -> None:
+    pages = [page.read_text() for page in TUTORIALS.glob("*.md") if patch.name in page.read_text()]
+    assert any(f"```diff\n{patch.read_text()}```" in text for text in pages)
+
+
+@pytest.mark.p4c
+def test_a_counter_of_what_ranks_repeat(tmp_path: Path) -> None:
+    if shutil.which("p4c-bm2-ss") is None:
+        pytest.skip("needs p4c-bm2-ss")
+    sources = patched("repeats.patch", "p4src", tmp_path)
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        from compile_p4 import compile_program  # a script, so not on the path
+    finally:
+        sys.path.pop(0)
+    compile_program(tmp_path / "compiled", sources)
+    address = int.from_bytes(bytes(map(int, SWITCH.ip.split("."))), "big")
+    mac = int(SWITCH.mac.replace(":", ""), 16)
+    program = (tmp_path / "compiled" / "p4reduce.json").read_bytes()
+    switch = TracedSwitch(program, 255, own_addresses(address, mac))
+    for flags in (0, Flag.RETRANSMISSION):
+        switch.process(3, wire.template(RANK, SWITCH, Aggregation(job=7, flags=int(flags))))
+    assert switch.pipeline.counters["repeated"].packets[3] == 1
+
+
+@pytest.mark.own_start
+@pytest.mark.p4reduce(ranks=4)
+def test_a_prefix_sum(tmp_path: Path, p4reduce_network: LocalNetwork) -> None:
+    worker = patched("scan.patch", "worker", tmp_path)
+    path = os.pathsep.join([str(worker), *sys.path])
+    command = [sys.executable, "-m", "p4reduce_lab", "exec", "-n", "4", "--", sys.executable]
+    done = subprocess.run(
+        [*command, "-c", SCAN],
+        env={**os.environ, **p4reduce_network.variables, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    wanted = [f"[{rank}] {rank} [{1 + rank:2} {10 * (1 + rank)}]" for rank in range(4)]
+    assert sorted(done.stdout.splitlines()) == wanted, done.stdout + done.stderr

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Roots of Debian: a Python of another machine or version, from Debian's packages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from needed import ROOT
+
+KEPT = ROOT / "build" / "roots"
+"""Where roots stay: to fetch one takes minutes."""
+SCRIPTS = Path("/usr/share/debootstrap/scripts")
+DEADLINE = 1500.0  # seconds
+
+
+def debian_root(suite: str, architecture: str, *packages: str) -> Path:
+    """Unpack a suite's minimal system and these packages; no script of a package is run.
+
+    Takes debootstrap and root. Raises AssertionError with its output if it fails.
+    """
+    root = KEPT / f"{suite}-{architecture}"
+    done = root / ".unpacked"
+    if done.exists():
+        return root
+    script = SCRIPTS / (suite if (SCRIPTS / suite).exists() else "sid")
+    _run(
+        "debootstrap", "--foreign", "--variant=minbase", f"--arch={architecture}",
+        f"--include={','.join(packages)}", suite, root, "http://deb.debian.org/debian", script,
+    )  # fmt: skip
+    for package in sorted((root / "var/cache/apt/archives").glob("*.deb")):
+        # dpkg -x would put a folder where the root has its link from /lib to /usr/lib.
+        unpacked = subprocess.run(
+            ["dpkg-deb", "--fsys-tarfile", package], capture_output=True, check=True
+        )
+        subprocess.run(
+            ["tar", "-x", "--keep-directory-symlink", "-C", root],
+            input=unpacked.stdout,
+            check=True,
+        )
+    done.touch()
+    return root
+
+
+def inside(root: Path, *command: object) -> list[str]:
+    """A command line that runs `command` in a root, which sees the files outside in /outside."""
+    mounts = " && ".join(
+        f"mkdir -p {root}/{place} && mount --rbind {source} {root}/{place}"
+        for place, source in (("dev", "/dev"), ("proc", "/proc"), ("outside", "/"))
+    )
+    # Mounts go with the namespace, whose only process becomes the command.
+    script = f'{mounts} && exec chroot {root} "$@"'
+    return ["unshare", "--mount", "sh", "-c", script, "sh", *map(str, command)]
+
+
+def _run(*command: object) -> None:
+    KEPT.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        env={**os.environ, "LC_ALL": "C"},
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

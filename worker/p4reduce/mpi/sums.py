@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which sums of an MPI program go through the switch, and how they are computed there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from p4reduce.communicator import Communicator
+from p4reduce.errors import ConfigurationError
+
+TYPES_ENVIRONMENT = "P4REDUCE_MPI_TYPES"
+TYPES = {"float": "float32", "double": "float64", "int": "int32"}
+"""What the switch sums, by MPI's words, and as numpy has it."""
+ENGINE = "mpi"
+"""Begins the names of jobs."""
+
+
+def summed_types(given: Sequence[str] | None = None) -> frozenset[str]:
+    """Return numpy's names of what goes through the switch.
+
+    Args:
+        given: MPI's words; None: those of `$P4REDUCE_MPI_TYPES`, with commas between, or all.
+
+    Raises:
+        ConfigurationError: another word.
+    """
+    text = os.environ.get(TYPES_ENVIRONMENT)
+    words = list(given) if given is not None else text.split(",") if text else list(TYPES)
+    if unknown := [word for word in words if word not in TYPES]:
+        raise ConfigurationError(
+            f"{TYPES_ENVIRONMENT}: {unknown[0]!r} is none of {', '.join(TYPES)}"
+        )
+    return frozenset(TYPES[word] for word in words)
+
+
+def sum_in_place(comm: Communicator, array: Any) -> None:
+    """Replace an array by its sum over all ranks, as `MPI_SUM`: int32 modulo 2^32."""
+    precision = "wrap32" if array.dtype.name == "int32" else None
+    comm.allreduce(array, out=array, precision=precision)

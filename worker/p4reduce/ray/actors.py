@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in the two actors of a network: the switch, or its controller."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from p4reduce.errors import LaunchError, P4ReduceError
+from p4reduce.launch import Network, start
+
+log = logging.getLogger(__name__)
+
+_PAUSE = 0.5  # seconds between two looks at the processes
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What a part of a network serves.
+
+    Attributes:
+        variables: by which workers find it; the controller's have all that they need.
+        pids: its processes, and the actor's own as "actor", by their names.
+        text: what was started, for people.
+        news: what has happened since, a line each.
+    """
+
+    variables: Mapping[str, str]
+    pids: Mapping[str, int]
+    text: str
+    news: tuple[str, ...]
+
+
+class Part:
+    """One part of a network, as an actor. It ends with its processes, so that Ray starts it again.
+
+    Args:
+        request: the arguments of `p4reduce.launch.start`.
+    """
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self._network: Network | None = None
+        self._trouble: P4ReduceError | None = None
+        try:
+            self._network = start(**request)
+        except P4ReduceError as error:
+            if ray.get_runtime_context().was_current_actor_reconstructed:
+                raise  # nobody asks this one; Ray tries again
+            self._trouble = error
+        else:
+            threading.Thread(target=self._watch, args=(self._network,), daemon=True).start()
+
+    def serving(self) -> Serving:
+        """Say what is served. Raises P4ReduceError: it did not start."""
+        if self._trouble is not None:
+            raise self._trouble
+        assert self._network is not None
+        network = self._network
+        pids = {**network.pids, "actor": os.getpid()}
+        return Serving(dict(network.variables), pids, network.text, network.news)
+
+    def close(self) -> None:
+        """End the processes, in order."""
+        network, self._network = self._network, None
+        if network is not None:
+            network.close()
+
+    def _watch(self, network: Network) -> None:
+        told = 0
+        while self._network is network:
+            for what in network.news[told:]:
+                log.warning("p4reduce: %s", what)
+            told = len(network.news)
+            try:
+                network.check()
+            except LaunchError as error:
+                if self._network is network:
+                    log.error("p4reduce: %s", error)
+                    os._exit(1)
+            time.sleep(_PAUSE)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A switch and its controller as two actors of a placement group."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from p4reduce.errors import LaunchError, P4ReduceError
+from p4reduce.launch import READY_TIMEOUT
+from p4reduce.ray.actors import Part, Serving
+
+log = logging.getLogger(__name__)
+
+SWITCHES, CONTROLLER = "switches", "controller"
+_PARTS = (SWITCHES, CONTROLLER)
+_RESTARTS = 10  # of an actor by Ray; each has restarts of its processes before
+_HERE = 0.001  # of a host's own resource, which there is 1.0 of
+_END_TIMEOUT = 15.0  # seconds, for both parts
+
+
+class RayNetwork:
+    """A network that begins to start, on the host of the first worker. See `wait`, and `close` it.
+
+    The actors belong to the process that makes this and end with it.
+
+    Args:
+        hosts: IP addresses of the hosts of all workers, one for each, the first worker's first.
+        resources: for each of the two actors, in Ray's words, such as {"CPU": 1}; they have a
+            place on that host even if it has no resources left where this is empty.
+        host: the address by which workers reach it, where it is not Ray's.
+        name: of the controller's actor, for `ray.get_actor`; "": none.
+        settings: more of `p4reduce.launch.start`.
+
+    Attributes:
+        actors: the two, "switches" and "controller".
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[str],
+        *,
+        resources: Mapping[str, float] | None = None,
+        host: str = "",
+        name: str = "",
+        **settings: Any,
+    ) -> None:
+        first = hosts[0]
+        address = host or ("" if set(hosts) == {first} else first)
+        request = {
+            "ranks": len(hosts),
+            "host": address,
+            "unix": not address,
+            "shared": f"ray-{secrets.token_hex(8)}",
+            **settings,
+        }
+        bundle = {**(resources or {}), f"node:{first}": _HERE}
+        self._group = placement_group([bundle] * len(_PARTS), strategy="STRICT_PACK")
+        actor = ray.remote(Part)
+        self.actors: dict[str, Any] = {}
+        try:
+            for index, part in enumerate(_PARTS):
+                named = {"name": name} if name and part == CONTROLLER else {}
+                self.actors[part] = actor.options(
+                    **named,
+                    num_cpus=0,
+                    max_restarts=_RESTARTS,
+                    scheduling_strategy=PlacementGroupSchedulingStrategy(
+                        placement_group=self._group, placement_group_bundle_index=index
+                    ),
+                ).remote({**request, "part": part})
+        except ValueError:  # the name is taken
+            self.close()
+            raise
+
+    def wait(self, timeout: float = READY_TIMEOUT) -> Mapping[str, str]:
+        """Return the variables by which workers find it, when it serves.
+
+        Raises:
+            P4ReduceError: what the launcher says; LaunchError: Ray does not place the actors, or
+                they end.
+        """
+        try:
+            return self.serving(timeout)[CONTROLLER].variables
+        except RayError as error:
+            raise trouble(error, timeout) from None
+
+    def serving(self, timeout: float = READY_TIMEOUT) -> dict[str, Serving]:
+        """Return what each part serves. Raises RayError."""
+        asked = [self.actors[part].serving.remote() for part in _PARTS]
+        return dict(zip(_PARTS, ray.get(asked, timeout=timeout), strict=True))
+
+    def close(self) -> None:
+        """End both actors and all of their processes. To call it again does nothing."""
+        actors, self.actors = self.actors, {}
+        if not actors:
+            return
+        deadline = time.monotonic() + _END_TIMEOUT
+        for part in reversed(_PARTS):  # the controller ends the jobs, and needs the switches
+            with contextlib.suppress(RayError):
+                left = max(deadline - time.monotonic(), 0.0)
+                ray.get(actors[part].close.remote(), timeout=left)
+        for actor in actors.values():
+            ray.kill(actor, no_restart=True)
+        remove_placement_group(self._group)
+
+
+def trouble(error: RayError, timeout: float) -> P4ReduceError:
+    """Return what Ray says of a part that was asked what it serves, as an error of ours."""
+    if isinstance(error, GetTimeoutError):
+        return LaunchError(
+            f"the actors of switch and controller were not ready within {timeout:g} s: `ray "
+            "status` shows what they wait for, and each asks for the resources that you gave"
+        )
+    if isinstance(error, RayTaskError) and isinstance(error.cause, P4ReduceError):
+        return error.cause
+    return LaunchError(f"an actor of switch or controller has ended: {error}")

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`barrier_run`: a function on each partition of an RDD, with a communicator among them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from operator import itemgetter
+from typing import Any, TypeVar
+
+from p4reduce.checks import check_timeout
+from p4reduce.communicator import Communicator
+from p4reduce.errors import ClosedError, P4ReduceError
+from p4reduce.launch import Network
+from p4reduce.started_job import as_text, begin, from_text, join
+
+T = TypeVar("T")
+
+_ENGINE = "spark"
+
+
+def barrier_run(
+    rdd: Any, fn: Callable[[Communicator, Iterator[Any]], T], *, timeout: float = 60.0
+) -> list[T]:
+    """Call a function on each partition, all at the same time, and return what it returned.
+
+    The partitions are the tasks of one barrier stage: the rank is the partition's number. The
+    first task's host starts switch and controller, for which it needs the extra "lab", unless the
+    environment of that task names a network that runs. They end with the stage. If a task fails,
+    Spark ends the others and runs the stage again, with a new network.
+
+    Args:
+        rdd: of PySpark, with 1 to 4,096 partitions and as many free cores in the cluster; or a
+            DataFrame, whose `rdd` is taken.
+        fn: takes the communicator and the partition's rows; its result is pickled for the driver.
+            The communicator is closed when it returns.
+        timeout: seconds to wait for ranks, at the start and in each collective.
+
+    Returns:
+        The results, by rank.
+
+    Raises:
+        ValueError: `timeout` is no number of seconds.
+        py4j.protocol.Py4JJavaError, pyspark.errors.PySparkException: the stage failed as often as
+            Spark repeats it; has the error of a task, such as `LaunchError`.
+    """
+    check_timeout(timeout)
+    rows = getattr(rdd, "rdd", rdd)
+
+    def task(partition: Iterator[Any]) -> Iterable[tuple[int, T]]:
+        # Imported by the worker under its name, so that the package is pickled by reference.
+        return [run_task(fn, partition, timeout)]
+
+    # The shuffle makes it a stage that Spark runs again: it aborts a job whose last stage, which
+    # hands results to the driver, is a barrier stage that fails.
+    ended = rows.barrier().mapPartitions(task).coalesce(1, shuffle=True).collect()
+    return [result for _, result in sorted(ended, key=itemgetter(0))]
+
+
+def run_task(
+    fn: Callable[[Communicator, Iterator[Any]], T], rows: Iterator[Any], timeout: float
+) -> tuple[int, T]:
+    """What each task does; returns its rank and `fn`'s result. See `barrier_run`."""
+    from pyspark import BarrierTaskContext
+
+    context = BarrierTaskContext.get()
+    rank = context.partitionId()
+    hosts = [info.address.rpartition(":")[0] for info in context.getTaskInfos()]
+    network: Network | None = None
+    with _environment_kept():
+        try:
+            told = ""
+            if rank == 0:
+                try:
+                    variables, network = begin(len(hosts), hosts, _ENGINE)
+                    told = as_text(variables)
+                except P4ReduceError as error:
+                    told = as_text(error)
+            told = context.allGather(told)[0]
+            comm = _join_all(context, rank, len(hosts), from_text(told), timeout)
+            with comm:
+                result = fn(comm, rows)
+            context.barrier()  # the network ends when all have left
+        except Exception as error:
+            if network is not None:
+                _explain(network, error)
+            raise
+        finally:
+            if network is not None:
+                network.close()
+    return rank, result
+
+
+def _join_all(
+    context: Any, rank: int, size: int, variables: dict[str, str], timeout: float
+) -> Communicator:
+    """All or none: else those who joined would wait for the others in their first call."""
+    comm: Communicator | None = None
+    trouble: P4ReduceError | None = None
+    try:
+        comm = join(rank, size, variables, timeout)
+    except P4ReduceError as error:
+        trouble = error
+    said = context.allGather("" if trouble is None else as_text(trouble))
+    first = next((text for text in said if text), "")
+    if comm is None or first:
+        if comm is not None:
+            comm.close()
+        if trouble is not None:
+            raise trouble
+        from_text(first)
+        raise ClosedError("this rank has not joined")
+    return comm
+
+
+def _explain(network: Network, error: Exception) -> None:
+    """Raise LaunchError in an error's place where the network has ended, which is its cause."""
+    if isinstance(error, P4ReduceError):
+        try:
+            network.check()
+        except P4ReduceError as ended:
+            raise ended from error
+
+
+@contextmanager
+def _environment_kept() -> Iterator[None]:
+    """Leave the environment as it was: Spark gives the process to the next task."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job on a network that one of its own ranks starts: what all engines have in common.
+
+Rank 0 calls `begin`; the engine brings the variables to the others; all call `join`. `as_text` and
+`from_text` are for engines that carry text.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+
+from p4reduce import errors
+from p4reduce.communicator import Communicator, init
+from p4reduce.control.controller_address import ENVIRONMENT as CONTROLLER
+from p4reduce.errors import P4ReduceError
+from p4reduce.hosts import address_towards
+from p4reduce.launch import Network, start
+from p4reduce.transport.select import INTERFACE_ENVIRONMENT
+
+JOB = "P4REDUCE_JOB"
+_NAMES = (
+    CONTROLLER,
+    INTERFACE_ENVIRONMENT,
+    "P4REDUCE_TOKEN",
+    "P4REDUCE_UDP_KEY",
+    "P4REDUCE_UDP_KEY_FILE",
+    "P4REDUCE_TLS_CERT",
+    "P4REDUCE_TLS_KEY",
+    "P4REDUCE_TLS_CA",
+)
+
+
+def begin(ranks: int, hosts: Sequence[str], engine: str) -> tuple[dict[str, str], Network | None]:
+    """On rank 0: start a network, unless the environment names one; return what ranks need.
+
+    Args:
+        ranks: how many there are.
+        hosts: of all ranks, by name, this one's first.
+        engine: begins the job's name.
+
+    Raises:
+        ConfigurationError: no address for the others to reach.
+        LaunchError: it does not start.
+    """
+    job = {JOB: f"{engine}-{secrets.token_hex(6)}"}
+    given = {name: os.environ[name] for name in _NAMES if name in os.environ}
+    if CONTROLLER in given and INTERFACE_ENVIRONMENT in given:
+        return {**given, **job}, None
+    address = address_towards(hosts, hosts[0])
+    network = start(ranks, address, unix=not address)
+    return {**network.variables, **job}, network
+
+
+def join(rank: int, size: int, variables: Mapping[str, str], timeout: float) -> Communicator:
+    """Join the job that rank 0 has begun; the environment names the network from then on.
+
+    Raises:
+        P4ReduceError: as `p4reduce.init`.
+    """
+    os.environ.update(variables)
+    return init(rank, size, job=variables[JOB], timeout=timeout)
+
+
+def as_text(said: Mapping[str, str] | P4ReduceError) -> str:
+    """Variables or an error, for an engine that carries text."""
+    if isinstance(said, P4ReduceError):
+        return json.dumps({"error": type(said).__name__, "text": str(said)})
+    return json.dumps({"variables": dict(said)})
+
+
+def from_text(text: str) -> dict[str, str]:
+    """Return the variables.
+
+    Raises:
+        P4ReduceError: of the type that `as_text` was given, with its text.
+    """
+    said = json.loads(text)
+    if "error" in said:
+        kind = getattr(errors, said["error"], P4ReduceError)
+        raise kind(said["text"])
+    variables: dict[str, str] = said["variables"]
+    return variables

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums of sparse elements: ranks agree on the union of their indices, then sum it packed.
+
+Renggli et al., "SparCML: High-Performance Sparse Communication for Machine Learning", SC 2019.
+There streams of (index, value) are merged on the way. A switch adds lanes and merges nothing, so
+here three collectives follow each other:
+
+1. Each rank tells how many elements it has, or that its arguments are wrong: 16 bytes a rank.
+2. Each rank gives its indices as an Elias–Fano code, and all take the union.
+3. The values of the union are summed as a dense array, without gaps.
+
+What ranks have told in step 1 also decides whether steps 2 and 3 take more bytes than the sum
+by blocks. All ranks have the same figures, so they decide alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.checks import check_flag, name_of
+from p4reduce.errors import ConfigurationError, ValueRangeError
+from p4reduce.tensors import index_codes, plans
+from p4reduce.tensors.arguments import operation_of
+from p4reduce.tensors.blocks import Array, Indices, RawBlocks
+from p4reduce.tensors.noise import check_seed
+from p4reduce.tensors.plans import Plan
+from p4reduce.tensors.precision import lane_format
+from p4reduce.tensors.sparse import SparseArray, is_vector, parts_of
+from p4reduce.wire.calls import Call, Operation
+from p4reduce.wire.format import (
+    EMPTY_FRAME_BYTES,
+    PAYLOAD_BYTES,
+    PAYLOAD_FRAME_BYTES,
+    Format,
+)
+
+Counts = npt.NDArray[np.int64]
+
+_STRIPES = 32  # slots of a job where nothing else is said; each is opened once per collective
+_WRONG = -1  # for a count: the rank's arguments are wrong
+_TEXT = 256  # bytes of a rank's own words that others see
+_LARGEST = 2.0**128  # float64 magnitudes stay below it
+
+
+@dataclass(frozen=True)
+class Elements:
+    """One rank's part: distinct units of a flat array, each of one element or a whole row.
+
+    Attributes:
+        units: which, ascending; shape (k,).
+        values: shape (k, elements of a unit).
+        count: units of the whole array.
+        shape: of the whole array.
+        lanes: what the values travel as.
+        operation: sum or mean.
+        give_back: makes the sum of the caller's kind, of units and values without zeros.
+    """
+
+    units: Indices
+    values: Array
+    count: int
+    shape: tuple[int, ...]
+    lanes: Format
+    operation: Operation
+    give_back: Callable[[Indices, Array], Any]
+
+    def facts(self) -> tuple[int, int]:
+        """Return what others have to know: how many units, and how many blocks they touch."""
+        width = self.values.shape[1]
+        first = self.units * width // self.lanes.lanes
+        last = ((self.units + 1) * width - 1) // self.lanes.lanes
+        if not len(first):
+            return 0, 0
+        shared = np.count_nonzero(first[1:] == last[:-1])
+        return len(self.units), int((last - first + 1).sum()) - shared
+
+
+def agrees(array: SparseArray, agree: bool | None) -> bool:
+    """Whether ranks agree on the union first: as asked for, else for elements and vectors."""
+    if agree is None:
+        return is_vector(array)
+    check_flag("agree", agree)
+    return agree
+
+
+def elements_of(
+    array: SparseArray,
+    op: Operation | str,
+    name: str | None,
+    precision: str | None,
+    seed: int | None,
+    dense: bool,
+    world_size: int,
+) -> Elements:
+    """Take in what a caller gave, all of it checked.
+
+    Raises:
+        TypeError, ValueError, ValueRangeError: an argument is wrong, or a number is not finite.
+    """
+    check_flag("dense", dense)
+    check_seed(seed)
+    name_of(name)
+    runs, shape, give_back = parts_of(array)
+    values = runs.values
+    operation = operation_of(op, values.dtype)
+    lanes = lane_format(values.dtype, precision, world_size)
+    width = values.shape[1]
+    units = runs.starts // width
+    some = values.any(axis=1)
+    if not some.all():
+        units, values = units[some], values[some]
+    if values.dtype.kind == "f":
+        _check_finite(units, values)
+    return Elements(units, values, -(-runs.size // width), shape, lanes, operation, give_back)
+
+
+def _check_finite(units: Indices, values: Array) -> None:
+    fine = np.isfinite(values).all(axis=1)
+    if not fine.all():
+        at = int(np.argmin(fine))
+        number = values[at][~np.isfinite(values[at])][0]
+        raise ValueError(
+            f"the value at index {units[at]} is {number}: finite numbers are needed where ranks "
+            "agree on the union; agree=False sums by blocks, and passes NaN on"
+        )
+    if values.dtype == np.float64:
+        wide = (np.abs(values) >= _LARGEST).any(axis=1)
+        if wide.any():
+            raise ValueRangeError(
+                f"the value at index {units[int(np.argmax(wide))]} has a magnitude of 2^128 or "
+                "more: block exponents have float32's range"
+            )
+
+
+def telling(
+    elements: Elements | None, name: str | None, *, rank: int, world_size: int
+) -> Plan[Counts]:
+    """Everybody tells its facts; None: this rank's arguments are wrong.
+
+    Returns:
+        A plan whose result has shape (ranks, 2): units and blocks, or -1 in both.
+    """
+    mine = np.zeros((world_size, 2), np.int64)
+    mine[rank] = (_WRONG, _WRONG) if elements is None else elements.facts()
+    return _gathering(mine, _call(name, "counts asked for"))
+
+
+def wrong_ranks(facts: Counts) -> tuple[int, ...]:
+    """Return the ranks whose arguments are wrong."""
+    return tuple(np.flatnonzero(facts[:, 0] == _WRONG).tolist())
+
+
+def complaint(
+    trouble: str, name: str | None, *, rank: int, world_size: int
+) -> Plan[npt.NDArray[np.uint8]]:
+    """Everybody whose arguments are wrong says how; "" of the others."""
+    mine = np.zeros((world_size, _TEXT), np.uint8)
+    cut = trouble.encode()[:_TEXT]
+    mine[rank, : len(cut)] = np.frombuffer(cut, np.uint8)
+    return _gathering(mine, _call(name, "why arguments are wrong"))
+
+
+def refusal(ranks: tuple[int, ...], texts: npt.NDArray[np.uint8]) -> ConfigurationError:
+    """Return the error of the ranks whose own arguments are right."""
+    first = bytes(texts[ranks[0]]).rstrip(b"\0").decode(errors="ignore")
+    more = f" (and {len(ranks) - 1} more have wrong arguments)" if len(ranks) > 1 else ""
+    return ConfigurationError(f"nothing was summed: rank {ranks[0]} gave {first}{more}")
+
+
+def is_dense(elements: Elements, facts: Counts) -> bool:
+    """Whether the sum by blocks takes fewer bytes, up and down, of the rank that has most.
+
+    Indices are taken to be independent of other ranks' ones, which overestimates the union if
+    they are not.
+    """
+    lanes, width = elements.lanes.lanes, elements.values.shape[1]
+    counts, blocks = facts[:, 0].tolist(), facts[:, 1].tolist()
+    coded = [index_codes.code_bytes(elements.count, count) for count in counts]
+    by_blocks = _cost(-(-elements.count * width // lanes), blocks)
+    union = expected_union(elements.count, counts)
+    packed = math.ceil(union * width / lanes)
+    by_union = _cost(
+        -(-sum(coded) // PAYLOAD_BYTES), [-(-size // PAYLOAD_BYTES) for size in coded]
+    ) + _cost(packed, [min(packed, count) for count in counts])
+    return by_blocks <= by_union
+
+
+def expected_union(size: int, counts: Sequence[int]) -> float:
+    """Return how many of `size` places some rank has, N(1 - ∏(1 - k/N)), drawn independently."""
+    return size * (1 - math.prod(1 - count / size for count in counts)) if size else 0.0
+
+
+def _cost(blocks: int, own: Sequence[int]) -> float:
+    """Return the bytes of one collective for the rank that has most blocks.
+
+    Args:
+        blocks: of the array.
+        own: how many of them each rank has.
+    """
+    if not blocks:
+        return 2 * EMPTY_FRAME_BYTES
+    union = min(expected_union(blocks, [min(count, blocks) for count in own]), sum(own))
+    most = min(max(own), union)
+    return (
+        2 * EMPTY_FRAME_BYTES * min(blocks, _STRIPES)
+        + (union + most) * PAYLOAD_FRAME_BYTES
+        + (union - most) * EMPTY_FRAME_BYTES
+    )
+
+
+def agreeing(elements: Elements, facts: Counts, name: str | None, *, rank: int) -> Plan[Indices]:
+    """Everybody gives its indices, and gets the union, ascending."""
+    size, counts = elements.count, facts[:, 0].tolist()
+    ends = np.cumsum([index_codes.code_bytes(size, count) for count in counts])
+    starts = ends - [index_codes.code_bytes(size, count) for count in counts]
+    mine = np.zeros(int(ends[-1]), np.uint8)
+    mine[starts[rank] : ends[rank]] = index_codes.encode(elements.units, size)
+    gathering = _gathering(mine, _call(name, "indices", elements))
+
+    def union() -> Indices:
+        codes = gathering.result()
+        parts = zip(starts, ends, counts, strict=True)
+        every = [index_codes.decode(codes[a:b], size, count) for a, b, count in parts]
+        if 16 * sum(counts) < size:
+            return np.unique(np.concatenate(every))
+        marks = np.zeros(size, np.bool_)
+        for indices in every:
+            marks[indices] = True
+        return np.flatnonzero(marks)
+
+    return replace(gathering, result=union)
+
+
+def summing(
+    elements: Elements,
+    union: Indices,
+    name: str | None,
+    precision: str | None,
+    seed: int | None,
+    *,
+    dense: bool,
+    world_size: int,
+) -> Plan[Any]:
+    """Everybody has the values of the union, and keeps their sums."""
+    values = elements.values
+    packed = np.zeros((len(union), values.shape[1]), values.dtype)
+    packed[np.searchsorted(union, elements.units)] = values
+    plan = plans.allreduce(
+        packed, elements.operation, name, packed, precision, seed, world_size=world_size
+    )
+    call = replace(_call(name, "packed", elements), pieces=(("the union", packed.size),), shapes=())
+
+    def result() -> Any:
+        if dense:
+            whole = np.zeros((elements.count, values.shape[1]), values.dtype)
+            whole[union] = packed
+            return whole.reshape(-1)[: math.prod(elements.shape)].reshape(elements.shape)
+        some = packed.any(axis=1)
+        return elements.give_back(union[some], packed[some])
+
+    return replace(plan, call=call, result=result)
+
+
+def by_blocks(
+    array: SparseArray,
+    elements: Elements,
+    name: str | None,
+    precision: str | None,
+    seed: int | None,
+    *,
+    dense: bool,
+    world_size: int,
+) -> Plan[Any]:
+    """Return the sum by blocks, which all ranks have found to be cheaper."""
+    plan = plans.allreduce_sparse(
+        array, elements.operation, name, precision, seed, dense=dense, world_size=world_size
+    )
+    return replace(plan, call=_call(name, "by blocks", elements))
+
+
+def _call(name: str | None, details: str, elements: Elements | None = None) -> Call:
+    if elements is None:
+        return Call("allreduce_sparse", "elements", 0, name=_name(name), details=details)
+    return Call(
+        *("allreduce_sparse", elements.values.dtype.name, math.prod(elements.shape)),
+        operation=elements.operation,
+        name=_name(name),
+        details=f"{details}, units of {elements.values.shape[1]}",
+        shapes=(elements.shape,),
+    )
+
+
+def _name(name: str | None) -> str:
+    return name if isinstance(name, str) else ""  # anything else is refused already
+
+
+def _gathering(mine: Array, call: Call) -> Plan[Any]:
+    """Everybody has some bytes of an array where all others have zeros."""
+    every = np.zeros_like(mine)
+    return Plan(call, RawBlocks(mine), RawBlocks(every), lambda: every, counted=False)

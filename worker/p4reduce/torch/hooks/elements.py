@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hook that sends the largest elements of a gradient and keeps the rest for the next step."""
+
+# No `from __future__ import annotations`: see dense.py.
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from p4reduce.handle import Handle
+from p4reduce.tensors.sparse import SparseElements
+from p4reduce.torch.dynamo import eagerly
+from p4reduce.torch.hooks.sending import send, send_sparse
+from p4reduce.torch.hooks.state import HookState
+from p4reduce.torch.tensors import Lent, lend
+from p4reduce.wire.calls import Operation
+
+
+@eagerly
+def elements_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Take the mean of the largest elements by magnitude (Renggli et al., SC 2019).
+
+    Each rank chooses its own, `HookState.density` of a bucket, and all get the mean over the
+    union. The ranks agree on it first. A gradient that is not finite is an error on all ranks.
+    """
+    tensor, name = bucket.buffer(), state.name(bucket)
+    if tensor.layout != torch.strided:
+        return send_sparse(state, "elements_hook", tensor, name, None)
+    if not 0 < state.density <= 1:
+        raise ValueError(f"density={state.density!r}: above 0 and up to 1 is needed")
+    lent = lend(tensor)
+    started = _Started(state, name, lent)
+    return send(
+        *(state, "elements_hook", tensor, lent.array.nbytes, started.begin, started.finish),
+        agrees=True,
+    )
+
+
+class _Started:
+    """One bucket's mean of the elements that any rank has chosen."""
+
+    def __init__(self, state: HookState, name: str, lent: Lent) -> None:
+        self._state = state
+        self._name = name
+        self._lent = lent
+        self._handle: Handle[SparseElements] | None = None
+
+    def begin(self, timeout: float | None) -> Handle[Any]:
+        state, array = self._state, self._lent.array.reshape(-1)
+        kept = state.kept.get(self._name)
+        whole = array.copy() if kept is None else array + kept
+        count = min(max(math.ceil(state.density * whole.size), 1), whole.size)
+        places = np.argpartition(np.abs(whole), whole.size - count)[whole.size - count :]
+        sent = SparseElements(places, whole[places], whole.size)
+        self._handle = state.channel.comm.allreduce_sparse_async(
+            *(sent, Operation.MEAN, self._name, timeout), seed=state.seed
+        )
+        whole[places] = 0
+        state.kept[self._name] = whole
+        return self._handle
+
+    def finish(self) -> None:
+        assert self._handle is not None, "begin was called"
+        mean = self._handle.wait()
+        array = self._lent.array.reshape(-1)
+        array[:] = 0
+        array[mean.indices] = mean.values
+        self._lent.put_back()
