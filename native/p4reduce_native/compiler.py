@@ -31,9 +31,9 @@ HOW_TO_GET_A_COMPILER = (
     "pip install ziglang)"
 )
 
-# Of the levels of the x86-64 psABI these are worth a file of their own. The better one takes these
-# flags of /proc/cpuinfo.
-_X86_64_LEVELS = ("x86-64-v3", "x86-64")
+# Of the levels of the x86-64 psABI these are worth a file of their own: any processor, one with
+# AVX2, one with AVX-512. The better ones take these flags of /proc/cpuinfo.
+_X86_64_LEVELS = ("x86-64-v4", "x86-64-v3", "x86-64")
 _X86_64_V3 = frozenset(
     [
         "avx",
@@ -53,6 +53,8 @@ _X86_64_V3 = frozenset(
         "ssse3",
     ]
 )
+_X86_64_V4 = _X86_64_V3 | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"}
+_X86_64_FLAGS = {"x86-64-v4": _X86_64_V4, "x86-64-v3": _X86_64_V3, "x86-64": frozenset[str]()}
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,8 @@ class Compiler:
 
     def machine_flags(self, level: str) -> list[str]:
         """The options that compile for `level`, as `cpu_level` names it."""
-        if level == "x86-64-v3":
-            return ["-march=x86_64_v3" if self.is_zig else "-march=x86-64-v3"]
+        if level in _X86_64_LEVELS[:-1]:
+            return [f"-march={level.replace('-', '_') if self.is_zig else level}"]
         return ["-mcpu=baseline"] if self.is_zig else []
 
 
@@ -112,7 +114,8 @@ def cpu_level() -> str:
     for line in lines:
         name, _, value = line.partition(":")
         if name.strip() == "flags":
-            return levels[0] if set(value.split()) >= _X86_64_V3 else levels[-1]
+            flags = set(value.split())
+            return next(one for one in levels if flags >= _X86_64_FLAGS[one])
     return levels[-1]
 
 

@@ -181,6 +181,7 @@ def test_zig_is_taken_where_there_is_nothing_else(
     monkeypatch.setattr(compiler, "_zig", lambda: str(zig))
     found = compiler.find_compiler()
     assert found.command == (sys.executable, "-m", "ziglang", "cc")
+    assert found.machine_flags("x86-64-v4") == ["-march=x86_64_v4"]
     assert found.machine_flags("x86-64-v3") == ["-march=x86_64_v3"]
     assert found.machine_flags("x86-64") == ["-mcpu=baseline"]
 
@@ -199,6 +200,8 @@ def test_a_package_with_the_compiled_file_needs_no_compiler(
     assert answer(path) == 42
     # Another processor takes the file that every processor can run.
     if platform.machine() == "x86_64":
+        monkeypatch.setattr(compiling, "cpu_level", lambda: "x86-64-v3")
+        assert "-x86-64-v3-" in compile_shared("answer", ANSWER).name
         monkeypatch.setattr(compiling, "cpu_level", lambda: "x86-64")
         assert "-x86-64-" in compile_shared("answer", ANSWER).name
         path = compile_shared("answer", ANSWER)
@@ -334,3 +337,17 @@ def test_a_file_that_is_no_library_is_told(tmp_path: Path) -> None:
     with pytest.raises(NativeUnavailableError, match=f"cannot load {path}"):
         load(path)
     assert ctypes.CDLL(None)  # the loader goes on
+
+
+@pytest.mark.parametrize(
+    ("lacks", "level"),
+    [((), "x86-64-v4"), (("avx512vl",), "x86-64-v3"), (("avx512vl", "avx2"), "x86-64")],
+)
+def test_the_best_level_whose_flags_are_all_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: tuple[str, ...], level: str
+) -> None:
+    flags = sorted(compiler._X86_64_V4.difference(lacks))
+    text = f"processor\t: 0\nflags\t\t: fpu {' '.join(flags)} sse2\n"
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(Path, "read_text", lambda self: text)
+    assert compiler.cpu_level.__wrapped__() == level

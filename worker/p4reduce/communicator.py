@@ -448,7 +448,7 @@ class Communicator(Collectives):
             timeout=timeout,
             lane_format=plan.lane_format,
             noise=plan.noise(self.rank, part.number),
-            keep=self._session.recover,
+            keep=self._session.spare,
             number=part.number,
             counted=plan.counted,
             told=part.told,

@@ -264,7 +264,7 @@ class Library:
         self.look_ahead.argtypes = (array, c_uint64, c_uint64, array)
         self.look_ahead.restype = None
         for measure in (self.measure, self.measure_freely):
-            measure.argtypes = (c_uint32, c_uint32, array, c_uint64, c_uint64, array, array)
+            measure.argtypes = (c_uint32, c_uint32, array, c_uint64, c_uint64, array, array, array)
             measure.restype = c_int64
         self.has_links = hasattr(library, "p4r_turn_run")
         if self.has_links:

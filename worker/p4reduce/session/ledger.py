@@ -28,6 +28,7 @@ import numpy as np
 
 from p4reduce.errors import P4ReduceError
 from p4reduce.tensors.blocks import Array, BlockRows, Indices, Memory, Piece
+from p4reduce.tensors.kept import Spare
 from p4reduce.tensors.stream import Collective
 
 _PRUNE_BEYOND = 8  # entries; looking for those to release is not worth it for fewer
@@ -48,8 +49,9 @@ class Snapshot:
         self._count = count
         self._rows: Array
         self._places: Indices | None = None  # where each block is among the rows; None: there
-        if collective.copied is not None:
-            self._rows, collective.copied = collective.copied, None
+        self._kept, collective.copied = collective.copied, None
+        if self._kept is not None:
+            self._rows = self._kept.rows
             return
         blocks = np.arange(count)
         if not collective.is_full:
@@ -90,10 +92,14 @@ class _Entry:
 class Ledger:
     """The collectives of a communicator that are under way or may be needed again.
 
-    Not thread-safe: its owner's lock is held around all calls.
+    Not thread-safe: its owner's lock is held around all calls. Only `spare` is for any thread.
+
+    Attributes:
+        spare: what the copies of released collectives have left, for the next ones.
     """
 
     def __init__(self) -> None:
+        self.spare = Spare()
         self._entries: list[_Entry] = []  # in order
         self._next = 0
         self._prune_at = _PRUNE_BEYOND

@@ -44,6 +44,7 @@ from p4reduce.session.refuge import Refuge, Taken, leave_behind
 from p4reduce.session.seeker import UNKNOWN_FOR, Connect, Found, why_over
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.dispute import Dispute
+from p4reduce.tensors.kept import Spare
 from p4reduce.tensors.stream import Collective
 from p4reduce.transport.base import Transport
 
@@ -154,9 +155,9 @@ class Session:
         return self.membership.job
 
     @property
-    def recover(self) -> bool:
-        """Whether inputs are kept, to be reduced once more after a loss."""
-        return self.settings.recover
+    def spare(self) -> Spare | None:
+        """Memory for copies of inputs; None: they are not kept for a recovery."""
+        return self._ledger.spare if self.settings.recover else None
 
     @property
     def broken(self) -> P4ReduceError | None:

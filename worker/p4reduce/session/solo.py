@@ -37,7 +37,7 @@ class Solo:
     world_size = 1
     slots = 1
     urgent_slots = 0
-    recover = False
+    spare = None  # inputs are not kept
 
     def __init__(self, job: str) -> None:
         self.job = job

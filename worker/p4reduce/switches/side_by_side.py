@@ -19,6 +19,7 @@ from p4reduce.session.apart import Apart
 from p4reduce.session.refuge import Place, Refuge
 from p4reduce.session.session import Session
 from p4reduce.statistics import Statistics
+from p4reduce.tensors.kept import Spare
 
 _LOOK = 60.0  # seconds; only bounds what is woken anyway
 _END_TIMEOUT = 5.0
@@ -129,9 +130,9 @@ class SideBySide:
         return sum(session.urgent_slots for session in self.sessions)
 
     @property
-    def recover(self) -> bool:
-        """Whether inputs are kept, to be reduced once more after a loss."""
-        return self.sessions[0].recover
+    def spare(self) -> Spare | None:
+        """Memory for copies of inputs; None: they are not kept for a recovery."""
+        return self.sessions[0].spare
 
     @property
     def broken(self) -> P4ReduceError | None:

@@ -16,7 +16,6 @@ Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 
 _ALL = slice(None)
-_CACHED = 1 << 18  # bytes that are still in a core's cache when they are read a second time
 
 
 class Piece(NamedTuple):
@@ -132,16 +131,17 @@ class Blocks:
         """Return each block's exponent and whether it is not all zeros.
 
         Args:
-            copy: takes a copy of all blocks, as rows, while they are in the processor's cache.
+            copy: takes a copy of all blocks, as rows.
         """
         exponents = np.empty(len(self), np.uint8)
         nonzero = np.empty(len(self), np.bool_)
-        step = self._full if copy is None else max(_CACHED // max(self._rows[:1].nbytes, 1), 1)
-        for first in range(0, self._full, max(step, 1)):
-            some = slice(first, min(first + step, self._full))
-            block_exponents(self._rows[some], exponents[some], nonzero[some])
-            if copy is not None:
-                copy[some] = self._rows[some]
+        if self._full:
+            block_exponents(
+                self._rows,
+                exponents[: self._full],
+                nonzero[: self._full],
+                None if copy is None else copy[: self._full],
+            )
         if copy is not None and len(self._tail):
             copy[-1, : len(self._tail)] = self._tail
             copy[-1, len(self._tail) :] = 0

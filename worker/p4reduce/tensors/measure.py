@@ -28,12 +28,17 @@ def numbers_of(dtype: np.dtype[Any]) -> int:
 
 
 def block_exponents(
-    rows: quantise.Rows, exponents: npt.NDArray[np.uint8], nonzero: npt.NDArray[np.bool_]
+    rows: quantise.Rows,
+    exponents: npt.NDArray[np.uint8],
+    nonzero: npt.NDArray[np.bool_],
+    copy: quantise.Rows | None = None,
 ) -> None:
-    """Do as `quantise.block_exponents`."""
+    """Do as `quantise.block_exponents`, and copy the rows into `copy`, which is C-contiguous."""
     library = native_library()
     if library is None or not rows.flags.c_contiguous or not rows.dtype.isnative:
         quantise.block_exponents(rows, exponents, nonzero)
+        if copy is not None:
+            copy[:] = rows
         return
     measure = library.measure if rows.nbytes < _LARGE else library.measure_freely
     beyond = measure(
@@ -43,6 +48,7 @@ def block_exponents(
         *rows.shape,
         exponents.ctypes.data,
         nonzero.ctypes.data,
+        None if copy is None else copy.ctypes.data,
     )
     if beyond >= 0:
         quantise.block_exponents(rows[beyond : beyond + 1], exponents, nonzero)  # says so

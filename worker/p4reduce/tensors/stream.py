@@ -13,8 +13,9 @@ import numpy as np
 
 from p4reduce.errors import LaneOverflowError, P4ReduceError, P4ReduceTimeoutError
 from p4reduce.latch import Latch
-from p4reduce.tensors.blocks import Absent, Array, BlockRows, Blocks, Source, Target
+from p4reduce.tensors.blocks import Absent, BlockRows, Blocks, Source, Target
 from p4reduce.tensors.course import Course
+from p4reduce.tensors.kept import Kept, Spare
 from p4reduce.tensors.measure import look_ahead
 from p4reduce.tensors.noise import Noise
 from p4reduce.wire.calls import Call, Operation
@@ -45,7 +46,7 @@ class Collective:
             a stripe still makes the ranks meet and compares their tags.
         next_nonzero: the first block from b on in b's stripe that is not all zeros, or `none`;
             shape (at least count + stripes,).
-        copied: all blocks as rows, where a copy was made and none of them is all zeros.
+        copied: a copy of all blocks, where one was made and none of them is all zeros.
         is_full: whether no block is all zeros.
         exponents: of each block, and 0 for `none`; shape (count + 1,).
         deadline: seconds on the monotonic clock.
@@ -76,7 +77,7 @@ class Collective:
         timeout: float,
         lane_format: Format = Format.INT32,
         noise: Noise | None = None,
-        keep: bool = False,
+        keep: Spare | None = None,
         number: int | None = None,
         counted: bool = True,
         told: Callable[[Collective], object] | None = None,
@@ -93,7 +94,8 @@ class Collective:
             timeout: seconds from now on.
             lane_format: of the blocks, which have as many elements as that has lanes.
             noise: for rounding floats to narrow lanes.
-            keep: the input will be copied (`session.ledger`), which costs less now.
+            keep: memory for a copy of the input (`session.ledger`), which costs less now; None:
+                it is not copied.
             number: see above. None: `sequence`; nothing is called.
             counted: as `number`.
             told: as `number`.
@@ -118,10 +120,10 @@ class Collective:
         self.slots, self.first_slot = slots, first_slot
         self.offset = first_slot
         self.placed = False
-        copied: Array | None = None
-        if keep and isinstance(source, Blocks) and not source.private:
-            copied = np.empty((self.count, lane_format.lanes), self.dtype)
-            exponents, nonzero = source.measure(copied)
+        copied: Kept | None = None
+        if keep is not None and isinstance(source, Blocks) and not source.private:
+            copied = keep.take(self.count, lane_format.lanes, self.dtype)
+            exponents, nonzero = source.measure(copied.rows)
         else:
             exponents, nonzero = source.measure()
         self.exponents = np.zeros(self.count + 1, np.uint8)

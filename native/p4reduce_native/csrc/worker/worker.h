@@ -70,9 +70,10 @@ void p4r_lanes_decode(const struct p4r_codec *codec, const uint8_t *lanes, uint3
                       uint8_t exponent, uint8_t *numbers);
 
 /* Find the exponents of blocks, and whether they are not all zeros; `width` numbers each, of
- * `number_bytes`. Returns the first block with a float64 that is no float32, or -1. */
+ * `number_bytes`. `copy`, unless it is NULL, gets the blocks as they are. Returns the first block with
+ * a float64 that is no float32, or -1; behind that block nothing is copied. */
 int64_t p4r_measure(uint32_t numbers, uint32_t number_bytes, const uint8_t *base, uint64_t blocks,
-                    uint64_t width, uint8_t *exponents, uint8_t *nonzero);
+                    uint64_t width, uint8_t *exponents, uint8_t *nonzero, uint8_t *copy);
 
 /* For each of `blocks` blocks find the first one from it on in its stripe that is not all zeros, or
  * `blocks`. Block b is in stripe b modulo `stripes`; `next` has an entry for each block of whole

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory for copies of inputs, used again and again.
+
+An input is kept until all ranks have its sum (`session.ledger`). Fresh memory for each copy would
+cost more than the copy: the kernel fills every page with zeros first. So memory that a copy has
+left waits here for the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from p4reduce.tensors.blocks import Array
+
+_SMALL = 1 << 18  # bytes; below, malloc hands out memory that has been used before
+_ROOMY = 2  # times the memory that is asked for; more would be a waste
+_PATIENCE = 16  # copies that had no use for a piece of memory, before it is given back
+
+
+class Kept:
+    """A copy's memory, which goes back to the spare memory when nobody has this object any more.
+
+    Attributes:
+        rows: shape (blocks, lanes), not yet filled.
+    """
+
+    def __init__(self, rows: Array, memory: Array | None, spare: Spare) -> None:
+        self.rows = rows
+        self._memory, self._spare = memory, spare
+
+    def __del__(self) -> None:
+        if self._memory is not None:
+            self._spare.take_back(self._memory)
+
+
+class Spare:
+    """What copies have left. Any thread may ask, and give back: nothing here waits for a lock."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Array, int]] = deque()  # memory, and how often it was passed by
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory waits."""
+        return sum(memory.nbytes for memory, _ in list(self._waiting))
+
+    def take(self, blocks: int, lanes: int, dtype: np.dtype[Any]) -> Kept:
+        """Return memory for a copy, from what waits or fresh."""
+        need = blocks * lanes * dtype.itemsize
+        memory = self._fitting(need)
+        if memory is None:
+            memory = np.empty(need, np.uint8)
+        rows = memory[:need].view(dtype).reshape(blocks, lanes)
+        return Kept(rows, memory if need >= _SMALL else None, self)
+
+    def _fitting(self, need: int) -> Array | None:
+        """Take the first piece that fits out of those that wait; let go of those that never do."""
+        found = None
+        for _ in range(len(self._waiting)):
+            try:
+                memory, passed_by = self._waiting.popleft()
+            except IndexError:  # another thread has it
+                break
+            if found is None and need >= _SMALL and need <= memory.nbytes <= _ROOMY * need:
+                found = memory
+            elif passed_by < _PATIENCE:
+                self._waiting.append((memory, passed_by + 1))
+        return found
+
+    def take_back(self, memory: Array) -> None:
+        """Keep memory that nobody uses any more for a later copy."""
+        self._waiting.append((memory, 0))
