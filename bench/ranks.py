@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from p4reduce_lab.choice import Choice
@@ -14,7 +15,7 @@ from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL, Child, Processes
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.several import system_of
-from p4reduce_lab.system import rank_variables
+from p4reduce_lab.system import System, rank_variables
 
 SWITCH_PID = "P4REDUCE_BENCH_SWITCH"
 """The variable that tells ranks the switch's process id, to measure what it takes."""
@@ -41,20 +42,31 @@ def run_ranks(
         run_directory() as directory,
         system_of(choice, directory, directory, workers, switches) as system,
     ):
-        system.start()
-        system.wait_ready()
-        reports = [directory / f"rank{rank}.json" for rank in range(workers)]
-        variables = {**system.variables(), SWITCH_PID: str(system.switch_pid)}
-        children = [
-            system.processes.start(
-                f"rank {rank}",
-                system.rank_command(rank, [sys.executable, *script, "--report", str(report)]),
-                environment={**rank_variables(rank, workers), **variables},
-            )
-            for rank, report in enumerate(reports)
-        ]
-        wait_for(system.processes, children, timeout)
-        return [json.loads(report.read_text()) for report in reports]
+        return run_ranks_on(system, directory, workers, script, timeout)
+
+
+def run_ranks_on(
+    system: System, directory: Path, workers: int, script: Sequence[str], timeout: float
+) -> list[Any]:
+    """As `run_ranks`, on a system that has not been started.
+
+    Args:
+        directory: for the reports.
+    """
+    system.start()
+    system.wait_ready()
+    reports = [directory / f"rank{rank}.json" for rank in range(workers)]
+    variables = {**system.variables(), SWITCH_PID: str(system.switch_pid)}
+    children = [
+        system.processes.start(
+            f"rank {rank}",
+            system.rank_command(rank, [sys.executable, *script, "--report", str(report)]),
+            environment={**rank_variables(rank, workers), **variables},
+        )
+        for rank, report in enumerate(reports)
+    ]
+    wait_for(system.processes, children, timeout)
+    return [json.loads(report.read_text()) for report in reports]
 
 
 def wait_for(processes: Processes, children: Sequence[Child], timeout: float) -> None:

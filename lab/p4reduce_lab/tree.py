@@ -13,6 +13,7 @@ from types import TracebackType
 
 from p4reduce_lab.choice import Choice
 from p4reduce_lab.errors import ArgumentsError, LabError
+from p4reduce_lab.networks.links import set_rate
 from p4reduce_lab.networks.mininet_net import MininetNetwork
 from p4reduce_lab.networks.veth import VethError, VethPorts
 from p4reduce_lab.switches.launch import SwitchLauncher
@@ -101,15 +102,25 @@ class Tree(System):
     Args:
         choice, directory, logs: see `System`.
         shape: of the tree.
+        uplinks: Mbit/s of whole frames, of each link between switches and in each direction; the
+            links are veth pairs then. None: as fast as they go.
     """
 
     topology = "tree"
     switch_name = "the root switch"
 
-    def __init__(self, choice: Choice, directory: Path, logs: Path, shape: Shape) -> None:
+    def __init__(
+        self,
+        choice: Choice,
+        directory: Path,
+        logs: Path,
+        shape: Shape,
+        uplinks: float | None = None,
+    ) -> None:
         super().__init__(choice, directory, logs, shape.ranks)
         if choice.network == "udp":
             raise LabError("TREE takes NET=local or NET=mininet: switches have no UDP links so far")
+        self._uplinks = uplinks
         self._nodes = _nodes(shape)
         self._below: dict[str, SwitchLauncher] = {}
         self._undo = ExitStack()
@@ -151,10 +162,14 @@ class Tree(System):
     def _make_links(self) -> dict[str, tuple[str, str]]:
         """Make the links, by the lower switch's name: the upper and the lower end of each."""
         names = [node.name for node in self._nodes if node.parent is not None]
-        if self._choice.network != "mininet" and self._choice.switch == "embedded":
+        by_socket = self._choice.network != "mininet" and self._choice.switch == "embedded"
+        if by_socket and self._uplinks is None:
             at = f"{self._directory}/link-"
             return {name: (f"unix:{at}{name}", f"unix-to:{at}{name}") for name in names}
         veths = self._veths(len(names))
+        if self._uplinks is not None:
+            ends = (*veths.switch_side.values(), *veths.worker_side.values())
+            set_rate([([], end) for end in ends], self._uplinks)
         return {
             name: (veths.switch_side[number], veths.worker_side[number])
             for number, name in enumerate(names, start=1)

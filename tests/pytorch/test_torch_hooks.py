@@ -15,11 +15,11 @@ torch = pytest.importorskip(
 
 HOOKS = (
     *("allreduce_hook", "int16_hook", "int8_hook", "int4_hook", "topk_hook", "elements_hook"),
-    *("cat_hook", "majority_hook", "onebit_hook"),
+    *("hierarchical_hook", "cat_hook", "majority_hook", "onebit_hook"),
 )
 # A part of the gradient alone takes more steps, as do few bits of it.
 COARSE = (
-    *("topk_hook", "elements_hook", "cat_hook", "PowerSGD"),
+    *("topk_hook", "elements_hook", "hierarchical_hook", "cat_hook", "PowerSGD"),
     *("int4_hook", "majority_hook", "onebit_hook"),
 )
 

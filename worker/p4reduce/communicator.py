@@ -268,6 +268,11 @@ class Communicator(Collectives):
         return self._session.world_size
 
     @property
+    def leaf(self) -> tuple[int, ...]:
+        """The ranks at this rank's own switch of a tree, ascending; on a single switch all."""
+        return self._sessions[0].leaf
+
+    @property
     def job(self) -> str:
         """The job's name."""
         return self._session.job

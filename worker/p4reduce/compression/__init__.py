@@ -5,8 +5,9 @@ Compressors choose what of a gradient is all-reduced, `CompressedAllreduce` sums
 communicator. How much of it is chosen from what the link charges: by
 `MemoryCat` (memory.py), which is "cat", or by the paper's own rule (cat.py, levels.py; arXiv
 2003.06377), which is "cat:paper".
-docs/experiments.md has what each of them saves, measured. Imports `collectives` and `wire`; of the
-other folders `torch` imports it, for its hooks, and `methods`.
+`HierarchicalTopK` sums over a tree of switches and chooses once per leaf. docs/experiments.md has
+what each of them saves, measured. Imports `collectives`, `tensors` and `wire`; of the other folders
+`torch` imports it, for its hooks, and `methods`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from p4reduce.compression.costs import (
     SwitchLink,
     Traffic,
 )
+from p4reduce.compression.hierarchical import HierarchicalTopK
 from p4reduce.compression.levels import Choice, Levels, Scheme, choose, measure
 from p4reduce.compression.memory import MemoryCat
 from p4reduce.compression.operators.mstopk import ApproximateTopK, approximate_top_k
@@ -60,6 +62,7 @@ __all__ = [
     "DenseSwitchOver",
     "Encoding",
     "Fraction",
+    "HierarchicalTopK",
     "Levels",
     "MemoryCat",
     "Packets",

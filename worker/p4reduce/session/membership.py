@@ -123,6 +123,12 @@ class Attached:
             for level in levels
         )
 
+    @property
+    def leaf(self) -> tuple[int, ...]:
+        """The ranks at this rank's own switch, ascending; all where the controller is older."""
+        levels = self.levels
+        return tuple(sorted(levels[0].own_ranks if levels else range(self.ready.world_size)))
+
 
 class Attendance:
     """A call that stays open as long as a rank has its seat."""

@@ -95,6 +95,7 @@ class Session:
         home: number of the switch that it is on, where there is a refuge.
         arriving: whether it has moved there, and the ranks have not agreed yet where they go on.
         left: the ranks that have left the job, as far as is known.
+        leaf: the ranks at this rank's own switch, ascending.
         origin: bytes that all ranks of the job have and no other job, whatever is lost later.
     """
 
@@ -109,6 +110,7 @@ class Session:
         self.settings = settings
         self.fallback = fallback
         self.neighbourhood = neighbourhood(attached)
+        self.leaf = attached.leaf
         self.origin = self.neighbourhood.secret
         self.told: Callable[[], object] = lambda: None
         self.refuge: Refuge | None = None
@@ -372,6 +374,7 @@ class Session:
                 machine.go_on_counting(before.counts, before.round_trips)
                 self._lease = found.attached.ready.lease
                 self.neighbourhood = neighbourhood(found.attached)
+                self.leaf = found.attached.leaf
                 self._recoveries += 1
             self._engine_since = time.monotonic()
             self._engine = found.engine or self._start_engine(machine, self._seat, found.transport)

@@ -38,6 +38,7 @@ class Solo:
     slots = 1
     urgent_slots = 0
     spare = None  # inputs are not kept
+    leaf = (0,)
 
     def __init__(self, job: str) -> None:
         self.job = job

@@ -5,22 +5,23 @@
 
     model.register_comm_hook(hooks.HookState(), hooks.int16_hook)
 
-=============== ============================== ==================== ==========================
-hook            what a rank sends              bytes of float32     the mean is
-=============== ============================== ==================== ==========================
-allreduce_hook  all, in lanes of 32 bits       1                    within `error_bound`
-int16_hook      all, rounded at random         1/2                  unbiased
-int8_hook       all, rounded at random         1/4                  unbiased
-int4_hook       all, rounded at random         1/8                  unbiased
-topk_hook       the blocks of most energy      `HookState.density`  biased, with error feedback
-elements_hook   the largest elements           by the ranks' union  biased, with error feedback
-majority_hook   signs, up to 7 ranks           1/8                  the majority's sign
-onebit_hook     signs, up to 7 ranks           1/8                  biased, with error feedback
-cat_hook        as many as earn their bits     found per step       biased, with error feedback
-compressed_hook as its compressor chooses      by the compressor    by the compressor
-=============== ============================== ==================== ==========================
+================= =============================== ==================== ===========================
+hook              what a rank sends               bytes of float32     the mean is
+================= =============================== ==================== ===========================
+allreduce_hook    all, in lanes of 32 bits        1                    within `error_bound`
+int16_hook        all, rounded at random          1/2                  unbiased
+int8_hook         all, rounded at random          1/4                  unbiased
+int4_hook         all, rounded at random          1/8                  unbiased
+topk_hook         the blocks of most energy       `HookState.density`  biased, with error feedback
+elements_hook     the largest elements            by the ranks' union  biased, with error feedback
+hierarchical_hook those of each leaf's sum        by the leaves' union biased, with error feedback
+majority_hook     signs, up to 7 ranks            1/8                  the majority's sign
+onebit_hook       signs, up to 7 ranks            1/8                  biased, with error feedback
+cat_hook          as many as earn their bits      found per step       biased, with error feedback
+compressed_hook   as its compressor chooses       by the compressor    by the compressor
+================= =============================== ==================== ===========================
 
-Each takes a `HookState`. Sparse gradients (`nn.Embedding(sparse=True)`) travel as rows by all of
+Each takes a `Ho  okState`. Sparse gradients (`nn .Embedding(sparse=True)`) travel as rows by all of
 them. The hooks return at once, so the backward pass goes on while buckets are summed; DDP waits
 for them at its end. DDP without a hook calls `allreduce` of `torch.group` instead. Imports
 `compression`, `tensors` and `wire`.
@@ -31,6 +32,7 @@ from __future__ import annotations
 from p4reduce.torch.hooks.compressed import cat_hook, compressed_hook, topk_hook
 from p4reduce.torch.hooks.dense import allreduce_hook, int4_hook, int8_hook, int16_hook
 from p4reduce.torch.hooks.elements import elements_hook
+from p4reduce.torch.hooks.hierarchical import hierarchical_hook
 from p4reduce.torch.hooks.state import HookState
 from p4reduce.torch.hooks.votes import majority_hook, onebit_hook
 
@@ -40,6 +42,7 @@ __all__ = [
     "cat_hook",
     "compressed_hook",
     "elements_hook",
+    "hierarchical_hook",
     "int4_hook",
     "int8_hook",
     "int16_hook",

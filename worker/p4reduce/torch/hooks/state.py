@@ -13,6 +13,7 @@ import torch.distributed as dist
 from p4reduce.communicator import Communicator
 from p4reduce.compression import (
     Compressor,
+    HierarchicalTopK,
     SwitchLink,
     Uncompressed,
     compressor_by_name,
@@ -32,7 +33,7 @@ class HookState:
         error_feedback: of `int16_hook`, `int8_hook` and `int4_hook`: round on the rank's own scale
             first, and add what that took to the next step's gradient.
         density: of `topk_hook` and `elements_hook`: the share of the blocks or elements that a rank
-            sends, above 0 and up to 1.
+            sends, above 0 and up to 1; of `hierarchical_hook`: that a leaf sends.
         compressor: of `compressed_hook`: which one, by its name or made by the caller; of
             `cat_hook` and `topk_hook`: another one.
         seed: of the random rounding; None: another one in each run.
@@ -61,6 +62,7 @@ class HookState:
         self._link = link
         self._compressor = compressor
         self._made: dict[str, Compressor] = {}
+        self._hierarchy: HierarchicalTopK | None = None
         self._parameters: dict[int, tuple[int, ...]] = {}
 
     def compressor(self, name: str = "") -> Compressor:
@@ -114,6 +116,14 @@ class HookState:
             )
         return self._made[key]
 
+    def hierarchy(self) -> HierarchicalTopK:
+        """Return what sums in two levels. The first call is a collective: it splits the ranks."""
+        if self._hierarchy is None:
+            made = HierarchicalTopK(self.channel.comm, self.density, seed=self.seed)
+            _communicators.update((made.within, made.across))
+            self._hierarchy = made
+        return self._hierarchy
+
     def name(self, bucket: Any) -> str:
         """Return a bucket's name, and forget what is kept of buckets that were made anew.
 
@@ -125,6 +135,8 @@ class HookState:
         if self._parameters.setdefault(index, parameters) != parameters:
             self._parameters = {index: parameters}
             self.kept.clear()
+            if self._hierarchy is not None:
+                self._hierarchy.reset()
             for compressor in self._made.values():
                 compressor.states.clear()
             if isinstance(self._compressor, Compressor):
