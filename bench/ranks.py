@@ -75,6 +75,6 @@ def wait_for(processes: Processes, children: Sequence[Child], timeout: float) ->
     while any(child.returncode is None for child in children):
         processes.check(may_finish=children)
         if time.monotonic() > deadline:
-            raise LabError(f"the ranks were not through after {timeout:g} s")
+            raise LabError(f"the ranks were not finished after {timeout:g} s")
         time.sleep(POLL)
     processes.check(may_finish=children)

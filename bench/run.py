@@ -89,7 +89,7 @@ def run(bench: Bench, docs: bool = False) -> dict[str, Any]:
         try:
             done = run_through([*command, "--json", str(target)], TIMEOUT, ROOT)
         except EndedError:
-            return {"failed": f"not through after {TIMEOUT:g} s"}
+            return {"failed": f"not finished after {TIMEOUT:g} s"}
         last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-5:])
         if done.returncode == CANNOT_RUN:
             return {"skipped": last}

@@ -303,7 +303,7 @@ def main() -> None:
     dist.init_process_group("p4reduce")
     rank, size = dist.get_rank(), dist.get_world_size()
     if options.batch % size:
-        raise SystemExit(f"--batch {options.batch} is no multiple of the {size} ranks")
+        raise SystemExit(f"--batch {options.batch} is not a multiple of the {size} ranks")
     clicks = Clicks(options.count, options.rows)
     model, optimizer = model_of(options.way, options.count, options.rows)
     torch.sparse.check_sparse_tensor_invariants.disable()  # nobody checks; torch would warn of it

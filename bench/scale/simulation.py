@@ -166,7 +166,7 @@ class Simulation:
         while working:
             if self._now - begun > MOST_TICKS * TICK:
                 raise StuckError(
-                    f"{len(working)} of {len(self.ranks)} ranks are not through after "
+                    f"{len(working)} of {len(self.ranks)} ranks are not finished after "
                     f"{self._now - begun:g} s of virtual time (seed {self._seed})"
                 )
             touched = self._tick()

@@ -521,7 +521,7 @@ class Controller:
 
 def _check_timeout(timeout: float) -> None:
     if not 0 < timeout < math.inf:
-        raise RefusedError(Cause.INVALID, f"timeout {timeout} is no number of seconds")
+        raise RefusedError(Cause.INVALID, f"timeout {timeout} is not a number of seconds")
 
 
 def _attachment(switch: str, port: int, hello: Hello) -> Attachment:

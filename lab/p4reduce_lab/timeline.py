@@ -81,7 +81,7 @@ def read_trace(path: Path) -> RankShown:
                 one = found.setdefault(event["id"], Shown("", 0, 0))
                 one.name, one.begin, one.end = span
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise LabError(f"{path} is no trace of `Communicator.trace`: {error!r}") from error
+        raise LabError(f"{path} is not a trace of `Communicator.trace`: {error!r}") from error
     shown.collectives = sorted(found.values(), key=lambda one: one.begin)
     _arrange(shown.collectives)
     return shown

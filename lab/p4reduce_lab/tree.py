@@ -40,7 +40,7 @@ class Shape:
         """
         if not re.fullmatch(r"[0-9]{1,4}(x[0-9]{1,4}){1,2}", text):
             raise ArgumentsError(
-                f"TREE={text} is no tree like 2x4, two leaves of four ranks each, or 2x2x4"
+                f"TREE={text} is not a tree like 2x4, two leaves of four ranks each, or 2x2x4"
             )
         children = tuple(int(number) for number in text.split("x"))
         for number in children:
@@ -119,7 +119,7 @@ class Tree(System):
     ) -> None:
         super().__init__(choice, directory, logs, shape.ranks)
         if choice.network == "udp":
-            raise LabError("TREE takes NET=local or NET=mininet: switches have no UDP links so far")
+            raise LabError("TREE takes NET=local or NET=mininet: switches have no UDP links")
         self._uplinks = uplinks
         self._nodes = _nodes(shape)
         self._below: dict[str, SwitchLauncher] = {}

@@ -25,7 +25,7 @@ def seconds(text: str) -> float:
     """ "120ms", "10us", "1.5s": seconds. The unit has to be there."""
     number, unit = _split(text, "a time such as 120ms or 10us")
     if unit.lower() not in _SECONDS:
-        raise ValueError(f"{text!r} is no time such as 120ms or 10us")
+        raise ValueError(f"{text!r} is not a time such as 120ms or 10us")
     return number * _SECONDS[unit.lower()]
 
 
@@ -40,7 +40,7 @@ def count(text: str) -> int:
     number, unit = _split(text, "a number such as 25e6 or 25M")
     value = _scaled(number, unit.lower(), text, "a number such as 25e6 or 25M")
     if value != round(value):
-        raise ValueError(f"{text!r} is {value}, which is no whole number")
+        raise ValueError(f"{text!r} is {value}, which is not a whole number")
     return round(value)
 
 

@@ -98,7 +98,7 @@ def compile_shared(
     if not anywhere:
         check_enabled()
     if not re.fullmatch(r"[A-Za-z0-9_]+", stem):
-        raise ValueError(f"'{stem}' is no name for a compiled file: letters, digits, _")
+        raise ValueError(f"'{stem}' is not a name for a compiled file: letters, digits, _")
     flags = (*flags, *shlex.split(os.environ.get(_FLAGS_VARIABLE, "")))
     key = _key(sources, include, flags)
     level = cpu_level()
@@ -188,7 +188,7 @@ def _texts(sources: Sources) -> Iterator[tuple[str, str]]:
     if isinstance(sources, Mapping):
         for name, text in sources.items():
             if not re.fullmatch(r"[A-Za-z0-9_]+\.[a-z]+", name):
-                raise ValueError(f"'{name}' is no name for a source file")
+                raise ValueError(f"'{name}' is not a name for a source file")
             yield name, text
     else:
         yield from ((path.name, path.read_text()) for path in sources)

@@ -310,7 +310,7 @@ def _refuse(nonce: bytes, why: Refusal) -> bytes:
 
 
 def _parse(message: bytes) -> tuple[Kind | None, bytes, bytes]:
-    """Return kind, nonce and the rest; no kind: it is none of ours."""
+    """Return kind, nonce and the rest; no kind: it is not one of ours."""
     if len(message) < _BARE:
         return None, b"", b""
     magic, version, kind = _HEAD.unpack_from(message)

@@ -456,14 +456,14 @@ def test_everything_is_sent_as_it_is(kind: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "there is none of that name"),
+        ("", "no compressor has that name"),
         ("topk", "topk: needs a number, not ''"),
         ("topk:2", "density 2.0 is not within"),
         ("topk:x", "topk: needs a number, not 'x'"),
         ("cat:x", "there is no 'x' kind of cat"),
         ("cat:own,blocks", "own and blocks exclude each other"),
         ("cat:signs,blocks", "ranks can agree on blocks with scheme"),
-        ("int2", "there is none of that name"),
+        ("int2", "no compressor has that name"),
         ("topk:0.1/int2", "lanes are int16, int8 or int4, not 'int2'"),
         ("threshold:-1", "threshold -1.0 is negative"),
     ],

@@ -275,7 +275,7 @@ def test_experiments_on_a_terminal_and_ctrl_c(tmp_path: Path) -> None:
 def test_a_command_that_is_not_through_is_ended(tmp_path: Path) -> None:
     script = tmp_path / "endless.py"
     script.write_text(ENDLESS)
-    with pytest.raises(EndedError, match="not through after 2 s"):
+    with pytest.raises(EndedError, match="not finished after 2 s"):
         run_through([sys.executable, str(script)], 2.0, tmp_path)
     assert (tmp_path / "cleaned").exists() or not (tmp_path / "begun").exists()
 

@@ -74,5 +74,5 @@ def test_the_picture(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     other.write_text('{"traceEvents": []}')
-    with pytest.raises(LabError, match=r"other\.json is no trace of `Communicator\.trace`"):
+    with pytest.raises(LabError, match=r"other\.json is not a trace of `Communicator\.trace`"):
         read_trace(other)

@@ -61,4 +61,4 @@ def test_of_large_tables_few_bytes_travel(system: TorchSystem, tmp_path: Path) -
 def test_a_batch_that_does_not_fit_is_named(system: TorchSystem, tmp_path: Path) -> None:
     program = [str(EXAMPLES / "pytorch_recommend.py"), "--batch", "100"]
     ended = Ranks(system, 3, program, tmp_path / "ranks").wait()
-    assert all("--batch 100 is no multiple of the 3 ranks" in one.log for one in ended)
+    assert all("--batch 100 is not a multiple of the 3 ranks" in one.log for one in ended)

@@ -69,7 +69,7 @@ def placement(
         environ: of the process.
 
     Raises:
-        TypeError: an argument is no integer.
+        TypeError: an argument is not an integer.
         ConfigurationError: something is missing, no number, out of range, or P4REDUCE_… says
             otherwise than the launcher; names the variables.
     """

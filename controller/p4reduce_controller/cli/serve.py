@@ -71,7 +71,7 @@ def _read_stations(
         if not (at and port.isascii() and port.isdecimal()):
             raise click.BadParameter(f"{value!r} names no port, like {mac}@5")
         if not is_station(number):
-            raise click.BadParameter(f"{mac} is no address that a host can have")
+            raise click.BadParameter(f"{mac} is not an address that a host can have")
         if stations.setdefault(mac.lower(), int(port)) != int(port):
             raise click.BadParameter(
                 f"{mac} is at port {stations[mac.lower()]} and at port {port}: it can be at one"
@@ -131,7 +131,7 @@ def _page(address: str | None, token_file: Path | None, tls: TlsFiles | None) ->
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--http") from None
     if place is None:
-        raise click.BadParameter(f"{address} is no HOST:PORT", param_hint="--http")
+        raise click.BadParameter(f"{address} is not a HOST:PORT", param_hint="--http")
     token = ""
     if token_file is not None:
         try:
@@ -156,7 +156,7 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
         if not fits(number):
-            raise click.BadParameter(f"{value} is no address that a switch can have")
+            raise click.BadParameter(f"{value} is not an address that a switch can have")
         return value
 
     return check
@@ -262,7 +262,7 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
     type=click.IntRange(1, 1_000_000),
     default=HelloLimit.rate,
     show_default=True,
-    help="How many HELLOs a second the switch takes from one port; it drops the rest.",
+    help="How many HELLOs per second the switch accepts from one port; it drops the rest.",
 )
 @click.option(
     "--hello-burst",

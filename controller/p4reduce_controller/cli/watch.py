@@ -42,7 +42,7 @@ def is_there(client: ControlClient, job: str) -> bool:
 
 
 def not_there(job: str) -> str:
-    """Return what is said of a job that there is none of."""
+    """Return the text about a job that does not exist."""
     return f"no such job yet: {printable(job)}; waiting"
 
 

@@ -196,7 +196,7 @@ class Schema:
         for name, field_ in expected.items():
             where = f"{row.table}.{name}"
             if field_.match_type != p4info_pb2.MatchField.EXACT:
-                raise SchemaError(f"{where} is no exact match, the only kind supported")
+                raise SchemaError(f"{where} is not an exact match, the only kind supported")
             match = entry.match.add(field_id=field_.id)
             match.exact.value = encode(row.match[name], field_.bitwidth, where)
         if op is not Op.DELETE:

@@ -79,9 +79,9 @@ class Entrance:
         switches = self.topology.switches.values()
         own_ip, own_mac = self.topology.meeting
         if not is_station(at.mac) or at.mac in (own_mac, *(each.mac for each in switches)):
-            return f"{format_mac(at.mac)} is no address that a worker can have"
+            return f"{format_mac(at.mac)} is not an address that a worker can have"
         if not is_host(at.ip) or at.ip in (own_ip, *(each.ip for each in switches)):
-            return f"{format_ip(at.ip)} is no address that a worker can have"
+            return f"{format_ip(at.ip)} is not an address that a worker can have"
         for switch in switches:
             port = dict(switch.stations).get(at.mac)
             if port is not None and (port, switch.name) != (at.port, at.switch):

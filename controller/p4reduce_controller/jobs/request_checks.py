@@ -19,7 +19,7 @@ def check_name(name: str) -> None:
     """Raise RefusedError unless it can be a job's."""
     if not is_job_name(name):
         shown = name[: MAX_NAME + 1]
-        raise RefusedError(Cause.INVALID, f"{shown!r} is no job name: {JOB_NAME}")
+        raise RefusedError(Cause.INVALID, f"{shown!r} is not a job name: {JOB_NAME}")
 
 
 def check_number(what: str, value: int, lowest: int, highest: int) -> None:

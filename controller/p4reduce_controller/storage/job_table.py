@@ -73,7 +73,7 @@ def parse(data: bytes) -> tuple[Header, list[Job]]:
     first, newline, body = data.partition(b"\n")
     words = first.decode("ascii", "replace").split(" ")
     if not newline or len(words) != 4 or words[0] != _MAGIC:
-        raise TableError("it is no job table, or cut off")
+        raise TableError("it is not a job table, or cut off")
     if words[1] != str(FORMAT):
         raise TableError(f"it has format {words[1]}, and this version reads {FORMAT} only")
     if words[2:] != [str(len(body)), hashlib.sha256(body).hexdigest()]:

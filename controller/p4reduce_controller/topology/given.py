@@ -35,9 +35,9 @@ def read_ports(text: str) -> tuple[int, ...]:
         first, _, last = (each.strip() for each in part.partition("-"))
         last = last or first
         if not (first.isascii() and first.isdecimal() and last.isascii() and last.isdecimal()):
-            raise ValueError(f"{part!r} is no port or range of ports, like 1-4,7")
+            raise ValueError(f"{part!r} is not a port or range of ports, like 1-4,7")
         if int(first) > int(last) or int(last) > LAST_PORT:
-            raise ValueError(f"{part!r} is no range of ports within 0 and {LAST_PORT}")
+            raise ValueError(f"{part!r} is not a range of ports within 0 and {LAST_PORT}")
         ports.update(range(int(first), int(last) + 1))
     if CPU_PORT in ports:
         raise ValueError(f"port {CPU_PORT} is the controller's own")

@@ -130,8 +130,8 @@ def _end(where: str, link: dict[str, Any], key: str, names: list[str]) -> tuple[
     name, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdecimal()) or int(port) > LAST_PORT or int(port) == CPU_PORT:
         raise TopologyError(
-            f"{where}.{key}: {text!r} is no switch and port, like leaf-a:9; ports are within 0 and "
-            f"{LAST_PORT}, and {CPU_PORT} is the controller's own"
+            f"{where}.{key}: {text!r} is not a switch and port, like leaf-a:9; ports are within 0 "
+            f"and {LAST_PORT}, and {CPU_PORT} is the controller's own"
         )
     if name not in names:
         raise TopologyError(
@@ -180,5 +180,5 @@ def _address(
     text = _of_type(where, value, str)
     number: int = _told(where, parse, text)
     if not fits(number):
-        raise TopologyError(f"{where}: {text} is no address that a switch can have")
+        raise TopologyError(f"{where}: {text} is not an address that a switch can have")
     return number

@@ -12,7 +12,7 @@ _MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 def parse_mac(text: str) -> int:
     """Return a MAC address as an integer. Raises ValueError naming the text."""
     if not _MAC.fullmatch(text):
-        raise ValueError(f"{text!r} is no MAC address (like 02:70:34:72:65:64)")
+        raise ValueError(f"{text!r} is not a MAC address (like 02:70:34:72:65:64)")
     return int(text.replace(":", ""), 16)
 
 
@@ -31,7 +31,7 @@ def parse_ip(text: str) -> int:
     try:
         return int(ipaddress.IPv4Address(text))
     except ValueError:
-        raise ValueError(f"{text!r} is no IPv4 address (like 10.77.255.254)") from None
+        raise ValueError(f"{text!r} is not an IPv4 address (like 10.77.255.254)") from None
 
 
 def format_ip(ip: int) -> str:

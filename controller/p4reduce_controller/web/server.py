@@ -99,7 +99,7 @@ def bind(http: Http) -> socket.socket:
     if not is_local(http.address) and (http.tls is None or not http.token):
         raise ListenError(
             f"refusing to serve the page at {http.address} without TLS and a token: beyond "
-            "loopback anybody could watch. Give --tls-cert, --tls-key, --tls-ca and "
+            "loopback anyone could watch. Give --tls-cert, --tls-key, --tls-ca and "
             "--http-token-file, or use 127.0.0.1:PORT"
         )
     host, port = parse_address(http.address) or ("", 0)

@@ -97,7 +97,7 @@ def _names(context: click.Context, option: click.Parameter, text: str | None) ->
     known = _CHOICES[str(option.name)]
     for name in names:
         if name not in known:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(known)}")
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(known)}")
     return names
 
 

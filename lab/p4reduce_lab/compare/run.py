@@ -70,7 +70,7 @@ class Report:
             return Report(settings=whole.pop("settings"), seconds=whole.pop("seconds"), rows=rows,
                           begun=whole)  # fmt: skip
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise LabError(f"{path} is no result of `p4reduce-lab compare`: {error}") from error
+            raise LabError(f"{path} is not a result of `p4reduce-lab compare`: {error}") from error
 
 
 def compare(

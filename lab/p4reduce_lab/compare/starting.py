@@ -192,4 +192,4 @@ def check_possible(contenders: Sequence[str], linked: bool) -> None:
         if (what := missing(contender)) is not None:
             raise UnavailableError(f"{contender} takes {what}")
     if linked and (reason := links.unavailable()) is not None:
-        raise UnavailableError(f"links of a limited rate cannot be had here: {reason}")
+        raise UnavailableError(f"links of a limited rate are not available here: {reason}")

@@ -179,7 +179,7 @@ def _check(children: list[Child], processes: Processes, deadline: float) -> None
     processes.check(may_finish=children)
     if time.monotonic() > deadline:
         late = [child.name for child in children if child.returncode is None]
-        raise LabError(f"{', '.join(late)}: not through after {TRAINING_TIMEOUT:.0f} s")
+        raise LabError(f"{', '.join(late)}: not finished after {TRAINING_TIMEOUT:.0f} s")
 
 
 class _Rate:

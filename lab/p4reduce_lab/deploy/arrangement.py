@@ -34,7 +34,7 @@ class Arrangement:
     Attributes:
         names: of the switches that ranks are at: one, those side by side, or a tree's leaves.
         ranks: how many each of them has.
-        root: the name of the switch above them; "" where they are no tree.
+        root: the name of the switch above them; "" where they are not a tree.
     """
 
     names: tuple[str, ...]
@@ -93,7 +93,9 @@ def _side_by_side(ranks: int, count: int) -> Arrangement:
 def _told_tree(settings: Settings) -> Arrangement:
     match = _TREE.fullmatch(settings.tree)
     if match is None:
-        raise ArgumentsError(f"tree {settings.tree!r} is none like 2x4, two leaves of four ranks")
+        raise ArgumentsError(
+            f"tree {settings.tree!r} is not a shape like 2x4, two leaves of four ranks"
+        )
     leaves, leaf = map(int, match.groups())
     if not 1 <= leaves <= LARGEST_FANOUT or not 1 <= leaf <= LARGEST_FANOUT:
         raise ArgumentsError(f"tree {settings.tree}: a switch has 1 to {LARGEST_FANOUT} children")

@@ -91,7 +91,7 @@ def _openssl(*arguments: str | Path) -> None:
         )  # fmt: skip
     except FileNotFoundError:
         raise UnavailableError(
-            "certificates for workers on other hosts take openssl: apt-get install openssl"
+            "certificates for workers on other hosts need openssl: apt-get install openssl"
         ) from None
     except subprocess.TimeoutExpired:
         raise LabError(f"openssl {arguments[0]} did not end within {_TIMEOUT:g} s") from None

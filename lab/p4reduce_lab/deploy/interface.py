@@ -60,7 +60,8 @@ def free_udp_ports(host: str, count: int, first: int = 0) -> int:
         _bind(family, host, 0).close()
     except OSError as error:
         raise ArgumentsError(
-            f"host {host} is no address of this host ({error.strerror}): `ip address` shows them"
+            f"host {host} is not an address of this host ({error.strerror}): `ip address` shows "
+            "them"
         ) from None
     if first:
         if busy := _busy(family, host, first, count):

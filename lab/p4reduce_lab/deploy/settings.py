@@ -34,8 +34,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.host and not _is_address(self.host):
             raise ArgumentsError(
-                f"host {self.host!r} is no IP address: give the one by which workers reach this "
-                "host, such as 10.0.0.1"
+                f"host {self.host!r} is not an IP address: give the one by which workers reach "
+                "this host, such as 10.0.0.1"
             )
         if self.unix and self.is_remote:
             raise ArgumentsError(

@@ -151,7 +151,7 @@ class Commands:
                 return [*said, *came_of(step)]
             what = step.state if step.outcome is None else step.outcome.label
             said.append(f"{line(step.frame)}: {what}")
-        raise CommandError(f"after {MOST} frames there are more: something goes round and round")
+        raise CommandError(f"after {MOST} frames there are more: frames circulate")
 
     def _frames(self) -> list[str]:
         return [line(held) for held in self.world.flying] or ["no frame is on its way"]
@@ -220,4 +220,4 @@ def _number(text: str) -> int:
     try:
         return int(text.removeprefix("#"), 0)
     except ValueError:
-        raise CommandError(f"{text!r} is no number") from None
+        raise CommandError(f"{text!r} is not a number") from None

@@ -99,9 +99,9 @@ def read_results(path: Path) -> dict[str, Any]:
     try:
         whole: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise LabError(f"{path} is no result file: {error}") from error
+        raise LabError(f"{path} is not a result file: {error}") from error
     if "benches" not in whole and "results" not in whole:
-        raise LabError(f"{path} is no result of `make bench` or `p4reduce-lab compare`")
+        raise LabError(f"{path} is not a result of `make bench` or `p4reduce-lab compare`")
     return whole
 
 

@@ -29,7 +29,7 @@ def unavailable(tools: Mapping[str, str] = TOOLS) -> str | None:
         tools: which are needed, and the package of each.
     """
     if os.geteuid() != 0:
-        return "network namespaces take root: run it with sudo"
+        return "network namespaces need root: run it with sudo"
     missing = sorted({package for tool, package in tools.items() if shutil.which(tool) is None})
     if missing:
         return f"not installed: {', '.join(missing)} (apt-get install {' '.join(missing)})"

@@ -39,7 +39,7 @@ class RoutedNetwork:
         congestion: what TCP uses.
 
     Raises:
-        UnavailableError: it cannot be had here; says what is missing.
+        UnavailableError: it is not available here; says what is missing.
         LabError: an argument is out of range, or a tool failed.
     """
 

@@ -46,7 +46,7 @@ class ShapedNetwork:
         congestion: what TCP uses in them.
 
     Raises:
-        UnavailableError: it cannot be had here; says what is missing.
+        UnavailableError: it is not available here; says what is missing.
         LabError: an argument is out of range, or a tool failed.
     """
 

@@ -33,7 +33,7 @@ class VethError(Exception):
 def unavailable() -> str | None:
     """Say what keeps this process from making pairs; None: nothing does."""
     if os.geteuid() != 0:
-        return "veth interfaces take root"
+        return "veth interfaces need root"
     for tool, package in (("ip", "iproute2"), ("ethtool", "ethtool")):
         if shutil.which(tool) is None:
             return f"{tool} is not installed: apt-get install {package}"

@@ -113,7 +113,7 @@ def profile(script: Sequence[str], steps: int = STEPS) -> Profile:
                 f"{script[0]} took no {steps + WARM_UP + 1} steps within {TIMEOUT:g} s"
             ) from None
         if done.returncode == _CANNOT:
-            raise UnavailableError(f"to profile a script takes PyTorch: {done.stdout.strip()}")
+            raise UnavailableError(f"profiling a script needs PyTorch: {done.stdout.strip()}")
         if not report.exists():
             last = "\n".join(done.stdout.strip().splitlines()[-5:])
             raise LabError(

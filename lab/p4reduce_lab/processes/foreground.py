@@ -58,7 +58,7 @@ def run_through(
             output, errors = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             _end(process)
-            raise EndedError(f"{command[-1]}: not through after {timeout:g} s") from None
+            raise EndedError(f"{command[-1]}: not finished after {timeout:g} s") from None
         except BaseException:
             _end(process)
             raise

@@ -135,7 +135,7 @@ class Debugger:
             raise ValueError(f"there is no {kind} '{name}'; there are {', '.join(sorted(known))}")
 
     def delete(self, number: int) -> None:
-        """Forget a breakpoint. Raises ValueError: there is none of that number."""
+        """Forget a breakpoint. Raises ValueError: no breakpoint has that number."""
         with self._changed:
             if number not in self._breakpoints:
                 raise ValueError(f"there is no breakpoint {number}")

@@ -64,7 +64,7 @@ def load_table(context: Context, item: Json) -> ir.ApplyTable:
         raise LoadError(f"{source}: table '{name}' has no default action")
     entries = _const_entries(context, item.get("entries", ()), key, name, source)
     if default["action_id"] not in actions:
-        raise LoadError(f"{source}: the default action of table '{name}' is none of its own")
+        raise LoadError(f"{source}: the default action of table '{name}' is not one of its own")
     next_tables = item["next_tables"]
     by_action: dict[int, str | None] | None = None
     if "__HIT__" not in next_tables and "__MISS__" not in next_tables:

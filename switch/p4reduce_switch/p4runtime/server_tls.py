@@ -64,7 +64,7 @@ class TlsFiles:
         try:
             context.load_verify_locations(cafile=self.ca)
         except ssl.SSLError:
-            raise TlsError(f"{ca_option} {self.ca} is no CA certificate in PEM form") from None
+            raise TlsError(f"{ca_option} {self.ca} is not a CA certificate in PEM form") from None
         return cert, key, ca
 
 

@@ -32,7 +32,7 @@ def parse_ports(text: str) -> list[PortSpec]:
     if not (dash and equals and first.isdecimal() and last.isdecimal()):
         return [parse_port(text)]
     if not int(first) <= int(last) <= MAX_PORT:
-        raise ValueError(f"'{numbers}' of '{text}' is no range of ports within 0 and {MAX_PORT}")
+        raise ValueError(f"'{numbers}' of '{text}' is not a range of ports within 0 and {MAX_PORT}")
     start = parse_port(f"{first}={where}")
     steps = range(int(last) - int(first) + 1)
     try:

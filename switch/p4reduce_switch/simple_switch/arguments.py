@@ -46,7 +46,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Refuse(argparse.Action):
-    """An option of BMv2 that cannot be had here."""
+    """An option of BMv2 that is not available here."""
 
     def __call__(
         self,

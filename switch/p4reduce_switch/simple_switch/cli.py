@@ -157,8 +157,8 @@ def remark(options: argparse.Namespace, settings: SwitchSettings) -> None:
         log.warning("SSL/TLS is disabled for gRPC server, so its certificates are not used")
     if settings.tls is None and not settings.address.is_local:
         log.warning(
-            "%s is reachable from other machines, and whoever reaches it owns the switch, as with "
-            "simple_switch_grpc; use --grpc-server-addr 127.0.0.1:%d, or --grpc-server-ssl",
+            "%s is reachable from other machines, and anyone who reaches it controls the switch, "
+            "as with simple_switch_grpc; use --grpc-server-addr 127.0.0.1:%d, or --grpc-server-ssl",
             settings.address,
             settings.address.port,
         )

@@ -60,7 +60,7 @@ def test_a_switchs_address_as_the_controllers(
 ) -> None:
     done = cli("--controller", switch.address, *arguments)
     assert done.returncode == Exit.REFUSED
-    assert f"what answers at {switch.address} is no p4reduce controller" in done.stderr
+    assert f"what answers at {switch.address} is not a p4reduce controller" in done.stderr
     assert "--listen" in done.stderr
 
 

@@ -145,6 +145,8 @@ FOREIGN = {"unable to get local issuer certificate", "too many open files"}
 _PROGRAM = "about the program that this package brings: a bug, met when a controller starts at all"
 EXEMPT_TEXTS = {
     "… a sum leaves …": "of ranks that are threads of one process: docs/methods.md",
+    "the actor … has ended": "within `p4reduce.ray`: it looks for the actor's successor",
+    "… is another user s": "of a directory that starting makes, with a name that nobody can guess",
     "the job goes on at the switch where it was": "a reason within; recovery goes on by itself",
     "… … does not fit … bits": _PROGRAM,
     "no register …": _PROGRAM,
@@ -152,7 +154,7 @@ EXEMPT_TEXTS = {
     "table … has no action …": _PROGRAM,
     "action … takes … not …": _PROGRAM,
     "the program takes no packets from the controller": _PROGRAM,
-    "… is no exact match the only kind supported": _PROGRAM,
+    "… is not an exact match the only kind supported": _PROGRAM,
     "no pipeline was set yet": _PROGRAM,
     "module … has no attribute …": "what any module says",
     "unable to perform re rendezvous using env method": "torch's own text, in its place",

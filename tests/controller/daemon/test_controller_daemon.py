@@ -259,7 +259,7 @@ def test_no_number_of_seconds(
     message = refused(
         grpc.StatusCode.INVALID_ARGUMENT, lambda: controller.call("AwaitReady", request)
     )
-    assert "is no number of seconds" in message
+    assert "is not a number of seconds" in message
 
 
 def test_a_client_that_goes_away_is_taken_off(

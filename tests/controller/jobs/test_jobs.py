@@ -148,7 +148,7 @@ def test_numbers_out_of_range(jobs: Jobs, size: int, rank: int, slots: int, comp
 
 @pytest.mark.parametrize("name", ["", " a", "a ", "a\nb", "\0", "x" * 101])
 def test_bad_names(jobs: Jobs, name: str) -> None:
-    assert "is no job name" in refused(Cause.INVALID, lambda: join(jobs, name, 0, 1))
+    assert "is not a job name" in refused(Cause.INVALID, lambda: join(jobs, name, 0, 1))
 
 
 def test_names_are_anything_printable(jobs: Jobs) -> None:

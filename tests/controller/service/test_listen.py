@@ -58,7 +58,7 @@ def test_a_live_socket_is_left_alone(tmp_path: Path) -> None:
 def test_a_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "controller.sock"
     path.write_text("precious")
-    with pytest.raises(ListenError, match="is no socket"):
+    with pytest.raises(ListenError, match="is not a socket"):
         prepare(f"unix:{path}")
     assert path.read_text() == "precious"
 

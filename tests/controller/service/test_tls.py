@@ -209,8 +209,8 @@ def test_files_that_cannot_be_used(ours: Path, theirs: Path, tmp_path: Path) -> 
         f"cannot read the TLS CA {tmp_path}: it is a directory, and a file is needed": replace(
             good, ca=tmp_path
         ),
-        f"{nonsense} is no certificate": replace(good, cert=nonsense),
-        f"{nonsense} is no CA certificate": replace(good, ca=nonsense),
+        f"{nonsense} is not a certificate": replace(good, cert=nonsense),
+        f"{nonsense} is not a CA certificate": replace(good, ca=nonsense),
         "is not that of the certificate": replace(good, key=theirs / "client.key"),
         "certificate has expired": files(ours, "expired"),
     }
@@ -285,7 +285,7 @@ def test_a_switch_with_broken_files(ours: Path, theirs: Path, tmp_path: Path) ->
     server = files(ours, "server")
     for key, ca, complaint in (
         (theirs / "server.key", server.ca, "are not a certificate and its key"),
-        (server.key, server.key, "is no CA certificate"),
+        (server.key, server.key, "is not a CA certificate"),
         (tmp_path / "none", server.ca, f"cannot read {tmp_path}/none"),
     ):
         command = [sys.executable, "-c", "from p4reduce_switch.cli import main; main()"]

@@ -249,7 +249,9 @@ def test_the_lock(tmp_path: Path) -> None:
 def test_a_damaged_file_says_what_can_be_done(tmp_path: Path) -> None:
     file = TableFile(tmp_path, [("switch", 1)])
     file.write(b"nonsense")
-    with pytest.raises(TableError, match=r"jobs-[0-9a-f]{12} cannot be read: it is no job table"):
+    with pytest.raises(
+        TableError, match=r"jobs-[0-9a-f]{12} cannot be read: it is not a job table"
+    ):
         file.read()
     file.close()
 

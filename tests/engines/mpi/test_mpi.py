@@ -278,5 +278,5 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 def test_types_that_there_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_MPI_TYPES", "float,long")
-    with pytest.raises(ConfigurationError, match="'long' is none of float, double, int"):
+    with pytest.raises(ConfigurationError, match="'long' is not one of float, double, int"):
         sums.summed_types()

@@ -179,7 +179,7 @@ TorchTrainer(
     run = started(cluster, log, "-c", program)
     output = ended(run, log)
     assert run.returncode != 0
-    assert "203.0.113.7 is no address of this host" in output
+    assert "203.0.113.7 is not an address of this host" in output
     nothing_is_left(cluster)
 
 

@@ -36,8 +36,8 @@ CONTENDERS = ",".join(
         (["--sizes", "1000"], "a size of 1000 bytes; it must be a multiple of 1024"),
         (["--sizes", "4G"], "write 4K, 2M or 2097152"),
         (["--densities", "0"], "densities are above 0 and at most 1"),
-        (["--precisions", "int2"], "'int2' is none of int32, int16, int8"),
-        (["--contenders", "nccl"], "'nccl' is none of p4reduce, gloo, mpi"),
+        (["--precisions", "int2"], "'int2' is not one of int32, int16, int8"),
+        (["--contenders", "nccl"], "'nccl' is not one of p4reduce, gloo, mpi"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: list[str], message: str) -> None:
@@ -53,7 +53,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnavailableError, match="mpi takes mpi4py and Open MPI: apt-get install"):
         starting.check_possible(["mpi"], linked=False)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(UnavailableError, match="network namespaces take root"):
+    with pytest.raises(UnavailableError, match="network namespaces need root"):
         starting.check_possible(["p4reduce"], linked=True)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", "/nowhere")

@@ -54,12 +54,12 @@ def test_it_can_be_told() -> None:
     ("wrong", "says"),
     [
         ({"ranks": 65, "switches": 2}, "65 ranks do not fit 2 switches side by side"),
-        ({"ranks": 4, "tree": "2x"}, "tree '2x' is none like 2x4"),
+        ({"ranks": 4, "tree": "2x"}, "tree '2x' is not a shape like 2x4"),
         ({"ranks": 4, "tree": "2x65"}, "a switch has 1 to 64 children"),
         ({"ranks": 9, "tree": "2x4"}, "has 8 ranks, and 9 were asked for"),
         ({"ranks": 4, "tree": "2x4"}, "has 8 ranks, and 4 were asked for"),
         ({"ranks": 4, "tree": "2x2", "switches": 2}, "exclude each other"),
-        ({"ranks": 4, "host": "leaf.example"}, "'leaf.example' is no IP address"),
+        ({"ranks": 4, "host": "leaf.example"}, "'leaf.example' is not an IP address"),
         ({"ranks": 4, "host": REMOTE, "unix": True}, "Unix ports are for workers on this host"),
         ({"ranks": 4, "link_rate": -1.0}, "must be above 0"),
     ],
@@ -77,7 +77,7 @@ def test_udp_ports_are_this_hosts_and_free() -> None:
             free_udp_ports("127.0.0.1", 1, port)
     first = free_udp_ports("127.0.0.1", 8)
     assert free_udp_ports("127.0.0.1", 8, first) == first
-    with pytest.raises(ArgumentsError, match=r"203\.0\.113\.7 is no address of this host"):
+    with pytest.raises(ArgumentsError, match=r"203\.0\.113\.7 is not an address of this host"):
         free_udp_ports("203.0.113.7", 1)
     with pytest.raises(ArgumentsError, match="8 ports from 65530 on end above 65535"):
         free_udp_ports("127.0.0.1", 8, 65530)

@@ -121,7 +121,7 @@ def test_ranks_that_do_not_agree_end_with_an_error() -> None:
     [
         ("let 99", "there is no frame #99 on its way; there are: #1, #2"),
         ("let", "it is: let N"),
-        ("let one", "'one' is no number"),
+        ("let one", "'one' is not a number"),
         ("forge 1 colour=3", "the header has no colour, but: version, kind"),
         ("forge 1 slot=70000", "slot has 16 bits: 0 to 65535, not 70000"),
         ("forge 1 slot", "'slot' is not FIELD=VALUE"),

@@ -129,7 +129,7 @@ def test_arguments_that_cannot_be_are_refused(arguments: tuple[str, ...], messag
 def test_a_number_with_a_wrong_unit_is_refused() -> None:
     found = plan("--parameters", "1e6", "--compute", "12")
     assert found.exit_code == 2
-    assert "'12' is no time such as 120ms" in found.output
+    assert "'12' is not a time such as 120ms" in found.output
 
 
 # -- Scripts -------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def test_over_the_switch(system: System, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"compression": "dog"}, "cat: rank 1: compression 'dog': there is none of that name"),
+        ({"compression": "dog"}, "cat: rank 1: compression 'dog': no compressor has that name"),
         ({"compression": "cat/int8"}, "rank 1: compression='cat/int8': without narrow lanes"),
         ({"bandwidth": 0.0}, "rank 1: bandwidth=0: a positive number is needed"),
         ({"rate": float("nan")}, "rank 1: rate=nan: a positive number is needed"),

@@ -218,7 +218,7 @@ def broken(how: str) -> list[tuple[Any, ...]]:
         ("NaN", r"rank 2: X[0, 1] is nan"),
         ("other features", "rank 0 has features = 4, rank 2 has 3"),
         ("other targets", "rank 2: y has shape"),
-        ("no numbers", "rank 2: X is no array of numbers"),
+        ("no numbers", "rank 2: X is not an array of numbers"),
     ],
 )
 def test_bad_input_of_one_rank_is_an_error_on_all(make: Any, how: str, text: str) -> None:

@@ -472,7 +472,7 @@ def test_a_listener_without_the_secret_is_refused() -> None:
         return bytes(32)
 
     for forged in (another_secret, echo, other_direction, other_challenge, nothing):
-        with pytest.raises(HandshakeError, match="not of this job"):
+        with pytest.raises(HandshakeError, match="does not belong to this job"):
             meet(secret, who, forged)
     meet(secret, who, lambda sent: proof(secret, b"accept", sent))
 
@@ -655,7 +655,7 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("text", ["", ":5", "host:x", "host:70000", "[::1", "[::1]x", "host:-1"])
 def test_what_is_no_address_is_named(text: str) -> None:
-    with pytest.raises(ValueError, match="is no host"):
+    with pytest.raises(ValueError, match="is not a host"):
         parse_address(text)
 
 

@@ -59,5 +59,5 @@ def test_workers_sum_over_udp_without_linux() -> None:
         assert ranks[rank].returncode == 0, errors
         why, refusal, exact = output.splitlines()
         assert why == "machine code is for Linux, and this is darwin: Python does the same"
-        assert refusal.startswith("interface 'eth0' takes Linux, and this is darwin: only UDP")
+        assert refusal.startswith("interface 'eth0' requires Linux; this is darwin: only UDP")
         assert exact == f"rank {rank} of {RANKS}: exact on darwin"

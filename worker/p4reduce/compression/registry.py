@@ -141,7 +141,7 @@ def compressor_by_name(
         seed: of random choices; the same on all ranks.
 
     Raises:
-        ValueError: the text is none of them.
+        ValueError: the text is not one of them.
     """
     try:
         return _by_name(text, world_size, cost, seed)
@@ -173,7 +173,7 @@ def _find(name: str) -> _Entry:
         if failed:
             raise ValueError(failed)
     if name not in _registered:
-        raise ValueError("there is none of that name")
+        raise ValueError("no compressor has that name")
     return _registered[name]
 
 

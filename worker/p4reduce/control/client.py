@@ -148,8 +148,8 @@ class ControlClient:
         if code == grpc.StatusCode.UNIMPLEMENTED:
             return ControlError(
                 code,
-                f"what answers at {self.address} is no p4reduce controller, or an older one; is it "
-                "a switch's address (--grpc-addr)? The controller's is what serve was told by "
+                f"what answers at {self.address} is not a p4reduce controller, or an older one; is "
+                "it a switch's address (--grpc-addr)? The controller's is what serve was told by "
                 "--listen",
             )
         return ControlError(code, f"the controller at {self.address} failed: {code.name} {details}")

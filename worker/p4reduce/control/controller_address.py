@@ -29,7 +29,7 @@ def parse_address(text: str) -> tuple[str, int] | None:
     """Read "host:9559", "127.0.0.1:9559", "[::1]:9559", or "unix:PATH", which is None.
 
     Raises:
-        ValueError: it is none of these; names what it reads.
+        ValueError: it is not one of these; names what it reads.
     """
     if text.startswith("unix:"):
         if not text.removeprefix("unix:").removeprefix("//"):

@@ -103,7 +103,7 @@ class TlsFiles:
         try:
             context.load_verify_locations(cafile=self.ca)
         except (ssl.SSLError, OSError):
-            raise TlsError(f"{self.ca} is no CA certificate in PEM form") from None
+            raise TlsError(f"{self.ca} is not a CA certificate in PEM form") from None
         return context
 
     def _own_context(self, protocol: int) -> ssl.SSLContext:
@@ -116,7 +116,7 @@ class TlsFiles:
                     f"TLS key {self.key} is not that of the certificate {self.cert}"
                 ) from None
             raise TlsError(
-                f"{self.cert} is no certificate, or {self.key} no key without a password, "
+                f"{self.cert} is not a certificate, or {self.key} no key without a password, "
                 "in PEM form"
             ) from None
         return context

@@ -89,13 +89,13 @@ class ProcessSet:
         """What does its collectives.
 
         Raises:
-            ValueError: there is none: `init` was not called, or this rank is none of it.
+            ValueError: there is none: `init` was not called, or this rank is not one of it.
         """
         _world()
         if self.process_set_id is None:
             raise ValueError(f"{self}: give it to hvd.init or hvd.add_process_set first")
         if not self.included():
-            raise ValueError(f"{self}: rank {rank()} is none of it")
+            raise ValueError(f"{self}: rank {rank()} is not one of it")
         backend = ours(self._group)
         assert backend is not None
         return backend

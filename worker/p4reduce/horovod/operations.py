@@ -259,11 +259,11 @@ def broadcast_async_(
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: that rank is none of the set.
+        ValueError: that rank is not one of the set.
     """
     backend = process_set.backend
     if root_rank not in process_set.ranks:
-        raise ValueError(f"root_rank={root_rank} is none of {process_set}")
+        raise ValueError(f"root_rank={root_rank} is not one of {process_set}")
     root = process_set.ranks.index(root_rank)
     with internal():
         channel = backend.channel

@@ -345,7 +345,7 @@ def _given_groups(order: Parameters, groups: list[list[torch.Tensor]]) -> list[P
     seen: set[int] = set()
     for one in [one for group in groups for one in group]:
         if not isinstance(one, torch.Tensor):
-            raise ValueError(f"groups: {one!r} is no parameter")
+            raise ValueError(f"groups: {one!r} is not a parameter")
         if id(one) in seen:
             raise ValueError("groups: a parameter is in two of them")
         seen.add(id(one))

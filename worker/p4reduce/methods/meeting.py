@@ -90,7 +90,7 @@ def problem_of_samples(samples: Any) -> tuple[npt.NDArray[np.float64], str | Non
     try:
         array = np.ascontiguousarray(real(samples))
     except (TypeError, ValueError) as error:
-        return nothing, f"X is no array of numbers: {error}"
+        return nothing, f"X is not an array of numbers: {error}"
     if array.ndim != 2:
         return nothing, f"X has shape {array.shape}; (samples, features) is needed"
     if not len(array):

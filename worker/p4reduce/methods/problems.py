@@ -64,7 +64,7 @@ def _taken(features: Any, targets: Any) -> tuple[Array, Array, str]:
     try:
         return real(features), real(targets), ""
     except (TypeError, ValueError) as error:
-        return np.zeros((0, 0)), np.zeros(0), f"the samples are no array of numbers: {error}"
+        return np.zeros((0, 0)), np.zeros(0), f"the samples are not an array of numbers: {error}"
 
 
 def _data_trouble(features: Array, targets: Array, regularisation: float) -> str:

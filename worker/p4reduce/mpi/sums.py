@@ -30,7 +30,7 @@ def summed_types(given: Sequence[str] | None = None) -> frozenset[str]:
     words = list(given) if given is not None else text.split(",") if text else list(TYPES)
     if unknown := [word for word in words if word not in TYPES]:
         raise ConfigurationError(
-            f"{TYPES_ENVIRONMENT}: {unknown[0]!r} is none of {', '.join(TYPES)}"
+            f"{TYPES_ENVIRONMENT}: {unknown[0]!r} is not one of {', '.join(TYPES)}"
         )
     return frozenset(TYPES[word] for word in words)
 

@@ -65,7 +65,7 @@ async def accept(
     proof = await _read(reader, _PROOF_BYTES)
     right = _proof(secret, b"connect", introduction, ours, theirs)
     if not hmac.compare_digest(proof, right) or introduction != expected.pack():
-        raise HandshakeError("somebody who is not the rank before this one")
+        raise HandshakeError("a process that is not the previous rank")
     writer.write(_proof(secret, b"accept", introduction, ours, theirs))
     await writer.drain()
 
@@ -84,7 +84,7 @@ async def connect(
     await writer.drain()
     proof = await _read(reader, _PROOF_BYTES)
     if not hmac.compare_digest(proof, _proof(secret, b"accept", introduction, theirs, ours)):
-        raise HandshakeError("whoever listens there is not of this job")
+        raise HandshakeError("the process that listens there does not belong to this job")
 
 
 def _proof(secret: bytes, direction: bytes, introduction: bytes, one: bytes, other: bytes) -> bytes:

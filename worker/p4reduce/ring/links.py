@@ -249,7 +249,7 @@ def _pack(error: P4ReduceError, rank: int) -> bytes:
 
 
 def _unpack(data: bytes, rank: int) -> P4ReduceError:
-    """Return what a neighbour passes on, or that this is none of the errors that there are."""
+    """Return what a neighbour passes on, or that this is not a known error."""
     try:
         news = json.loads(data)
         kind, text = _KINDS[news["kind"]], str(news["text"])

@@ -26,7 +26,7 @@ def parse_address(text: str) -> tuple[str, int]:
     else:
         host, _, port = text.partition(":")
     if not host or (port and not port.isdecimal()) or int(port or 0) > 0xFFFF:
-        raise ValueError(f"{text!r} is no host, host:port or [address]:port")
+        raise ValueError(f"{text!r} is not a host, host:port or [address]:port")
     return host, int(port or 0)
 
 

@@ -41,7 +41,7 @@ def barrier_run(
         The results, by rank.
 
     Raises:
-        ValueError: `timeout` is no number of seconds.
+        ValueError: `timeout` is not a number of seconds.
         py4j.protocol.Py4JJavaError, pyspark.errors.PySparkException: the stage failed as often as
             Spark repeats it; has the error of a task, such as `LaunchError`.
     """

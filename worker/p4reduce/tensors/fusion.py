@@ -9,7 +9,7 @@ Each array begins with a block of its own. Were they packed without gaps, a bloc
 exponent of the largest number in any of its arrays: a bias's gradient of 1e-6 next to weights' of
 1 would be exact to 1% only, where the bound for a block of its own is 2^-27 of *its* largest
 number. As it is, fusion changes no bit of any result, but of those rounded at random. The price is
-at most a block an array: 19 kB of ResNet-50's 102 MB (161 arrays, of which 32 are no multiple of
+at most a block an array: 19 kB of ResNet-50's 102 MB (161 arrays, of which 32 are not a multiple of
 256), nothing of BERT, whose sizes are multiples of 256.
 """
 

@@ -79,7 +79,7 @@ def check_seed(seed: int | None) -> int | None:
     """Return a seed given as an argument.
 
     Raises:
-        TypeError, ValueError: it is no integer, or negative.
+        TypeError, ValueError: it is not an integer, or negative.
     """
     if seed is None:
         return None

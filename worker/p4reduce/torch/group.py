@@ -567,7 +567,7 @@ def ours(group: Any) -> Collectives | None:
     try:
         backend = group._get_backend(torch.device("cpu"))
     except (RuntimeError, AttributeError):
-        return None  # it has none for CPUs, or is none of this process's
+        return None  # it has none for CPUs, or is not one of this process's
     return backend if isinstance(backend, Collectives) else None
 
 

@@ -113,7 +113,7 @@ def log_statistics(writer: Any, group: Any = None, *, prefix: str = "p4reduce/")
         prefix: of the names.
 
     Raises:
-        TypeError: the writer is none of these.
+        TypeError: the writer is not one of these.
     """
     return StepLog(writer, group, prefix)
 

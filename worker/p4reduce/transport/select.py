@@ -87,7 +87,7 @@ def open_port(name: str, rank: int, udp_port: int = 0) -> Transport:
     transport: Transport
     if sys.platform != "linux" and not name.startswith(_UDP):
         raise ConfigurationError(
-            f"interface {name!r} takes Linux, and this is {sys.platform}: only UDP ports of the "
+            f"interface {name!r} requires Linux; this is {sys.platform}: only UDP ports of the "
             "embedded switch (udp:switch:7001+{rank}) can be reached from here"
         )
     if name.startswith(_UNIX):

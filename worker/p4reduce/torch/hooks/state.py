@@ -41,7 +41,7 @@ class HookState:
             measured in the first backward pass, by some all-reduces of altogether about 2 MB.
 
     Raises:
-        TypeError, ValueError: the group is none of the switch's; there is no such compressor.
+        TypeError, ValueError: the group is not one of the switch's; there is no such compressor.
     """
 
     def __init__(
