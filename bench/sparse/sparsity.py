@@ -157,7 +157,7 @@ def seconds_dense(blocks: int, bandwidth: float) -> float:
 
 
 def possible(switch: str, bandwidth: float) -> Choice | None:
-    """The switch in a Mininet network, or None, having said why it are not available here."""
+    """The switch in a Mininet network, or None, having said why it is not available here."""
     try:
         return choose(switch, "mininet", bandwidth=bandwidth)
     except UnavailableError as error:
