@@ -64,7 +64,7 @@ from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 
 log = logging.getLogger(__name__)
 
-HELLOS_REFUSED_TOLD = 10  # a second, and as many at once; all are counted
+HELLO_REFUSALS_LOGGED = 10  # a second, and as many at once; all are counted
 LONGEST_WAIT = 86400.0  # seconds
 KEPT_WITHIN = 1 / 10  # of a lease; ranks wait for the answer to a heartbeat for a quarter
 EVENT_LEVELS = {
@@ -110,7 +110,9 @@ class Controller:
         self.worker_statistics: weakref.WeakKeyDictionary[Member, pb.WorkerStatistics] = (
             weakref.WeakKeyDictionary()
         )
-        self._told = RateLimit(HELLOS_REFUSED_TOLD, HELLOS_REFUSED_TOLD, time.monotonic)
+        self._refusal_notes = RateLimit(
+            HELLO_REFUSALS_LOGGED, HELLO_REFUSALS_LOGGED, time.monotonic
+        )
         self.operator_token = operator_token(settings.state_directory)
         self._incarnations = Reserve(Incarnations(settings.state_directory).next)
         self.jobs = Jobs(
@@ -293,7 +295,7 @@ class Controller:
     def event(self, kind: str, job: Job | None, text: str) -> None:
         """Publish and log."""
         if kind == "hello-refused":
-            held_back = self._told.passes()
+            held_back = self._refusal_notes.passes()
             if held_back is None:
                 return
             if held_back:
@@ -450,7 +452,7 @@ class Controller:
             comparison = Comparison(self._loop.time() + comparing.WAIT)
             self._comparisons[job] = comparison, asyncio.Event()
         comparison, complete = self._comparisons[job]
-        comparison.tell(member.rank, calls)
+        comparison.add(member.rank, calls)
         if comparison.complete(job):
             complete.set()
         left = max(comparison.ends - self._loop.time(), 0.0)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _MARK = " slower"
-_told: set[str] = set()
+_reported: set[str] = set()
 
 
 def tell(logs: Iterable[Path]) -> None:
@@ -25,6 +25,6 @@ def tell(logs: Iterable[Path]) -> None:
         for line in lines:
             # Behind time, level and module, which differ.
             said = line.partition(": ")[2] if " WARNING " in line else line
-            if _MARK in line and said not in _told:
-                _told.add(said)
+            if _MARK in line and said not in _reported:
+                _reported.add(said)
                 print(f"p4reduce-lab: {log.stem}: {said}", file=sys.stderr, flush=True)

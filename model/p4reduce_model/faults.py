@@ -165,7 +165,7 @@ _ONE_HALF_IS_ENOUGH = (
 )
 _TIMES_IDLE_SLOTS = (
     (_TIMERS, "        if (slots->expected[slot] == P4R_IDLE)\n            continue;", "       "),
-    (_TIMERS, "struct p4r_course *course = slots->streams[slot]->course;", "void *course = 0;"),
+    (_TIMERS, "struct p4r_trace *trace = slots->streams[slot]->trace;", "void *trace = 0;"),
     (_WINDOW, "            if (slots->order[slot] != P4R_LAST)\n    ", ""),
 )
 # Odd ranks let out the last slots first.

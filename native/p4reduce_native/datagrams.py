@@ -12,7 +12,7 @@ import struct
 import sys
 from collections.abc import Iterator, Sequence
 
-from p4reduce_native.udp_handshake import Entered
+from p4reduce_native.udp_handshake import HandshakeResult
 
 __all__ = ["DatagramLink", "frames_per_datagram", "pack", "unpack"]
 
@@ -74,7 +74,7 @@ class DatagramLink:
         strangers: datagrams that came from the peer's address without its token.
     """
 
-    def __init__(self, sock: socket.socket, entered: Entered) -> None:
+    def __init__(self, sock: socket.socket, entered: HandshakeResult) -> None:
         sock.setblocking(False)
         self._socket = sock
         self._entered = entered

@@ -20,7 +20,7 @@ from typing import Any
 from p4reduce_native.compile import check_enabled
 from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import runtime
-from p4reduce_native.udp_handshake import Entered
+from p4reduce_native.udp_handshake import HandshakeResult
 
 __all__ = [
     "BATCH_FRAMES",
@@ -274,7 +274,9 @@ class Link:
         return cls(pointer)
 
     @classmethod
-    def over_datagrams(cls, sock: socket.socket, entered: Entered, patience: float = 0.3) -> Link:
+    def over_datagrams(
+        cls, sock: socket.socket, entered: HandshakeResult, patience: float = 0.3
+    ) -> Link:
         """Make one end of a connected UDP socket, which belongs to the link from now on.
 
         Args:

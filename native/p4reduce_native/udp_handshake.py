@@ -35,8 +35,8 @@ from p4reduce_native.files import read_file
 __all__ = [
     "LEAST_BYTES",
     "TOKEN_BYTES",
-    "Doorkeeper",
-    "Entered",
+    "HandshakeResult",
+    "HandshakeServer",
     "Kind",
     "Refusal",
     "RefusedError",
@@ -98,7 +98,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True)
-class Entered:
+class HandshakeResult:
     """What both ends know after a handshake.
 
     Attributes:
@@ -113,7 +113,7 @@ class Entered:
     answer: bytes
 
 
-class Doorkeeper:
+class HandshakeServer:
     """The switch's end. Remembers nothing of a worker before the cookie has come back.
 
     Args:
@@ -127,7 +127,7 @@ class Doorkeeper:
 
     def answer(
         self, message: bytes, address: tuple[str, int], *, is_free: bool
-    ) -> tuple[bytes, Entered | None]:
+    ) -> tuple[bytes, HandshakeResult | None]:
         """Return what to send back (may be nothing), and what came about if a worker is let in.
 
         Args:
@@ -151,7 +151,7 @@ class Doorkeeper:
         self._use_up(cookie)
         own = os.urandom(_NONCE)
         accept = _message(Kind.ACCEPT, nonce) + own + _prove(self._key, b"accept", nonce, own)
-        return accept, Entered(_token(self._key, nonce, own), size, message, accept)
+        return accept, HandshakeResult(_token(self._key, nonce, own), size, message, accept)
 
     def _cookie(self, nonce: bytes, address: tuple[str, int], period: int) -> bytes:
         text = f"{address[0]}|{address[1]}|{period}".encode()
@@ -171,7 +171,7 @@ class Doorkeeper:
         self._used[cookie] = now + 2 * _COOKIE_SECONDS
 
 
-def enter(sock: socket.socket, key: bytes, deadline: float) -> Entered:
+def enter(sock: socket.socket, key: bytes, deadline: float) -> HandshakeResult:
     """The worker's end, on a connected UDP socket.
 
     Args:
@@ -198,7 +198,7 @@ def enter(sock: socket.socket, key: bytes, deadline: float) -> Entered:
                 continue
             theirs, their_proof = rest[:_NONCE], rest[_NONCE:]
             if hmac.compare_digest(their_proof, _prove(key, b"accept", nonce, theirs)):
-                return Entered(_token(key, nonce, theirs), size, b"", b"")
+                return HandshakeResult(_token(key, nonce, theirs), size, b"", b"")
     raise TimeoutError("the switch answered once, and then no more")
 
 

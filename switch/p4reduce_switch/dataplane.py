@@ -26,10 +26,10 @@ from p4reduce_native.library import runtime
 from p4reduce_native.loop import Loop, Reason
 
 from p4reduce_switch.errors import P4RuntimeError
-from p4reduce_switch.ports.complaints import Complaints
 from p4reduce_switch.ports.opening import open_ports
 from p4reduce_switch.ports.place import PortSpec
 from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Handler, Port
+from p4reduce_switch.ports.port_warnings import PortWarnings
 from p4reduce_switch.requests import Requests, result_of
 from p4reduce_switch.state.timers import Timers
 
@@ -95,7 +95,7 @@ class DataPlane:
         self._thread = threading.Thread(target=self._serve, name="dataplane", daemon=True)
         self._next_report = 0.0
         self._unreported = 0
-        self._complaints = Complaints(ports)
+        self._complaints = PortWarnings(ports)
 
     # -- From any thread ---------------------------------------------------------------------------
 

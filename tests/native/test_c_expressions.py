@@ -130,7 +130,7 @@ def random_program(generator: random.Random) -> ir.Program:
         deparser=("own",),
         actions={1: action, 2: late},
         calculations={},
-        kept=ir.Kept(),
+        kept=ir.StatefulObjects(),
     )
 
 

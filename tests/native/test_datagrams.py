@@ -17,8 +17,8 @@ from p4reduce_native.datagrams import DatagramLink, pack, unpack
 from p4reduce_native.link import Link, why_not
 from p4reduce_native.udp_handshake import (
     LEAST_BYTES,
-    Doorkeeper,
-    Entered,
+    HandshakeResult,
+    HandshakeServer,
     RefusedError,
     enter,
     never_cut_up,
@@ -30,7 +30,7 @@ TOKEN = b"\x01token\xff\x00"
 SECONDS = 120.0
 
 AnyLink = Link | DatagramLink
-Make = Callable[[socket.socket, Entered], AnyLink]
+Make = Callable[[socket.socket, HandshakeResult], AnyLink]
 
 
 @pytest.fixture(params=["C", "Python"])
@@ -57,7 +57,7 @@ def ends(make: Make) -> Iterator[tuple[AnyLink, socket.socket]]:
     """A link, and the bare socket at its other end."""
     one, other = pair()
     other.settimeout(SECONDS)
-    link = make(one, Entered(TOKEN, 1472, b"greeting", b"answer"))
+    link = make(one, HandshakeResult(TOKEN, 1472, b"greeting", b"answer"))
     yield link, other
     link.close()
     other.close()
@@ -85,7 +85,7 @@ def test_both_ends_put_frames_together_alike(size: int) -> None:
     one, other = pair()
     other.settimeout(SECONDS)
     other.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-    link = Link.over_datagrams(one, Entered(TOKEN, size, b"", b""))
+    link = Link.over_datagrams(one, HandshakeResult(TOKEN, size, b"", b""))
     for start in range(0, len(frames), 50):
         some = frames[start : start + 50]
         assert link.send(some) == len(some)
@@ -111,7 +111,7 @@ def test_a_path_that_has_become_narrower(make: Make) -> None:
     one, other = pair()
     other.settimeout(SECONDS)
     other.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-    link = make(one, Entered(TOKEN, 65535, b"", b""))
+    link = make(one, HandshakeResult(TOKEN, 65535, b"", b""))
     frames = [bytes([number]) * 1038 for number in range(63)]  # with their heads 65,532 bytes
     for _ in range(2):
         assert link.send(frames) == len(frames)
@@ -206,7 +206,7 @@ def test_garbage_behind_a_token_reads_alike() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    entered = Entered(TOKEN, 1472, b"", b"")
+    entered = HandshakeResult(TOKEN, 1472, b"", b"")
     (one, to_one), (two, to_two) = pair(), pair()
     in_c, in_python = Link.over_datagrams(one, entered), DatagramLink(two, entered)
     for _ in range(300):
@@ -229,11 +229,11 @@ class Switch:
     """Answers one worker's handshake; what it sends may get lost."""
 
     def __init__(self, key: bytes = b"", *, is_free: bool = True, loses: int = 0) -> None:
-        self.doorkeeper = Doorkeeper(key)
+        self.doorkeeper = HandshakeServer(key)
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         never_cut_up(self.sock)
         self.sock.bind(("127.0.0.1", 0))
-        self.entered: Entered | None = None
+        self.entered: HandshakeResult | None = None
         self._is_free = is_free
         self._loses = loses
 
@@ -250,7 +250,7 @@ class Switch:
                 self.sock.sendto(answer, address)
 
 
-def shake(switch: Switch, key: bytes = b"") -> Entered:
+def shake(switch: Switch, key: bytes = b"") -> HandshakeResult:
     thread = threading.Thread(target=switch.serve)
     thread.start()
     worker = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -303,7 +303,7 @@ def hello(nonce: bytes = b"n" * 16, size: int = 1200) -> bytes:
 
 def test_no_answer_is_longer_than_its_question() -> None:
     """So a forged address gets no more than its forger sends."""
-    doorkeeper = Doorkeeper()
+    doorkeeper = HandshakeServer()
     for size in range(24, 100):
         answer, entered = doorkeeper.answer(hello(size=size), ADDRESS, is_free=True)
         assert len(answer) <= size
@@ -312,7 +312,7 @@ def test_no_answer_is_longer_than_its_question() -> None:
 
 def test_a_cookie_is_of_one_address() -> None:
     """Whoever does not get the answer cannot go on: the switch lets nobody in by one datagram."""
-    doorkeeper = Doorkeeper()
+    doorkeeper = HandshakeServer()
     answer, _ = doorkeeper.answer(hello(), ADDRESS, is_free=True)
     head = b"P4RU\x01\x03\0\0" + b"n" * 16
     proofless = head + answer[24:40] + (1200).to_bytes(4, "big")
@@ -329,7 +329,7 @@ def test_a_cookie_is_of_one_address() -> None:
     ):
         _, entered = doorkeeper.answer(connect, address, is_free=True)
         assert (entered is not None) == is_in
-    _, entered = Doorkeeper().answer(connect, ADDRESS, is_free=True)
+    _, entered = HandshakeServer().answer(connect, ADDRESS, is_free=True)
     assert entered is None
 
 
@@ -337,7 +337,7 @@ def test_random_messages_let_nobody_in() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    doorkeeper = Doorkeeper()
+    doorkeeper = HandshakeServer()
     for _ in range(2000):
         message = bytearray(rng.choice([hello(), b"P4RU\x01\x03\0\0" + rng.randbytes(52)]))
         for _ in range(rng.randrange(4)):

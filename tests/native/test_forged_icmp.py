@@ -18,10 +18,10 @@ from link_ends import NO_LINKS
 SCRIPT = r"""
 import socket, struct, sys, time
 from p4reduce_native.link import Link
-from p4reduce_native.udp_handshake import Entered, never_cut_up
+from p4reduce_native.udp_handshake import HandshakeResult, never_cut_up
 
 IP_MTU = 14
-entered = Entered(b"thetoken", 8972, b"", b"")
+entered = HandshakeResult(b"thetoken", 8972, b"", b"")
 ends = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
 for end in ends:
     never_cut_up(end)

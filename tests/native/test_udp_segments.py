@@ -16,7 +16,7 @@ import pytest
 from link_ends import NO_LINKS
 from p4reduce_native.datagrams import pack, unpack
 from p4reduce_native.link import Link
-from p4reduce_native.udp_handshake import Entered, never_cut_up
+from p4reduce_native.udp_handshake import HandshakeResult, never_cut_up
 from switch_peer import eventually
 
 pytestmark = pytest.mark.skipif(NO_LINKS is not None, reason=str(NO_LINKS))
@@ -41,7 +41,7 @@ class Ends:
         self.bare.settimeout(SECONDS)
         self.bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         self.fd = one.fileno()
-        self.link = Link.over_datagrams(one, Entered(TOKEN, size, b"", b""), patience)
+        self.link = Link.over_datagrams(one, HandshakeResult(TOKEN, size, b"", b""), patience)
 
     def close(self) -> None:
         self.link.close()

@@ -17,7 +17,7 @@ torch = pytest.importorskip(
 from p4reduce.errors import P4ReduceTimeoutError  # noqa: E402
 from p4reduce.tensors.sparse import SparseRows  # noqa: E402
 from p4reduce.torch.sparse import SparseSum, agrees, marked, marks_of  # noqa: E402
-from p4reduce.torch.turns import Later, Turns  # noqa: E402
+from p4reduce.torch.turns import QueuedHandle, Turns  # noqa: E402
 from p4reduce.wire.calls import Operation  # noqa: E402
 
 DEADLINE = 60.0
@@ -51,7 +51,7 @@ def test_calls_are_made_in_the_order_of_the_script() -> None:
     assert made == ["before"]
     later = turns.later(call("agrees", agreed.wait))
     behind = turns.take(call("behind"))  # must not overtake
-    assert isinstance(behind, Later)
+    assert isinstance(behind, QueuedHandle)
     assert made == ["before"]
     assert not later.done()
     with pytest.raises(P4ReduceTimeoutError, match="it goes on"):

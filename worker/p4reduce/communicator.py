@@ -40,18 +40,18 @@ from p4reduce.errors import (
 from p4reduce.handle import Handle
 from p4reduce.latch import Latch, unlock
 from p4reduce.ring.fallback import RingSettings
-from p4reduce.session.apart import Apart
 from p4reduce.session.machine import ENGINES, NATIVE
 from p4reduce.session.session import Session, Settings
 from p4reduce.session.solo import Solo
-from p4reduce.session.splitting import Group, Wish, agree, first_trouble, trouble_row
+from p4reduce.session.splitting import Group, SplitRequest, agree, first_trouble, trouble_row
+from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.session.waiting import Waiting
 from p4reduce.spans import Spans, check_opentelemetry
 from p4reduce.statistics import Statistics, SwitchShare
+from p4reduce.switches.addresses import switch_addresses
 from p4reduce.switches.dealing import Dealer, Part
 from p4reduce.switches.joining import Newcomers, form_all_anew, join_all
 from p4reduce.switches.side_by_side import SideBySide
-from p4reduce.switches.ways import ways
 from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.stream import Collective
 from p4reduce.trace import Trace
@@ -167,7 +167,7 @@ def init(
     deadline = time.monotonic() + timeout
     place = placement(rank, world_size)
     name = job_name(job)
-    there = ways(controller, interface, place, name)
+    there = switch_addresses(controller, interface, place, name)
     spans = records_spans()
     if spans:
         check_opentelemetry(f"{SPANS_ENVIRONMENT}=1")
@@ -456,7 +456,7 @@ class Communicator(Collectives):
             keep=self._session.spare,
             number=part.number,
             counted=plan.counted,
-            told=part.told,
+            on_end=part.on_end,
         )
 
     def _begin(self) -> None:
@@ -554,9 +554,9 @@ class Communicator(Collectives):
         options, refused = self._options, None
         try:
             options = _overridden(options, *overrides)
-            wish = Wish.of(color, key, (options.slots, options.urgent_slots))
+            wish = SplitRequest.of(color, key, (options.slots, options.urgent_slots))
         except (TypeError, ValueError) as error:
-            refused, wish = error, Wish.wrong()  # the others have to hear of it
+            refused, wish = error, SplitRequest.wrong()  # the others have to hear of it
         deadline = time.monotonic() + options.timeout
         self._begin()
         try:
@@ -573,7 +573,7 @@ class Communicator(Collectives):
     def _join_group(
         self,
         routine: str,
-        wish: Wish,
+        wish: SplitRequest,
         options: Options,
         deadline: float,
         undo: contextlib.ExitStack,
@@ -596,7 +596,7 @@ class Communicator(Collectives):
             undo.callback(newcomer.give_up)
             if rank == mine.ranks[0]:
                 try:
-                    Apart(
+                    ThreadedCall(
                         lambda: newcomer.take_seat(options.slots, options.urgent_slots),
                         cancel=cancelled.set,
                     )()
@@ -735,7 +735,7 @@ def _interrupted(by: str) -> InterruptedCallError:
 
 def _made(make: Callable[[], Communicator], cancelled: Latch) -> Communicator:
     """Make a communicator in a thread of its own; close it if the caller is gone by then."""
-    making = Apart(make, cancel=cancelled.set, undo=lambda comm: comm._end(wait=False))
+    making = ThreadedCall(make, cancel=cancelled.set, undo=lambda comm: comm._end(wait=False))
     try:
         return making()
     except P4ReduceError:

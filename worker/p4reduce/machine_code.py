@@ -52,12 +52,12 @@ class BlocksStructure(ctypes.Structure):
     _fields_ = (("pieces", c_void_p), ("places", c_void_p), ("count", c_uint64))
 
 
-MOST_TOLD, MOST_REPEATS = 16, 256
-"""P4R_TOLD_MOST, P4R_REPEATS_MOST"""
+MOST_STATUSES, MOST_REPEATS = 16, 256
+"""P4R_STATUSES_MOST, P4R_REPEATS_MOST"""
 
 
-class ToldStructure(ctypes.Structure):
-    """One of the entries of `struct p4r_course`."""
+class HeardStructure(ctypes.Structure):
+    """One of the entries of `struct p4r_trace`."""
 
     _fields_ = (("at", c_double), ("heard", c_uint64))
 
@@ -68,8 +68,8 @@ class RepeatStructure(ctypes.Structure):
     _fields_ = (("at", c_double), ("frames", c_int64))
 
 
-class CourseStructure(ctypes.Structure):
-    """`struct p4r_course`."""
+class TraceStructure(ctypes.Structure):
+    """`struct p4r_trace`."""
 
     _fields_ = (
         ("opened", c_double),
@@ -77,9 +77,9 @@ class CourseStructure(ctypes.Structure):
         ("last_answer", c_double),
         ("last_made", c_double),
         ("repeated", c_uint64),
-        ("told_count", c_uint32),
+        ("status_count", c_uint32),
         ("repeat_count", c_uint32),
-        ("told", ToldStructure * MOST_TOLD),
+        ("statuses", HeardStructure * MOST_STATUSES),
         ("repeats", RepeatStructure * MOST_REPEATS),
     )
 
@@ -104,7 +104,7 @@ class StreamStructure(ctypes.Structure):
         ("deadline", c_double),
         ("tag", c_uint32),
         ("format", c_uint32),
-        ("course", c_void_p),
+        ("trace", c_void_p),
         ("reads", c_uint32),
         ("writes", c_uint32),
     )
@@ -204,15 +204,15 @@ class TurnStructure(ctypes.Structure):
         ("backlog_room", c_uint32),
         ("wake_fd", c_int32),
         ("error", c_int32),
-        ("tenure", c_void_p),
+        ("owner", c_void_p),
         ("lent_sequence", c_int64),
         *((name, c_uint32) for name in ("lent", "lent_open", "lent_why", "most")),
         ("nap", NapStructure),
     )
 
 
-class TenureStructure(ctypes.Structure):
-    """`struct p4r_tenure`."""
+class LinkOwnerStructure(ctypes.Structure):
+    """`struct p4r_link_owner`."""
 
     _fields_ = (("holder", c_uint32), ("taken", c_uint32), ("loans", c_uint32))
 
@@ -278,7 +278,7 @@ class Library:
         self.lend = library.p4r_turn_lend
         self.lend.argtypes = (array, array, c_uint32, c_uint32, c_uint32)
         self.lend.restype = c_uint32
-        self.rest = library.p4r_tenure_rest
+        self.rest = library.p4r_link_owner_rest
         self.rest.argtypes = (array, c_int32, c_int32, c_int32)
 
 
@@ -286,16 +286,16 @@ SHARED: Mapping[str, type[ctypes.Structure]] = {
     "p4r_codec": CodecStructure,
     "p4r_piece": PieceStructure,
     "p4r_blocks": BlocksStructure,
-    "p4r_told": ToldStructure,
+    "p4r_trace_heard": HeardStructure,
     "p4r_repeat": RepeatStructure,
-    "p4r_course": CourseStructure,
+    "p4r_trace": TraceStructure,
     "p4r_stream": StreamStructure,
     "p4r_timeout": TimeoutStructure,
     "p4r_counts": CountsStructure,
     "p4r_slots": SlotsStructure,
     "p4r_nap": NapStructure,
     "p4r_turn": TurnStructure,
-    "p4r_tenure": TenureStructure,
+    "p4r_link_owner": LinkOwnerStructure,
 }
 """All structures that both sides see, by their names in C."""
 

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from p4reduce.errors import ConfigurationError
-from p4reduce.tensors.course import Course
+from p4reduce.tensors.collective_trace import CollectiveTrace
 from p4reduce.tensors.stream import Collective
 from p4reduce.trace import waits
 
@@ -82,7 +82,9 @@ class Spans:
         self._tracer = provider.get_tracer("p4reduce", version("p4reduce"))
         self._origin, self._rank, self._size = origin, rank, size
         self._open = True
-        self._over: queue.SimpleQueue[tuple[_Recorded, Course] | None] = queue.SimpleQueue()
+        self._over: queue.SimpleQueue[tuple[_Recorded, CollectiveTrace] | None] = (
+            queue.SimpleQueue()
+        )
         self._maker = threading.Thread(
             target=self._make_all, name=f"p4reduce-spans-{rank}", daemon=True
         )
@@ -123,10 +125,10 @@ class Spans:
             attributes["p4reduce.part"] = call.part.number
             attributes["p4reduce.parts"] = call.part.of
         caller = self._trace.get_current_span().get_span_context()
-        course = collective.course or Course(called, collective.started)
+        record = collective.trace or CollectiveTrace(called, collective.started)
         recorded = _Recorded(call.routine, attributes, self._ids(collective), caller)
-        course.on_end = functools.partial(self._put, recorded)
-        collective.course = course
+        record.on_end = functools.partial(self._put, recorded)
+        collective.trace = record
 
     def close(self) -> None:
         """Make the spans of what is over, within 5 s, and no more. To close twice is no error."""
@@ -157,9 +159,9 @@ class Spans:
         size = _TRACE_BYTES + _SPAN_BYTES
         return hashlib.blake2b(data, digest_size=size, key=self._origin).digest()
 
-    def _put(self, recorded: _Recorded, course: Course) -> None:
+    def _put(self, recorded: _Recorded, record: CollectiveTrace) -> None:
         if self._over.qsize() < MOST_WAITING:
-            self._over.put((recorded, course))  # never waits, and may be called within itself
+            self._over.put((recorded, record))  # never waits, and may be called within itself
         else:
             self.left_out += 1
 
@@ -167,7 +169,7 @@ class Spans:
         while (one := self._over.get()) is not None:
             self._make(*one)
 
-    def _make(self, recorded: _Recorded, course: Course) -> None:
+    def _make(self, recorded: _Recorded, record: CollectiveTrace) -> None:
         trace = self._trace
         clocks_apart = time.time_ns() - time.monotonic_ns()
 
@@ -182,22 +184,22 @@ class Spans:
         )
         attributes: dict[str, Any] = {
             **recorded.attributes,
-            "p4reduce.retransmissions": course.repeated_frames,
+            "p4reduce.retransmissions": record.repeated_frames,
         }
         span = self._tracer.start_span(
             recorded.routine,
             trace.set_span_in_context(trace.NonRecordingSpan(common)),
             attributes=attributes,
             links=[trace.Link(recorded.caller)] if recorded.caller.is_valid else [],
-            start_time=wall(course.called),
+            start_time=wall(record.called),
         )
-        if course.opened:
-            span.add_event("has slots", timestamp=wall(course.opened))
-        for rank, begin, until in waits(course, self._size, course.ended):
+        if record.opened:
+            span.add_event("has slots", timestamp=wall(record.opened))
+        for rank, begin, until in waits(record, self._size, record.ended):
             about = {"p4reduce.rank": rank, "p4reduce.seconds": round(max(until - begin, 0.0), 6)}
             span.add_event("waited for a rank", about, timestamp=wall(until))
-        if course.all_there:
-            span.add_event("all ranks there", timestamp=wall(course.all_there))
-        if course.error:
-            span.set_status(trace.Status(trace.StatusCode.ERROR, course.error))
-        span.end(end_time=wall(course.ended))
+        if record.all_there:
+            span.add_event("all ranks there", timestamp=wall(record.all_there))
+        if record.error:
+            span.set_status(trace.Status(trace.StatusCode.ERROR, record.error))
+        span.end(end_time=wall(record.ended))

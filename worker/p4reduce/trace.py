@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from p4reduce.tensors.course import Course
+from p4reduce.tensors.collective_trace import CollectiveTrace
 from p4reduce.tensors.stream import Collective
 
 MOST = 50_000
@@ -35,13 +35,13 @@ class _Traced:
         number: in the trace.
         name: with what was reduced, for people.
         about: more of it.
-        course: when what happened to it.
+        record: when what happened to it.
     """
 
     number: int
     name: str
     about: dict[str, Any]
-    course: Course
+    record: CollectiveTrace
 
 
 class Trace:
@@ -87,7 +87,7 @@ class Trace:
             if len(self._collectives) == MOST:
                 self.left_out += 1
                 return
-            collective.course = collective.course or Course(called, collective.started)
+            collective.trace = collective.trace or CollectiveTrace(called, collective.started)
             number = len(self._collectives)
             about = {
                 "bytes": int(collective.call.size * collective.dtype.itemsize),
@@ -97,7 +97,7 @@ class Trace:
                 "lanes": collective.format.name.lower(),
             }
             self._collectives.append(
-                _Traced(number, collective.description, about, collective.course)
+                _Traced(number, collective.description, about, collective.trace)
             )
 
     def close(self) -> None:
@@ -146,35 +146,35 @@ class Trace:
         ]  # fmt: skip
 
     def _events(self, traced: _Traced) -> list[dict[str, Any]]:
-        number, name, course = traced.number, traced.name, traced.course
+        number, name, record = traced.number, traced.name, traced.record
         now = time.monotonic()
-        end = course.ended or now
-        opened = course.opened or end
-        there = course.all_there or end
+        end = record.ended or now
+        opened = record.opened or end
+        there = record.all_there or end
         arguments = dict(traced.about)
-        if course.error:
-            arguments["error"] = course.error
-        if not course.ended:
+        if record.error:
+            arguments["error"] = record.error
+        if not record.ended:
             arguments["unfinished"] = True
-        events = self._span(name, course.called, end, number, arguments)
-        inner = [("preparing", course.called, course.measured)]
-        inner += [("queueing", course.measured, opened)]
-        if course.opened:
+        events = self._span(name, record.called, end, number, arguments)
+        inner = [("preparing", record.called, record.measured)]
+        inner += [("queueing", record.measured, opened)]
+        if record.opened:
             inner += [("waiting for ranks", opened, there)]
-        if course.all_there:
+        if record.all_there:
             inner += [("receiving", there, end)]
         events[1:1] = [
             event
             for part, begin, until in inner
             for event in self._span(part, begin, min(until, end), number)
         ]
-        if course.all_there and course.last_made:
-            sent = self._span("sending", there, min(course.last_made, end), number)
+        if record.all_there and record.last_made:
+            sent = self._span("sending", there, min(record.last_made, end), number)
             events[-2:-2] = sent  # within "receiving", which lasts longer
-        for rank, begin, until in waits(course, self._size, end):
+        for rank, begin, until in waits(record, self._size, end):
             ident = f"{self._rank}.{number}.{rank}"
             events += self._span(f"waiting for rank {rank}", begin, until, number, id=ident)
-        for at, frames in course.repeats:
+        for at, frames in record.repeats:
             events.append(
                 {
                     "name": f"{frames} again",
@@ -209,7 +209,7 @@ class Trace:
         return [first, {**common, "ph": "e", "ts": max(begin, end) * 1e6}]
 
 
-def waits(course: Course, size: int, end: float) -> list[tuple[int, float, float]]:
+def waits(record: CollectiveTrace, size: int, end: float) -> list[tuple[int, float, float]]:
     """Return for whom the switch said that it waited: rank, from when, until when, in seconds.
 
     It is asked only when a timer has run out. What it says first stands from when the collective
@@ -217,14 +217,14 @@ def waits(course: Course, size: int, end: float) -> list[tuple[int, float, float
     """
     found = []
     begun: dict[int, float] = {}
-    for number, (at, heard) in enumerate(course.heard):
+    for number, (at, heard) in enumerate(record.heard):
         for rank in range(size):
             if not heard >> rank & 1:
-                begun.setdefault(rank, at if number else (course.opened or at))
+                begun.setdefault(rank, at if number else (record.opened or at))
             elif rank in begun:
                 found.append((rank, begun.pop(rank), at))
     for rank, began in begun.items():
-        there = course.all_there
-        until = there if there > began else course.last_answer
+        there = record.all_there
+        until = there if there > began else record.last_answer
         found.append((rank, began, until if until > began else end))
     return found

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from p4reduce.wire.format import EMPTY_FRAME_BYTES, HALF_FRAME_BYTES, PAYLOAD_BYTES
 
 from p4reduce_controller.fabric.compiled_program import Program
-from p4reduce_controller.fabric.layout import DELIVERIES, Ground, Layout, station
+from p4reduce_controller.fabric.layout import DELIVERIES, BaseEntries, Layout, station
 from p4reduce_controller.fabric.outcome import Outcome
 from p4reduce_controller.fabric.p4client import (
     SwitchClient,
@@ -56,7 +56,7 @@ class Fabric:
         ground: what is there whatever the jobs.
     """
 
-    def __init__(self, program: Program, ground: Ground) -> None:
+    def __init__(self, program: Program, ground: BaseEntries) -> None:
         self.program = program
         self.ground = ground
         self.cookie: int | None = None  # of the pipeline that holds what is remembered here

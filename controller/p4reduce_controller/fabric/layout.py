@@ -20,7 +20,7 @@ DELIVERIES = (WHOLE, "first_half", "second_half")
 
 
 @dataclass(frozen=True)
-class Ground:
+class BaseEntries:
     """What is on the switch whatever the jobs."""
 
     ip: int  # the switch's own
@@ -189,10 +189,10 @@ def _delivery(replica: int, action: str, at: Attachment, rank: int) -> Row:
     return Row("delivery", {"replica": replica}, action, params)
 
 
-def ground(topology: Topology, name: str, hello_limit: HelloLimit) -> Ground:
+def ground(topology: Topology, name: str, hello_limit: HelloLimit) -> BaseEntries:
     """Return what is to be on one of the switches whatever the jobs."""
     switch, links = topology.switches[name], topology.link_ports(name)
-    return Ground(
+    return BaseEntries(
         switch.ip,
         switch.mac,
         tuple(sorted({*switch.ports, *links})),

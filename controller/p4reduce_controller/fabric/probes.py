@@ -46,7 +46,7 @@ class _Link:
     uplink: Uplink
     text: str
     reason: str = "it was not probed yet"  # empty: it works
-    told: bool = False  # the user knows that it is lost
+    reported: bool = False  # the user knows that it is lost
     sent: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     missed: int = 0
     since: float = field(default_factory=time.monotonic)  # when one came through, or could have
@@ -102,7 +102,7 @@ class Probes:
         """Return the links at a switch that is lost: they have to be proven again."""
         links = [link for link in self._links.values() if switch in _ends(link)]
         for link in links:
-            link.reason, link.told = f"switch {switch} was lost", False
+            link.reason, link.reported = f"switch {switch} was lost", False
             link.missed, link.interval = 0, INTERVALS[0]
             link.since = time.monotonic()
             link.sent.clear()
@@ -123,15 +123,15 @@ class Probes:
         link.missed, link.since = 0, time.monotonic()
         if (switch, port) == (link.uplink.parent, link.uplink.parent_port):
             if link.reason:
-                link.reason, link.told = "", False
+                link.reason, link.reported = "", False
                 self._user.link_back(link.text)
         else:
             self._lose(link, f"it leads to port {port} of {switch}")
 
     def _lose(self, link: _Link, reason: str) -> None:
         link.reason = reason
-        if not link.told:
-            link.told, link.interval = True, INTERVALS[0]
+        if not link.reported:
+            link.reported, link.interval = True, INTERVALS[0]
             self._user.link_lost(link.text, reason)
 
     async def _keep_probing(self, link: _Link) -> None:

@@ -41,11 +41,11 @@ def known(metadata: Iterable[tuple[str, str | bytes]], address: str) -> Ports | 
 
     None: nobody knows them.
     """
-    ports = told(metadata)
+    ports = ports_in(metadata)
     return of_bmv2(address) if ports is None and is_local(address) else ports
 
 
-def told(metadata: Iterable[tuple[str, str | bytes]]) -> Ports | None:
+def ports_in(metadata: Iterable[tuple[str, str | bytes]]) -> Ports | None:
     """Read what the embedded switch says; None: it is another one."""
     said = dict(metadata)
     if PORTS_METADATA not in said:

@@ -12,7 +12,7 @@ from p4reduce_controller.values.mac_ip import format_ip, format_mac, is_host, is
 
 
 @dataclass(frozen=True)
-class Entrance:
+class AttachPoint:
     """Where ranks may attach."""
 
     topology: Topology

@@ -41,7 +41,7 @@ class Comparison:
 
     def __init__(self, ends: float) -> None:
         self.ends = ends
-        self._told: dict[int, dict[int, Called]] = {}
+        self._calls: dict[int, dict[int, Called]] = {}
         self._asking: Counter[int] = Counter()
 
     @contextlib.contextmanager
@@ -57,26 +57,26 @@ class Comparison:
         finally:
             self._asking[member.rank] -= 1
 
-    def tell(self, rank: int, calls: Iterable[tuple[int, Called]]) -> None:
+    def add(self, rank: int, calls: Iterable[tuple[int, Called]]) -> None:
         """A rank says its calls by their place in the job's order; the first time counts."""
-        self._told.setdefault(rank, dict(list(calls)[:MOST_CALLS]))
+        self._calls.setdefault(rank, dict(list(calls)[:MOST_CALLS]))
 
     def silent(self, job: Job) -> list[int]:
         """Return the ranks of the job that have told nothing."""
-        return sorted(job.members.keys() - self._told.keys())
+        return sorted(job.members.keys() - self._calls.keys())
 
     def complete(self, job: Job) -> bool:
         """Whether all ranks that still take part have told."""
-        return all(member.rank in self._told for member in job.active)
+        return all(member.rank in self._calls for member in job.active)
 
     def callings(self) -> list[tuple[int, Called, list[int]]]:
         """Return what was called at the first place where ranks differ, and by which ones.
 
         What most ranks called comes first. Empty if they do not differ in anything they told.
         """
-        for place in sorted({place for calls in self._told.values() for place in calls}):
+        for place in sorted({place for calls in self._calls.values() for place in calls}):
             ranks: dict[Called, list[int]] = {}
-            for rank, calls in sorted(self._told.items()):
+            for rank, calls in sorted(self._calls.items()):
                 if place in calls:
                     ranks.setdefault(calls[place], []).append(rank)
             if len(ranks) > 1:

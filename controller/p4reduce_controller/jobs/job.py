@@ -197,7 +197,7 @@ class Job:
     # When a rank first said that the switch has answered nobody for too long.
     silence_noticed: float | None = field(default=None, metadata=TRANSIENT)
     # Ranks that were lost after the job had failed, and nobody was told of yet, with the reasons.
-    lost_untold: dict[Member, str] = field(default_factory=dict, metadata=TRANSIENT)
+    unannounced_losses: dict[Member, str] = field(default_factory=dict, metadata=TRANSIENT)
     # When the controller last began to look whether its switches have all of it.
     looked_at: float = field(default=-math.inf, metadata=TRANSIENT)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from p4reduce_controller.jobs import leases, presence, silence
-from p4reduce_controller.jobs.attaching import Entrance
+from p4reduce_controller.jobs.attaching import AttachPoint
 from p4reduce_controller.jobs.holdings import Holdings
 from p4reduce_controller.jobs.job import (
     DEFAULT_SLOTS,
@@ -70,7 +70,7 @@ class Jobs(Roster):
         self.hellos_refused = dict.fromkeys(topology.switches, 0)
         self._listener = listener
         self._default_slots = default_slots
-        self._entrance = Entrance(topology)
+        self._entrance = AttachPoint(topology)
         self._clock = clock
         self._closed: RefusedError | None = None  # for good
         self._lost: dict[str, str] = {}  # switches and links, each with what is known of it
@@ -406,9 +406,9 @@ class Jobs(Roster):
         return anybody
 
     def _tell_of_losses(self, job: Job) -> None:
-        if job.lost_untold:
-            self._listener.event("rank-lost", job, _losses_text(job.lost_untold))
-            job.lost_untold = {}
+        if job.unannounced_losses:
+            self._listener.event("rank-lost", job, _losses_text(job.unannounced_losses))
+            job.unannounced_losses = {}
 
     def stood_still(self) -> None:
         """Heartbeats may have come that nobody looked at: all get a full lease."""
@@ -433,7 +433,7 @@ class Jobs(Roster):
             return
         reason = _losses_text(reasons)
         if job.state is JobState.FAILED:
-            job.lost_untold |= reasons
+            job.unannounced_losses |= reasons
         else:
             self._listener.event("rank-lost", job, reason)
         for member in reasons:

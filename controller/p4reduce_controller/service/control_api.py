@@ -107,7 +107,7 @@ class Service(ControlServicer):
         self._controller = controller
         self._jobs = controller.jobs
         self._peers = limits.PeerLimits()
-        self._told: weakref.WeakKeyDictionary[Job, dict[str, pb.Level]] = (
+        self._levels_of: weakref.WeakKeyDictionary[Job, dict[str, pb.Level]] = (
             weakref.WeakKeyDictionary()
         )
 
@@ -187,16 +187,16 @@ class Service(ControlServicer):
 
     def _levels(self, job: Job, switch: str) -> list[pb.Level]:
         """Say who is behind the children of a switch, and of those above it."""
-        if job not in self._told:  # the same for all ranks of a switch, which may be many
-            self._told[job] = {
+        if job not in self._levels_of:  # the same for all ranks of a switch, which may be many
+            self._levels_of[job] = {
                 name: pb.Level(
                     switch=name,
                     children=[pb.Child(switch=each.switch, ranks=each.ranks) for each in children],
                 )
                 for name, children in plan(job, self._jobs.topology).items()
             }
-        told = self._told[job]
-        return [told[name] for name in self._jobs.topology.way_up(switch) if name in told]
+        levels = self._levels_of[job]
+        return [levels[name] for name in self._jobs.topology.way_up(switch) if name in levels]
 
     @_answers
     async def Heartbeat(  # noqa: N802

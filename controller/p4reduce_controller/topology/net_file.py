@@ -84,7 +84,7 @@ def _read(
         if "p4runtime" not in table:
             raise TopologyError(f"{where} needs p4runtime, the address of its P4Runtime server")
         address = _of_type(f"{where}.p4runtime", table["p4runtime"], str)
-        _told(f"{where}.p4runtime", check_address, address)
+        _parsed(f"{where}.p4runtime", check_address, address)
         own_ip, own_mac = addresses(ip, mac, place)
         if "ip" in table:
             own_ip = _address(f"{where}.ip", table["ip"], parse_ip, is_host)
@@ -93,7 +93,7 @@ def _read(
         ports: tuple[int, ...] = ()
         if "ports" in table:
             text = _of_type(f"{where}.ports", table["ports"], str)
-            ports = _told(f"{where}.ports", read_ports, text)
+            ports = _parsed(f"{where}.ports", read_ports, text)
         switches[name] = Switch(
             name, own_ip, own_mac, ports, _stations(where, table, ports), uplinks.get(name)
         )
@@ -167,7 +167,7 @@ def _of_type(where: str, value: Any, kind: type) -> Any:
     return value
 
 
-def _told(where: str, read_text: Callable[[str], Any], text: str) -> Any:
+def _parsed(where: str, read_text: Callable[[str], Any], text: str) -> Any:
     try:
         return read_text(text)
     except ValueError as error:
@@ -178,7 +178,7 @@ def _address(
     where: str, value: Any, parse: Callable[[str], int], fits: Callable[[int], bool]
 ) -> int:
     text = _of_type(where, value, str)
-    number: int = _told(where, parse, text)
+    number: int = _parsed(where, parse, text)
     if not fits(number):
         raise TopologyError(f"{where}: {text} is not an address that a switch can have")
     return number

@@ -228,14 +228,14 @@ def _cells(
     turns: int,
     links: str,
 ) -> list[Cell]:
-    from p4reduce_lab.compare.cells import Wish, cells_of, standard, standard_udp
+    from p4reduce_lab.compare.cells import CellOptions, cells_of, standard, standard_udp
 
     if ranks is rates is sizes is None:
         if precisions is not None or densities is not None:
             raise ArgumentsError("--precisions and --densities take --ranks, --rates or --sizes")
         return list((standard_udp if links == "udp" else standard)(contenders))
     return cells_of(
-        Wish(
+        CellOptions(
             ranks=ranks or [4],
             rates=rates or [10.0],
             sizes=sizes or [2 << 20],

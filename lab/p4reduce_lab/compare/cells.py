@@ -134,7 +134,7 @@ def check_block(size: int) -> None:
 
 
 @dataclass(frozen=True)
-class Wish:
+class CellOptions:
     """What the command line asks for; see `cells_of`."""
 
     ranks: Sequence[int]
@@ -147,7 +147,7 @@ class Wish:
     links: str = ETHERNET
 
 
-def cells_of(wish: Wish) -> list[Cell]:
+def cells_of(wish: CellOptions) -> list[Cell]:
     """Everything with everything."""
     cases = dense_cases(wish.contenders)
     if P4REDUCE in wish.contenders:

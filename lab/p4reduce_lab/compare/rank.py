@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from p4reduce_lab.compare.backends import Backend, backend_of
 from p4reduce_lab.compare.cells import CONTENDERS, Case
 from p4reduce_lab.compare.tensors import is_sum, tensor
-from p4reduce_lab.compare.ways import Way, way_of
 
 
 def thread_seconds(pid: int | str = "self") -> dict[str, float]:
@@ -50,12 +50,12 @@ class Rank:
     """Prepares, runs and reports.
 
     Args:
-        way: how this rank reduces.
+        backend: how this rank reduces.
         interface: of this namespace, by which it goes; None: there are no links.
     """
 
-    def __init__(self, way: Way, interface: str | None) -> None:
-        self._way = way
+    def __init__(self, backend: Backend, interface: str | None) -> None:
+        self._backend = backend
         self._interface = interface
         self._case = Case("", "")
         self._size = self._turn = 0
@@ -63,19 +63,19 @@ class Rank:
     def prepare(self, case: dict[str, Any], size: int, turn: int) -> dict[str, Any]:
         """Make this rank's tensor."""
         self._case, self._size, self._turn = Case(**case), size, turn
-        way = self._way
-        way.prepare(self._case, tensor(self._case, way.rank, way.ranks, size, turn))
+        backend = self._backend
+        backend.prepare(self._case, tensor(self._case, backend.rank, backend.ranks, size, turn))
         return {}
 
     def run(self, at: float) -> dict[str, Any]:
         """Reduce, beginning at `at`. Returns seconds from then on, and what it took."""
-        way = self._way
-        repeated, moved = way.repeated(), interface_bytes(self._interface)
+        backend = self._backend
+        repeated, moved = backend.repeated(), interface_bytes(self._interface)
         threads = thread_seconds()
         cpu = time.process_time()
         time.sleep(max(at - time.monotonic(), 0.0))
         late = time.monotonic() - at
-        way.reduce()
+        backend.reduce()
         seconds = time.monotonic() - at
         cpu = time.process_time() - cpu
         most = busiest(threads, thread_seconds())
@@ -87,13 +87,13 @@ class Rank:
             "busiest": most,
             "up": up - moved[0],
             "down": down - moved[1],
-            "repeated": way.repeated() - repeated,
+            "repeated": backend.repeated() - repeated,
         }
 
     def check(self) -> dict[str, Any]:
         """Tell whether what came out is the sum."""
         case, size, turn = self._case, self._size, self._turn
-        return {"right": is_sum(self._way.result(), case, self._way.ranks, size, turn)}
+        return {"right": is_sum(self._backend.result(), case, self._backend.ranks, size, turn)}
 
 
 def main() -> None:
@@ -104,16 +104,16 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--interface")
     options = parser.parse_args()
-    way = way_of(options.contender, options.rank, options.ranks)
-    rank = Rank(way, options.interface)
+    backend = backend_of(options.contender, options.rank, options.ranks)
+    rank = Rank(backend, options.interface)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(options.socket)
         stream = connection.makefile("rw")
-        _tell(stream, {"rank": way.rank, "ranks": way.ranks, "pid": os.getpid()})
+        _tell(stream, {"rank": backend.rank, "ranks": backend.ranks, "pid": os.getpid()})
         for line in stream:
             order = json.loads(line)
             _tell(stream, getattr(rank, order.pop("do"))(**order))
-    way.close()
+    backend.close()
 
 
 def _tell(stream: Any, what: dict[str, Any]) -> None:

@@ -125,7 +125,7 @@ def compare(
             kept=lambda: f"what was measured is in {place / RESULTS_FILE}" if rows else "",
         )
         with work:
-            hearer = _Hearer(say, keep, work)
+            hearer = _Listener(say, keep, work)
             # Processes stay while the number of ranks does: links can be given another rate.
             for (ranks, linked), some in groupby(_in_order(cells), key=_place):
                 name = _measure(ranks, linked, some, choice, congestion, hearer, deadline)
@@ -141,7 +141,7 @@ def compare(
 
 
 @dataclass(frozen=True)
-class _Hearer:
+class _Listener:
     """Who is told what is going on, who takes each cell's rows, and who counts the cells."""
 
     say: Callable[[str], None]
@@ -175,7 +175,7 @@ def _measure(
     some: Iterable[Cell],
     choice: Choice,
     congestion: str | None,
-    hearer: _Hearer,
+    hearer: _Listener,
     deadline: float | None,
 ) -> str:
     """Measure the cells of a number of ranks in one network. Returns TCP's congestion control."""

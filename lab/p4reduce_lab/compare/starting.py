@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from p4reduce_lab.choice import Choice
+from p4reduce_lab.compare.backends import STORE_VARIABLE
 from p4reduce_lab.compare.cells import GLOO, MPI, P4REDUCE
 from p4reduce_lab.compare.turns import Ranks
-from p4reduce_lab.compare.ways import STORE_VARIABLE
 from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.networks import links
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE

@@ -216,7 +216,7 @@ def _plot(path: Path, choice: Choice, summary: Summary, results: Results) -> Non
         path,
         results.curve,
         results.reference,
-        results.course,
+        results.history,
         title=title,
         caption=caption,
         fault=fault,

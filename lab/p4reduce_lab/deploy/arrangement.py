@@ -64,7 +64,7 @@ def arrange(settings: Settings, cores: int | None = None) -> Arrangement:
         ArgumentsError: what is asked for does not fit the number of ranks.
     """
     if settings.tree:
-        return _told_tree(settings)
+        return _given_tree(settings)
     if settings.switches:
         return _side_by_side(settings.ranks, settings.switches)
     if settings.ranks > LARGEST_FANOUT:
@@ -90,7 +90,7 @@ def _side_by_side(ranks: int, count: int) -> Arrangement:
     return Arrangement(names, (ranks,) * count)
 
 
-def _told_tree(settings: Settings) -> Arrangement:
+def _given_tree(settings: Settings) -> Arrangement:
     match = _TREE.fullmatch(settings.tree)
     if match is None:
         raise ArgumentsError(

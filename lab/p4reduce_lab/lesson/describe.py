@@ -13,7 +13,7 @@ from p4reduce.wire.rank_sets import describe_ranks
 from p4reduce_switch.debug.debugger import Stop
 
 from p4reduce_lab.lesson.traced import Line
-from p4reduce_lab.lesson.world import REGISTERS, Held, Step, header
+from p4reduce_lab.lesson.world import REGISTERS, HeldFrame, Step, header
 
 _LANES_SHOWN = 4
 # As p4src/include/constants.p4 has the enum of outcomes.
@@ -35,7 +35,7 @@ _MEANING = {
 }
 
 
-def line(held: Held) -> str:
+def line(held: HeldFrame) -> str:
     """A frame in one line."""
     found = header(held.data)
     way = f"rank {held.rank} -> switch" if held.up else f"switch -> rank {held.rank}"
@@ -53,7 +53,7 @@ def line(held: Held) -> str:
     return "  ".join(words)
 
 
-def details(held: Held) -> list[str]:
+def details(held: HeldFrame) -> list[str]:
     """A frame's header, field by field, in words and in bytes."""
     found = header(held.data)
     data = held.data[wire.AGG_OFFSET : wire.PAYLOAD_OFFSET]

@@ -34,7 +34,7 @@ _HEADERS = {
 }
 
 
-class Course:
+class LessonRun:
     """What one browser or several see: a lesson and where it is.
 
     Args:
@@ -118,11 +118,11 @@ class Course:
         }
 
 
-def make_app(course: Course, token: str) -> Starlette:
+def make_app(run: LessonRun, token: str) -> Starlette:
     """Make the application.
 
     Args:
-        course: what it shows.
+        run: what it shows.
         token: what the page sends with each command, so that no other site's page can.
     """
 
@@ -131,7 +131,7 @@ def make_app(course: Course, token: str) -> Starlette:
         return HTMLResponse(text.replace("{{token}}", token), headers=_HEADERS)
 
     async def view(_: Request) -> Response:
-        return JSONResponse(course.view(), headers=_HEADERS)
+        return JSONResponse(run.view(), headers=_HEADERS)
 
     async def do(request: Request) -> Response:
         if not secrets.compare_digest(request.headers.get("x-lesson", ""), token):
@@ -140,8 +140,8 @@ def make_app(course: Course, token: str) -> Starlette:
             return JSONResponse({"error": f"a command has {LONGEST} characters at most"}, 413)
         typed = (await request.body()).decode("utf-8", "replace").strip()
         if typed:
-            course.do(typed)
-        return JSONResponse(course.view(), headers=_HEADERS)
+            run.do(typed)
+        return JSONResponse(run.view(), headers=_HEADERS)
 
     async def icon(_: Request) -> Response:
         return FileResponse(STATIC / "lesson.svg")
@@ -161,6 +161,6 @@ def make_app(course: Course, token: str) -> Starlette:
 
 def serve(number: int, listener: socket.socket) -> None:
     """Serve until Ctrl-C."""
-    app = make_app(Course(number), secrets.token_urlsafe(16))
+    app = make_app(LessonRun(number), secrets.token_urlsafe(16))
     config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, ws="none")
     uvicorn.Server(config).run(sockets=[listener])

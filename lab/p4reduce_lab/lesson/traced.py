@@ -34,7 +34,7 @@ class Line(NamedTuple):
         return f"{self.file}:{self.number}: {self.text}"
 
 
-class Ran(NamedTuple):
+class FrameRun(NamedTuple):
     """What a frame led to: what came out, by port, and the lines in the order they ran."""
 
     out: list[tuple[int, bytes]]
@@ -69,16 +69,16 @@ class TracedSwitch:
         for entity in entities:
             self._insert(entity)
 
-    def process(self, port: int, frame: bytes) -> Ran | Paused:
+    def process(self, port: int, frame: bytes) -> FrameRun | Paused:
         """Run a frame, to its end or to a breakpoint."""
         self.debugger.lines = []
         if not self.debugger.breakpoints:
-            return Ran(self.pipeline.process(port, frame), self.debugger.lines)
+            return FrameRun(self.pipeline.process(port, frame), self.debugger.lines)
         # One that is held would hold this thread as well.
         threading.Thread(target=self._run, args=(port, frame), daemon=True).start()
         return self._until_news()
 
-    def go_on(self, *, steps: bool) -> Ran | Paused:
+    def go_on(self, *, steps: bool) -> FrameRun | Paused:
         """Let the held frame go on: by one point, or to the next breakpoint or its end.
 
         Raises NotStoppedError: none is held.
@@ -96,13 +96,13 @@ class TracedSwitch:
         except Exception as error:
             self._news.put(error)  # for the thread that waits
 
-    def _until_news(self) -> Ran | Paused:
+    def _until_news(self) -> FrameRun | Paused:
         news = self._news.get(timeout=_WITHIN)
         if isinstance(news, Exception):
             raise news
         if isinstance(news, Stop):
             return Paused(news, list(self.debugger.lines))
-        return Ran(news, self.debugger.lines)
+        return FrameRun(news, self.debugger.lines)
 
     def _insert(self, entity: Entity) -> None:
         if isinstance(entity, Group):

@@ -20,7 +20,7 @@ from p4reduce_switch.debug.debugger import Stop
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.lesson.ranks import Array, Rank
-from p4reduce_lab.lesson.traced import Line, Paused, Ran, TracedSwitch
+from p4reduce_lab.lesson.traced import FrameRun, Line, Paused, TracedSwitch
 
 JOB = 7
 VERSIONS = 2  # copies of a slot: even rounds use one, odd ones the other
@@ -47,7 +47,7 @@ class HeldError(LabError):
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldFrame:
     """A frame on its way.
 
     Attributes:
@@ -79,12 +79,12 @@ class Step:
         stop: where the switch holds it, at a breakpoint; None: it is through.
     """
 
-    frame: Held
+    frame: HeldFrame
     outcome: Outcome | None = None
     lines: list[Line] = field(default_factory=list)
     before: list[dict[str, int]] = field(default_factory=list)
     after: list[dict[str, int]] = field(default_factory=list)
-    sent: list[Held] = field(default_factory=list)
+    sent: list[HeldFrame] = field(default_factory=list)
     state: str = ""
     stop: Stop | None = None
 
@@ -93,7 +93,7 @@ class Step:
 class _InSwitch:
     """A frame that the switch has, and what was there before it."""
 
-    frame: Held
+    frame: HeldFrame
     slot: int
     before: list[dict[str, int]]
     counted: list[int]
@@ -122,7 +122,7 @@ class World:
         self.ranks = [
             Rank(rank, size, JOB, slots, _endpoint(rank), _SWITCH) for rank in range(size)
         ]
-        self.flying: list[Held] = []
+        self.flying: list[HeldFrame] = []
         self._sent = 0
         self._inside: _InSwitch | None = None
         for rank, array in zip(self.ranks, inputs, strict=True):
@@ -157,7 +157,7 @@ class World:
             raise HeldError("the switch holds no frame: set a breakpoint, and let a frame go")
         return self._came(self.switch.go_on(steps=steps))
 
-    def _came(self, found: Ran | Paused) -> Step:
+    def _came(self, found: FrameRun | Paused) -> Step:
         inside = self._inside
         assert inside is not None
         after = self.registers(inside.slot)
@@ -171,30 +171,30 @@ class World:
         sent = [self._send(port - 1, False, data) for port, data in found.out]
         return Step(inside.frame, outcome, found.lines, inside.before, after, sent)
 
-    def drop(self, number: int) -> Held:
+    def drop(self, number: int) -> HeldFrame:
         """Lose a frame."""
         held = self._find(number)
         self.flying.remove(held)
         return held
 
-    def duplicate(self, number: int) -> Held:
+    def duplicate(self, number: int) -> HeldFrame:
         """Have the network deliver a frame twice; returns the copy."""
         held = self._find(number)
         return self._send(held.rank, held.up, held.data, "again")
 
-    def delay(self, number: int) -> Held:
+    def delay(self, number: int) -> HeldFrame:
         """Put a frame behind all others."""
         held = self._find(number)
         self.flying.remove(held)
         self.flying.append(held)
         return held
 
-    def repeat(self, rank: int) -> list[Held]:
+    def repeat(self, rank: int) -> list[HeldFrame]:
         """Let a rank's timers run out: it sends again what it has no answer to."""
         self._rank(rank).repeat()
         return self._take(self.ranks[rank])
 
-    def forge(self, number: int, **fields: int) -> Held:
+    def forge(self, number: int, **fields: int) -> HeldFrame:
         """Make a frame like another one, with other fields in its header; it is sent as well.
 
         Raises:
@@ -212,7 +212,7 @@ class World:
         killed.alive = False
         return killed
 
-    def call(self, rank: int, array: Array) -> list[Held]:
+    def call(self, rank: int, array: Array) -> list[HeldFrame]:
         """Have a rank call another all-reduce."""
         self._rank(rank).allreduce(array)
         return self._take(self.ranks[rank])
@@ -233,7 +233,7 @@ class World:
 
     # -- Within ------------------------------------------------------------------------------------
 
-    def _find(self, number: int) -> Held:
+    def _find(self, number: int) -> HeldFrame:
         for held in self.flying:
             if held.number == number:
                 return held
@@ -245,12 +245,12 @@ class World:
             raise NoSuchFrameError(f"there is no rank {rank}; ranks are 0 to {len(self.ranks) - 1}")
         return self.ranks[rank]
 
-    def _take(self, rank: Rank) -> list[Held]:
+    def _take(self, rank: Rank) -> list[HeldFrame]:
         return [self._send(rank.number, True, data) for data in rank.take()]
 
-    def _send(self, rank: int, up: bool, data: bytes, note: str = "") -> Held:
+    def _send(self, rank: int, up: bool, data: bytes, note: str = "") -> HeldFrame:
         self._sent += 1
-        held = Held(self._sent, rank, up, data, note)
+        held = HeldFrame(self._sent, rank, up, data, note)
         self.flying.append(held)
         return held
 

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from p4reduce_switch.loader.expressions import Expressions
+from p4reduce_switch.loader.first_uses import FirstUses
 from p4reduce_switch.loader.headers import Headers
-from p4reduce_switch.loader.mentions import Mentions
 from p4reduce_switch.program import ir
 
 __all__ = ["Context"]
@@ -17,7 +17,7 @@ class Context:
     def __init__(
         self,
         headers: Headers,
-        mentions: Mentions,
+        mentions: FirstUses,
         negative_arguments: frozenset[tuple[int, int]] = frozenset(),
     ) -> None:
         self.headers = headers
@@ -25,7 +25,7 @@ class Context:
         self.negative_arguments = negative_arguments
         """The id of an action and the number of a parameter, if that gets a negative argument."""
         self.expressions = Expressions(headers)
-        self.kept = ir.Kept()
+        self.kept = ir.StatefulObjects()
         self.field_lists: dict[int, ir.FieldList] = {}
         self.calculations: dict[str, ir.Calculation] = {}
         self.actions: dict[int, ir.Action] = {}

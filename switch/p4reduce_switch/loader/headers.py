@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from p4reduce_switch.loader.first_uses import FirstUses
 from p4reduce_switch.loader.json_values import (
     Json,
     as_number,
@@ -18,7 +19,6 @@ from p4reduce_switch.loader.json_values import (
     refusal,
     source_of,
 )
-from p4reduce_switch.loader.mentions import Mentions
 from p4reduce_switch.program import ir
 from p4reduce_switch.program.header_stacks import (
     STACKS,
@@ -36,7 +36,7 @@ __all__ = ["Headers"]
 class Headers:
     """Headers, metadata, fields, stacks and unions by their names."""
 
-    def __init__(self, root: Json, mentions: Mentions) -> None:
+    def __init__(self, root: Json, mentions: FirstUses) -> None:
         self._mentions = mentions
         self.by_name: dict[str, ir.Header] = {}
         """Headers and metadata; hidden metadata is added as it is needed."""

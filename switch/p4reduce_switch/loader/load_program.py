@@ -18,6 +18,7 @@ from p4reduce_switch.loader.checksums import load_calculation, load_checksums
 from p4reduce_switch.loader.context import Context
 from p4reduce_switch.loader.controls import load_controls
 from p4reduce_switch.loader.externs import load_state
+from p4reduce_switch.loader.first_uses import FirstUses
 from p4reduce_switch.loader.headers import Headers
 from p4reduce_switch.loader.json_values import (
     DAMAGE,
@@ -28,7 +29,6 @@ from p4reduce_switch.loader.json_values import (
     refusal,
     source_of,
 )
-from p4reduce_switch.loader.mentions import Mentions
 from p4reduce_switch.loader.parser import load_deparser, load_parser
 from p4reduce_switch.loader.tables import negative_arguments
 from p4reduce_switch.loader.zero_width import without_fields_of_no_bits
@@ -77,7 +77,7 @@ def _load_program(root: Json) -> ir.Program:
     if version[0] != 2:
         raise LoadError(f"BMv2 JSON version {version[0]}.{version[1]}; version 2 is needed")
     root = without_fields_of_no_bits(root)
-    mentions = Mentions(root)
+    mentions = FirstUses(root)
     for key, construct in _UNSUPPORTED_LISTS.items():
         for item in root.get(key, ()):
             name = item["name"]

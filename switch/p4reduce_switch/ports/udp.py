@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A port on a UDP socket: for workers anywhere that IP reaches, without root and without a cable.
 
-One peer at a time. It is let in by a handshake (`Doorkeeper` in
+One peer at a time. It is let in by a handshake (`HandshakeServer` in
 native/p4reduce_native/udp_handshake.py), which shows that it is where it says it is, and that it
 has the key where there is one. From there on its datagrams come to a connected socket of its own
 and carry a token; whatever else comes is counted and has no effect, but for two things. A peer
@@ -23,7 +23,12 @@ from dataclasses import dataclass, replace
 
 from p4reduce_native.link import Link
 from p4reduce_native.loop import Loop, LoopPort, News, PortKind
-from p4reduce_native.udp_handshake import TOKEN_BYTES, Doorkeeper, Entered, never_cut_up
+from p4reduce_native.udp_handshake import (
+    TOKEN_BYTES,
+    HandshakeResult,
+    HandshakeServer,
+    never_cut_up,
+)
 
 from p4reduce_switch.ports.capture import Captures
 from p4reduce_switch.ports.peer_port import PEER_BUFFER_BYTES, PeerListener
@@ -113,7 +118,7 @@ class UdpPort(PeerListener):
     def __init__(self, spec: PortSpec, key: bytes = b"", captures: Captures | None = None) -> None:
         assert isinstance(spec.place, UdpPlace)
         super().__init__(spec, log, names_peer=True)
-        self._doorkeeper = Doorkeeper(key)
+        self._doorkeeper = HandshakeServer(key)
         self._token = b""  # the peer's
         self._peer_address: _Address | None = None
         self._move: _Move | None = None
@@ -254,7 +259,7 @@ class UdpPort(PeerListener):
         super()._disconnect(why)
         self._token, self._peer_address, self._move = b"", None, None
 
-    def _let_in(self, address: _Address, entered: Entered) -> bool:
+    def _let_in(self, address: _Address, entered: HandshakeResult) -> bool:
         try:
             peer = _socket_for(self._listener, self._address, address)
         except OSError as error:

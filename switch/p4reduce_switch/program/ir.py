@@ -656,7 +656,7 @@ class ValueSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StatefulObjects:
     """What a program keeps or tells beside its packets, by name."""
 
     counters: dict[str, CounterArray] = field(default_factory=dict)
@@ -671,7 +671,7 @@ ARRAYS: Mapping[ArgumentKind, str] = {
     "register_array": "registers",
     "meter_array": "meters",
 }
-"""Where in `Kept` what is that is an argument of primitives."""
+"""Where in `StatefulObjects` what is that is an argument of primitives."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # so that what is made of one can be kept for it
@@ -688,7 +688,7 @@ class Program:
     deparser: tuple[str, ...]
     actions: Mapping[int, Action]
     calculations: Mapping[str, Calculation]
-    kept: Kept
+    kept: StatefulObjects
 
     def drop_fields(self, header: HeaderValue | None = None) -> tuple[FieldRef, ...]:
         """What `mark_to_drop` sets: `egress_spec`, then `mcast_grp`, as far as they are there.

@@ -389,9 +389,9 @@ def test_ports() -> None:
 def test_ports_that_the_embedded_switch_tells() -> None:
     assert server.PORTS_METADATA == switch_ports.PORTS_METADATA
     assert server.NO_CARRIER_METADATA == switch_ports.NO_CARRIER_METADATA
-    assert switch_ports.told([("date", "today")]) is None
+    assert switch_ports.ports_in([("date", "today")]) is None
     said = [(switch_ports.PORTS_METADATA, "1,2,7"), (switch_ports.NO_CARRIER_METADATA, "")]
-    assert switch_ports.told(said) == Ports(frozenset({1, 2, 7}))
+    assert switch_ports.ports_in(said) == Ports(frozenset({1, 2, 7}))
 
 
 def test_ports_on_the_command_line_of_bmv2(tmp_path: Path) -> None:

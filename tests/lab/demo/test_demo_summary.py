@@ -14,7 +14,7 @@ import p4reduce
 import pytest
 from p4reduce_lab.demo.config import TrainingConfig
 from p4reduce_lab.demo.display import Status, display
-from p4reduce_lab.demo.ranks.compressed import Course
+from p4reduce_lab.demo.ranks.compressed import CompressionHistory
 from p4reduce_lab.demo.ranks.report import ProgressReader, ProgressWriter, progress_path
 from p4reduce_lab.demo.ranks.worker import _Rank
 from p4reduce_lab.demo.training.curve import Curve
@@ -221,9 +221,11 @@ def test_the_printed_summary_says_what_was_killed_and_what_came_of_it() -> None:
 
 
 def test_courses_of_several_ranks_have_a_mean() -> None:
-    one = Course([1, 2], [0.5, None], [10, 30], [40, 90], 38)
-    other = Course([3, 2], [1.0, 0.5], [20, 30], [40, 90], 38)
-    assert Course.mean([one, other]) == Course([2, 2], [0.75, None], [15, 30], [40, 90], 38)
+    one = CompressionHistory([1, 2], [0.5, None], [10, 30], [40, 90], 38)
+    other = CompressionHistory([3, 2], [1.0, 0.5], [20, 30], [40, 90], 38)
+    assert CompressionHistory.mean([one, other]) == CompressionHistory(
+        [2, 2], [0.75, None], [15, 30], [40, 90], 38
+    )
 
 
 def test_the_picture_is_a_png(tmp_path: Path) -> None:
@@ -234,8 +236,8 @@ def test_the_picture_is_a_png(tmp_path: Path) -> None:
 
 def test_the_picture_of_a_compressed_training_is_larger(tmp_path: Path) -> None:
     curve = Curve([2.3, 1.0, 0.5], [1, 3], [0.4, 0.9])
-    course = Course([3, 2, 1], [0.9, 0.8, 0.7], [1e5, 2e5, 3e5], [2e5, 4e5, 6e5], 38)
-    plot(tmp_path / "p.png", curve, curve, course, title="t", caption="c")
+    history = CompressionHistory([3, 2, 1], [0.9, 0.8, 0.7], [1e5, 2e5, 3e5], [2e5, 4e5, 6e5], 38)
+    plot(tmp_path / "p.png", curve, curve, history, title="t", caption="c")
     header = (tmp_path / "p.png").read_bytes()[:24]
     assert int.from_bytes(header[20:24], "big") > 1000, "a second row of panels"
 

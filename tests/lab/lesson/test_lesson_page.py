@@ -16,15 +16,15 @@ pytest.importorskip("starlette", reason="starlette is not installed")
 
 import uvicorn
 from p4reduce_lab.lesson.lessons import LESSONS
-from p4reduce_lab.lesson.page import LONGEST, Course, make_app
+from p4reduce_lab.lesson.page import LONGEST, LessonRun, make_app
 from starlette.testclient import TestClient
 
 TOKEN = "a token of this test"
 DEADLINE = 60.0
 
 
-def client(course: Course) -> TestClient:
-    return TestClient(make_app(course, TOKEN), base_url="http://127.0.0.1:8080")
+def client(run: LessonRun) -> TestClient:
+    return TestClient(make_app(run, TOKEN), base_url="http://127.0.0.1:8080")
 
 
 def do(to: TestClient, command: str) -> dict[str, Any]:
@@ -36,8 +36,8 @@ def do(to: TestClient, command: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("number", range(1, len(LESSONS) + 1))
 def test_a_lesson_can_be_clicked_through(number: int) -> None:
-    course = Course(number)
-    to = client(course)
+    run = LessonRun(number)
+    to = client(run)
     view = to.get("/view").json()
     assert view["step"] == 0
     while view["proposed"]:
@@ -48,7 +48,7 @@ def test_a_lesson_can_be_clicked_through(number: int) -> None:
 
 
 def test_another_step_leaves_the_lesson_where_it_is() -> None:
-    to = client(Course(1))
+    to = client(LessonRun(1))
     view = do(to, "drop 1")
     assert (view["step"], view["proposed"]) == (0, "let 1")
     assert [frame["number"] for frame in view["frames"]] == [2]
@@ -60,16 +60,16 @@ def test_another_step_leaves_the_lesson_where_it_is() -> None:
 
 
 def test_no_other_site_can_click() -> None:
-    course = Course(1)
-    to = client(course)
+    run = LessonRun(1)
+    to = client(run)
     assert to.post("/do", content="let 1").status_code == 403
     assert to.post("/do", content="let 1", headers={"X-Lesson": "wrong"}).status_code == 403
-    other = TestClient(make_app(course, TOKEN), base_url="http://attacker.example")
+    other = TestClient(make_app(run, TOKEN), base_url="http://attacker.example")
     assert other.get("/").status_code == 400
     assert other.post("/do", content="let 1", headers={"X-Lesson": TOKEN}).status_code == 400
     long = to.post("/do", content="x" * (LONGEST + 1), headers={"X-Lesson": TOKEN})
     assert long.status_code == 413
-    assert len(course.view()["frames"]) == 2
+    assert len(run.view()["frames"]) == 2
     page = to.get("/")
     assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
     assert TOKEN in page.text
@@ -78,7 +78,7 @@ def test_no_other_site_can_click() -> None:
 @pytest.fixture
 def shown() -> Iterator[str]:
     """The page, really served; its address."""
-    config = uvicorn.Config(make_app(Course(3), TOKEN), port=0, log_config=None, ws="none")
+    config = uvicorn.Config(make_app(LessonRun(3), TOKEN), port=0, log_config=None, ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from p4reduce.switches.ways import MAX_SWITCHES
+from p4reduce.switches.addresses import MAX_SWITCHES
 from p4reduce_lab.cli import commands
 from p4reduce_lab.errors import ArgumentsError, LabError
 from p4reduce_lab.planning.advice import RING, Advice, Question, advise

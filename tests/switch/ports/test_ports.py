@@ -18,10 +18,10 @@ from google.rpc import code_pb2
 from p4reduce_switch.dataplane import open_data_plane
 from p4reduce_switch.errors import P4RuntimeError
 from p4reduce_switch.ports.capture import Captures
-from p4reduce_switch.ports.complaints import Complaints
 from p4reduce_switch.ports.packet import InterfacePlace, PacketPort
 from p4reduce_switch.ports.place import PortSpec
 from p4reduce_switch.ports.port import MAX_FRAME_BYTES, PortError, PortStats
+from p4reduce_switch.ports.port_warnings import PortWarnings
 from p4reduce_switch.ports.registry import parse_port
 from p4reduce_switch.ports.unix import UnixPlace, UnixPort
 from scapy.layers.l2 import Ether
@@ -192,7 +192,7 @@ def test_bad_lengths_are_told_slowly(tmp_path: Path, caplog: pytest.LogCaptureFi
     ports = [Counted(PortSpec(n, UnixPlace(tmp_path / f"p{n}"))) for n in (1, 2)]
     for port in ports:
         port.stats = PortStats()
-    complaints = Complaints(ports)
+    complaints = PortWarnings(ports)
 
     def told(now: float) -> list[str]:
         caplog.clear()

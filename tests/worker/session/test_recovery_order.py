@@ -20,9 +20,9 @@ from p4reduce.control.client import ControlError
 from p4reduce.environment import Placement
 from p4reduce.errors import P4ReduceError, P4ReduceTimeoutError, SwitchUnreachableError
 from p4reduce.session import recovery, seeker
+from p4reduce.session.fallback_switches import FallbackSwitches, Place
 from p4reduce.session.membership import Attached, Membership, Seat
 from p4reduce.session.recovery import Recovery
-from p4reduce.session.refuge import Place, Refuge
 from p4reduce.session.seeker import Found
 from p4reduce.wire.format import Endpoint
 from worker_system import DEADLINE
@@ -71,9 +71,9 @@ class Host:
     slots, urgent_slots, home, completed = 32, 0, 0, 6
     broken: P4ReduceError | None = None
 
-    def __init__(self, controller: Controller, refuge: Refuge) -> None:
+    def __init__(self, controller: Controller, fallback_switches: FallbackSwitches) -> None:
         self.membership = cast(Membership, controller)
-        self.refuge = refuge
+        self.fallback_switches = fallback_switches
         self.resumed: Found | None = None
         self.error: P4ReduceError | None = None
         self.seats: list[int] = []
@@ -135,10 +135,10 @@ def recover(
         calls: the collectives that are under way.
     """
     places = [Place(cast(Any, None), nowhere), Place(cast(Any, None), nowhere)]
-    refuge = Refuge(
+    fallback_switches = FallbackSwitches(
         places, lambda at: f"test-at-{at}", lambda: frozenset({1}), frozenset, tuple, after
     )
-    host = Host(controller, refuge)
+    host = Host(controller, fallback_switches)
     host.calls = list(calls)
     engine = SimpleNamespace(halt=halt, udp_port=0)
     running = Recovery(cast(Any, host), cast(Any, engine), seat(1), "a test")

@@ -132,7 +132,7 @@ def test_a_result_lost_for_one_rank_only(system: System, monkeypatch: pytest.Mon
         expected = np.arange(BLOCKS * 256) * WORLD + sum(range(WORLD))
         return np.array_equal(total, expected), comm.stats
 
-    monkeypatch.setattr("p4reduce.switches.ways.open_port", open_lossy)
+    monkeypatch.setattr("p4reduce.switches.addresses.open_port", open_lossy)
     before = system.count("result-repeated")
     done = system.run(WORLD, work, slots=SLOTS)
     assert [exact for exact, _ in done] == [True] * WORLD
@@ -196,7 +196,7 @@ def test_an_outage_of_a_second(system: System, monkeypatch: pytest.MonkeyPatch) 
             over.set()
             cut.clear()
 
-    monkeypatch.setattr("p4reduce.switches.ways.open_port", open_cable)
+    monkeypatch.setattr("p4reduce.switches.addresses.open_port", open_cable)
     runs: list[Run] = []
     at_once([lambda: runs.extend(system.run(WORLD, work, slots=SLOTS)), cut_and_mend])
     assert len(cables) == WORLD

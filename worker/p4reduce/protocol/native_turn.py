@@ -12,8 +12,8 @@ from p4reduce_native.link import Kind, Link
 
 from p4reduce.machine_code import (
     Library,
+    LinkOwnerStructure,
     NapStructure,
-    TenureStructure,
     TurnStructure,
     native_library,
 )
@@ -51,8 +51,8 @@ PAUSED, DONE, REFUSED = 32, 64, 128
 microseconds before Python 3.12."""
 
 
-class Tenure:
-    """`struct p4r_tenure`: whose turn it is on a link, the progress thread's or a caller's.
+class LinkOwner:
+    """`struct p4r_link_owner`: whose turn it is on a link, the progress thread's or a caller's.
 
     Args:
         library: the functions.
@@ -65,11 +65,11 @@ class Tenure:
     def __init__(self, library: Library, transport: LinkedTransport) -> None:
         self._rest = library.rest
         self._fds = transport.link.fileno(), transport.wake_fd
-        self._shared = TenureStructure()
+        self._shared = LinkOwnerStructure()
         self.address = ctypes.addressof(self._shared)
 
     @classmethod
-    def of(cls, transport: object) -> Tenure | None:
+    def of(cls, transport: object) -> LinkOwner | None:
         """Return that of a transport; None: only the thread can use it.
 
         Only rings in shared memory may be left alone while nothing is under way.
@@ -117,7 +117,7 @@ class NativeTurn:
         slots: address of what to run.
         number: of these slots.
         transport: to the switch; stays open as long as this is used.
-        tenure: of its link, where callers may borrow that.
+        owner: of its link, where callers may borrow that.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class NativeTurn:
         slots: int,
         number: int,
         transport: LinkedTransport,
-        tenure: Tenure | None = None,
+        owner: LinkOwner | None = None,
     ) -> None:
         self._library = library
         self._backlog = np.zeros(_ROUNDS_OF_BACKLOG * number, np.int64)
@@ -140,7 +140,7 @@ class NativeTurn:
             backlog_room=len(self._backlog),
             wake_fd=transport.wake_fd,
             asked_at=math.inf,
-            tenure=None if tenure is None else tenure.address,
+            owner=None if owner is None else owner.address,
             most=len(self._received),
             # Within this machine frames come as fast as its cores allow, in batches by themselves.
             nap=NapStructure(allowed=not transport.lossless),

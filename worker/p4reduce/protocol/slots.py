@@ -26,7 +26,7 @@ from p4reduce.errors import (
     WorkerLostError,
 )
 from p4reduce.machine_code import VISIT, Library, engine_library
-from p4reduce.protocol.native_turn import LinkedTransport, NativeTurn, Tenure
+from p4reduce.protocol.native_turn import LinkedTransport, LinkOwner, NativeTurn
 from p4reduce.protocol.slot_state import IDLE, SHAPES, SlotState
 from p4reduce.statistics import Counts, RoundTrips
 from p4reduce.tensors.blocks import Indices
@@ -324,12 +324,12 @@ class SlotMachine:
 
     # -- The progress thread's loop in C -------------------------------------------------------
 
-    def native_turn(self, transport: object, tenure: Tenure | None = None) -> NativeTurn | None:
+    def native_turn(self, transport: object, owner: LinkOwner | None = None) -> NativeTurn | None:
         """Return what lets C run the engine's loop; None: it cannot, on this transport."""
         if not isinstance(getattr(transport, "link", None), Link):
             return None
         linked = cast(LinkedTransport, transport)
-        return NativeTurn(self._library, self._address, len(self._out), linked, tenure)
+        return NativeTurn(self._library, self._address, len(self._out), linked, owner)
 
     def run(self, turn: NativeTurn) -> int:
         """Send and receive in C until there is something for Python; take that in.

@@ -175,8 +175,8 @@ class Worker:
     def _open(self, slot: Slot) -> None:
         """Run "Open": a round about no block, which says which one this rank has first."""
         slot.stripe = stripe = slot.waiting.popleft()
-        if (course := stripe.call.collective.course) is not None:
-            course.open()
+        if (trace := stripe.call.collective.trace) is not None:
+            trace.open()
         slot.announced = stripe.call.next_nonzero(stripe.first)
         self._contribute(slot, block=None)
 
@@ -216,8 +216,8 @@ class Worker:
         self.counts.blocks_announced += block is not None
         self.counts.blocks_sent += bool(lanes)
         self.counts.empty_sent += not lanes
-        if mine and (course := call.collective.course) is not None:
-            course.made()
+        if mine and (trace := call.collective.trace) is not None:
+            trace.made()
         self._send(slot)
 
     def _send(self, slot: Slot) -> None:
@@ -312,8 +312,8 @@ class Worker:
         if not by_timer and not opening:  # "Round trips"
             self.timeout.measured(now - slot.sent_at)
             self.round_trips.add(np.array([now - slot.sent_at]))
-        if (course := slot.stripe.call.collective.course) is not None:
-            course.answered(opening, now)
+        if (trace := slot.stripe.call.collective.trace) is not None:
+            trace.answered(opening, now)
         slot.round = (slot.round + 1) % _ROUNDS
         if header.next_block == NO_BLOCK:
             self._end_stripe(slot)
@@ -364,8 +364,8 @@ class Worker:
         level = self._levels[number]
         if number or level.missing(header.contributors):
             slot.heard = number, header.contributors
-            if len(self._levels) == 1 and collective.course is not None:
-                collective.course.told(header.contributors)
+            if len(self._levels) == 1 and collective.trace is not None:
+                collective.trace.status(header.contributors)
         # Ranks that have left, and were not heard before, never will be.
         gone = level.ranks(level.bits(self._left) & ~header.contributors)
         if left := tuple(rank for rank in self._left if rank in gone):
@@ -414,8 +414,8 @@ class Worker:
             slot.frame = padded(slot.frame)
         slot.tries += 1
         self.counts.retransmissions += 1
-        if (course := slot.stripe.call.collective.course) is not None:
-            course.repeated(1)
+        if (trace := slot.stripe.call.collective.trace) is not None:
+            trace.repeated(1)
         self._send(slot)
         self._mark_as_repeated(slot)
 

@@ -25,7 +25,7 @@ from p4reduce.latch import Latch
 from p4reduce.protocol.native_turn import BROKEN, DONE, OVERSLEPT, PAUSED, NativeTurn
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.machine import Machine
-from p4reduce.session.port import REPRIEVE, Port, Share
+from p4reduce.session.port import REPRIEVE, Port, PortShare
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.blocks import Indices
 from p4reduce.tensors.dispute import Dispute
@@ -64,7 +64,7 @@ class Engine:
     ) -> None:
         self._machine = machine
         machine.disputed = disputed
-        if not isinstance(transport, Share):
+        if not isinstance(transport, PortShare):
             own = Port(transport, name).share()
             assert own is not None
             transport = own
@@ -85,13 +85,13 @@ class Engine:
         self._native = (
             None
             if self._slots is None
-            else self._slots.native_turn(self._transport, self._port.tenure)
+            else self._slots.native_turn(self._transport, self._port.owner)
         )
         self._lent: Collective | None = None  # the latest that its caller was to run
         if self._transport.lossless:
             machine.be_patient()
         self.lock = threading.RLock()  # between submitting and the end
-        self._port.board(self)
+        self._port.add_client(self)
 
     @property
     def cpu_seconds(self) -> float:
@@ -126,12 +126,12 @@ class Engine:
         collective. It is among what the progress thread is asked for all the same, in order, so
         that it may as well find it there when it is woken by something else.
         """
-        tenure, turn, slots = self._port.tenure, self._native, self._slots
-        if tenure is None or turn is None or slots is None:
+        owner, turn, slots = self._port.owner, self._native, self._slots
+        if owner is None or turn is None or slots is None:
             return False
         with self.lock:
-            taken = tenure.taken
-            if not tenure.free or self._requests or self._port.asked:
+            taken = owner.taken
+            if not owner.free or self._requests or self._port.asked:
                 return False
             if self._stopping or self._stopped:
                 return False

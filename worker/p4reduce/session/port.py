@@ -22,7 +22,7 @@ import numpy as np
 
 from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
 from p4reduce.latch import Latch
-from p4reduce.protocol.native_turn import Tenure
+from p4reduce.protocol.native_turn import LinkOwner
 from p4reduce.transport.base import RECEIVE_BATCH, Indices, Transport
 from p4reduce.wire.answers import JOB, KIND_FLAGS_RANK
 from p4reduce.wire.format import Endpoint
@@ -38,7 +38,7 @@ _QUIET = 1.0  # seconds without a collective, after which the thread listens at 
 _ONE_CONNECTION = ("unix:", "udp:")  # ports that take no second one
 
 
-class Rider(Protocol):
+class PortClient(Protocol):
     """A job's engine, as the port's thread sees it. All calls are made by that thread."""
 
     @property
@@ -99,7 +99,7 @@ class Port:
         transport: to the switch.
         error: what broke it, or None.
         cpu_seconds: that the thread has computed for.
-        tenure: whose turn it is, where callers may run collectives themselves.
+        owner: whose turn it is, where callers may run collectives themselves.
 
     Args:
         transport: from now on for the thread alone.
@@ -110,16 +110,16 @@ class Port:
         self.transport = transport
         self.error: P4ReduceError | None = None
         self.cpu_seconds = 0.0
-        self.tenure = Tenure.of(transport)
+        self.owner = LinkOwner.of(transport)
         self._lock = threading.Lock()
         self._shares = 0
         self._over = False
         self._requests: deque[Callable[[], None]] = deque()
-        self._riders: list[Rider] = []
+        self._clients: list[PortClient] = []
         self._inbox: FrameBuffer | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    def share(self) -> Share | None:
+    def share(self) -> PortShare | None:
         """Return a share; None: it is at its end, so open another one."""
         with self._lock:
             if self._over or self.error is not None:
@@ -127,7 +127,7 @@ class Port:
             self._shares += 1
             if self._shares == 1:
                 self._thread.start()
-            return Share(self)
+            return PortShare(self)
 
     def release(self) -> None:
         """A share is gone; with the last one the transport is closed."""
@@ -168,15 +168,15 @@ class Port:
         if not self.in_thread:
             self._thread.join(timeout)
 
-    def board(self, rider: Rider) -> None:
+    def add_client(self, client: PortClient) -> None:
         """Run an engine from now on; its share keeps the port open."""
         with self._lock:
             if not self._over:
-                self._requests.append(lambda: self._riders.append(rider))
+                self._requests.append(lambda: self._clients.append(client))
                 self.transport.wake()
                 return
         error = self.error or ClosedError("the way to the switch was closed")
-        threading.Thread(target=_end_all, args=([rider], error), daemon=True).start()
+        threading.Thread(target=_end_all, args=([client], error), daemon=True).start()
 
     def post(self, work: Callable[[], None]) -> None:
         """Let the thread do something soon."""
@@ -203,34 +203,34 @@ class Port:
                 self._over = True
             while self._requests:
                 with contextlib.suppress(SwitchUnreachableError):
-                    self._requests.popleft()()  # engines that are about to board end as the others
-            _end_all(self._riders, error)
+                    self._requests.popleft()()  # engines about to be added end too
+            _end_all(self._clients, error)
             # Whoever still holds a share finds it broken: another connection may be made now.
             self.transport.close()
 
     def _turn(self) -> None:
-        for rider in list(self._riders):
-            self._guarded(rider, rider.regain)
+        for client in list(self._clients):
+            self._guarded(client, client.regain)
         while self._requests:
             self._requests.popleft()()
-        for rider in list(self._riders):
-            if not self._guarded(rider, rider.begin_turn):
-                self._drop(rider, ClosedError("the communicator was closed"))
-        riders = self._riders
-        busy = [rider for rider in riders if not rider.idle]
-        if not busy and self.tenure is not None and riders and not self._over:
-            quiet = self.tenure.rest(_QUIET)
+        for client in list(self._clients):
+            if not self._guarded(client, client.begin_turn):
+                self._drop(client, ClosedError("the communicator was closed"))
+        clients = self._clients
+        busy = [client for client in clients if not client.idle]
+        if not busy and self.owner is not None and clients and not self._over:
+            quiet = self.owner.rest(_QUIET)
             # A caller may have the link for longer than that, and leave to the thread what it has
             # begun: the next turn takes notice of it first.
-            if not quiet or any(rider.lent for rider in riders):
+            if not quiet or any(client.lent for client in clients):
                 self.cpu_seconds = time.thread_time()
                 return
-        if len(busy) <= 1 and riders:
+        if len(busy) <= 1 and clients:
             # C waits and works for one job at a time. The others have nothing to do meanwhile,
             # and what they are asked for wakes it.
-            rider = busy[0] if busy else riders[0]
-            if rider.native:
-                self._guarded(rider, rider.run_natively)
+            client = busy[0] if busy else clients[0]
+            if client.native:
+                self._guarded(client, client.run_natively)
                 self.cpu_seconds = time.thread_time()
                 return
         if not self._over:
@@ -238,29 +238,29 @@ class Port:
         self.cpu_seconds = time.thread_time()
 
     def _turn_of_all(self) -> None:
-        riders, transport = self._riders, self.transport
-        self._each(riders, lambda rider: rider.send())
+        clients, transport = self._clients, self.transport
+        self._each(clients, lambda client: client.send())
         now = time.monotonic()
-        until = min([_LONGEST_WAIT, *(rider.due - now for rider in riders)])
-        transport.wait(until, writable=any(rider.backlogged for rider in riders))
+        until = min([_LONGEST_WAIT, *(client.due - now for client in clients)])
+        transport.wait(until, writable=any(client.backlogged for client in clients))
         if (late := time.monotonic()) - now > max(until, 0.0) + _OVERSLEPT:
             # A stopped process has not waited: before it says that the others are missing, it
             # has to hear whether it is missed itself.
-            self._each(riders, lambda rider: rider.postpone(late + REPRIEVE))
+            self._each(clients, lambda client: client.postpone(late + REPRIEVE))
         # What has come counts before timers do: after a pause of this thread, answers lie in
         # the queue.
         while count := transport.receive():
             self._hand_out(transport.received, count)
-            self._each(riders, lambda rider: rider.send())
+            self._each(clients, lambda client: client.send())
             if count < len(transport.received):
                 break
-        self._each(riders, lambda rider: rider.expire())
+        self._each(clients, lambda client: client.expire())
 
-    def _each(self, riders: Sequence[Rider], work: Callable[[Rider], None]) -> None:
-        for rider in list(riders):
-            self._guarded(rider, lambda: work(rider))  # noqa: B023  # called at once
+    def _each(self, clients: Sequence[PortClient], work: Callable[[PortClient], None]) -> None:
+        for client in list(clients):
+            self._guarded(client, lambda: work(client))  # noqa: B023  # called at once
 
-    def _guarded(self, rider: Rider, work: Callable[[], bool | None]) -> bool:
+    def _guarded(self, client: PortClient, work: Callable[[], bool | None]) -> bool:
         """Do one engine's work. What goes wrong in it ends that one only, unless it is the way."""
         try:
             return work() is not False
@@ -270,34 +270,34 @@ class Port:
             log.exception("the progress thread failed")
             error = P4ReduceError(f"the progress thread failed: {problem!r}")
             error.__cause__ = problem
-            self._drop(rider, error)
+            self._drop(client, error)
             return True
 
-    def _drop(self, rider: Rider, error: P4ReduceError) -> None:
-        self._riders.remove(rider)
-        _end_all([rider], error)
+    def _drop(self, client: PortClient, error: P4ReduceError) -> None:
+        self._clients.remove(client)
+        _end_all([client], error)
 
     # -- Several jobs' frames --------------------------------------------------------------------
 
     def _hand_out(self, buffer: FrameBuffer, count: int) -> None:
         """Give each engine its frames; those of nobody go to the first one, to be counted."""
-        riders = self._riders
-        if len(riders) > 1:
+        clients = self._clients
+        if len(clients) > 1:
             keys = _keys(buffer, count)
-            owners = [rider for rider in riders if np.count_nonzero(keys == rider.key)]
+            owners = [client for client in clients if np.count_nonzero(keys == client.key)]
             if owners:
                 count = self._sift(buffer, count, owners[0])
-                riders = owners
-        if count and riders:
-            first = riders[0]
+                clients = owners
+        if count and clients:
+            first = clients[0]
             self._guarded(first, lambda: first.receive(buffer, count))
 
-    def _sift(self, buffer: FrameBuffer, count: int, rider: Rider) -> int:
+    def _sift(self, buffer: FrameBuffer, count: int, client: PortClient) -> int:
         """Leave in a buffer what is one engine's, or nobody's; give the others theirs."""
         keys = _keys(buffer, count)
         kept = np.ones(count, np.bool_)
-        for other in list(self._riders):
-            if other is rider or not np.count_nonzero(mine := keys == other.key):
+        for other in list(self._clients):
+            if other is client or not np.count_nonzero(mine := keys == other.key):
                 continue
             kept &= ~mine
             if self._inbox is None:
@@ -310,7 +310,7 @@ class Port:
         return _move(buffer, np.flatnonzero(kept), buffer)
 
 
-class Share:
+class PortShare:
     """One job's part of a port, in a transport's shape: for joining, and for an engine.
 
     It says who the transport is, and sends and hears by the port's thread.
@@ -408,8 +408,8 @@ class Ports:
             return share
 
 
-def _end_all(riders: Sequence[Rider], error: P4ReduceError) -> None:
-    for after in [rider.end(error) for rider in riders]:
+def _end_all(clients: Sequence[PortClient], error: P4ReduceError) -> None:
+    for after in [client.end(error) for client in clients]:
         if after is not None:
             after()
 

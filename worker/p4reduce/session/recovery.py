@@ -25,9 +25,15 @@ from p4reduce.ring import fallback
 from p4reduce.ring.fallback import Fallback, RingRun
 from p4reduce.ring.links import Neighbourhood
 from p4reduce.session.engine import Engine
+from p4reduce.session.fallback_switches import (
+    Agreement,
+    FallbackSwitches,
+    Move,
+    Taken,
+    leave_behind,
+)
 from p4reduce.session.machine import Machine
 from p4reduce.session.membership import Attached, Membership, Seat
-from p4reduce.session.refuge import Agreement, Move, Refuge, Taken, leave_behind
 from p4reduce.session.seeker import Connect, Found, Seeker, Standing
 from p4reduce.tensors.stream import Collective
 
@@ -49,7 +55,7 @@ class Host(fallback.Host, Protocol):
     membership: Membership
     fallback: Fallback | None
     neighbourhood: Neighbourhood
-    refuge: Refuge | None
+    fallback_switches: FallbackSwitches | None
     home: int
     slots: int
     urgent_slots: int
@@ -153,8 +159,8 @@ class Recovery:
         self._moved = False  # to a job that has not agreed on what it begins with
         self._homeless = False  # without a seat in any job
         self._started = time.monotonic()
-        refuge = host.refuge
-        self._home_until = math.inf if refuge is None else self._started + refuge.after
+        others = host.fallback_switches
+        self._home_until = math.inf if others is None else self._started + others.after
         self._changed = Latch()
         self._ring: RingRun | None = None
         self._thread = threading.Thread(
@@ -289,24 +295,24 @@ class Recovery:
 
     def _due_elsewhere(self, seeker: Seeker) -> float:
         """Return in how many seconds it is time to go to another switch; 0: now."""
-        refuge = self._host.refuge
-        if refuge is None:
+        others = self._host.fallback_switches
+        if others is None:
             return _LONGEST_WAIT
         # What the job at the lost switch ended with does not count, if others are there.
         failed = seeker.failed is not None
         left = 0.0 if failed else self._home_until - time.monotonic()
         if left > 0:
             return left
-        if refuge.candidates(self._host.home, homeless=self._homeless):
+        if others.candidates(self._host.home, homeless=self._homeless):
             return 0.0
         return _LONGEST_WAIT if failed else _ELSEWHERE_PAUSE
 
     def _elsewhere(self, machine: Machine) -> bool:
         """Try the other switches. Returns False if it was in vain for now."""
-        host, refuge = self._host, self._host.refuge
-        assert refuge is not None
-        for at in refuge.candidates(host.home, homeless=self._homeless):
-            self._awaited = f"all ranks to come to the next switch, as job {refuge.name(at)!r}"
+        host, others = self._host, self._host.fallback_switches
+        assert others is not None
+        for at in others.candidates(host.home, homeless=self._homeless):
+            self._awaited = f"all ranks to come to the next switch, as job {others.name(at)!r}"
             self._switch_there = True
             look = _HomeLook(host.membership, self._standing, homeless=self._homeless)
 
@@ -314,7 +320,7 @@ class Recovery:
                 self._check()
                 look()
 
-            move = Move(refuge, self._standing.seat, host.membership.place, check)
+            move = Move(others, self._standing.seat, host.membership.place, check)
             try:
                 taken = move.take_seat(at, host.slots, host.urgent_slots)
             except WorkerLostError:

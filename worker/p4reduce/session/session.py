@@ -33,15 +33,15 @@ from p4reduce.errors import (
 from p4reduce.latch import Latch, held, unlock
 from p4reduce.ring.fallback import Fallback
 from p4reduce.ring.links import Neighbourhood
-from p4reduce.session.apart import Apart
 from p4reduce.session.disputes import explained, reported, settle
 from p4reduce.session.engine import Engine
+from p4reduce.session.fallback_switches import FallbackSwitches, Taken, leave_behind
 from p4reduce.session.ledger import Ledger
 from p4reduce.session.machine import NATIVE, Machine, machine_for
 from p4reduce.session.membership import Attached, Attendance, Membership, Seat, translated
 from p4reduce.session.recovery import Recovery
-from p4reduce.session.refuge import Refuge, Taken, leave_behind
 from p4reduce.session.seeker import UNKNOWN_FOR, Connect, Found, why_over
+from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.kept import Spare
@@ -90,9 +90,9 @@ class Session:
         fallback: the ring to fall back to; None: none.
 
     Attributes:
-        told: called when it breaks otherwise than by a collective's end; must not wait.
-        refuge: where it goes when its switch stays away; None: nowhere, it waits.
-        home: number of the switch that it is on, where there is a refuge.
+        on_break: called when it breaks otherwise than by a collective's end; must not wait.
+        fallback_switches: where it goes when its switch stays away; None: nowhere, it waits.
+        home: number of the switch that it is on, where there are any.
         arriving: whether it has moved there, and the ranks have not agreed yet where they go on.
         left: the ranks that have left the job, as far as is known.
         leaf: the ranks at this rank's own switch, ascending.
@@ -112,8 +112,8 @@ class Session:
         self.neighbourhood = neighbourhood(attached)
         self.leaf = attached.leaf
         self.origin = self.neighbourhood.secret
-        self.told: Callable[[], object] = lambda: None
-        self.refuge: Refuge | None = None
+        self.on_break: Callable[[], object] = lambda: None
+        self.fallback_switches: FallbackSwitches | None = None
         self.home = 0
         self.arriving = False
         self.left: tuple[int, ...] = ()
@@ -188,7 +188,7 @@ class Session:
             if self.broken is not None:
                 return
             self._error = error
-            self.told()
+            self.on_break()
             if self._recovery is None:
                 self._engine.fail(error)
             else:
@@ -416,7 +416,7 @@ class Session:
                     log.warning("%s: %s; going on without it", self.membership.who, error)
                 if isinstance(error, NoAnswerError):
                     trouble_since = now  # the patience with one that answers begins when it does
-                elif self.refuge is not None and self.lost:
+                elif self.fallback_switches is not None and self.lost:
                     trouble_since = now  # whatever becomes of the job there
                 elif not unknown or now - trouble_since > UNKNOWN_FOR:
                     self.fail(translated(error, f"{self.membership.who} is out of it"))
@@ -474,7 +474,7 @@ class Session:
         with self._lock:
             if seat is not self._seat:
                 return
-            if self.refuge is not None and self.lost:
+            if self.fallback_switches is not None and self.lost:
                 return  # what becomes of the job there is no matter any more
             self.left = tuple(reply.left)
             error = why_over(self.job, seat, reply)
@@ -535,7 +535,7 @@ class Session:
                 self.stay_for_others()
             self._leave()
 
-        Apart(leave, cancel=self.hurry)()
+        ThreadedCall(leave, cancel=self.hurry)()
 
     def abandon(self) -> None:
         """As `close`, in this thread: at the interpreter's end there can be no other."""

@@ -30,7 +30,7 @@ _TROUBLE_BYTES = 512
 
 
 @dataclass(frozen=True)
-class Wish:
+class SplitRequest:
     """What one rank asks for.
 
     Attributes:
@@ -47,7 +47,7 @@ class Wish:
     token: int = 0
 
     @classmethod
-    def of(cls, color: Any, key: Any, options: object) -> Wish:
+    def of(cls, color: Any, key: Any, options: object) -> SplitRequest:
         """Check a rank's arguments. Raises TypeError, ValueError."""
         key = number_within("key", key, _FIRST, _LAST)
         if color is None:
@@ -60,7 +60,7 @@ class Wish:
         return cls(_IN_GROUP, color, key, int.from_bytes(digest[:6], "big"), _token())
 
     @classmethod
-    def wrong(cls) -> Wish:
+    def wrong(cls) -> SplitRequest:
         """That of a rank whose arguments are wrong: the others must not wait for it."""
         return cls(_WRONG, token=_token())
 
@@ -92,7 +92,7 @@ def agree(job: str, table: npt.NDArray[np.int64]) -> list[Group]:
     Raises:
         ConfigurationError: a rank's arguments were wrong, or options differ within a group.
     """
-    wishes = [Wish(*row) for row in table.tolist()]
+    wishes = [SplitRequest(*row) for row in table.tolist()]
     wrong = tuple(rank for rank, wish in enumerate(wishes) if wish.kind == _WRONG)
     if wrong:
         raise ConfigurationError(

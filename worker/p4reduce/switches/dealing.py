@@ -26,7 +26,7 @@ from p4reduce.tensors.plans import Plan
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation
 
-Told = Callable[[Collective], object]
+OnEnd = Callable[[Collective], object]
 
 BALANCE = "balance of the switches"
 _LONG = 3600.0  # seconds; the collective that is waited for has a deadline of its own
@@ -41,7 +41,7 @@ class Part:
         sequence: its number there.
         number: of the call within the communicator.
         wanted: whether the call's result depends on it.
-        told: to be called when it is over.
+        on_end: to be called when it is over.
     """
 
     plan: Plan[Any]
@@ -49,7 +49,7 @@ class Part:
     sequence: int
     number: int
     wanted: bool = True
-    told: Told | None = None
+    on_end: OnEnd | None = None
 
 
 class Deal:
@@ -145,9 +145,9 @@ class Dealer:
             parts.append(replace(part, wanted=False))
         return parts
 
-    def _to(self, switch: int, plan: Plan[Any], number: int, told: Told | None) -> Part:
+    def _to(self, switch: int, plan: Plan[Any], number: int, on_end: OnEnd | None) -> Part:
         sequence, self._sequences[switch] = self._sequences[switch], self._sequences[switch] + 1
-        return Part(plan, self._sessions[switch], sequence, number, told=told)
+        return Part(plan, self._sessions[switch], sequence, number, on_end=on_end)
 
     def _over(self, collective: Collective) -> None:
         part = collective.call.part

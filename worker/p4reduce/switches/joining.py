@@ -18,12 +18,12 @@ from p4reduce.session.joining import Newcomer, form_anew, join
 from p4reduce.session.membership import Membership
 from p4reduce.session.session import Session, Settings
 from p4reduce.session.waiting import Waiting
+from p4reduce.switches.addresses import SwitchAddress
 from p4reduce.switches.side_by_side import SideBySide, job_on
-from p4reduce.switches.ways import Way
 
 
 def join_all(
-    ways: Sequence[Way],
+    addresses: Sequence[SwitchAddress],
     place: Placement,
     job: str,
     settings: Settings,
@@ -36,7 +36,7 @@ def join_all(
     """Join a job on each switch, one after the other, and return when all ranks are there.
 
     Args:
-        ways: to the switches.
+        addresses: of the switches.
         place: this rank's.
         job: the name of the whole.
         settings: as for the first switch.
@@ -50,12 +50,12 @@ def join_all(
     """
     with contextlib.ExitStack() as undo:
         sessions = []
-        for number, way in enumerate(ways):
-            client, name = _client(way.controller), job_on(job, number)
-            membership = Membership(client, place, name, switch=way.switch)
+        for number, address in enumerate(addresses):
+            client, name = _client(address.controller), job_on(job, number)
+            membership = Membership(client, place, name, switch=address.switch)
             session = join(
                 membership,
-                replace(settings, connect=way.connect(place.rank)),
+                replace(settings, connect=address.connect(place.rank)),
                 _ring_of(ring, number),
                 slots=slots,
                 urgent_slots=urgent_slots,

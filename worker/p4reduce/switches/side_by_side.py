@@ -15,9 +15,9 @@ from dataclasses import fields, replace
 
 from p4reduce.errors import InterruptedCallError, P4ReduceError
 from p4reduce.latch import Latch
-from p4reduce.session.apart import Apart
-from p4reduce.session.refuge import Place, Refuge
+from p4reduce.session.fallback_switches import FallbackSwitches, Place
 from p4reduce.session.session import Session
+from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.statistics import Statistics
 from p4reduce.tensors.kept import Spare
 
@@ -78,7 +78,7 @@ class SideBySide:
         )
         self._places: list[Place] = []
         for session in self.sessions:
-            session.told = self.stir
+            session.on_break = self.stir
         after = self.sessions[0].settings.elsewhere_after
         if after is not None:
             self._prepare_refuge(after, like)
@@ -87,7 +87,7 @@ class SideBySide:
     def home(self, number: int) -> int:
         """Return which switch a session is at, by number."""
         session = self.sessions[number]
-        return number if session.refuge is None else session.home
+        return number if session.fallback_switches is None else session.home
 
     def _prepare_refuge(self, after: float, like: SideBySide | None) -> None:
         """Let each session know where it can go, should its switch be lost."""
@@ -102,7 +102,7 @@ class SideBySide:
         for number, session in enumerate(self.sessions):
             session.home = number if like is None else like.home(number)
             others = [other for other in self.sessions if other is not session]
-            session.refuge = Refuge(
+            session.fallback_switches = FallbackSwitches(
                 self._places,
                 functools.partial(job_on, self.job, number),
                 functools.partial(_homes, others, lost=False),
@@ -176,7 +176,7 @@ class SideBySide:
 
             # Before it leaves any: who is still there may have to go from one to another.
             with contextlib.suppress(ValueError):
-                Apart(stay, cancel=self._hurry)()
+                ThreadedCall(stay, cancel=self._hurry)()
         self._each(Session.close)
 
     def abandon(self) -> None:
@@ -196,7 +196,7 @@ class SideBySide:
     def end_watch(self) -> None:
         """Spread no more errors, and let go of what a loss would have needed."""
         for session in self.sessions:
-            session.refuge = None  # they know each other by it
+            session.fallback_switches = None  # they know each other by it
         places, self._places = self._places, []
         for place in places:
             place.client.close()

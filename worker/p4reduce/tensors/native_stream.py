@@ -96,9 +96,9 @@ class Stream:
         self.source = source = NativeBlocks.of(collective.source)
         self.target = target = NativeBlocks.of(collective.target)
         self.codec = codec_structure(collective, world_size)
-        course = collective.course
+        trace = collective.trace
         kept = collective.next_nonzero, collective.exponents
-        self._kept = collective.source, collective.target, collective.left, course, kept
+        self._kept = collective.source, collective.target, collective.left, trace, kept
         if not all(array.flags.c_contiguous for array in kept):
             raise ValueError("a collective's arrays have to be contiguous")
         nothing = BlocksStructure()
@@ -119,7 +119,7 @@ class Stream:
             collective.deadline,
             collective.tag,
             collective.format,
-            None if course is None else course.address,
+            None if trace is None else trace.address,
             source is not None,
             target is not None,
         )

@@ -14,7 +14,7 @@ import numpy as np
 from p4reduce.errors import LaneOverflowError, P4ReduceError, P4ReduceTimeoutError
 from p4reduce.latch import Latch
 from p4reduce.tensors.blocks import Absent, BlockRows, Blocks, Source, Target
-from p4reduce.tensors.course import Course
+from p4reduce.tensors.collective_trace import CollectiveTrace
 from p4reduce.tensors.kept import Kept, Spare
 from p4reduce.tensors.measure import look_ahead
 from p4reduce.tensors.noise import Noise
@@ -59,10 +59,10 @@ class Collective:
         counted: whether it counts as a collective in statistics; not where this rank has the
             result already (see `repetition`).
         over_at: when it ended, on the monotonic clock.
-        told: called when it has ended; must not wait for anything.
+        on_end: called when it has ended; must not wait for anything.
         stream: what machine code keeps of it; see `tensors.native_stream.Stream`.
         runner: what runs it in the thread that waits for it; None: the progress thread does.
-        course: what is written down about it; None: it is not traced.
+        trace: what is written down about it; None: it is not traced.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Collective:
         keep: Spare | None = None,
         number: int | None = None,
         counted: bool = True,
-        told: Callable[[Collective], object] | None = None,
+        on_end: Callable[[Collective], object] | None = None,
     ) -> None:
         """Measure the input.
 
@@ -98,7 +98,7 @@ class Collective:
                 it is not copied.
             number: see above. None: `sequence`; nothing is called.
             counted: as `number`.
-            told: as `number`.
+            on_end: as `number`.
 
         Raises:
             ValueRangeError: see `quantise.block_exponents`.
@@ -141,10 +141,10 @@ class Collective:
         self.error: P4ReduceError | None = None
         self.counted = counted
         self.over_at = math.inf
-        self.told = told
+        self.on_end = on_end
         self.stream: Any = None
         self.runner: Callable[[], object] | None = None
-        self.course: Course | None = None
+        self.trace: CollectiveTrace | None = None
         self._over = Latch()
 
     @property
@@ -196,8 +196,8 @@ class Collective:
         again.deadline = math.inf
         again.error = None
         again.counted = False
-        again.told = None
-        again.course = again.runner = None
+        again.on_end = None
+        again.trace = again.runner = None
         again._over = Latch()
         again.restart(source)
         return again
@@ -207,11 +207,11 @@ class Collective:
         if not self._over.is_set():
             self.error = error
             self.over_at = time.monotonic()
-            if self.course is not None:
-                self.course.end(self.over_at, error)
+            if self.trace is not None:
+                self.trace.end(self.over_at, error)
             self._over.set()
-            if self.told is not None:
-                self.told(self)
+            if self.on_end is not None:
+                self.on_end(self)
 
     def done(self) -> bool:
         """Whether it has ended, well or not."""

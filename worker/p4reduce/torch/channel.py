@@ -17,7 +17,7 @@ from p4reduce.handle import Handle
 from p4reduce.torch.errors import as_torch_error
 from p4reduce.torch.statistics import count_switch
 from p4reduce.torch.tensors import nothing
-from p4reduce.torch.turns import Later, Turns
+from p4reduce.torch.turns import QueuedHandle, Turns
 from p4reduce.torch.work import Outcome, OutcomeWork
 
 _POLL = 0.02  # seconds
@@ -96,7 +96,7 @@ class Channel:
         wait = self.waiter(handle, collective)
         return OutcomeWork(Outcome(wait, finish, lambda: not handle.done()), result)
 
-    def meeting(self, what: str, timeout: float | None) -> Handle[Any] | Later:
+    def meeting(self, what: str, timeout: float | None) -> Handle[Any] | QueuedHandle:
         """Start a round in which all ranks say that they call the same thing.
 
         It sends a frame of 78 bytes. Ranks that call something else end it with an error that
@@ -111,7 +111,9 @@ class Channel:
         """As `meeting`, for who has the turn already. Raises P4ReduceError."""
         return self.comm.allreduce_async(_NOTHING, name=what, timeout=timeout)
 
-    def waiter(self, handle: Handle[Any] | Later, what: str) -> Callable[[float | None], None]:
+    def waiter(
+        self, handle: Handle[Any] | QueuedHandle, what: str
+    ) -> Callable[[float | None], None]:
         """Return a function that waits for a handle and raises torch's errors.
 
         Args:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from p4reduce.torch.channel import Channel
-from p4reduce.torch.tensors import Array, bytes_of, lend_bytes, nothing
+from p4reduce.torch.tensors import Array, bytes_array_of, bytes_of, nothing
 from p4reduce.torch.work import OutcomeWork
 
 
@@ -46,7 +46,7 @@ def broadcast(
 ) -> OutcomeWork:
     """Give all ranks the root's tensor, in place; they have to agree on the name as well."""
     root = options.rootRank
-    lent = lend_bytes(tensor)
+    lent = bytes_array_of(tensor)
     array = lent.shaped(tensor)
     return channel.start(
         "broadcast",
@@ -78,10 +78,10 @@ def all_gather(
         options: torch's.
         result: what the work's future gives.
     """
-    mine, name = lend_bytes(tensor).array, channel.named(_name(tensor), [tensor.shape])
+    mine, name = bytes_array_of(tensor).array, channel.named(_name(tensor), [tensor.shape])
     counts = [mine.size] * channel.size
     if len(outputs) == 1 and outputs[0].is_contiguous():
-        lent = lend_bytes(outputs[0])
+        lent = bytes_array_of(outputs[0])
         room, put_back = lent.array, lent.put_back
         if np.may_share_memory(mine, room) and not _is_own_part(mine, room, channel.rank):
             mine = mine.copy()

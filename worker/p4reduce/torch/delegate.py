@@ -25,7 +25,7 @@ from p4reduce.torch.channel import Channel
 from p4reduce.torch.options import shape_of
 from p4reduce.torch.statistics import count_gloo
 from p4reduce.torch.tensors import bytes_of, nothing
-from p4reduce.torch.turns import Later
+from p4reduce.torch.turns import QueuedHandle
 from p4reduce.torch.work import Outcome, OutcomeWork
 
 # In Gloo's errors that may be about a rank that is lost. It sees a connection close long before the
@@ -158,7 +158,7 @@ def _work_of(
     channel: Channel | None,
     result: Any,
     finish: Callable[[], None],
-    meeting: Handle[Any] | Later | None = None,
+    meeting: Handle[Any] | QueuedHandle | None = None,
 ) -> OutcomeWork:
     def wait(timeout: float | None) -> None:
         if channel is not None and meeting is not None:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from p4reduce.torch.hooks.state import channel_of
-from p4reduce.torch.tensors import lend, lend_bytes, nothing
+from p4reduce.torch.tensors import array_of, bytes_array_of, nothing
 from p4reduce.wire.calls import Operation
 
 
@@ -143,7 +143,7 @@ class LocalSGD:
 
     def _mean(self, tensors: list[torch.Tensor], what: str, precision: str | None) -> None:
         """Take the mean of each over all ranks, in place, in one collective."""
-        lent = [lend(one) for one in tensors]
+        lent = [array_of(one) for one in tensors]
         arrays = [one.array for one in lent]
         names = [f"LocalSGD {what} {number}" for number in range(len(arrays))]
 
@@ -164,7 +164,7 @@ class LocalSGD:
 
     def _take_rank_0s(self) -> None:
         """Begin with rank 0's parameters and buffers."""
-        lent = [lend_bytes(one) for one in [*self._parameters, *self._buffers]]
+        lent = [bytes_array_of(one) for one in [*self._parameters, *self._buffers]]
         whole = np.concatenate([one.array for one in lent])
         self._channel.start(
             "LocalSGD",

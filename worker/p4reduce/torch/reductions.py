@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.sparse import all_reduce_sparse, sparse_reason
-from p4reduce.torch.tensors import REDUCIBLE, bytes_of, lend, nothing, room_for
+from p4reduce.torch.tensors import REDUCIBLE, array_of, bytes_of, nothing, output_array
 from p4reduce.torch.work import OutcomeWork
 from p4reduce.wire.calls import Operation
 
@@ -91,7 +91,7 @@ def all_reduce(
     """
     if tensor.layout != torch.strided:
         return all_reduce_sparse(channel, tensor, _operation(options), options)
-    lent = lend(tensor)
+    lent = array_of(tensor)
     array = lent.shaped(tensor)
     return channel.start(
         "all_reduce",
@@ -118,7 +118,7 @@ def all_reduce_coalesced(
     precision: str | None = None,
 ) -> OutcomeWork:
     """Sum many tensors, each in place; `given` are names, and `precision` as of `all_reduce`."""
-    lent = [lend(tensor) for tensor in tensors]
+    lent = [array_of(tensor) for tensor in tensors]
     arrays = [one.shaped(tensor) for one, tensor in zip(lent, tensors, strict=True)]
     wanted = [None] * len(tensors) if given is None else given
     names = [_name(tensor, name) or "" for tensor, name in zip(tensors, wanted, strict=True)]
@@ -141,7 +141,7 @@ def all_reduce_coalesced(
 
 def reduce(channel: Channel, tensor: torch.Tensor, options: Any) -> OutcomeWork:
     """Sum a tensor, in place on the root."""
-    lent = lend(tensor)
+    lent = array_of(tensor)
     array = lent.shaped(tensor)
     mine = channel.rank == options.rootRank
     return channel.start(
@@ -173,14 +173,14 @@ def reduce_scatter(
         inputs: one for each rank, or one that is all of them in a row.
         options: torch's.
     """
-    arrays = [lend(tensor).array for tensor in inputs]
+    arrays = [array_of(tensor).array for tensor in inputs]
     if len(arrays) == 1:
         array = arrays[0]
         counts = [array.size // channel.size] * channel.size
     else:
         array, counts = np.concatenate(arrays), [one.size for one in arrays]
     name = channel.named(_name(output), [tensor.shape for tensor in inputs])
-    target = room_for(output)
+    target = output_array(output)
     if np.may_share_memory(array, target.array):
         array = array.copy()
     return channel.start(

@@ -29,7 +29,7 @@ def nothing() -> None:
 
 
 @dataclass(frozen=True)
-class Lent:
+class TensorArray:
     """A tensor's numbers, flat, for a collective to read and write.
 
     Attributes:
@@ -51,42 +51,42 @@ class Lent:
         return self.array.reshape(shape)
 
 
-def lend(tensor: torch.Tensor) -> Lent:
+def array_of(tensor: torch.Tensor) -> TensorArray:
     """Lend a dense tensor to be reduced; its dtype is one of `REDUCIBLE`."""
     tensor = tensor.detach()
     flat = _flat_here(tensor)
     if flat.dtype == torch.bfloat16:
         wide = flat.float()
-        return Lent(wide.numpy(), lambda: _write(tensor, wide))
+        return TensorArray(wide.numpy(), lambda: _write(tensor, wide))
     array = flat.numpy()
     if flat.dtype == torch.float64 and (clipped := _clipped(array)) is not None:
-        return Lent(clipped, lambda: _write(tensor, torch.from_numpy(clipped)))
+        return TensorArray(clipped, lambda: _write(tensor, torch.from_numpy(clipped)))
     if _is_same_memory(flat, tensor):
-        return Lent(array)
-    return Lent(array, lambda: _write(tensor, flat))
+        return TensorArray(array)
+    return TensorArray(array, lambda: _write(tensor, flat))
 
 
-def room_for(tensor: torch.Tensor) -> Lent:
+def output_array(tensor: torch.Tensor) -> TensorArray:
     """Lend a dense tensor to be written to alone; its dtype is one of `REDUCIBLE`."""
     tensor = tensor.detach()
     here = tensor.device.type == "cpu" and tensor.dtype != torch.bfloat16
     if here and tensor.is_contiguous() and not tensor.is_neg():
-        return Lent(tensor.view(-1).numpy())
+        return TensorArray(tensor.view(-1).numpy())
     wide = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
     numbers = torch.empty(tensor.numel(), dtype=wide)
-    return Lent(numbers.numpy(), lambda: _write(tensor, numbers))
+    return TensorArray(numbers.numpy(), lambda: _write(tensor, numbers))
 
 
-def lend_bytes(tensor: torch.Tensor) -> Lent:
+def bytes_array_of(tensor: torch.Tensor) -> TensorArray:
     """Lend a dense tensor of any dtype as bytes, to be copied."""
     tensor = tensor.detach()
     if not tensor.numel():  # torch does not see a view of nothing as other numbers
-        return Lent(np.empty(0, np.uint8))
+        return TensorArray(np.empty(0, np.uint8))
     flat = _flat_here(tensor)
     array = flat.view(torch.uint8).numpy()
     if _is_same_memory(flat, tensor):
-        return Lent(array)
-    return Lent(array, lambda: _write(tensor, flat))
+        return TensorArray(array)
+    return TensorArray(array, lambda: _write(tensor, flat))
 
 
 def bytes_of(tensors: Sequence[torch.Tensor]) -> int:

@@ -21,7 +21,7 @@ from p4reduce.torch.threads import FutureThread
 Begin = Callable[[], Handle[Any]]
 
 
-class Later:
+class QueuedHandle:
     """A collective whose turn has not come, with what of a `Handle` is used here."""
 
     def __init__(self) -> None:
@@ -67,15 +67,15 @@ class Turns:
         self._waiting = 0
         self._thread = FutureThread("p4reduce-turns")
 
-    def take(self, begin: Begin) -> Handle[Any] | Later:
+    def take(self, begin: Begin) -> Handle[Any] | QueuedHandle:
         """Make a call: now, or when those before it have been made."""
         with self._lock:
             free = not self._waiting
         return begin() if free else self.later(begin)
 
-    def later(self, begin: Begin) -> Later:
+    def later(self, begin: Begin) -> QueuedHandle:
         """Make a call in the thread, where it may wait for others; all ranks do so alike."""
-        call = Later()
+        call = QueuedHandle()
         with self._lock:
             self._waiting += 1
 

@@ -14,7 +14,7 @@ import numpy as np
 from p4reduce_native.datagrams import DatagramLink
 from p4reduce_native.link import Link, why_not
 from p4reduce_native.udp_handshake import (
-    Entered,
+    HandshakeResult,
     Refusal,
     RefusedError,
     enter,
@@ -152,7 +152,7 @@ def open_udp(address: str) -> UdpTransport | PythonUdpTransport:
     return UdpTransport(address) if why_not() is None else PythonUdpTransport(address)
 
 
-def _connect(address: str) -> tuple[socket.socket, Entered]:
+def _connect(address: str) -> tuple[socket.socket, HandshakeResult]:
     host, port = parse_udp(address)
     key = own_key()
     try:

@@ -21,7 +21,7 @@ TENSOR = "gradient"
 
 
 @dataclass
-class Course:
+class CompressionHistory:
     """What one rank, or the mean of the ranks, sent in each step, in the order of the steps.
 
     Attributes:
@@ -44,24 +44,24 @@ class Course:
         _path(directory, rank).write_text(json.dumps(asdict(self)))
 
     @classmethod
-    def load(cls, directory: Path, rank: int) -> Course:
+    def load(cls, directory: Path, rank: int) -> CompressionHistory:
         """Reads what :meth:`save` wrote."""
         return cls(**json.loads(_path(directory, rank).read_text()))
 
     @classmethod
-    def mean(cls, courses: Sequence[Course]) -> Course:
-        """Of several ranks' courses of the same training."""
+    def mean(cls, histories: Sequence[CompressionHistory]) -> CompressionHistory:
+        """Of several ranks' histories of the same training."""
 
         def means(values: Sequence[Sequence[float | None]]) -> list[Any]:
             columns = zip(*values, strict=True)
             return [None if None in one else float(np.mean(one)) for one in columns]
 
         return cls(
-            means([course.blocks for course in courses]),
-            means([course.alphas for course in courses]),
-            means([course.moved for course in courses]),
-            means([course.uncompressed_moved for course in courses]),
-            courses[0].total_blocks,
+            means([history.blocks for history in histories]),
+            means([history.alphas for history in histories]),
+            means([history.moved for history in histories]),
+            means([history.uncompressed_moved for history in histories]),
+            histories[0].total_blocks,
         )
 
 
@@ -77,12 +77,12 @@ class CompressedAggregator:
         comm: p4reduce.Communicator,
         reduce: CompressedAllreduce,
         recorder: Recorder,
-        course: Course,
+        history: CompressionHistory,
     ) -> None:
         self._comm = comm
         self._reduce = reduce
         self._recorder = recorder
-        self._course = course
+        self._history = history
 
     def aggregate(self, step: Step, gradient: Floats) -> float:
         """See :class:`~p4reduce_lab.demo.training.sgd.Aggregator`."""
@@ -98,11 +98,11 @@ class CompressedAggregator:
         self._recorder.result(step.number, 0, loss)
         self._recorder.contribution(step.number, 1, sent.values)
         self._recorder.result(step.number, 1, gradient)
-        self._course.blocks.append(sent.blocks)
-        self._course.alphas.append(sent.alpha)
-        self._course.total_blocks = sent.total_blocks
+        self._history.blocks.append(sent.blocks)
+        self._history.alphas.append(sent.alpha)
+        self._history.total_blocks = sent.total_blocks
         return float(loss[0])
 
 
 def _path(directory: Path, rank: int) -> Path:
-    return directory / f"course-{rank}.json"
+    return directory / f"compression-history-{rank}.json"

@@ -26,7 +26,7 @@ from p4reduce_lab.demo.config import (
     KILL_WORKER,
     TrainingConfig,
 )
-from p4reduce_lab.demo.ranks.compressed import CompressedAggregator, Course
+from p4reduce_lab.demo.ranks.compressed import CompressedAggregator, CompressionHistory
 from p4reduce_lab.demo.ranks.record import Recorder
 from p4reduce_lab.demo.ranks.report import Compared, Link, Notice, ProgressWriter, RankReport
 from p4reduce_lab.demo.training.curve import Curve
@@ -206,15 +206,15 @@ class _Rank:
     def _compress(self, recorder: Recorder, whole: _Trained) -> tuple[_Trained, Link]:
         link = measure_link(self._comm, blocks=ROUNDS * self._comm.slots)
         compressor = compressor_by_name(self._config.compression, self._comm.size, link)
-        course = Course()
+        history = CompressionHistory()
         reduce = CompressedAllreduce(self._comm, compressor)
         trained = self._train(
             self._directory,
-            CompressedAggregator(self._comm, reduce, recorder, course),
+            CompressedAggregator(self._comm, reduce, recorder, history),
             self._config.compressed(),
         )
-        course.moved, course.uncompressed_moved = trained.moved, whole.moved
-        course.save(self._directory, self._comm.rank)
+        history.moved, history.uncompressed_moved = trained.moved, whole.moved
+        history.save(self._directory, self._comm.rank)
         return trained, Link(link.bandwidth, link.rtt, link.frame_seconds)
 
     def _waits_for_fault(self, directory: Path, step: int) -> bool:

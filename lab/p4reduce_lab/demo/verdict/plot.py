@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.demo.ranks.compressed import Course
+from p4reduce_lab.demo.ranks.compressed import CompressionHistory
 from p4reduce_lab.demo.training.curve import Curve
 
 INK = "#1f2933"
@@ -26,25 +26,25 @@ def plot(
     path: Path,
     switch: Curve,
     reference: Curve,
-    course: Course | None = None,
+    history: CompressionHistory | None = None,
     *,
     title: str,
     caption: str,
     fault: tuple[int, str] | None = None,
 ) -> None:
     """Writes ``path`` (PNG). The reference lies under the switch's curve, broad and pale, so that
-    both can be seen where they are the same. With a course, what was sent is shown below; with a
+    both can be seen where they are the same. With a history, what was sent is shown below; with a
     fault (after how many steps, and what was killed), when that was."""
     # Imported here: it takes a second, which only the launcher's end has.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    height, rows = (4.4, 1) if course is None else (7.6, 2)
+    height, rows = (4.4, 1) if history is None else (7.6, 2)
     figure = Figure(figsize=(10, height), dpi=144, layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.subplots(rows, 2, squeeze=False)
     left, right = grid[0]
-    label = SWITCH_LABEL if course is None else COMPRESSED_LABEL
+    label = SWITCH_LABEL if history is None else COMPRESSED_LABEL
 
     steps = range(1, len(switch.losses) + 1)
     _curve(left, range(1, len(reference.losses) + 1), reference.losses, REFERENCE_LABEL, True)
@@ -83,9 +83,9 @@ def plot(
         fontsize=10,
         fontweight="bold",
     )
-    if course is not None:
-        _levels(grid[1][0], course)
-        _bytes(grid[1][1], course)
+    if history is not None:
+        _levels(grid[1][0], history)
+        _bytes(grid[1][1], history)
 
     figure.suptitle(f"{title}\n", x=0.012, ha="left", color=INK, fontsize=13, fontweight="bold")
     figure.supxlabel(caption, x=0.012, ha="left", color=INK, fontsize=8.5)
@@ -106,15 +106,15 @@ def _mark(axes: Any, step: int, text: str) -> None:
     )
 
 
-def _levels(axes: Any, course: Course) -> None:
+def _levels(axes: Any, history: CompressionHistory) -> None:
     """Blocks over the steps, against all there are."""
-    steps = range(1, len(course.blocks) + 1)
-    axes.axhline(course.total_blocks, color=REFERENCE_COLOUR, linewidth=6, alpha=0.8)
-    axes.plot(list(steps), course.blocks, color=SWITCH_COLOUR, linewidth=1.3)
-    axes.set_ylim(0, 1.15 * course.total_blocks)
+    steps = range(1, len(history.blocks) + 1)
+    axes.axhline(history.total_blocks, color=REFERENCE_COLOUR, linewidth=6, alpha=0.8)
+    axes.plot(list(steps), history.blocks, color=SWITCH_COLOUR, linewidth=1.3)
+    axes.set_ylim(0, 1.15 * history.total_blocks)
     axes.annotate(
-        f"all {course.total_blocks} blocks",
-        (len(course.blocks), course.total_blocks),
+        f"all {history.total_blocks} blocks",
+        (len(history.blocks), history.total_blocks),
         xytext=(-2, 6),
         textcoords="offset points",
         ha="right",
@@ -124,9 +124,9 @@ def _levels(axes: Any, course: Course) -> None:
     _style(axes, "Level: blocks that a rank sends in a step (mean of the ranks)")
 
 
-def _bytes(axes: Any, course: Course) -> None:
+def _bytes(axes: Any, history: CompressionHistory) -> None:
     """Bytes so far, with and without compression."""
-    for counted, reference in ((course.uncompressed_moved, True), (course.moved, False)):
+    for counted, reference in ((history.uncompressed_moved, True), (history.moved, False)):
         megabytes = [count / 1e6 for count in counted]
         label = f"{'uncompressed' if reference else 'compressed'}: {megabytes[-1]:.1f} MB"
         _curve(axes, range(1, len(megabytes) + 1), megabytes, label, reference)

@@ -19,7 +19,7 @@ from p4reduce_lab.demo.config import (
     TrainingConfig,
 )
 from p4reduce_lab.demo.faults import Incident
-from p4reduce_lab.demo.ranks.compressed import TENSOR, Course
+from p4reduce_lab.demo.ranks.compressed import TENSOR, CompressionHistory
 from p4reduce_lab.demo.ranks.record import Accuracy, measure, recorded_every
 from p4reduce_lab.demo.ranks.report import Compared, RankReport
 from p4reduce_lab.demo.training.curve import Curve
@@ -49,7 +49,7 @@ class Results:
         accuracy: Of all sums, in both trainings if there were two.
         curve: Of the training that the run is about.
         reference: Of the one summed by numpy.
-        course: What was sent in each step, the mean of the ranks; None without compression.
+        history: What was sent in each step, the mean of the ranks; None without compression.
         incident: What was killed; None without a fault.
     """
 
@@ -59,7 +59,7 @@ class Results:
     accuracy: Accuracy
     curve: Curve
     reference: Curve
-    course: Course | None
+    history: CompressionHistory | None
     incident: Incident | None
 
     @classmethod
@@ -79,12 +79,14 @@ class Results:
             until[victim] = -(-reports[0].resumed // recorded_every(config.steps))
         sizes = tensor_sizes(inputs, config.hidden)
         parameters = sum(sizes.values()) - sizes["loss"]
-        course, narrow = None, {}
+        history, narrow = None, {}
         before = Accuracy(0.0, 0.0, 0)
         if config.compares:
             before = measure(directory / COMPARED_STAGE, config.workers, list(sizes.values()))
         if config.compresses:
-            course = Course.mean([Course.load(directory, rank) for rank in ranks])
+            history = CompressionHistory.mean(
+                [CompressionHistory.load(directory, rank) for rank in ranks]
+            )
             sizes = {"loss": 1, TENSOR: parameters}
             lane_bits = compressor_by_name(config.compression, config.workers).lane_bits
             narrow = {1: f"int{lane_bits}"}
@@ -96,7 +98,7 @@ class Results:
             before.joined(accuracy),
             Curve.load(directory / CURVE_FILE),
             Curve.load(directory / REFERENCE_FILE),
-            course,
+            history,
             incident,
         )
 
@@ -163,11 +165,11 @@ class Results:
     def _compression(self) -> Compression | None:
         compared = self.compared
         link = self.reports[0].link
-        if self.course is None or compared is None or link is None:
+        if self.history is None or compared is None or link is None:
             return None
-        course = self.course
-        levels = np.array(course.blocks)
-        alphas = [alpha for alpha in course.alphas if alpha is not None]
+        history = self.history
+        levels = np.array(history.blocks)
+        alphas = [alpha for alpha in history.alphas if alpha is not None]
         trained = self.config.compressed()
         return Compression(
             name=self.config.compression,
@@ -176,12 +178,12 @@ class Results:
             bandwidth=link.bandwidth,
             round_trip=link.round_trip,
             frame_seconds=link.frame_seconds,
-            bytes=round(course.moved[-1]),
-            uncompressed_bytes=round(course.uncompressed_moved[-1]),
+            bytes=round(history.moved[-1]),
+            uncompressed_bytes=round(history.uncompressed_moved[-1]),
             level_minimum=float(levels.min()),
             level_median=float(np.median(levels)),
             level_maximum=float(levels.max()),
-            total_blocks=course.total_blocks,
+            total_blocks=history.total_blocks,
             alpha_mean=float(np.mean(alphas)) if alphas else None,
             uncompressed_accuracy=compared.accuracy,
             uncompressed_weights_sha256=compared.weights,

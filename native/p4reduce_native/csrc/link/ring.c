@@ -36,7 +36,7 @@ void p4r_ring_attach(struct p4r_ring *ring, uint8_t *memory, uint32_t count)
     ring->words = (struct p4r_ring_words *)(void *)memory;
     ring->slots = memory + sizeof(struct p4r_ring_words);
     ring->count = count;
-    ring->own = ring->told = ring->limit = 0;
+    ring->own = ring->announced = ring->limit = 0;
 }
 
 int p4r_ring_ready(const struct p4r_ring *ring)
@@ -114,7 +114,7 @@ void p4r_ring_write(struct p4r_ring *ring, const uint8_t *bytes, uint32_t length
 
 void p4r_ring_tell(struct p4r_ring *ring)
 {
-    ring->told = ring->own;
+    ring->announced = ring->own;
     atomic_store_explicit(&ring->words->put, ring->own, memory_order_release);
 }
 

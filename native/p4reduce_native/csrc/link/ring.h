@@ -30,10 +30,10 @@ struct p4r_ring_words {
 struct p4r_ring {
     struct p4r_ring_words *words;
     uint8_t *slots;
-    uint32_t count; /* of slots, a power of two */
-    uint32_t own;   /* this end's index */
-    uint32_t told;  /* a sender's index as it has told it */
-    uint32_t limit; /* of a sender's index: there was room up to it when last looked */
+    uint32_t count;     /* of slots, a power of two */
+    uint32_t own;       /* this end's index */
+    uint32_t announced; /* a sender's index as it was last made known */
+    uint32_t limit;     /* of a sender's index: there was room up to it when last looked */
 };
 
 /* Bytes of memory for a ring of so many slots. */

@@ -214,7 +214,7 @@ int p4r_shared_put(struct p4r_link *link, const uint8_t *bytes, uint32_t length)
 /* Returns 0 or minus an errno. */
 int p4r_shared_tell(struct p4r_link *link)
 {
-    if (link->out.told == link->out.own)
+    if (link->out.announced == link->out.own)
         return 0;
     p4r_ring_tell(&link->out);
     int error = p4r_ring_receiver_sleeps(&link->out) ? ring_bell(link->fd) : 0;

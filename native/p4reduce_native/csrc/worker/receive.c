@@ -222,7 +222,7 @@ static void complete(struct p4r_slots *slots, uint32_t count, double now)
     int64_t troubled;
 
     for (uint32_t i = 0; i < count; i++) {
-        slots->how[i] |= slots->heard[slots->completed[i]] ? P4R_TOLD : 0;
+        slots->how[i] |= slots->heard[slots->completed[i]] ? P4R_ANSWERED : 0;
         slots->heard[slots->completed[i]] = 0;
     }
     int64_t rounds = p4r_timers_completed(slots, count, now, &troubled);
@@ -234,8 +234,8 @@ static void complete(struct p4r_slots *slots, uint32_t count, double now)
         int goes_on = 1;
 
         slots->parts[slot] = 0;
-        if (stream->course)
-            p4r_course_answered(stream->course, slots->block[slot] == P4R_OPENING, now);
+        if (stream->trace)
+            p4r_trace_answered(stream->trace, slots->block[slot] == P4R_OPENING, now);
         if (next == P4R_NO_BLOCK) {
             goes_on = p4r_end_stripe(slots, slot, now);
         } else if (p4r_contribute(slots, slot, next, (uint8_t)slots->next[2 * i + 1], now)) {
@@ -268,7 +268,7 @@ static void tell_timer(struct batch *batch, const uint8_t *frame, uint32_t slot)
     if (p4r_get_flags(frame) & P4R_FLAG_PADDED || slots->expected[slot] == P4R_IDLE)
         return;
     if (ahead == 0)
-        p4r_told(slots, slot, mine, batch->quiet, batch->now);
+        p4r_timers_answered(slots, slot, mine, batch->quiet, batch->now);
     else if (ahead == 1 && !mine)
         p4r_missed(slots, slot, batch->now); /* the others have its result */
 }
@@ -276,7 +276,7 @@ static void tell_timer(struct batch *batch, const uint8_t *frame, uint32_t slot)
 static void take_status(struct batch *batch, const uint8_t *frame, uint32_t slot)
 {
     struct p4r_slots *slots = batch->slots;
-    struct p4r_course *course = slots->streams[slot]->course;
+    struct p4r_trace *trace = slots->streams[slot]->trace;
     uint64_t heard = p4r_get_contributors(frame);
     uint8_t level = level_of(slots, frame);
 
@@ -296,8 +296,8 @@ static void take_status(struct batch *batch, const uint8_t *frame, uint32_t slot
     if (level || slots->everybody & ~heard) {
         slots->heard[slot] = heard;
         slots->level[slot] = level;
-        if (slots->levels == 1 && course) /* where bits are ranks */
-            p4r_course_told(course, heard, batch->now);
+        if (slots->levels == 1 && trace) /* where bits are ranks */
+            p4r_trace_status(trace, heard, batch->now);
     }
     if (slots->left[level] & ~heard) {
         slots->trouble = P4R_RANKS_LEFT;

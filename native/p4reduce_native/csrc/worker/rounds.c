@@ -75,8 +75,8 @@ int p4r_contribute(struct p4r_slots *slots, uint32_t slot, int64_t block, uint8_
     slots->block[slot] = block;
     slots->exponent[slot] = exponent;
     slots->counts.blocks_announced++;
-    if (mine && stream->course)
-        stream->course->last_made = now;
+    if (mine && stream->trace)
+        stream->trace->last_made = now;
     if (filled && stream->reads)
         p4r_block_encode(&stream->codec, &stream->source, block, block, exponent,
                          frame + P4R_PAYLOAD_OFFSET);
@@ -118,8 +118,8 @@ static void open_stripe(struct p4r_slots *slots, const struct p4r_stream *stream
     slots->opening[slot] = 1;
     slots->some_open = 1;
     slots->order[slot] = stream->sequence * slots->slots + stripe - stream->before;
-    if (stream->course && stream->course->opened == 0)
-        stream->course->opened = now;
+    if (stream->trace && stream->trace->opened == 0)
+        stream->trace->opened = now;
     begin_round(slots, stream, slot, P4R_EMPTY, 0, P4R_NO_BLOCK, stream->next_nonzero[stripe]);
 }
 

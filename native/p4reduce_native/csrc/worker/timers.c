@@ -63,7 +63,7 @@ void p4r_missed(struct p4r_slots *slots, uint32_t slot, double now)
         slots->due[slot] = now;
 }
 
-void p4r_told(struct p4r_slots *slots, uint32_t slot, int heard, int quiet, double now)
+void p4r_timers_answered(struct p4r_slots *slots, uint32_t slot, int heard, int quiet, double now)
 {
     if (!isfinite(slots->due[slot]))
         return; /* not sent yet */
@@ -135,7 +135,7 @@ int64_t p4r_timers_completed(struct p4r_slots *slots, uint32_t count, double now
                 longest_opening = fmax(longest_opening, seconds);
             continue;
         }
-        *troubled += tried && (counted || !(slots->how[i] & P4R_TOLD));
+        *troubled += tried && (counted || !(slots->how[i] & P4R_ANSWERED));
         if (counted) {
             longest = fmax(longest, seconds);
             slots->round_trips[slots->round_trip_count++ % P4R_ROUND_TRIPS] = seconds;
@@ -195,7 +195,7 @@ double p4r_next_due(const struct p4r_slots *slots, uint32_t *under_way)
  * into it. */
 static void repeat(struct p4r_slots *slots, uint32_t slot, double now)
 {
-    struct p4r_course *course = slots->streams[slot]->course;
+    struct p4r_trace *trace = slots->streams[slot]->trace;
 
     (void)p4r_pad(slots, slot);
     *p4r_flags(slots, slot) |=
@@ -207,8 +207,8 @@ static void repeat(struct p4r_slots *slots, uint32_t slot, double now)
     slots->counts.retransmissions++;
     slots->counts.frames_sent++;
     slots->counts.bytes_sent += slots->lengths[slots->row[slot]];
-    if (course)
-        p4r_course_repeated(course, now);
+    if (trace)
+        p4r_trace_repeated(trace, now);
     p4r_queue(slots, slot);
 }
 

@@ -122,7 +122,7 @@ static uint32_t wait_for_more(struct p4r_turn *turn, double looked, double now, 
 /* Whether somebody wants something of the progress thread. */
 static int is_wanted(const struct p4r_turn *turn, int lent)
 {
-    return lent ? p4r_tenure_is_awaited(turn->tenure) : is_woken(turn->wake_fd);
+    return lent ? p4r_link_owner_is_awaited(turn->owner) : is_woken(turn->wake_fd);
 }
 
 static uint32_t loop(struct p4r_turn *turn, int lent, double began)
@@ -209,7 +209,7 @@ static int is_all_done(struct p4r_turn *turn, const struct p4r_stream *stream, u
 uint32_t p4r_turn_lend(struct p4r_turn *turn, const struct p4r_stream *stream, uint32_t begins,
                        uint32_t taken, uint32_t counted)
 {
-    if (!p4r_tenure_borrow(turn->tenure, taken))
+    if (!p4r_link_owner_borrow(turn->owner, taken))
         return P4R_TURN_REFUSED;
     turn->lent = 1;
     if (begins) {
@@ -224,6 +224,6 @@ uint32_t p4r_turn_lend(struct p4r_turn *turn, const struct p4r_stream *stream, u
         why = P4R_TURN_DONE;
     else
         turn->lent_why |= why;
-    p4r_tenure_give_back(turn->tenure, why != P4R_TURN_DONE && why != P4R_TURN_PAUSED);
+    p4r_link_owner_give_back(turn->owner, why != P4R_TURN_DONE && why != P4R_TURN_PAUSED);
     return why;
 }

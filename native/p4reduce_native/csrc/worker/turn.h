@@ -4,7 +4,7 @@
 #define P4R_WORKER_TURN_H
 
 #include "worker/nap.h"
-#include "worker/tenure.h"
+#include "worker/link_owner.h"
 #include "worker/worker.h"
 
 struct p4r_link;
@@ -23,12 +23,12 @@ struct p4r_turn {
     int32_t error;   /* an errno, of the link */
 
     /* Of collectives that callers run themselves. */
-    struct p4r_tenure *tenure; /* of the link */
-    int64_t lent_sequence;     /* of the latest one that has begun so */
-    uint32_t lent;             /* whether one has since Python was last told */
-    uint32_t lent_open;        /* whether it is left to the progress thread, or paused */
-    uint32_t lent_why;         /* why the loop has returned since then, as bits */
-    uint32_t most;             /* frames in a batch */
+    struct p4r_link_owner *owner; /* of the link */
+    int64_t lent_sequence;        /* of the latest one that has begun so */
+    uint32_t lent;                /* whether one has since Python was last told */
+    uint32_t lent_open;           /* whether it is left to the progress thread, or paused */
+    uint32_t lent_why;            /* why the loop has returned since then, as bits */
+    uint32_t most;                /* frames in a batch */
 
     struct p4r_nap nap;
 };
@@ -49,7 +49,7 @@ uint32_t p4r_turn_run(struct p4r_turn *turn);
 
 /* Run a collective in the thread that waits for it, when nothing else is under way: submit it if it
  * `begins`, and go on as p4r_turn_run. What is left unless it is DONE is for the progress thread,
- * which has to be woken; or after PAUSED for the same call once more. `taken`: of the tenure, when
+ * which has to be woken; or after PAUSED for the same call once more. `taken`: of the owner, when
  * nothing else was under way. `counted`: whether it is one of p4r_counts.collectives. */
 uint32_t p4r_turn_lend(struct p4r_turn *turn, const struct p4r_stream *stream, uint32_t begins,
                        uint32_t taken, uint32_t counted);

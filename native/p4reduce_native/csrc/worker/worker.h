@@ -110,10 +110,10 @@ void p4r_block_decode(const struct p4r_codec *codec, const struct p4r_blocks *ta
 void p4r_block_fill(const struct p4r_codec *codec, const struct p4r_blocks *target, int64_t block,
                     int nonfinite);
 
-#define P4R_TOLD_MOST 16
+#define P4R_STATUSES_MOST 16
 #define P4R_REPEATS_MOST 256
 
-struct p4r_told {
+struct p4r_trace_heard {
     double at;
     uint64_t heard;
 };
@@ -124,22 +124,22 @@ struct p4r_repeat {
 };
 
 /* When what happened to a collective that is traced, in seconds as in Python; 0: not yet. */
-struct p4r_course {
+struct p4r_trace {
     double opened;      /* the first of its stripes had a slot */
     double all_there;   /* the first of its stripes was open, which takes all ranks */
     double last_answer; /* the latest round was complete */
     double last_made;   /* the latest frame with lanes of this rank was made */
     uint64_t repeated;  /* frames that timers sent again, also those that `repeats` lacks */
-    uint32_t told_count, repeat_count;
-    struct p4r_told
-        told[P4R_TOLD_MOST]; /* whom the switch said to have heard, where that was news */
+    uint32_t status_count, repeat_count;
+    struct p4r_trace_heard
+        statuses[P4R_STATUSES_MOST]; /* whom the switch said to have heard, where that was news */
     struct p4r_repeat repeats[P4R_REPEATS_MOST]; /* frames that timers sent again */
 };
 
 /* What becomes of `left[1]` of a stream. */
 #define P4R_NO_OVERFLOW (-1)
 
-/* A collective. Nothing here changes while it runs, but for what `left` and `course` point to. */
+/* A collective. Nothing here changes while it runs, but for what `left` and `trace` point to. */
 struct p4r_stream {
     struct p4r_codec codec;
     struct p4r_blocks source, target;
@@ -155,18 +155,18 @@ struct p4r_stream {
     int64_t *left;  /* stripes that are not over; and the first block with an overflow */
     double deadline;
     uint32_t tag, format;
-    struct p4r_course *course; /* NULL: it is not traced */
-    uint32_t reads, writes;    /* whether `source` and `target` are there; else see p4r_visit */
+    struct p4r_trace *trace; /* NULL: it is not traced */
+    uint32_t reads, writes;  /* whether `source` and `target` are there; else see p4r_visit */
 };
 
-/* A round of it is complete, one that opens a stripe or another one. (course.c) */
-void p4r_course_answered(struct p4r_course *course, int opening, double now);
+/* A round of it is complete, one that opens a stripe or another one. (trace.c) */
+void p4r_trace_answered(struct p4r_trace *trace, int opening, double now);
 
 /* The switch has said whom it has heard, as bits. */
-void p4r_course_told(struct p4r_course *course, uint64_t heard, double now);
+void p4r_trace_status(struct p4r_trace *trace, uint64_t heard, double now);
 
 /* A timer has sent a frame again. */
-void p4r_course_repeated(struct p4r_course *course, double now);
+void p4r_trace_repeated(struct p4r_trace *trace, double now);
 
 /* Both for many blocks: rows of a FrameBuffer, whose first row is at `rows`. `blocks` says where
  * they are, `numbers` what they are called. */
@@ -321,7 +321,7 @@ void p4r_queue(struct p4r_slots *slots, uint32_t slot);
 /* Of a slot's contribution, its flags. */
 uint8_t *p4r_flags(struct p4r_slots *slots, uint32_t slot);
 
-enum { P4R_LATE = 1, P4R_TRIED = 2, P4R_TOLD = 4 }; /* `how` */
+enum { P4R_LATE = 1, P4R_TRIED = 2, P4R_ANSWERED = 4 }; /* `how` */
 
 /* Rounds of `completed` slots are over. Returns how many there were, besides opening ones, and sets
  * how many of them were troubled: repeated though nothing was lost, or because something was. */
@@ -333,7 +333,7 @@ int p4r_quiet(const struct p4r_slots *slots, double now);
 
 /* A switch has said whom it has heard in the round that a slot waits for. It was asked by this rank,
  * or by another one and answered all; the latter counts as if this one had asked. */
-void p4r_told(struct p4r_slots *slots, uint32_t slot, int heard, int quiet, double now);
+void p4r_timers_answered(struct p4r_slots *slots, uint32_t slot, int heard, int quiet, double now);
 
 /* A slot's contribution or its result was lost, unless it was sent a moment ago. */
 void p4r_missed(struct p4r_slots *slots, uint32_t slot, double now);

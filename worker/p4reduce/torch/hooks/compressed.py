@@ -14,7 +14,7 @@ from p4reduce.handle import Handle
 from p4reduce.torch.dynamo import eagerly
 from p4reduce.torch.hooks.sending import send, send_sparse
 from p4reduce.torch.hooks.state import HookState
-from p4reduce.torch.tensors import Lent, lend
+from p4reduce.torch.tensors import TensorArray, array_of
 from p4reduce.wire.calls import Operation
 
 
@@ -56,7 +56,7 @@ def _mean(
     tensor, name = bucket.buffer(), state.name(bucket)
     if tensor.layout != torch.strided:
         return send_sparse(state, hook, tensor, name, None)
-    lent = lend(tensor)
+    lent = array_of(tensor)
     chosen = state.compressor(compressor)
     started = _Started(state, chosen, name, lent)
     return send(
@@ -72,7 +72,9 @@ class _Started:
         wanted: what the ranks sum first, to agree; None: they need not.
     """
 
-    def __init__(self, state: HookState, compressor: Compressor, name: str, lent: Lent) -> None:
+    def __init__(
+        self, state: HookState, compressor: Compressor, name: str, lent: TensorArray
+    ) -> None:
         self._state = state
         self._compressor = compressor
         self._name = name

@@ -13,7 +13,7 @@ from p4reduce.handle import Handle
 from p4reduce.torch.dynamo import eagerly
 from p4reduce.torch.hooks.sending import send, send_sparse
 from p4reduce.torch.hooks.state import HookState
-from p4reduce.torch.tensors import lend
+from p4reduce.torch.tensors import array_of
 from p4reduce.wire.calls import Operation, Priority
 
 
@@ -61,7 +61,7 @@ def _mean(
     precision = None if lane_bits is None else f"int{lane_bits}"
     if tensor.layout != torch.strided:
         return send_sparse(state, hook, tensor, name, precision)
-    lent = lend(tensor)
+    lent = array_of(tensor)
     source = lent.array
     if lane_bits is not None and state.error_feedback:
         source = state.rounder(lane_bits).compress(name, source).values

@@ -15,7 +15,7 @@ from p4reduce.tensors.sparse import SparseElements
 from p4reduce.torch.dynamo import eagerly
 from p4reduce.torch.hooks.sending import send, send_sparse
 from p4reduce.torch.hooks.state import HookState
-from p4reduce.torch.tensors import Lent, lend
+from p4reduce.torch.tensors import TensorArray, array_of
 from p4reduce.wire.calls import Operation
 
 
@@ -31,7 +31,7 @@ def elements_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Fu
         return send_sparse(state, "elements_hook", tensor, name, None)
     if not 0 < state.density <= 1:
         raise ValueError(f"density={state.density!r}: above 0 and up to 1 is needed")
-    lent = lend(tensor)
+    lent = array_of(tensor)
     started = _Started(state, name, lent)
     return send(
         *(state, "elements_hook", tensor, lent.array.nbytes, started.begin, started.finish),
@@ -42,7 +42,7 @@ def elements_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Fu
 class _Started:
     """One bucket's mean of the elements that any rank has chosen."""
 
-    def __init__(self, state: HookState, name: str, lent: Lent) -> None:
+    def __init__(self, state: HookState, name: str, lent: TensorArray) -> None:
         self._state = state
         self._name = name
         self._lent = lent

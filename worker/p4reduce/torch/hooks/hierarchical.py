@@ -12,7 +12,7 @@ from p4reduce.handle import Handle
 from p4reduce.torch.dynamo import eagerly
 from p4reduce.torch.hooks.sending import send, send_sparse
 from p4reduce.torch.hooks.state import HookState
-from p4reduce.torch.tensors import Lent, lend
+from p4reduce.torch.tensors import TensorArray, array_of
 from p4reduce.wire.calls import Operation
 
 
@@ -29,7 +29,7 @@ def hierarchical_hook(
     tensor, name = bucket.buffer(), state.name(bucket)
     if tensor.layout != torch.strided:
         return send_sparse(state, "hierarchical_hook", tensor, name, None)
-    lent = lend(tensor)
+    lent = array_of(tensor)
     started = _Started(state, name, lent)
     return send(
         *(state, "hierarchical_hook", tensor, lent.array.nbytes, started.begin, started.finish),
@@ -40,7 +40,7 @@ def hierarchical_hook(
 class _Started:
     """One bucket's mean."""
 
-    def __init__(self, state: HookState, name: str, lent: Lent) -> None:
+    def __init__(self, state: HookState, name: str, lent: TensorArray) -> None:
         self._state = state
         self._name = name
         self._lent = lent

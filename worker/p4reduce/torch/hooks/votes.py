@@ -14,7 +14,7 @@ from p4reduce.handle import Handle
 from p4reduce.torch.dynamo import eagerly
 from p4reduce.torch.hooks.sending import send, send_sparse
 from p4reduce.torch.hooks.state import HookState
-from p4reduce.torch.tensors import Lent, lend
+from p4reduce.torch.tensors import TensorArray, array_of
 from p4reduce.wire.calls import Operation
 from p4reduce.wire.format import Format
 
@@ -50,7 +50,7 @@ class _Vote:
         whole: what this rank votes on, flat.
     """
 
-    def __init__(self, state: HookState, name: str, lent: Lent) -> None:
+    def __init__(self, state: HookState, name: str, lent: TensorArray) -> None:
         self._state, self._name, self._lent = state, name, lent
         self.whole: npt.NDArray[Any] = lent.array.reshape(-1)
 
@@ -94,7 +94,7 @@ class _Majority(_Vote):
 
 
 class _OneBit(_Vote):
-    def __init__(self, state: HookState, name: str, lent: Lent) -> None:
+    def __init__(self, state: HookState, name: str, lent: TensorArray) -> None:
         super().__init__(state, name, lent)
         if (kept := state.kept.get(name)) is not None:
             self.whole = self.whole + kept
@@ -120,6 +120,6 @@ def _vote(
     tensor, name = bucket.buffer(), state.name(bucket)
     if tensor.layout != torch.strided:
         return send_sparse(state, hook, tensor, name, None)
-    lent = lend(tensor)
+    lent = array_of(tensor)
     vote = kind(state, name, lent)
     return send(state, hook, tensor, lent.array.nbytes, vote.begin, vote.finish)

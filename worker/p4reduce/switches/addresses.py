@@ -24,7 +24,7 @@ Texts = str | Sequence[str] | None
 
 
 @dataclass(frozen=True)
-class Way:
+class SwitchAddress:
     """To a switch, and to the controller that owns it.
 
     Attributes:
@@ -46,7 +46,9 @@ class Way:
         return connect
 
 
-def ways(controller: Texts, interface: Texts, place: Placement, job: str) -> list[Way]:
+def switch_addresses(
+    controller: Texts, interface: Texts, place: Placement, job: str
+) -> list[SwitchAddress]:
     """Return the way to each switch, in the order given, which is the same on all ranks.
 
     Args:
@@ -96,7 +98,7 @@ def ways(controller: Texts, interface: Texts, place: Placement, job: str) -> lis
             f"job {job!r} has a name of {len(job)} characters; with several switches "
             f"{MAX_NAME - ROOM_FOR_PARTS} are possible"
         )
-    return [Way(*way) for way in zip(names, controllers, switches, strict=True)]
+    return [SwitchAddress(*address) for address in zip(names, controllers, switches, strict=True)]
 
 
 def _check_address(what: str, address: str) -> None:

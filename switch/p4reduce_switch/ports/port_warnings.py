@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from p4reduce_switch.ports.port import MAX_FRAME_BYTES, Port
 
-__all__ = ["Complaints"]
+__all__ = ["PortWarnings"]
 
 log = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ _INTERVAL_S = 10.0  # between warnings about one port
 _Counts = tuple[int, int, int]
 
 
-class Complaints:
+class PortWarnings:
     """Warns of each port whose counts have changed, at a slow rate.
 
     Whoever sends such frames is told nothing and only sees no answer.

@@ -63,7 +63,7 @@ class Place:
     switch: str = ""
 
 
-class Refuge:
+class FallbackSwitches:
     """What one session of several knows of the others' switches.
 
     Args:
@@ -125,7 +125,7 @@ class Move:
     """One attempt to go to another switch.
 
     Args:
-        refuge: see there.
+        fallback_switches: see there.
         seat: in the job that was lost; says which rank this is.
         place: says where the process is.
         check: called again and again; raises what makes it vain.
@@ -133,12 +133,12 @@ class Move:
 
     def __init__(
         self,
-        refuge: Refuge,
+        fallback_switches: FallbackSwitches,
         seat: Seat,
         place: Placement,
         check: Callable[[], None],
     ) -> None:
-        self._refuge = refuge
+        self._fallback_switches = fallback_switches
         self._seat = seat
         self._place = replace(place, rank=seat.rank, world_size=seat.world_size)
         self._check = check
@@ -149,12 +149,15 @@ class Move:
         Raises:
             P4ReduceError, ControlError: it does not come about; nothing is held then.
         """
-        place, cancelled = self._refuge.places[at], Latch()
+        place, cancelled = self._fallback_switches.places[at], Latch()
         with contextlib.ExitStack() as undo:
             transport = place.connect(0)
             undo.callback(transport.close)
             membership = Membership(
-                place.client.share(), self._place, self._refuge.name(at), switch=place.switch
+                place.client.share(),
+                self._place,
+                self._fallback_switches.name(at),
+                switch=place.switch,
             )
             undo.callback(membership.close)
             within = time.monotonic() + _JOIN_WITHIN
@@ -166,9 +169,9 @@ class Move:
 
             def check() -> None:
                 self._check()
-                if at in self._refuge.lost():
+                if at in self._fallback_switches.lost():
                     raise SwitchUnreachableError("the next switch is lost as well")
-                if left := self._refuge.left():
+                if left := self._fallback_switches.left():
                     raise WorkerLostError(
                         f"{membership.who}: the switch was lost when {describe_ranks(left)} had "
                         "left already",

@@ -7,13 +7,13 @@ import ctypes
 import time
 from collections.abc import Callable
 
-from p4reduce.machine_code import MOST_REPEATS, MOST_TOLD, CourseStructure
+from p4reduce.machine_code import MOST_REPEATS, MOST_STATUSES, TraceStructure
 
 
-class Course:
+class CollectiveTrace:
     """When a collective was called, opened, answered and over; in seconds on the monotonic clock.
 
-    What happens with each frame is written by `csrc/worker/course.c`, into memory of this object's,
+    What happens with each frame is written by `csrc/worker/trace.c`, into memory of this object's,
     or by the reference worker.
 
     Attributes:
@@ -22,15 +22,15 @@ class Course:
         ended: it was over; 0: it is not yet.
         error: what it ended with, in words; empty: well.
         on_end: called with this when it is over; must not wait for anything. None: not called.
-        address: of `struct p4r_course`.
+        address: of `struct p4r_trace`.
     """
 
     def __init__(self, called: float, measured: float) -> None:
         self.called, self.measured = called, measured
         self.ended = 0.0
         self.error = ""
-        self.on_end: Callable[[Course], object] | None = None
-        self._shared = CourseStructure()
+        self.on_end: Callable[[CollectiveTrace], object] | None = None
+        self._shared = TraceStructure()
         self.address = ctypes.addressof(self._shared)
 
     @property
@@ -68,7 +68,7 @@ class Course:
     def heard(self) -> list[tuple[float, int]]:
         """When the switch said whom it had heard, and whom, as bits; only what was news."""
         shared = self._shared
-        return [(one.at, one.heard) for one in shared.told[: shared.told_count]]
+        return [(one.at, one.heard) for one in shared.statuses[: shared.status_count]]
 
     def open(self) -> None:
         """Stripes of it begin."""
@@ -76,7 +76,7 @@ class Course:
             self._shared.opened = time.monotonic()
 
     def answered(self, opening: bool, now: float) -> None:
-        """A round of it is complete: p4r_course_answered."""
+        """A round of it is complete: p4r_trace_answered."""
         if opening and not self._shared.all_there:
             self._shared.all_there = now
         self._shared.last_answer = now
@@ -85,14 +85,14 @@ class Course:
         """A frame with numbers of this rank was made."""
         self._shared.last_made = time.monotonic()
 
-    def told(self, heard: int) -> None:
-        """The switch has said whom it has heard: p4r_course_told."""
+    def status(self, heard: int) -> None:
+        """The switch has said whom it has heard: p4r_trace_status."""
         shared = self._shared
-        count = shared.told_count
-        if count == MOST_TOLD or (count and shared.told[count - 1].heard == heard):
+        count = shared.status_count
+        if count == MOST_STATUSES or (count and shared.statuses[count - 1].heard == heard):
             return
-        shared.told[count].at, shared.told[count].heard = time.monotonic(), heard
-        shared.told_count = count + 1
+        shared.statuses[count].at, shared.statuses[count].heard = time.monotonic(), heard
+        shared.status_count = count + 1
 
     def repeated(self, frames: int) -> None:
         """A timer has sent frames again."""

@@ -8,42 +8,49 @@ from typing import Any
 import p4reduce
 import pytest
 from p4reduce.environment import Placement
-from p4reduce.switches.ways import Way, ways
+from p4reduce.switches.addresses import SwitchAddress, switch_addresses
 
 PLACE = Placement(2, 4, 0)
 
 
 def test_lists_and_commas_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = [Way("veth2", "host:1"), Way("udp:b:7002", "host:2")]
+    wanted = [SwitchAddress("veth2", "host:1"), SwitchAddress("udp:b:7002", "host:2")]
     given = ["veth{rank}", "udp:b:700{rank}"]
-    assert ways(["host:1", "host:2"], given, PLACE, "job") == wanted
-    assert ways("host:1,host:2", ",".join(given), PLACE, "job") == wanted
+    assert switch_addresses(["host:1", "host:2"], given, PLACE, "job") == wanted
+    assert switch_addresses("host:1,host:2", ",".join(given), PLACE, "job") == wanted
     monkeypatch.setenv("P4REDUCE_INTERFACE", "veth{rank}, udp:b:700{rank}")
     monkeypatch.setenv("P4REDUCE_CONTROLLER", "host:1,host:2")
-    assert ways(None, None, PLACE, "job") == wanted
+    assert switch_addresses(None, None, PLACE, "job") == wanted
 
 
 def test_one_is_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P4REDUCE_CONTROLLER", "unix:/c.sock")
-    assert ways(None, "unix:/p{port}.sock", PLACE, "x" * 100) == [
-        Way("unix:/p3.sock", "unix:/c.sock")
+    assert switch_addresses(None, "unix:/p{port}.sock", PLACE, "x" * 100) == [
+        SwitchAddress("unix:/p3.sock", "unix:/c.sock")
     ]
 
 
 def test_offload_belongs_to_its_interface() -> None:
-    found = ways("a:1,b:2", "veth0,offload,veth1,offload", PLACE, "job")
-    assert [way.port for way in found] == ["veth0,offload", "veth1,offload"]
+    found = switch_addresses("a:1,b:2", "veth0,offload,veth1,offload", PLACE, "job")
+    assert [address.port for address in found] == ["veth0,offload", "veth1,offload"]
 
 
 def test_one_controller_has_switches_with_names() -> None:
     """A path with an equals sign is no name."""
-    assert ways("c:1", "a=veth{rank},b=udp:h:7", PLACE, "job") == [
-        Way("veth2", "c:1", "a"),
-        Way("udp:h:7", "c:1", "b"),
+    assert switch_addresses("c:1", "a=veth{rank},b=udp:h:7", PLACE, "job") == [
+        SwitchAddress("veth2", "c:1", "a"),
+        SwitchAddress("udp:h:7", "c:1", "b"),
     ]
-    assert ways("c:1", "unix:/x=y.sock", PLACE, "job") == [Way("unix:/x=y.sock", "c:1")]
-    assert ways("c:1", "leaf-1=eth0", PLACE, "job") == [Way("eth0", "c:1", "leaf-1")]
-    assert [way.switch for way in ways("c:1,d:1", "a=x,a=y", PLACE, "job")] == ["a", "a"]
+    assert switch_addresses("c:1", "unix:/x=y.sock", PLACE, "job") == [
+        SwitchAddress("unix:/x=y.sock", "c:1")
+    ]
+    assert switch_addresses("c:1", "leaf-1=eth0", PLACE, "job") == [
+        SwitchAddress("eth0", "c:1", "leaf-1")
+    ]
+    assert [address.switch for address in switch_addresses("c:1,d:1", "a=x,a=y", PLACE, "job")] == [
+        "a",
+        "a",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +77,7 @@ def test_what_does_not_fit_is_named(
     controller: str, interface: str, job: str, message: str
 ) -> None:
     with pytest.raises(p4reduce.ConfigurationError) as caught:
-        ways(controller, interface, PLACE, job)
+        switch_addresses(controller, interface, PLACE, job)
     assert message in str(caught.value)
 
 

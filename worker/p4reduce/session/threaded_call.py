@@ -22,7 +22,7 @@ _UNDONE_WITHIN = 5.0  # seconds that an exception waits for what it left to be u
 _LAST_WAIT = 15.0  # seconds, at the interpreter's end
 
 
-class Apart(Generic[T]):
+class ThreadedCall(Generic[T]):
     """Calls a function in a thread of its own.
 
     `threading.Thread` is not used, as an exception in the middle of its `start` can leave the new
@@ -100,7 +100,7 @@ class Apart(Generic[T]):
             self._undo(result)
 
 
-_running: set[Apart[Any]] = set()
+_running: set[ThreadedCall[Any]] = set()
 
 
 @atexit.register

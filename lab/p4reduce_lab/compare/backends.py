@@ -17,7 +17,7 @@ STORE_VARIABLE = "P4REDUCE_COMPARE_STORE"
 """Names the file by which Gloo's ranks find each other."""
 
 
-class Way(ABC):
+class Backend(ABC):
     """A group of ranks that can reduce.
 
     Attributes:
@@ -48,7 +48,7 @@ class Way(ABC):
         """Leave the group."""
 
 
-class P4Reduce(Way):
+class P4Reduce(Backend):
     """By the switch."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class P4Reduce(Way):
         self._comm.close()
 
 
-class Gloo(Way):
+class Gloo(Backend):
     """By PyTorch's `all_reduce` over Gloo, which chooses its algorithm itself."""
 
     def __init__(self, rank: int, ranks: int) -> None:
@@ -121,7 +121,7 @@ class Gloo(Way):
         self._dist.destroy_process_group()
 
 
-class Mpi(Way):
+class Mpi(Backend):
     """By `MPI_Allreduce`, through mpi4py."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class Mpi(Way):
         """Nothing: mpi4py leaves at the interpreter's end."""
 
 
-def way_of(contender: str, rank: int, ranks: int) -> Way:
+def backend_of(contender: str, rank: int, ranks: int) -> Backend:
     """Join a contender's group; MPI and p4reduce know who this is by their environment."""
     if contender == P4REDUCE:
         return P4Reduce()

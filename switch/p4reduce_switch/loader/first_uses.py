@@ -15,10 +15,10 @@ from typing import Any
 from p4reduce_switch.loader.json_values import Json, constant_of, located, source_of
 from p4reduce_switch.program.ir import NOWHERE, PRIMITIVES, Source
 
-__all__ = ["Mentions"]
+__all__ = ["FirstUses"]
 
 
-class Mentions:
+class FirstUses:
     """Finds first uses."""
 
     def __init__(self, root: Json) -> None:
