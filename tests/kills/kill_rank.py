@@ -53,6 +53,7 @@ class Rank:
         self.first_rank = -1
         self.step = 0
         self.lost: list[int] = []  # by their first ranks
+        self.told: list[str] = []  # what was said of that
         self.longest = 0.0, 0  # seconds, step
         self.wrong: list[str] = []
         self.recoveries = 0
@@ -73,6 +74,7 @@ class Rank:
                 if comm.rank in error.ranks:
                     raise
                 self.lost += [members[rank] for rank in error.ranks]
+                self.told.append(str(error))
                 comm = self._form_anew(comm)
 
     def _form_anew(self, comm: p4reduce.Communicator) -> p4reduce.Communicator:
@@ -136,6 +138,7 @@ def main() -> None:
         "rank": rank.first_rank,
         "steps": rank.step,
         "lost": rank.lost,
+        "told": rank.told,
         "longest": rank.longest,
         "recoveries": rank.recoveries,
         "wrong": rank.wrong[:WRONG_MOST],

@@ -176,18 +176,19 @@ def trouble(trial: Trial, records: list[dict[str, Any] | None], torch: bool) -> 
         if record["code"] != 0:
             wrong.append(f"rank {rank} ended with code {record['code']}")
         wrong += [f"rank {rank}: a wrong sum in {where}" for where in record["wrong"]]
-        named = all(f"rank {one}" in record["text"] for one in trial.lost)
-        if torch and trial.lost:
-            if not named or record["error"] is None:
-                wrong.append(f"rank {rank} does not name {trial.lost}: {record}")
+        told = [record["text"], *record.get("told", ())]
+        named = all(any(f"rank {one}" in text for text in told) for one in trial.lost)
+        if not named or (torch and trial.lost and record["error"] is None):
+            wrong.append(f"rank {rank} does not name {trial.lost}: {record}")
+        elif torch and trial.lost:
+            pass  # torch has no going on without a rank
         elif record["error"] is not None:
             wrong.append(f"rank {rank}: {record['error']}: {record['text']}")
         elif sorted(set(record["lost"])) != sorted(trial.lost):
             wrong.append(f"rank {rank} has heard that {record['lost']} were lost: {trial.lost}")
-        if record["longest"][0] > SILENT:
-            wrong.append(
-                f"rank {rank}: {record['longest'][0]:.1f} s in step {record['longest'][1]}"
-            )
+        seconds, step = record["longest"]
+        if seconds > SILENT:
+            wrong.append(f"rank {rank}: {seconds:.1f} s in step {step}")
     return wrong
 
 

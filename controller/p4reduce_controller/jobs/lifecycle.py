@@ -14,7 +14,7 @@ thread-safe: the daemon calls it from one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from p4reduce_controller.jobs import leases, presence, silence
 from p4reduce_controller.jobs.attaching import AttachPoint
@@ -620,6 +620,17 @@ class Jobs(Roster):
         needed = parts(job, self.topology) or set(self.topology.trees[job.tree])
         lost = [why for part, why in self._lost.items() if part in needed]
         return RefusedError(Cause.SWITCH_LOST, "; ".join(lost)) if lost else None
+
+    def take_back(self, job: Job, ranks: Iterable[int]) -> None:
+        """Take back a failed job's ranks that had gone to a new one, which has come to nothing."""
+        job.successor = None
+        self._add(job)  # the name is theirs again
+        for rank in ranks:
+            member = job.members[rank]
+            member.state = MemberState.ATTACHED
+            leases.begin(member, self._clock(), self.lease)
+        self._listener.event("ranks-back", job, f"{ranks_text(job.ranks(MemberState.ATTACHED))}")
+        self._listener.changed(job)
 
     def let_go(self, job: Job) -> None:
         """Take a failed job off the switch although ranks of it are still there."""

@@ -91,7 +91,9 @@ class Reforming:
         With `intact` it wants a job of all the ranks that there were, or none.
         """
         if job.successor is not None and member.rank in job.successor.places:
-            return Reformation(job, settled=True)  # asked before, and did not get the answer
+            if not self._came_to_nothing(job, job.successor):
+                return Reformation(job, settled=True)  # asked before, and did not get the answer
+            self._jobs.take_back(job, job.successor.places)
         left = job.ranks(MemberState.LEFT)
         if job.state is JobState.RUNNING and left and not intact:
             # It can reduce nothing any more, and here is one who does not wait for it to end.
@@ -119,6 +121,19 @@ class Reforming:
         )
         self._jobs.begin_waiting(member)
         return reformation
+
+    def _came_to_nothing(self, old: Job, succession: Succession) -> bool:
+        """Whether all ranks gave up their places in the new job before it ran.
+
+        So they do where its switch is lost as well and stays away for long.
+        """
+        new = self._jobs.of(succession.incarnation)
+        return (
+            new is not None
+            and new.state is JobState.ENDED
+            and new.cause is Cause.RANK_LOST
+            and self._jobs.latest(old.name) is new
+        )
 
     def withdraw(self, reformation: Reformation, member: Member) -> None:
         """The rank's call is over, one way or another: its lease counts again."""

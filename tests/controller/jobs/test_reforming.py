@@ -304,6 +304,50 @@ def test_a_place_that_was_lost_unheard_is_given_again(
     )
 
 
+def test_a_new_job_that_all_gave_up_is_formed_once_more(
+    survivors: Survivors, jobs: Jobs, world: World
+) -> None:
+    """Its switch was lost before it ran, and stayed away for longer than its ranks waited."""
+    job = running(jobs, size=3)
+    jobs.lost(ONLY, "killed")
+    jobs.back(ONLY)
+    survivors.reform(job, 3)
+    second = jobs.named("train")
+    jobs.lost(ONLY, "killed again")
+    for rank in range(3):
+        jobs.give_up(second, second.members[rank], "gave up after 60 s")
+    assert second.state is JobState.ENDED
+    asked = [survivors.ask(job, rank, 3, completed=7 + rank) for rank in range(3)]
+    survivors.advance()
+    assert not any(each.settled for each, _ in asked)  # there is no switch
+    assert jobs.named("train") is job  # nobody else can have the name meanwhile
+    jobs.back(ONLY)
+    survivors.advance()
+    third = jobs.named("train")
+    assert third.incarnation not in (job.incarnation, second.incarnation)
+    for rank, each in enumerate(asked):
+        survivors.reforming.withdraw(*each)
+        place = survivors.reforming.place(*each)
+        assert (place.job, place.member.rank, place.resume_from) == (third, rank, 7)
+        attach(jobs, third, place.member)
+    jobs.configured(third)
+    assert third.state is JobState.RUNNING
+
+
+def test_a_new_job_that_all_gave_up_is_not_formed_again_where_its_name_is_taken(
+    survivors: Survivors, jobs: Jobs
+) -> None:
+    job = running(jobs, size=2)
+    survivors.lose(job, 1)
+    survivors.reform(job, 2)
+    second = jobs.named("train")
+    jobs.give_up(second, second.members[0], "gave up after 60 s")
+    assert second.state is JobState.ENDED
+    join(jobs, "train", 0, 2)
+    message = refused(Cause.WRONG_STATE, lambda: survivors.reforming.place(*survivors.ask(job, 0)))
+    assert "where rank 0 has lost its place: rank 0 (host host0, pid 100) gave up" in message
+
+
 def test_an_elastic_job_does_not_wait_for_replacements(
     survivors: Survivors, jobs: Jobs, world: World
 ) -> None:

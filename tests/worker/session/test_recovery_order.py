@@ -18,7 +18,12 @@ import pytest
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError
 from p4reduce.environment import Placement
-from p4reduce.errors import P4ReduceError, P4ReduceTimeoutError, SwitchUnreachableError
+from p4reduce.errors import (
+    P4ReduceError,
+    P4ReduceTimeoutError,
+    SwitchUnreachableError,
+    WorkerLostError,
+)
 from p4reduce.session import recovery, seeker
 from p4reduce.session.fallback_switches import FallbackSwitches, Place
 from p4reduce.session.membership import Attached, Membership, Seat
@@ -47,7 +52,7 @@ class Controller:
         self.job, self.who = "test", "rank 0"
         self.place = Placement(0, 3, 0)
         self.states = {1: pb.FAILED, 2: pb.FORMING}
-        self.attach: Callable[[Seat, Any, float, Callable[[], None]], pb.Ready]
+        self.attach: Callable[[Seat, Any, float, Callable[[], None], Any], pb.Ready]
         self.reforms: list[int] = []
 
     def heartbeat(self, request: pb.HeartbeatRequest, timeout: float) -> pb.HeartbeatReply:
@@ -158,7 +163,9 @@ def test_slots_of_an_earlier_life_are_not_used_in_a_later_one(
     monkeypatch.setattr(seeker, "_NOTICED_WITHIN", 0.0)
     controller = Controller()
 
-    def attach(own: Seat, transport: Any, timeout: float, check: Callable[[], None]) -> pb.Ready:
+    def attach(
+        own: Seat, transport: Any, timeout: float, check: Callable[[], None], again: Any
+    ) -> pb.Ready:
         while controller.states[2] != pb.RUNNING:
             try:
                 check()
@@ -180,7 +187,9 @@ def test_a_switch_that_is_back_is_taken_when_it_is_time_to_go_elsewhere() -> Non
     controller = Controller()
     began = time.monotonic()
 
-    def attach(own: Seat, transport: Any, timeout: float, check: Callable[[], None]) -> pb.Ready:
+    def attach(
+        own: Seat, transport: Any, timeout: float, check: Callable[[], None], again: Any
+    ) -> pb.Ready:
         time.sleep(max(0.0, began + 0.3 - time.monotonic()))  # until it is time, without a look
         controller.states[2] = pb.RUNNING
         return pb.Ready(world_size=3)
@@ -200,7 +209,9 @@ def test_a_rank_whose_place_was_given_up_gets_it_again_by_its_seat_before(
     controller = Controller()
     tries: list[int] = []
 
-    def attach(own: Seat, transport: Any, timeout: float, check: Callable[[], None]) -> pb.Ready:
+    def attach(
+        own: Seat, transport: Any, timeout: float, check: Callable[[], None], again: Any
+    ) -> pb.Ready:
         tries.append(own.incarnation)
         if len(tries) > 1:
             return pb.Ready(world_size=3)
@@ -249,3 +260,18 @@ def test_a_progress_thread_that_never_ends_is_named_at_the_deadline() -> None:
     with pytest.raises(AssertionError, match=r"allreduce 6 is not complete .* progress thread"):
         host.wait()
     assert isinstance(host.error, P4ReduceTimeoutError)
+
+
+@pytest.mark.parametrize(
+    ("lost", "named"), [((2,), "rank 2 was lost"), ((0, 2), "ranks 0, 2 were lost")]
+)
+def test_a_rank_that_was_lost_while_there_was_no_switch_is_named(
+    lost: tuple[int, ...], named: str
+) -> None:
+    """The controller's reason is that of the job, which had failed before: its switch."""
+    reason = "the switch was lost: nobody listens there"
+    reply = pb.HeartbeatReply(state=pb.FAILED, cause=pb.CAUSE_SWITCH_LOST, reason=reason, lost=lost)
+    error = seeker.why_over("train", Seat(1, 1, 3, 1, NOWHERE, NOWHERE), reply)
+    assert isinstance(error, WorkerLostError)
+    assert error.ranks == lost
+    assert str(error) == f"job 'train' has failed: {named} while it had no switch ({reason})"

@@ -24,6 +24,7 @@ from p4reduce.errors import (
     JobEndedError,
     P4ReduceError,
     P4ReduceTimeoutError,
+    SwitchUnreachableError,
 )
 from p4reduce.session.waiting import Waiting
 from p4reduce.transport.base import Transport
@@ -233,18 +234,24 @@ class Membership:
         transport: Transport,
         timeout: float,
         check: Callable[[], None] = lambda: None,
+        again: Callable[[], Transport | None] | None = None,
     ) -> pb.Ready:
         """Send HELLO until the controller says that all are there.
+
+        A rank that ends this call gives up its place, and a job that is about to run fails by that.
+        So where the switch is lost meanwhile, it keeps the place, and opens another transport.
 
         Args:
             seat: as which rank.
             transport: where the frames are to come from.
             timeout: seconds.
             check: called again and again meanwhile; what it raises ends the call.
+            again: called when the transport broke, again and again: closes it and returns
+                another one, or None where there is none yet. None: that ends the call.
 
         Raises:
             ControlError: as the controller's.
-            SwitchUnreachableError: the transport broke.
+            SwitchUnreachableError: the transport broke, and there is no other one.
         """
         # Here, so that only a rank that joins a job waits for scapy to be imported.
         from p4reduce.wire.layer import Aggregation
@@ -254,12 +261,12 @@ class Membership:
             kind=Kind.HELLO, job=seat.incarnation, rank=seat.rank, contributors=seat.nonce
         )
         hello.put(0, template(here(seat, transport), seat.switch, header))
-        interval, longest = _HELLO_INTERVALS
-        next_hello = time.monotonic()
+        shortest, longest = _HELLO_INTERVALS
+        interval, next_hello = shortest, time.monotonic()
+        broken: SwitchUnreachableError | None = None
 
-        def greet() -> None:
+        def say_hello() -> None:
             nonlocal interval, next_hello
-            check()
             now = time.monotonic()
             if now >= next_hello:
                 transport.send(hello, np.zeros(1, np.int64))
@@ -268,12 +275,30 @@ class Membership:
             while transport.receive():
                 pass  # what others send on the network; or the news that it is gone
 
+        def greet() -> None:
+            nonlocal transport, broken, interval, next_hello
+            check()
+            try:
+                if broken is None:
+                    say_hello()
+            except SwitchUnreachableError as error:
+                if again is None:
+                    raise
+                broken = error
+            if broken is not None and again is not None and (opened := again()) is not None:
+                transport, broken = opened, None
+                hello.put(0, template(here(seat, transport), seat.switch, header))
+                interval, next_hello = shortest, time.monotonic()
+
         request = pb.AwaitReadyRequest(
             incarnation=seat.incarnation, rank=seat.rank, nonce=seat.nonce, timeout=timeout
         )
-        return self._call_patiently(
+        ready = self._call_patiently(
             self.client.stub.AwaitReady, request, timeout, greet, _HELLO_INTERVALS[0]
         )
+        if broken is not None:
+            raise broken
+        return ready
 
     def reform(
         self,

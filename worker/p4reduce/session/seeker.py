@@ -284,11 +284,23 @@ class Seeker:
         """Enter the latest life, be it forming or running: none of this rank has run in it."""
         self.awaited = "all ranks to reach the switch again"
         standing = self._standing
-        transport = self._open(0)
-        if transport is None:
+        opened = self._open(0)
+        if opened is None:
             return
+        transport = opened
+
+        def again() -> Transport | None:
+            nonlocal transport
+            transport.close()
+            if (opened := self._open(0)) is not None:
+                transport = opened
+                self.awaited = "all ranks to reach the switch again"
+            return opened
+
         try:
-            ready = self._membership.attach(standing.seat, transport, _ATTACH_TIMEOUT, self._check)
+            ready = self._membership.attach(
+                *(standing.seat, transport, _ATTACH_TIMEOUT, self._check, again)
+            )
         except (ControlError, SwitchUnreachableError) as error:
             transport.close()
             self.switch_there = False
@@ -334,6 +346,14 @@ def why_over(job: str, seat: Seat, reply: pb.HeartbeatReply) -> P4ReduceError | 
                 "declared lost"
             )
         return WorkerLostError(f"{text}: {reply.reason}", ranks=lost)
+    if lost and reply.cause == pb.CAUSE_SWITCH_LOST:
+        # The reason is the switch's. Without these ranks the job cannot go on at the next one.
+        were = "was" if len(lost) == 1 else "were"
+        return WorkerLostError(
+            f"job {job!r} has failed: {describe_ranks(lost)} {were} lost while it had no switch "
+            f"({reply.reason})",
+            ranks=lost,
+        )
     if lost:
         return WorkerLostError(f"job {job!r} has failed: {reply.reason}", ranks=lost)
     if reply.state == pb.FAILED and reply.cause == pb.CAUSE_SWITCH_LOST:

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank waits for the others to attach, and loses its way to the switch meanwhile.
+
+The controller and the transports are stood in for; the test decides when each of them does what.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import grpc
+import numpy as np
+import pytest
+from p4reduce.control import control_pb2 as pb
+from p4reduce.environment import Placement
+from p4reduce.errors import SwitchUnreachableError
+from p4reduce.session.membership import Membership, Seat
+from p4reduce.wire.format import Endpoint
+
+HERE = Endpoint("02:00:00:00:00:01", "10.77.0.1", 1)
+SWITCH = Endpoint("02:00:00:00:00:02", "10.77.0.2", 2)
+SEAT = Seat(7, 0, 2, 99, HERE, SWITCH)
+
+
+class Way:
+    """A transport that breaks after so many looks at it; None: it does not."""
+
+    endpoint = None
+
+    def __init__(self, looks: int | None = None) -> None:
+        self.looks = looks
+        self.hellos = 0
+        self.closed = False
+
+    def send(self, buffer: Any, rows: Any) -> int:
+        self.hellos += 1
+        assert int(np.sum(rows)) == 0
+        return 1
+
+    def receive(self) -> int:
+        if self.looks == 0:
+            raise SwitchUnreachableError("the switch hung up")
+        if self.looks is not None:
+            self.looks -= 1
+        return 0
+
+
+class Waiting:
+    """The call AwaitReady, over when a transport that holds has sent a HELLO."""
+
+    def __init__(self, last: Way | None) -> None:
+        self.last = last
+        self.cancelled = False
+
+    def done(self) -> bool:
+        return self.last is not None and self.last.hellos > 0
+
+    def result(self, timeout: float = 0.0) -> pb.Ready:
+        if not self.done():
+            raise grpc.FutureTimeoutError
+        return pb.Ready(world_size=2)
+
+    def cancel(self) -> None:
+        self.cancelled = not self.done()
+
+
+def membership(call: Waiting) -> Membership:
+    stub = SimpleNamespace(AwaitReady=SimpleNamespace(future=lambda request, timeout: call))
+    client = SimpleNamespace(
+        stub=stub, call=lambda method, request, timeout: method(request, timeout=timeout)
+    )
+    return Membership(cast(Any, client), Placement(0, 2, 0), "test")
+
+
+def test_the_place_is_kept_and_another_way_is_opened() -> None:
+    """To give it up would fail a job that is being put on the switch, as if the rank were lost."""
+    first, last = Way(looks=3), Way()
+    call = Waiting(last)
+    tries: list[Way | None] = [None, None, last]
+
+    def again() -> Any:
+        first.closed = True
+        assert not call.cancelled
+        return tries.pop(0)
+
+    ready = membership(call).attach(SEAT, cast(Any, first), 30.0, again=again)
+    assert ready.world_size == 2
+    assert first.closed
+    assert first.hellos > 0
+    assert last.hellos == 1
+    assert not tries
+    assert not call.cancelled
+
+
+def test_where_there_is_no_other_way_the_call_ends() -> None:
+    call = Waiting(None)
+    with pytest.raises(SwitchUnreachableError, match="hung up"):
+        membership(call).attach(SEAT, cast(Any, Way(looks=1)), 30.0)
+    assert call.cancelled
+
+
+def test_a_way_that_is_broken_when_all_are_there_is_told() -> None:
+    last = Way()
+    call = Waiting(last)
+
+    def again() -> Any:
+        last.hellos = 1  # the controller has heard this rank before its way broke
+        return None
+
+    with pytest.raises(SwitchUnreachableError, match="hung up"):
+        membership(call).attach(SEAT, cast(Any, Way(looks=2)), 30.0, again=again)
