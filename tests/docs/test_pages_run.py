@@ -24,6 +24,7 @@ PAGES = [
             "faults",
             "install",
             "lanes",
+            "late",
             "mpi",
             "planner",
             "pytorch",

@@ -15,9 +15,9 @@ On top is what scripts call: `communicator` and its `collectives`, `handle`, `st
 `environment` finds rank and world size. Below, from a tensor to the wire: `tensors` (blocks,
 exponents, zeros, rounding), `protocol` (slots, timers, window), `wire` (the header, frames),
 `transport` (sockets). `session` joins a job and mends what breaks, `switches` spreads it over
-several switches, `ring` does without one; `control` talks to the controller. `compression` sends
-less, `methods` are algorithms over it, `torch` is PyTorch's backend. Each of these folders says
-which of the others it imports.
+several switches, `ring` does without one, `late` without late ranks; `control` talks to the
+controller. `compression` sends less, `methods` are algorithms over it, `torch` is PyTorch's
+backend. Each of these folders says which of the others it imports.
 """
 
 import os

@@ -14,6 +14,8 @@ import numpy.typing as npt
 from p4reduce.checks import check_timeout
 from p4reduce.errors import ValueRangeError
 from p4reduce.handle import Handle
+from p4reduce.late.outcome import PartialSum
+from p4reduce.late.sums import PartialSums
 from p4reduce.tensors import fusion, plans, union
 from p4reduce.tensors.arguments import SupportsArray, is_urgent, operation_of
 from p4reduce.tensors.fusion import FUSION_THRESHOLD
@@ -116,6 +118,10 @@ class Collectives(ABC):
             here: whether this thread will wait for them at once. It may run them then.
         """
 
+    @abstractmethod
+    def partial_sums(self) -> PartialSums:
+        """What sums with a deadline go through."""
+
     def _start(self, plan: Plan[T], timeout: float | None) -> Handle[T]:
         return self._start_all([plan], plan.result, timeout)
 
@@ -164,6 +170,21 @@ class Collectives(ABC):
         priority: Priority | str = BULK,
     ) -> npt.NDArray[Any]: ...
 
+    @overload
+    def allreduce(
+        self,
+        array: SupportsArray,
+        op: Operation | str = SUM,
+        name: str | None = None,
+        out: npt.NDArray[Any] | None = None,
+        timeout: float | None = None,
+        *,
+        precision: str | None = None,
+        deadline: float,
+        at_least: int = 1,
+        feedback: bool = False,
+    ) -> PartialSum: ...
+
     @_whole
     def allreduce(
         self,
@@ -176,6 +197,9 @@ class Collectives(ABC):
         precision: str | None = None,
         seed: int | None = None,
         priority: Priority | str = BULK,
+        deadline: float | None = None,
+        at_least: int = 1,
+        feedback: bool = False,
     ) -> Any:
         """Sum an array over all ranks, or take its mean.
 
@@ -234,9 +258,17 @@ class Collectives(ABC):
             priority: `Priority.BULK`, or `URGENT` for what must not wait for bulk collectives that
                 were called before; or "bulk" or "urgent". The same on all ranks. Urgent ones go
                 through the slots that `init(urgent_slots=)` keeps for them.
+            deadline: seconds from the first rank's call, after which the sum goes without the
+                ranks that are late; the same on all ranks. Such sums have an order of their own,
+                and `seed` and `priority` are not for them. `partial_sums` has what a rank that is
+                late does. None: all ranks are waited for.
+            at_least: with a deadline: how many ranks the sum waits for in any case.
+            feedback: with a deadline: whether numbers that are left out are added to this rank's
+                next ones of the same name, shape and dtype.
 
         Returns:
-            `out`, or a new array.
+            `out`, or a new array. With a deadline: a `PartialSum`, which names the ranks that are
+            in it and those that were missing. MEAN divides by how many are in it.
 
         Raises:
             TypeError: no array, or another dtype; MEAN or a precision for integers, or "wrap32" for
@@ -254,6 +286,14 @@ class Collectives(ABC):
             JobEndedError: the job was deleted.
             ClosedError: this communicator is closed.
         """
+        if deadline is not None:
+            if seed is not None or is_urgent(priority):
+                raise ValueError("seed and priority='urgent' are not for sums with a deadline")
+            options: dict[str, Any] = {"deadline": deadline, "at_least": at_least}
+            options |= {"feedback": feedback, "precision": precision}
+            return self.partial_sums().allreduce(array, op, name, out, timeout, **options)
+        if at_least != 1 or feedback:
+            raise ValueError("at_least and feedback need a deadline")
         plan = plans.allreduce(array, op, name, out, precision, seed, world_size=self.size)
         if is_urgent(priority):
             plan = plan.made_urgent()

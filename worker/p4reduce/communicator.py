@@ -39,6 +39,7 @@ from p4reduce.errors import (
 )
 from p4reduce.handle import Handle
 from p4reduce.latch import Latch, unlock
+from p4reduce.late.sums import HISTORY, PartialSums
 from p4reduce.ring.fallback import RingSettings
 from p4reduce.session.machine import ENGINES, NATIVE
 from p4reduce.session.session import Session, Settings
@@ -247,6 +248,8 @@ class Communicator(Collectives):
         self._under_way: deque[Collective] = deque()
         self._closed = False
         self._observers: tuple[Trace | Spans, ...] = ()
+        self._partial: PartialSums | None = None
+        self._partial_lock = threading.Lock()  # held while the ranks agree, unlike the other one
         self._process = os.getpid()
         # At exit, or when the last reference is gone: the others must not wait for us.
         self._finalizer = weakref.finalize(self, _abandon, session, self._process)
@@ -475,6 +478,31 @@ class Communicator(Collectives):
         for collective in list(self._under_way):
             collective.finish(broken_by)  # what had not been started when the exception came
 
+    # -- Ranks that are late -----------------------------------------------------------------------
+
+    @short
+    def partial_sums(self, *, history: int | None = None) -> PartialSums:
+        """Return what `allreduce(deadline=)` goes through: for `behind` and `catch_up`.
+
+        The first call is a collective, which takes a `dup`; `allreduce(deadline=)` makes it where
+        nobody has. It is closed with this communicator. See docs/late.md.
+
+        Args:
+            history: of the first call: how many sums a rank can be behind before the others wait
+                for it; the same on all ranks. None: 16.
+
+        Raises:
+            TypeError, ValueError: `history` is none, or not that of the first call.
+            P4ReduceError: as `dup`.
+        """
+        with self._partial_lock:
+            if self._partial is None:
+                kept = HISTORY if history is None else history
+                self._partial = PartialSums(self, history=kept, timeout=self._timeout)
+            elif history not in (None, self._partial.history):
+                raise ValueError(f"history={history}: it is {self._partial.history} already")
+            return self._partial
+
     # -- Groups ----------------------------------------------------------------------------------
 
     @short
@@ -657,6 +685,7 @@ class Communicator(Collectives):
             new = form_all_anew(session, world_size or 0, timeout, cancelled)
             with self._lock:
                 self._closed = True
+            self._end_partial_sums(wait=False)
             self._finalizer.detach()
             self._end_observing()
             return Communicator(new, self._timeout, self._options)
@@ -688,6 +717,7 @@ class Communicator(Collectives):
     def _end(self, *, wait: bool) -> None:
         if self._process != os.getpid():
             return
+        self._end_partial_sums(wait=wait)
         with self._lock:
             self._closed = True
         if wait and not self._starting:  # else by a signal handler, in the middle of a call
@@ -696,6 +726,13 @@ class Communicator(Collectives):
         self._session.close(farewell=wait)
         self._finalizer.detach()
         self._end_observing()
+
+    def _end_partial_sums(self, *, wait: bool) -> None:
+        if self._partial is not None:
+            if wait:
+                self._partial.close()
+            else:
+                self._partial.abandon()
 
     def _end_observing(self) -> None:
         with contextlib.ExitStack() as closing:  # all, also where one cannot write its file

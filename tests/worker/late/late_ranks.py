@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that are late by what they wait for, not by a clock."""
+
+from __future__ import annotations
+
+from p4reduce.late.sums import Sums
+from worker_system import wait_for
+
+
+def wait_until_behind(sums: Sums, by: int = 1) -> None:
+    """Return when the others have gone on without this rank."""
+    wait_for(lambda: sums.behind >= by, f"{by} sums are over without this rank")
+
+
+def wait_until_there(sums: Sums, ranks: int) -> None:
+    """Return when a roll has had so many ranks present."""
+
+    def there() -> bool:
+        roll = sums._attendant._last_roll
+        return roll is not None and len(roll.present) >= ranks
+
+    wait_for(there, f"{ranks} ranks have called the sum")

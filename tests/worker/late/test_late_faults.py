@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradient coding while a rank is killed, the switch is lost, or the controller; and in a tree."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import p4reduce
+import p4reduce_lab
+from fault_system import FaultSystem
+from forked import fast_start
+from late_ranks import wait_until_behind
+from p4reduce.late import FractionalRepetition
+from worker_system import DEADLINE, at_once, wait_for
+
+WORLD = 4
+PARTS = np.arange(WORLD * 3000, dtype=np.int32).reshape(WORLD, 3000)
+TOTAL = PARTS.sum(0, dtype=np.int32)
+
+# Rank 1 in a process of its own, which is killed while it takes part in sums.
+DOOMED = """
+import sys, numpy as np, p4reduce
+from p4reduce.late import FractionalRepetition
+controller, job, interface = sys.argv[1:]
+with p4reduce.init(1, 4, controller, job, interface=interface) as comm:
+    with FractionalRepetition(comm, 2, timeout=60) as coded:
+        while True:
+            coded.sum(lambda part: np.arange(3000 * part, 3000 * (part + 1), dtype=np.int32))
+            print("summed", flush=True)
+"""
+
+
+def test_a_rank_that_is_killed_costs_no_bit(broken: FaultSystem) -> None:
+    """The other rank of its group has its parts; and all know that it is lost."""
+    job = broken.new_job()
+    command = [sys.executable, "-c", DOOMED, broken.controller, job, broken.interface(2)]
+    with fast_start():
+        doomed = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    steps_after = 3
+
+    def rank(number: int) -> int:
+        with broken.init(number, WORLD, job) as comm:
+            sums = after = 0
+            with FractionalRepetition(comm, 2, timeout=DEADLINE) as coded:
+                while after < steps_after:
+                    total = coded.sum(lambda part: PARTS[part])
+                    assert np.array_equal(total.result, TOTAL)
+                    sums += 1
+                    after += bool(coded.lost)
+                assert coded.lost == (1,)
+                assert 1 in total.missing
+                assert total.members in ((0, 2), (0, 3))
+            return sums
+
+    def kill() -> int:
+        assert doomed.stdout is not None
+        for _ in range(3):
+            assert doomed.stdout.readline() == "summed\n"
+        os.kill(doomed.pid, signal.SIGKILL)
+        return 0
+
+    try:
+        sums = at_once([kill, *(lambda number=number: rank(number) for number in (0, 2, 3))])[1:]
+    finally:
+        doomed.kill()
+        doomed.communicate()
+    assert len(set(sums)) == 1
+    assert sums[0] >= 3 + steps_after
+
+
+def test_the_switch_and_the_controller_are_lost_under_way(broken: FaultSystem) -> None:
+    """Sums go on with the same bits, with a rank that is late time and again."""
+    counts = [0] * WORLD
+    over = threading.Event()
+
+    def work(comm: p4reduce.Communicator) -> tuple[int, int]:
+        with FractionalRepetition(comm, 2, timeout=DEADLINE) as coded:
+            while True:
+                # Whether it is over, the first rank says, in a part of its own group.
+                ending = over.is_set() if comm.rank in (0, 1) else False
+                if comm.rank == 3 and counts[3] % 4 == 0:
+                    wait_until_behind(coded)
+
+                def compute(part: int, ending: bool = ending) -> np.ndarray:
+                    return np.append(PARTS[part], np.int32(ending))
+
+                total = coded.sum(compute)
+                assert np.array_equal(total.result[:-1], TOTAL)
+                counts[comm.rank] += 1
+                if total.result[-1]:
+                    return counts[comm.rank], comm.stats.recoveries
+
+    def further() -> None:
+        before = counts[0]
+        wait_for(lambda: counts[0] > before + 2, "further sums")
+
+    results: list[Any] = []
+    job = threading.Thread(target=lambda: results.extend(broken.run(WORLD, work)), daemon=True)
+    job.start()
+    further()
+    broken.kill_switch()
+    broken.start_switch()
+    further()
+    broken.kill_controller()
+    further()
+    broken.start_controller()
+    further()
+    over.set()
+    job.join(2 * DEADLINE)
+    assert len(results) == WORLD
+    assert len({count for count, _ in results}) == 1
+    assert all(recoveries == 1 for _, recoveries in results)
+
+
+def test_the_ranks_below_a_leaf_of_a_tree_are_a_group() -> None:
+    """One rank of each leaf is enough, whichever it is."""
+
+    def work(comm: p4reduce.Communicator) -> list[tuple[int, ...]]:
+        members = []
+        with FractionalRepetition(comm, groups="switches", timeout=DEADLINE) as coded:
+            assert coded.groups == ((0, 1), (2, 3))
+            assert comm.leaf == coded.parts
+            for late in ((), (0,), (3,), (1, 2), (0, 3)):
+                if comm.rank in late:
+                    wait_until_behind(coded)
+                total = coded.sum(lambda part: PARTS[part])
+                assert np.array_equal(total.result, TOTAL)
+                assert not set(total.members) & set(late)
+                members.append(total.members)
+                comm.barrier()
+        return members
+
+    with p4reduce_lab.local(tree="2x2") as network:
+        runs = network.run(work)
+    assert all(members == runs[0] for members in runs)
+    assert runs[0][3:] == [(0, 3), (1, 2)]

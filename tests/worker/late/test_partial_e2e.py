@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums that do not wait for ranks that are late, over a switch: who is in, and what the rest do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import p4reduce
+import pytest
+from late_ranks import wait_until_behind, wait_until_there
+from p4reduce.late import PartialSum, PartialSums
+from worker_system import DEADLINE, System, outcome
+
+EMBEDDED = pytest.mark.parametrize("system", ["embedded"], indirect=True)
+WORLD = 4
+LATE = 3
+SOON = 0.0  # a deadline: whoever is there is in
+
+
+def sums_of(comm: p4reduce.Communicator, history: int = 16) -> PartialSums:
+    return PartialSums(comm, history=history, timeout=DEADLINE)
+
+
+def alike(results: list[PartialSum]) -> PartialSum:
+    """What all ranks have got, but for `included`."""
+    for rank, one in enumerate(results):
+        assert (one.members, one.missing) == (results[0].members, results[0].missing)
+        assert one.number == results[0].number
+        assert one.result.tobytes() == results[0].result.tobytes()
+        assert one.included == (rank in one.members)
+    return results[0]
+
+
+def test_who_is_in_time_is_summed_exactly(system: System, rng: np.random.Generator) -> None:
+    """Nobody is late; one is; and then nobody again. Integers, and floats in narrow lanes."""
+    integers = rng.integers(-1000, 1000, (WORLD, 30, 50), np.int32)
+    floats = rng.standard_normal((WORLD, 5000)).astype(np.float32)
+
+    def work(comm: p4reduce.Communicator) -> list[PartialSum]:
+        own, mine = integers[comm.rank], floats[comm.rank]
+        results = []
+        with sums_of(comm) as sums:
+            results.append(sums.allreduce(own))
+            if comm.rank == LATE:
+                wait_until_behind(sums, 2)
+            results.append(sums.allreduce(own, deadline=SOON, at_least=WORLD - 1))
+            results.append(
+                sums.allreduce(mine, "mean", deadline=SOON, at_least=3, precision="int16")
+            )
+            comm.barrier()
+            results.append(sums.allreduce(mine, "mean"))
+        return results
+
+    first, second, third, last = (
+        alike(list(of_all)) for of_all in zip(*system.run(WORLD, work), strict=True)
+    )
+    assert (first.members, first.missing) == ((0, 1, 2, 3), ())
+    assert np.array_equal(first.result, integers.sum(0))
+    assert (second.members, second.missing) == ((0, 1, 2), (LATE,))
+    assert np.array_equal(second.result, integers[:LATE].sum(0))
+    assert third.members == (0, 1, 2)
+    bound = p4reduce.error_bound(np.abs(floats).max(), WORLD, "int16") / LATE + 1e-6
+    assert np.abs(third.result - floats[:LATE].mean(0)).max() <= bound
+    assert last.members == (0, 1, 2, 3)
+    assert np.allclose(last.result, floats.mean(0), atol=1e-6)
+
+
+def test_a_communicator_does_so_by_itself(system: System) -> None:
+    """`allreduce(deadline=)`, and what was left out is in the next one by `feedback`."""
+
+    def work(comm: p4reduce.Communicator) -> list[Any]:
+        array = np.full(700, 10**comm.rank, np.float32)
+        sums = comm.partial_sums()
+        assert comm.partial_sums() is sums
+        if comm.rank == LATE:
+            wait_until_behind(sums)
+        results = [comm.allreduce(array, deadline=SOON, at_least=3, feedback=True)]
+        comm.barrier()
+        assert sums.behind == 0
+        results += [comm.allreduce(array, deadline=DEADLINE, at_least=3, feedback=True)]
+        results += [comm.allreduce(array, "mean", deadline=DEADLINE, at_least=3)]
+        assert comm.allreduce(np.ones(3, np.int32)).tolist() == [WORLD] * 3  # as ever
+        return results
+
+    first, second, third = (
+        alike(list(of_all)) for of_all in zip(*system.run(WORLD, work), strict=True)
+    )
+    assert (first.result == 111).all()
+    assert first.missing == (LATE,)
+    assert (second.result == 2111).all()
+    assert (third.result == 1111 / 4).all()
+
+
+@EMBEDDED
+def test_fewer_than_at_least_are_not_enough(system: System) -> None:
+    """Two of four wait though the deadline is over; with the third they are enough."""
+
+    def work(comm: p4reduce.Communicator) -> PartialSum:
+        with sums_of(comm) as sums:
+            if comm.rank == 2:
+                wait_until_there(sums, 2)
+                assert sums.behind == 0
+            if comm.rank == LATE:
+                wait_until_behind(sums)
+            return sums.allreduce(np.full(3, comm.rank + 1, np.int8), deadline=SOON, at_least=3)
+
+    total = alike(system.run(WORLD, work))
+    assert total.members == (0, 1, 2)
+    assert total.result.tolist() == [6, 6, 6]
+
+
+@EMBEDDED
+def test_a_rank_catches_up_and_the_others_wait_for_it_before_it_is_too_late(system: System) -> None:
+    """With `history` of 2 the third sum that a rank misses waits for it."""
+
+    missed_by_it = 8
+
+    def work(comm: p4reduce.Communicator) -> list[int]:
+        seen = []
+        with sums_of(comm, history=2) as sums:
+            while comm.rank == LATE and sum(seen) < missed_by_it:
+                wait_until_behind(sums)
+                assert sums.behind <= 2
+                missed = sums.catch_up()
+                assert all(one.missing == (LATE,) for one in missed)
+                assert all(one.result.tolist() == [3.0, 3.0] for one in missed)
+                seen.append(len(missed))
+            for _ in range(0 if comm.rank == LATE else missed_by_it):
+                sums.allreduce(np.ones(2, np.float32), deadline=SOON, at_least=3)
+        return seen
+
+    assert sum(system.run(WORLD, work)[LATE]) == missed_by_it
+
+
+@EMBEDDED
+def test_different_sums_are_a_mismatch_on_all_ranks(system: System) -> None:
+    def work(comm: p4reduce.Communicator) -> Any:
+        with sums_of(comm) as sums:
+            size = 5 if comm.rank == 1 else 4
+            return outcome(lambda: sums.allreduce(np.ones(size, np.float32)))
+
+    for error in system.run(WORLD, work):
+        assert isinstance(error, p4reduce.MismatchError)
+        assert error.ranks == (1,)
+        assert "dtype, shape, op" in str(error)
+
+
+@EMBEDDED
+def test_who_is_late_and_calls_something_else_hears_of_it(system: System) -> None:
+    def work(comm: p4reduce.Communicator) -> Any:
+        with sums_of(comm) as sums:
+            if comm.rank == LATE:
+                wait_until_behind(sums)
+            size = 5 if comm.rank == LATE else 4
+            result = outcome(
+                lambda: sums.allreduce(np.ones(size, np.float32), deadline=SOON, at_least=3)
+            )
+            comm.barrier()
+            return result
+
+    *others, late = system.run(WORLD, work)
+    assert (alike(others).result == 3).all()
+    assert isinstance(late, p4reduce.MismatchError)
+    assert late.ranks == (LATE,)
+
+
+@EMBEDDED
+def test_an_overflow_breaks_nothing(system: System) -> None:
+    def work(comm: p4reduce.Communicator) -> Any:
+        with sums_of(comm) as sums:
+            high = outcome(lambda: sums.allreduce(np.full(9, 100, np.int8)))
+            return high, sums.allreduce(np.full(9, 10, np.int8)).result.tolist()
+
+    for high, low in system.run(WORLD, work):
+        assert isinstance(high, p4reduce.LaneOverflowError)
+        assert low == [40] * 9
+
+
+@EMBEDDED
+def test_who_closes_early_is_named(system: System) -> None:
+    def work(comm: p4reduce.Communicator) -> Any:
+        sums = sums_of(comm)
+        if comm.rank == 1:
+            sums.close()
+            return outcome(lambda: sums.allreduce(np.ones(2, np.float32)))
+        result = outcome(lambda: sums.allreduce(np.ones(2, np.float32), deadline=SOON, at_least=4))
+        sums.close()
+        return result
+
+    errors = system.run(WORLD, work)
+    assert isinstance(errors.pop(1), p4reduce.ClosedError)
+    for error in errors:
+        assert isinstance(error, p4reduce.WorkerLostError), error
+        assert error.ranks == (1,)
+
+
+@EMBEDDED
+def test_those_who_are_left_go_on_and_know_it(system: System) -> None:
+    """A rank is gone: with enough left the sums go on, and without they are an error."""
+
+    def work(comm: p4reduce.Communicator) -> Any:
+        with sums_of(comm) as sums:
+            one = np.full(100, 2**comm.rank, np.int32)
+            sums.allreduce(one)
+            if comm.rank == 1:
+                sums.abandon()
+                comm.barrier()
+                return None
+            results = [sums.allreduce(one, deadline=DEADLINE, at_least=3) for _ in range(3)]
+            assert sums.lost == (1,)
+            assert sums.lost == results[0].missing
+            comm.barrier()
+            return results, outcome(lambda: sums.allreduce(one, at_least=4, deadline=SOON))
+
+    ranks = system.run(WORLD, work)
+    del ranks[1]
+    for results, error in ranks:
+        for total in results:
+            assert total.members == (0, 2, 3)
+            assert (total.result == 13).all()
+        assert isinstance(error, p4reduce.WorkerLostError)
+        assert "3 of 4 are left: rank 1 is gone" in str(error)
+
+
+class _Forgets:
+    """A communicator whose sum number 1 this rank does not get, as if the loss came before it."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm
+
+    def allreduce(self, array: Any, *, name: str, out: Any, precision: Any) -> Any:
+        total = self._comm.allreduce(array, name=name, out=out, precision=precision)
+        if name.startswith("sum 1 of"):
+            total.fill(-1)
+            raise p4reduce.WorkerLostError("rank 3 was lost", ranks=(3,))
+        return total
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._comm, name)
+
+
+class _Leaves(_Forgets):
+    """One that is gone when it has given its part of that sum."""
+
+    def allreduce(self, array: Any, *, name: str, out: Any, precision: Any) -> Any:
+        total = self._comm.allreduce(array, name=name, out=out, precision=precision)
+        if name.startswith("sum 1 of"):
+            self._comm.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+            raise p4reduce.ClosedError("gone")
+        return total
+
+
+@EMBEDDED
+def test_a_sum_that_only_some_have_is_handed_on(system: System) -> None:
+    def work(comm: p4reduce.Communicator) -> Any:
+        sums = sums_of(comm)
+        own = np.full((2, 3), 3**comm.rank, np.int16)
+        sums.allreduce(own)
+        attendant = sums._attendant
+        if comm.rank in (0, 2):
+            attendant._comm = _Forgets(attendant._comm)
+        if comm.rank == 3:
+            attendant._comm = _Leaves(attendant._comm)
+        comm.barrier()
+        results = [outcome(lambda: sums.allreduce(own)) for _ in range(2)]
+        if comm.rank != 3:
+            sums.close()
+        return results
+
+    *ranks, gone = system.run(WORLD, work)
+    assert isinstance(gone[0], p4reduce.ClosedError)
+    second, third = (alike(list(of_all)) for of_all in zip(*ranks, strict=True))
+    assert second.members == (0, 1, 2, 3)
+    assert (second.result == 40).all()
+    assert third.members == (0, 1, 2)
+    assert (third.result == 13).all()
+
+
+def test_bad_arguments_begin_nothing(alone: p4reduce.Communicator) -> None:
+    ones = np.ones(3, np.float32)
+    with PartialSums(alone, timeout=DEADLINE) as sums:
+        for wrong, kind, words in (
+            ({"at_least": 2}, ValueError, "at_least=2: 1 to 1 are possible"),
+            ({"deadline": -1.0}, ValueError, "seconds from 0 on"),
+            ({"deadline": "soon"}, TypeError, "deadline='soon'"),
+            ({"feedback": 1}, TypeError, "feedback=1"),
+            ({"op": "most"}, ValueError, "op='most'"),
+            ({"precision": "int5"}, ValueError, "int5"),
+            ({"out": np.ones(4, np.float32)}, ValueError, r"out has shape \(4,\)"),
+            ({"timeout": 0}, ValueError, "timeout=0"),
+        ):
+            with pytest.raises(kind, match=words):
+                sums.allreduce(ones, **wrong)
+        with pytest.raises(p4reduce.ValueRangeError, match=r"2\^128"):
+            sums.allreduce(np.array([1.0, 1e300]))
+        assert sums.allreduce(ones).result.tolist() == [1.0] * 3
+        assert sums.allreduce(np.array(7, np.int32)).result == 7
+    with pytest.raises(ValueError, match="need a deadline"):
+        alone.allreduce(ones, feedback=True)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="not for sums with a deadline"):
+        alone.allreduce(ones, deadline=1.0, seed=3)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="history=0"):
+        alone.partial_sums(history=0)
+    assert alone.partial_sums(history=3).history == 3
+    with pytest.raises(ValueError, match="it is 3 already"):
+        alone.partial_sums(history=4)

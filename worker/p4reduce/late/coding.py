@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradient coding by fractional repetition (Tandon et al., ICML 2017, section 4.1).
+
+n ranks are in groups, whose ranks all compute the same parts of a sum. One of each group is
+enough, so with groups of r any r - 1 ranks can be late or lost, and more if they are of different
+groups. Each rank computes r parts for that instead of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.checks import number_within
+from p4reduce.errors import LaneOverflowError
+from p4reduce.late.outcome import PartialSum
+from p4reduce.late.policies import OneOfEachGroup
+from p4reduce.late.sums import HISTORY, Sums, row_of
+from p4reduce.tensors import plans
+from p4reduce.tensors.arguments import SupportsArray, operation_of, reducible_array
+from p4reduce.wire.calls import Operation
+
+Array = npt.NDArray[Any]
+
+SWITCHES = "switches"
+"""As `groups`: the ranks at one switch are a group."""
+
+
+class FractionalRepetition(Sums):
+    """Sums of parts that several ranks compute, of which the first one counts.
+
+    The work is cut into as many parts as there are ranks. A group of ranks computes the parts that
+    have its ranks' numbers, each rank of it all of them. So the sum has each part once, whoever of
+    a group comes first. The ranks of a group have to compute the same bits.
+
+    All ranks make it at the same place in their order of collectives, which takes a `dup`.
+
+    Args:
+        comm: the ranks that take part. It may be used meanwhile, and closed before this.
+        copies: ranks of a group: those that follow each other. It divides the number of ranks.
+        groups: instead of `copies`: the ranks of each group, or "switches", where in a tree the
+            ranks below one leaf are a group. Each rank is in one. The same for all ranks.
+        history: how many sums a rank can be behind; see `PartialSums`.
+        timeout: seconds for each sum, and to go on after a loss.
+        slots: of the switch; None: as many as `comm`.
+
+    Attributes:
+        groups: the ranks of each group.
+        parts: what this rank computes, in ascending order.
+
+    Raises:
+        TypeError, ValueError: an argument is none.
+        P4ReduceError: as `Communicator.dup`.
+
+    Example:
+        >>> import numpy as np
+        >>> from p4reduce.late import FractionalRepetition
+        >>> with FractionalRepetition(comm, copies=1) as coded:
+        ...     total = coded.sum(lambda part: np.full(8, part + 1, np.int32))
+        >>> int(total.result[0]) == sum(range(comm.size + 1))
+        True
+    """
+
+    def __init__(
+        self,
+        comm: Any,
+        copies: int = 2,
+        *,
+        groups: Sequence[Sequence[int]] | str | None = None,
+        history: int = HISTORY,
+        timeout: float = 30.0,
+        slots: int | None = None,
+    ) -> None:
+        self._size = comm.size
+        if isinstance(groups, str):
+            if groups != SWITCHES:
+                raise ValueError(f"groups={groups!r}: {SWITCHES!r} is needed, or ranks by group")
+            groups = _by_switch(comm)
+        elif groups is None:
+            groups = _in_order(self._size, copies)
+        self.groups = check_groups(groups, self._size)
+        self._group = next(group for group in self.groups if comm.rank in group)
+        policy = OneOfEachGroup(self.groups)
+        super().__init__(comm, policy, history=history, timeout=timeout, slots=slots)
+
+    def __enter__(self) -> FractionalRepetition:
+        return self
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """See the class."""
+        return self._group
+
+    def sum(
+        self,
+        compute: Callable[[int], SupportsArray],
+        op: Operation | str = Operation.SUM,
+        name: str | None = None,
+        out: Array | None = None,
+        timeout: float | None = None,
+        *,
+        precision: str | None = None,
+    ) -> PartialSum:
+        """Compute this rank's parts, and return the sum of all parts, of every group one.
+
+        A rank that is late computes nothing: where the sum is over already, or is when one of its
+        parts is done, it gets the result.
+
+        Args:
+            compute: gets a part's number, and returns its array; of the same shape and dtype for
+                all parts, and the same bits on all ranks of a group.
+            op: SUM, or MEAN, which divides by the number of parts.
+            name: the same on all ranks.
+            out: a C-contiguous array of that shape and dtype for the result. None: a new one.
+            timeout: seconds for the sum, from the last part on; None: that of these sums.
+            precision: as of `Communicator.allreduce`.
+
+        Returns:
+            The sum. `members` are the ranks whose parts were added, one of each group; `missing`
+            those that were late or lost.
+
+        Raises:
+            TypeError, ValueError: as `Communicator.allreduce`.
+            LaneOverflowError: integers left their dtype's range.
+            WorkerLostError: all ranks of a group are lost. Names the group.
+            P4ReduceTimeoutError: nobody of a group came in time. Names the group.
+            P4ReduceError: as `Communicator.allreduce`. Nothing can be summed after these any more.
+        """
+        own: Array | None = None
+        wide: Array | None = None
+        for part in self.parts:
+            if self.behind:
+                total = self._attendant.take()
+                assert total is not None
+                break
+            array, _ = reducible_array(compute(part), op)
+            if own is None:
+                own = np.array(array, order="C")
+                wide = own if own.dtype.kind == "f" else own.astype(np.int64)
+            else:
+                assert wide is not None
+                if array.shape != own.shape or array.dtype != own.dtype:
+                    raise ValueError(
+                        f"part {part} has shape {array.shape} and dtype {array.dtype}, and part "
+                        f"{self.parts[0]} has {own.shape} and {own.dtype}"
+                    )
+                wide += array
+        else:
+            assert own is not None
+            assert wide is not None
+            own = _narrowed(wide, own)
+            plans.allreduce(own, op, name, out, precision, world_size=self._size)
+            row = row_of(own, precision, (int(operation_of(op)), name or ""))
+            total = self._called(own, row, timeout)
+        divisor = self._size if operation_of(op) is Operation.MEAN else 1
+        return self._finished(total, out, divisor)
+
+
+def check_groups(groups: Any, size: int) -> tuple[tuple[int, ...], ...]:
+    """Return groups of ranks of which each is in one. Raises TypeError, ValueError."""
+    needed = f"each of the ranks 0 to {size - 1} has to be in one group"
+    try:
+        checked = tuple(
+            tuple(sorted(number_within("groups", rank, 0, size - 1) for rank in group))
+            for group in groups
+        )
+    except TypeError:
+        raise TypeError(f"groups={groups!r}: {needed}") from None
+    if sorted(rank for group in checked for rank in group) != list(range(size)) or not all(checked):
+        raise ValueError(f"groups={groups!r}: {needed}")
+    return checked
+
+
+def _in_order(size: int, copies: int) -> list[range]:
+    copies = number_within("copies", copies, 1, size, ", the number of ranks")
+    if size % copies:
+        raise ValueError(f"copies={copies}: it has to divide the number of ranks, {size}")
+    return [range(first, first + copies) for first in range(0, size, copies)]
+
+
+def _by_switch(comm: Any) -> list[list[int]]:
+    """Ask all ranks who is at their switch; each says who is the first one there."""
+    mine = np.zeros(comm.size, np.int32)
+    mine[comm.rank] = min(comm.leaf)
+    firsts = comm.allreduce(mine, name="groups by switch").tolist()
+    return [
+        [rank for rank in range(comm.size) if firsts[rank] == first]
+        for first in sorted(set(firsts))
+    ]
+
+
+def _narrowed(wide: Array, own: Array) -> Array:
+    if wide is own:
+        return own
+    info = np.iinfo(own.dtype)
+    if wide.size and (wide.min() < info.min or wide.max() > info.max):
+        raise LaneOverflowError(f"the sum of this rank's parts leaves the range of {own.dtype}")
+    return wide.astype(own.dtype)

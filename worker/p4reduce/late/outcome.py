@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What came of a sum that did not wait for everybody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.errors import LaneOverflowError, P4ReduceError
+from p4reduce.late.roll import MOST_DIMENSIONS, Row, dtype_named, dtype_number
+
+_FIXED = 5
+_HEAD = _FIXED + MOST_DIMENSIONS
+_THERE, _COUNTED = 1, 2  # of a seat, as bits
+
+
+@dataclass(frozen=True)
+class PartialSum:
+    """A sum that did not wait for all ranks; the same on all of them.
+
+    Attributes:
+        result: the sum or the mean, in the shape and dtype of the array.
+        members: the ranks whose numbers are in it, in ascending order.
+        missing: the ranks that had not called it when it was decided who is in, the lost ones
+            among them.
+        included: whether this rank's numbers are in it.
+        number: which sum it is, from 0.
+    """
+
+    result: npt.NDArray[Any]
+    members: tuple[int, ...]
+    missing: tuple[int, ...]
+    included: bool
+    number: int
+
+
+@dataclass(frozen=True)
+class Total:
+    """What is kept of a sum.
+
+    Attributes:
+        number: which sum it is, from 0.
+        total: the numbers; without meaning where it was an error.
+        present: who had called it.
+        members: whose numbers are in it.
+        digest: of the call that it is about.
+        error: what the sum ended with on all ranks, without breaking anything; or None.
+    """
+
+    number: int
+    total: npt.NDArray[Any]
+    present: tuple[int, ...]
+    members: tuple[int, ...]
+    digest: int
+    error: P4ReduceError | None = None
+
+    def is_of(self, row: Row) -> bool:
+        """Whether it is what a rank has called."""
+        numbers = self.total
+        return (numbers.shape, numbers.dtype, self.digest) == (row.shape, row.kind, row.digest)
+
+    def head(self, seats: int) -> npt.NDArray[np.int64]:
+        """Return all but the numbers, for a rank that lacks them; see `empty_head`."""
+        row = empty_head(seats)
+        shape = self.total.shape
+        failed = self.error is not None
+        dtype = dtype_number(self.total.dtype)
+        row[:_FIXED] = self.number, dtype, self.digest, failed, len(shape)
+        row[_FIXED : _FIXED + len(shape)] = shape
+        row[[_HEAD + seat for seat in self.present]] |= _THERE
+        row[[_HEAD + seat for seat in self.members]] |= _COUNTED
+        return row
+
+    @classmethod
+    def of_head(cls, row: npt.NDArray[np.int64]) -> Total:
+        """Return what a head is of, with room for the numbers."""
+        number, dtype, digest, failed, dimensions = row[:_FIXED].tolist()
+        shape = tuple(row[_FIXED : _FIXED + dimensions].tolist())
+        seats = row[_HEAD:]
+        return cls(
+            number,
+            np.empty(shape, dtype_named(dtype)),
+            tuple(np.flatnonzero(seats & _THERE).tolist()),
+            tuple(np.flatnonzero(seats & _COUNTED).tolist()),
+            digest,
+            overflow(number) if failed else None,
+        )
+
+
+def empty_head(seats: int) -> npt.NDArray[np.int64]:
+    """Return room for a head; shape (13 + seats,)."""
+    return np.zeros(_HEAD + seats, np.int64)
+
+
+def overflow(number: int) -> LaneOverflowError:
+    """Return what a sum ends with that left the lanes' range."""
+    return LaneOverflowError(f"sum {number} left the lanes' range; a wider dtype has room for it")

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is in a sum, as it follows from the roll alone: so all ranks come to the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from p4reduce.errors import WorkerLostError
+from p4reduce.late.roll import TICK, Roll
+from p4reduce.wire.rank_sets import describe_ranks
+
+
+class Policy(Protocol):
+    """Decides who is in. Everything here has to be the same on all ranks."""
+
+    def members(self, roll: Roll) -> tuple[int, ...] | None:
+        """Return who is in, of those present; None: the sum waits for others."""
+
+    def due(self, roll: Roll) -> float:
+        """Return in how many seconds that will be otherwise, though nobody comes; else infinity."""
+
+    def early(self, roll: Roll) -> int:
+        """Return after how many ticks those were there who are in any case, where some are in.
+
+        The next roll is called at about that time, if not all ranks call the sum before.
+        """
+
+    def check(self, lost: Sequence[int], roll: Roll | None) -> None:
+        """Refuse sums that cannot come about any more.
+
+        Raises:
+            WorkerLostError: too much is lost.
+        """
+
+    def missing(self, roll: Roll) -> str:
+        """Say whom a sum waits for."""
+
+
+class AtLeast:
+    """All ranks; after a deadline, so many of them as the callers ask for.
+
+    Args:
+        size: number of ranks.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def members(self, roll: Roll) -> tuple[int, ...] | None:
+        """See `Policy`."""
+        present = roll.present
+        if not present:
+            return None
+        call = roll.call()
+        everybody = len(present) == len(roll.rows)
+        enough = len(present) >= call.at_least
+        return present if enough and (everybody or roll.longest_wait >= call.deadline) else None
+
+    def due(self, roll: Roll) -> float:
+        """See `Policy`."""
+        present = roll.present
+        if not present:
+            return math.inf
+        call = roll.call()
+        if len(present) < call.at_least:
+            return math.inf
+        return max(call.deadline - roll.longest_wait, 0) * TICK
+
+    def early(self, roll: Roll) -> int:
+        """See `Policy`."""
+        present = roll.present
+        came = sorted(roll.rows[seat].came for seat in present)
+        return came[min(roll.call().at_least, len(came)) - 1]
+
+    def check(self, lost: Sequence[int], roll: Roll | None) -> None:
+        """See `Policy`."""
+        if roll is None or not roll.present:
+            return
+        needed, left = roll.call().at_least, self._size - len(lost) - len(roll.leaving)
+        if left < needed:
+            gone = sorted({*lost, *roll.leaving})
+            raise WorkerLostError(
+                f"at_least={needed} ranks are asked for, and {left} of {self._size} are left: "
+                f"{describe_ranks(gone)} {_is_or_are(gone)} gone",
+                ranks=gone,
+            )
+
+    def missing(self, roll: Roll) -> str:
+        """See `Policy`."""
+        needed = roll.call().at_least if roll.present else 1
+        return (
+            f"{len(roll.present)} ranks are there, at_least={needed} are needed, and "
+            f"{describe_ranks(roll.not_present)} {_is_or_are(roll.not_present)} missing"
+        )
+
+
+class OneOfEachGroup:
+    """The rank of each group that came first: all in it have the same to give.
+
+    Args:
+        groups: ranks by group; each rank is in one.
+    """
+
+    def __init__(self, groups: Sequence[Sequence[int]]) -> None:
+        self._groups = tuple(tuple(group) for group in groups)
+
+    def members(self, roll: Roll) -> tuple[int, ...] | None:
+        """See `Policy`."""
+        present = set(roll.present)
+        if not present:
+            return None
+        roll.call()
+        members = []
+        for group in self._groups:
+            there = [seat for seat in group if seat in present]
+            if not there:
+                return None
+            members.append(min(there, key=lambda seat: (-roll.rows[seat].waited, seat)))
+        return tuple(sorted(members))
+
+    def due(self, roll: Roll) -> float:
+        """See `Policy`."""
+        return math.inf
+
+    def early(self, roll: Roll) -> int:
+        """See `Policy`."""
+        members = self.members(roll) or ()
+        return max((roll.rows[seat].came for seat in members), default=0)
+
+    def check(self, lost: Sequence[int], roll: Roll | None) -> None:
+        """See `Policy`."""
+        gone = {*lost, *(() if roll is None or not roll.present else roll.leaving)}
+        for number, group in enumerate(self._groups):
+            if gone.issuperset(group):
+                raise WorkerLostError(
+                    f"group {number} is lost: {describe_ranks(group)} {_is_or_are(group)} gone, "
+                    f"and nobody else computes {_parts(group)}",
+                    ranks=group,
+                )
+
+    def missing(self, roll: Roll) -> str:
+        """See `Policy`."""
+        present = set(roll.present)
+        late = [
+            f"group {number} ({describe_ranks(group)}, {_parts(group)})"
+            for number, group in enumerate(self._groups)
+            if present.isdisjoint(group)
+        ]
+        return f"nobody is there of {' and '.join(late)}"
+
+
+def _parts(group: Sequence[int]) -> str:
+    return describe_ranks(group).replace("rank", "part")
+
+
+def _is_or_are(ranks: Sequence[int]) -> str:
+    return "is" if len(ranks) == 1 else "are"

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums that do not wait for ranks that are late: `Communicator.allreduce(deadline=)`."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from types import TracebackType
+from typing import Any, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from p4reduce.checks import check_flag, check_seconds, check_timeout, number_within
+from p4reduce.errors import ClosedError, ValueRangeError
+from p4reduce.late.attendant import Attendant, Group
+from p4reduce.late.outcome import PartialSum, Total
+from p4reduce.late.policies import AtLeast, Policy
+from p4reduce.late.roll import MOST_DIMENSIONS, Row, dtype_number, lanes_number, ticks
+from p4reduce.tensors import plans
+from p4reduce.tensors.arguments import SupportsArray, reducible_array
+from p4reduce.wire.calls import Operation
+
+Array = npt.NDArray[Any]
+
+HISTORY = 16
+"""Sums that a rank can be behind before the others wait for it."""
+
+_TOO_LARGE = 2.0**128
+
+
+class Parent(Protocol):
+    """What is needed of a communicator to have another one for this."""
+
+    def dup(self, *, timeout: float | None = None, slots: int | None = None) -> Any:
+        """Return one of the same ranks."""
+
+
+class Sums:
+    """What partial sums and gradient coding share: a communicator's attendant, and calls to it.
+
+    Args:
+        comm: of the ranks that take part. All have to make this at the same place in their order
+            of collectives, as they would call `dup`.
+        policy: says who is in; gets the number of ranks.
+        history: see `HISTORY`.
+        timeout: seconds for each sum, and for what follows a loss.
+        slots: of the switch; None: as many as `comm`.
+
+    Attributes:
+        history: see `HISTORY`.
+    """
+
+    def __init__(
+        self,
+        comm: Parent,
+        policy: Policy,
+        *,
+        history: int,
+        timeout: float,
+        slots: int | None,
+    ) -> None:
+        self.history = number_within("history", history, 1, 1 << 20)
+        check_timeout(timeout)
+        self._timeout = timeout
+        self._closed = False
+        own = cast(Group, comm.dup(timeout=timeout, slots=slots))
+        self._attendant = Attendant(own, policy, self.history, timeout)
+
+    @property
+    def behind(self) -> int:
+        """How many sums are over that this rank has neither called nor caught up with."""
+        return self._attendant.behind
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Ranks that were lost, as the communicator numbered them."""
+        return self._attendant.lost
+
+    def close(self) -> None:
+        """Leave: all ranks have to call this, or sums that others call end with an error."""
+        if not self._closed:
+            self._closed = True
+            self._attendant.close()
+
+    def abandon(self) -> None:
+        """Leave at once: the others go on without this rank, as after its loss. Idempotent."""
+        self._closed = True
+        self._attendant.abandon(ClosedError("these sums are closed"))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def _called(
+        self,
+        array: Array,
+        row: Row,
+        timeout: float | None,
+    ) -> Total:
+        if self._closed:
+            raise ClosedError("these sums are closed")
+        if timeout is not None:
+            check_timeout(timeout)
+        if array.dtype == np.float64:
+            _check_range(array)
+        return self._attendant.call(array, row, self._timeout if timeout is None else timeout)
+
+    def _finished(self, total: Total, out: Array | None, divisor: int) -> PartialSum:
+        """Return a sum for the caller, who may write to it."""
+        if total.error is not None:
+            raise total.error
+        numbers = total.total
+        result = np.empty_like(numbers) if out is None else out
+        if divisor == 1:
+            np.copyto(result, numbers)
+        else:
+            np.divide(numbers, numbers.dtype.type(divisor), out=result)
+        there = set(total.present)
+        missing = tuple(seat for seat in range(self._attendant.seats) if seat not in there)
+        included = self._attendant.seat in total.members
+        return PartialSum(result, total.members, missing, included, total.number)
+
+
+class PartialSums(Sums):
+    """Sums that wait for the ranks until a deadline, and then go without those that are late.
+
+    All ranks make it at the same place in their order of collectives, which takes a `dup`; then
+    each call of `allreduce` is a collective. The n-th call of each rank is about the same sum. A
+    rank whose call comes too late gets that sum as well, at once; its own numbers are left out.
+
+    Args:
+        comm: the ranks that take part. It may be used meanwhile, and closed before this.
+        history: how many sums a rank can be behind. The others then wait for it, so that no more
+            than so many results are kept. The same for all ranks.
+        timeout: seconds for each sum, where a call says nothing else, and to go on after a loss.
+        slots: of the switch; None: as many as `comm`.
+
+    Raises:
+        TypeError, ValueError: an argument is none.
+        P4ReduceError: as `Communicator.dup`.
+
+    Example:
+        >>> import numpy as np
+        >>> from p4reduce.late import PartialSums
+        >>> with PartialSums(comm) as sums:
+        ...     total = sums.allreduce(np.ones(8, np.float32), op="mean", deadline=0.2, at_least=1)
+        >>> float(total.result[0])
+        1.0
+    """
+
+    def __init__(
+        self,
+        comm: Any,
+        *,
+        history: int = HISTORY,
+        timeout: float = 30.0,
+        slots: int | None = None,
+    ) -> None:
+        size = comm.size
+        self._size = size
+        self._left_out: dict[tuple[Any, ...], Array] = {}
+        policy = AtLeast(size)
+        super().__init__(comm, policy, history=history, timeout=timeout, slots=slots)
+
+    def __enter__(self) -> PartialSums:
+        return self
+
+    def allreduce(
+        self,
+        array: SupportsArray,
+        op: Operation | str = Operation.SUM,
+        name: str | None = None,
+        out: Array | None = None,
+        timeout: float | None = None,
+        *,
+        deadline: float = math.inf,
+        at_least: int = 1,
+        feedback: bool = False,
+        precision: str | None = None,
+    ) -> PartialSum:
+        """Sum an array over the ranks that call this in time, or take their mean.
+
+        Who is in is decided once, before the first round of the sum opens: all ranks, as soon as
+        all have called; else those who have when the first of them has waited for `deadline`, if
+        they are enough. Sums of integers are exact, and those of floats as `allreduce` has them.
+
+        Args:
+            array: as of `Communicator.allreduce`, dense; the same shape and dtype on all ranks.
+            op: SUM, or MEAN, which divides by the number of ranks that are in.
+            name: the same on all ranks.
+            out: as of `Communicator.allreduce`.
+            timeout: seconds for all of it; None: that of these sums.
+            deadline: seconds from the first rank's call, 0 or more. Infinity: until all have
+                called.
+            at_least: how many ranks it takes, 1 to the number of ranks.
+            feedback: whether numbers that are left out are added to the next array of the same
+                name, shape and dtype that this rank calls.
+            precision: as of `Communicator.allreduce`.
+
+        Returns:
+            The sum and who is in it, the same on all ranks.
+
+        Raises:
+            TypeError, ValueError, ValueRangeError: as `Communicator.allreduce`; nothing has begun.
+            LaneOverflowError: a sum of integers left the lanes' range, on all ranks.
+            WorkerLostError: fewer than `at_least` ranks are left, or others have closed.
+            P4ReduceTimeoutError: fewer than `at_least` ranks called it in time. Names the others.
+            MismatchError: the ranks called different sums.
+            P4ReduceError: as `Communicator.allreduce`. Nothing can be summed after these any more.
+        """
+        source, operation = reducible_array(array, op)
+        if deadline != math.inf:
+            check_seconds("deadline", deadline)
+        at_least = number_within("at_least", at_least, 1, self._size, ", the number of ranks")
+        check_flag("feedback", feedback)
+        # What is wrong with the arguments shows here, and not in a thread that others wait for.
+        plans.allreduce(array, op, name, out, precision, world_size=self._size)
+        source = np.require(source, requirements="C")
+        key = (name, source.shape, source.dtype)
+        if feedback and key in self._left_out:
+            source = source + self._left_out[key]
+        row = row_of(
+            source, precision, (int(operation), name or "", deadline, at_least), deadline, at_least
+        )
+        total = self._called(source, row, timeout)
+        if feedback:
+            if self._attendant.seat in total.members:
+                self._left_out.pop(key, None)
+            else:
+                self._left_out[key] = source.copy() if source is array else source
+        mean = operation is Operation.MEAN
+        return self._finished(total, out, len(total.members) if mean else 1)
+
+    def catch_up(self) -> list[PartialSum]:
+        """Return the sums that are over and that this rank has not called; they count as called.
+
+        In their order, each as a sum whatever `op` was: `result / len(members)` is the
+        mean. A rank that is behind applies them and goes on where the others are.
+        """
+        caught = []
+        while (total := self._attendant.take()) is not None:
+            caught.append(self._finished(total, None, 1))
+        return caught
+
+
+def row_of(
+    array: Array,
+    precision: str | None,
+    alike: tuple[Any, ...],
+    deadline: float = 0.0,
+    at_least: int = 1,
+) -> Row:
+    """Return what all ranks have to agree on; `alike` is what else."""
+    if array.ndim > MOST_DIMENSIONS:
+        raise ValueError(
+            f"shape {array.shape}: {MOST_DIMENSIONS} dimensions at most; array.reshape(-1) has one"
+        )
+    return Row(
+        deadline=ticks(deadline) if math.isfinite(deadline) else ticks(1e9),
+        at_least=at_least,
+        dtype=dtype_number(array.dtype),
+        lanes=lanes_number(precision),
+        digest=zlib.crc32(repr((precision, *alike)).encode()) >> 1,
+        shape=array.shape,
+    )
+
+
+def _check_range(array: Array) -> None:
+    """Refuse float64 that is no float32: the others would wait for this rank then."""
+    with np.errstate(invalid="ignore"):
+        wrong = np.isfinite(array) & (np.abs(array) >= _TOO_LARGE)
+    if wrong.any():
+        first = array.reshape(-1)[int(np.argmax(wrong))]
+        raise ValueRangeError(f"{first!r}: magnitudes below 2^128 are needed, as of float32")
