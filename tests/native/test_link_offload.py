@@ -55,12 +55,15 @@ def ends(veth: tuple[str, str]) -> Iterator[tuple[Link, Link]]:
         end.close()
 
 
-def udp(payload: bytes, *, mark: int = 0, checksum: int = 0) -> bytes:
-    """A frame of p4reduce's shape; any identification and IPv4 checksum."""
+def udp(payload: bytes, *, mark: int = 0, checksum: int = 0, ip_checksum: int = -1) -> bytes:
+    """A frame of p4reduce's shape; any identification, and the right IPv4 checksum for -1."""
+    words = [0x4500, 28 + len(payload), mark, 0, 64 << 8 | 17, 0, 0x0A4D, 1, 0x0A4D, 2]
+    total = sum(words)
+    total = (total & 0xFFFF) + (total >> 16)
+    words[5] = ip_checksum if ip_checksum >= 0 else ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
     header = struct.pack(
-        ">6s6sHBBHHHBBH4s4sHHHH",
-        *(b"\x02" * 6, b"\x04" * 6, 0x0800, 0x45, 0, 28 + len(payload)),
-        *(mark, 0, 64, 17, 0x1234 ^ mark, b"\x0a\x4d\0\1", b"\x0a\x4d\0\2"),
+        ">6s6sH10HHHHH",
+        *(b"\x02" * 6, b"\x04" * 6, 0x0800, *words),
         *(49152, 0xBEE0, 8 + len(payload), checksum),
     )
     return header + payload
@@ -92,8 +95,15 @@ def test_all_kinds_of_frames_both_ways(ends: tuple[Link, Link], fuzz: Fuzz) -> N
                 frames += [f[:12] + b"\x88\xb5" + f[14:] for f in random_frames(generator, run)]
             else:
                 mark, checksum = generator.randrange(65536), kind == 1 and 0xABCD
+                ip_checksum = generator.choice([0, 0x1234, 0xFFFF]) if kind == 2 else -1
                 frames += [
-                    udp(generator.randbytes(size), mark=mark, checksum=checksum) for _ in range(run)
+                    udp(
+                        generator.randbytes(size),
+                        mark=mark,
+                        checksum=checksum,
+                        ip_checksum=ip_checksum,
+                    )
+                    for _ in range(run)
                 ]
         for here, there in (ends, ends[::-1]):
             assert exchange(here, there, frames) == frames
@@ -181,3 +191,42 @@ def test_the_rest_of_a_packet_is_told_by_events(
     assert switch.events(frames_wait=False) & select.EPOLLOUT
     assert switch.receive() == frames[63:]
     assert not switch.events(frames_wait=False) & select.EPOLLOUT
+
+
+def test_a_packet_of_the_version_before_comes_out_as_it_went_in(
+    veth: tuple[str, str], ends: tuple[Link, Link]
+) -> None:
+    """Its IPv4 checksum is that of a single frame."""
+    switch, _ = ends
+    frames = [udp(bytes([number]) * 1024) for number in range(3)]
+    whole = bytearray(frames[0] + frames[1][42:] + frames[2][42:])
+    whole[16:18] = (28 + 3 * 1024).to_bytes(2, "big")
+    whole[38:40] = (8 + 3 * 1024).to_bytes(2, "big")
+    with packet_socket(veth[1]) as sock:
+        sock.setsockopt(263, 15, 1)  # PACKET_VNET_HDR
+        sock.send(struct.pack("=BBHHHH", 1, 5, 42, 1024, 34, 6) + whole)
+    assert receive_all(switch, 3) == frames
+
+
+@pytest.mark.fuzz
+def test_segments_of_any_size(veth: tuple[str, str], ends: tuple[Link, Link], fuzz: Fuzz) -> None:
+    """What a hostile peer may send: any size, a last segment that is cut off, any content."""
+    switch, _ = ends
+    generator = fuzz.random
+    with packet_socket(veth[1]) as sock:
+        sock.setsockopt(263, 15, 1)  # PACKET_VNET_HDR
+        for _ in fuzz.rounds(60):
+            segment = generator.choice([1, 2, 36, 548, 1024, 2006, 2007, 9000])
+            length = min(generator.randrange(segment + 1, 60 * segment), 60_000)
+            payload = generator.randbytes(length)
+            cut = [payload[at : at + segment] for at in range(0, length, segment)]
+            too_long = switch.counts.rx_too_long
+            sock.send(struct.pack("=BBHHHH", 1, 5, 42, segment, 34, 6) + udp(payload))
+            if segment <= 2006:
+                assert receive_all(switch, len(cut)) == [udp(part) for part in cut]
+                continue
+            poll = select.poll()
+            poll.register(switch.fileno(), select.POLLIN)
+            assert poll.poll(DEADLINE_S * 1000)
+            assert switch.receive() == []
+            assert switch.counts.rx_too_long == too_long + 1

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Many frames per packet of a veth pair: UDP segmentation offload (virtio_net_hdr, UDP_L4) between
  * two packet sockets with PACKET_VNET_HDR. The kernel passes such a packet on whole, and we take it
- * apart as the kernel would, but for what stays as it was: the IPv4 identification and checksum, and
- * no UDP checksum. So every frame comes out as it went in.
+ * apart as the kernel would, but for what stays as it was: the IPv4 identification, and no UDP
+ * checksum. So every frame comes out as it went in.
+ *
+ * Only frames with a right IPv4 checksum are put together, and the packet has one as well: a bridge with
+ * netfilter drops others. Where a device on the way takes no such packets, the kernel takes them apart:
+ * then the frames have identifications in a row, and UDP checksums.
  *
  * Whoever else listens at the veth pair sees packets of up to 64 KB. So nothing is put together for
  * a peer that has not done so itself a moment ago, or that is known to understand it.
@@ -17,13 +21,16 @@
 #include <unistd.h>
 
 #define HEADERS 42 /* Ethernet, IPv4 without options, UDP */
+#define IP_HEADER 14
 #define IP_LENGTH 16
+#define IP_CHECKSUM 24
 #define UDP_LENGTH 38
 #define UDP_CHECKSUM 40
 #define UDP_BYTES 8
 #define IP_UDP_BYTES 28
 #define MOST_BYTES 65535 /* of a packet: what a filter of packet sockets lets through at most */
 #define TRUST_NS 2000000000LL
+#define REFUSAL_NS 10000000000LL /* before packets of many frames are tried again */
 #define TAG_BYTES 4
 #define MAC_PAIR_BYTES 12
 
@@ -43,9 +50,11 @@ union auxdata {
 struct p4r_offload {
     int is_known;          /* the peer understands it, whatever it sends */
     int64_t trusted_until; /* else until when */
+    int64_t single_until;  /* the kernel or the device took no packet of many frames */
     /* A packet that is being taken apart: its bytes, its payload's part that is left. */
     uint8_t *packet;
     size_t at, end, segment;
+    int is_right; /* its IPv4 checksum; a peer of the version before leaves that of a single frame */
 };
 
 struct p4r_link *p4r_link_over_interface(int fd, int peer_understands)
@@ -97,6 +106,27 @@ static int is_plain_udp(const uint8_t *bytes, size_t length)
            read16(bytes + IP_LENGTH) == length - 14 && read16(bytes + UDP_LENGTH) == length - 34;
 }
 
+/* One's complement sum of an IPv4 header without options (RFC 1071); 0xFFFF: its checksum is right. */
+static unsigned sum_of(const uint8_t *header)
+{
+    unsigned sum = 0;
+    for (int at = 0; at < 20; at += 2)
+        sum += read16(header + at);
+    sum = (sum & 0xFFFF) + (sum >> 16);
+    return (sum & 0xFFFF) + (sum >> 16);
+}
+
+/* Changes the length in a frame's IPv4 header, and its checksum to fit (RFC 1624). */
+static void set_ip_length(uint8_t *frame, size_t length)
+{
+    unsigned sum = (~read16(frame + IP_CHECKSUM) & 0xFFFF) + (~read16(frame + IP_LENGTH) & 0xFFFF) +
+                   (unsigned)length;
+    sum = (sum & 0xFFFF) + (sum >> 16);
+    sum = (sum & 0xFFFF) + (sum >> 16);
+    write16(frame + IP_LENGTH, length);
+    write16(frame + IP_CHECKSUM, ~sum & 0xFFFF);
+}
+
 /* Reads one packet; returns its bytes, 0: there is none, or minus an errno. */
 static ssize_t read_packet(struct p4r_link *link, struct vnet *vnet, size_t *start)
 {
@@ -139,7 +169,10 @@ static int take_apart(struct p4r_link *link, struct p4r_frame *frames, int count
         size_t payload = it->end - it->at < it->segment ? it->end - it->at : it->segment;
         uint8_t *row = link->rows + (size_t)count * P4R_ROW_STRIDE;
         memcpy(row, headers, HEADERS);
-        write16(row + IP_LENGTH, IP_UDP_BYTES + payload);
+        if (it->is_right)
+            set_ip_length(row, IP_UDP_BYTES + payload);
+        else
+            write16(row + IP_LENGTH, IP_UDP_BYTES + payload);
         write16(row + UDP_LENGTH, UDP_BYTES + payload);
         memcpy(row + HEADERS, it->packet + it->at, payload);
         frames[count] = (struct p4r_frame){row, (uint32_t)(HEADERS + payload)};
@@ -166,6 +199,7 @@ static int receive_some(struct p4r_link *link, struct p4r_frame *frames, int mos
             is_plain_udp(packet, (size_t)bytes) && read16(packet + UDP_CHECKSUM) == 0) {
             it->trusted_until = now_ns() + TRUST_NS;
             it->segment = vnet.gso_size;
+            it->is_right = sum_of(packet + IP_HEADER) == 0xFFFF;
             it->at = start + HEADERS;
             it->end = start + (size_t)bytes;
             count = take_apart(link, frames, count, most);
@@ -187,12 +221,13 @@ int p4r_offload_receive(struct p4r_link *link, struct p4r_frame *frames, int mos
     return count;
 }
 
-/* How many of the first frames can go together: equal headers, no UDP checksum. */
+/* How many of the first frames can go together: equal and right headers, no UDP checksum. */
 static int together(const struct p4r_frame *frames, int count)
 {
     const struct p4r_frame *first = &frames[0];
     if (!is_plain_udp(first->bytes, first->length) || first->length == HEADERS ||
-        read16(first->bytes + UDP_CHECKSUM) != 0)
+        read16(first->bytes + UDP_CHECKSUM) != 0 || read16(first->bytes + IP_CHECKSUM) == 0xFFFF ||
+        sum_of(first->bytes + IP_HEADER) != 0xFFFF)
         return 1;
     size_t payload = first->length - HEADERS;
     int most = (int)((MOST_BYTES - HEADERS) / payload), run = 1;
@@ -204,6 +239,11 @@ static int together(const struct p4r_frame *frames, int count)
     return run;
 }
 
+static int is_refusal(int code)
+{
+    return code == EINVAL || code == EIO || code == EMSGSIZE || code == EOPNOTSUPP;
+}
+
 int p4r_offload_send(struct p4r_link *link, const struct p4r_frame *frames, int count)
 {
     struct head {
@@ -212,7 +252,9 @@ int p4r_offload_send(struct p4r_link *link, const struct p4r_frame *frames, int 
     } heads[P4R_LINK_FRAMES];
     struct iovec vectors[2 * P4R_LINK_FRAMES];
     int runs[P4R_LINK_FRAMES], messages = 0, used = 0, done = 0;
-    int coalesces = link->offload->is_known || now_ns() < link->offload->trusted_until;
+    const int64_t now = now_ns();
+    int coalesces = (link->offload->is_known || now < link->offload->trusted_until) &&
+                    now >= link->offload->single_until;
     if (count > P4R_LINK_FRAMES)
         count = P4R_LINK_FRAMES;
     memset(link->out_messages, 0, sizeof link->out_messages);
@@ -231,7 +273,7 @@ int p4r_offload_send(struct p4r_link *link, const struct p4r_frame *frames, int 
             head->vnet =
                 (struct vnet){NEEDS_CHECKSUM, GSO_UDP_L4, HEADERS, (uint16_t)payload, 34, 6};
             memcpy(head->headers, run->bytes, HEADERS);
-            write16(head->headers + IP_LENGTH, IP_UDP_BYTES + (size_t)length * payload);
+            set_ip_length(head->headers, IP_UDP_BYTES + (size_t)length * payload);
             write16(head->headers + UDP_LENGTH, UDP_BYTES + (size_t)length * payload);
             vectors[used - 1].iov_len = sizeof *head;
             for (int i = 0; i < length; i++)
@@ -244,6 +286,10 @@ int p4r_offload_send(struct p4r_link *link, const struct p4r_frame *frames, int 
     }
     int sent =
         sendmmsg(link->fd, link->out_messages, (unsigned)messages, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0 && runs[0] > 1 && is_refusal(errno)) { /* not in this way */
+        link->offload->single_until = now + REFUSAL_NS;
+        return p4r_offload_send(link, frames, count);
+    }
     if (sent < 0) {
         link->device_full = errno == ENOBUFS;
         return p4r_is_full(errno) || errno == EINTR ? 0 : -errno;
