@@ -18,6 +18,12 @@ COLOURS = {
     "p4reduce int8, feedback": "#d1495b",
     "p4reduce, sparse": "#d1495b",
     "p4reduce CAT": "#6d3b73",
+    "Gloo, local SGD, H = 8": "#9db17c",
+    "Gloo, local SGD, fp16, H = 8": "#3f5b1d",
+    "Gloo, PowerSGD, fp16, H = 8": "#1f4e4a",
+    "p4reduce PowerSGD, int16": "#b3541e",
+    "p4reduce int8, H = 8": "#e06c9f",
+    "p4reduce PowerSGD, int8, H = 8": "#3a0f3d",
 }
 
 

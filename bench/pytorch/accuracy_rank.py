@@ -64,6 +64,13 @@ def _cat(model: Any, seed: int) -> None:
     model.register_comm_hook(hooks.HookState(seed=seed), hooks.cat_hook)
 
 
+def _factors(model: Any, seed: int) -> None:
+    from p4reduce.torch import hooks
+
+    state = hooks.HookState(compressor="powersgd:2/int16", seed=seed)
+    model.register_comm_hook(state, hooks.compressed_hook)
+
+
 @dataclass(frozen=True)
 class Method:
     """How gradients are summed.
@@ -76,6 +83,9 @@ class Method:
         momentum: whether SGD has any. What error feedback keeps back is a momentum already
             (docs/experiments.md), so where most of a gradient is, it is left out, and the rate is
             the one that momentum comes to in the long run.
+        every: steps between two averages of models, which are summed in place of gradients; 0:
+            gradients are summed in each step.
+        compressor: of these averages.
     """
 
     backend: str
@@ -83,6 +93,8 @@ class Method:
     register: Callable[[Any, int], None]
     sparse: bool = False
     momentum: bool = True
+    every: int = 0
+    compressor: str = "none"
 
 
 _DENSE = ("mlp", "cnn")
@@ -91,9 +103,19 @@ METHODS = {
     "Gloo float32": Method("gloo", _DENSE, _plain),
     "Gloo, fp16 hook": Method("gloo", _DENSE, _half),
     "Gloo, PowerSGD": Method("gloo", _DENSE, _power_sgd),
+    "Gloo, local SGD, H = 8": Method("gloo", _DENSE, _plain, every=8),
+    "Gloo, local SGD, fp16, H = 8": Method("gloo", _DENSE, _plain, every=8, compressor="int16"),
+    "Gloo, PowerSGD, fp16, H = 8": Method(
+        *("gloo", _DENSE, _plain), every=8, compressor="powersgd:4/int16"
+    ),
     "p4reduce float32": Method("p4reduce", _DENSE, _plain),
     "p4reduce int8, feedback": Method("p4reduce", _DENSE, _int8),
     "p4reduce CAT": Method("p4reduce", _DENSE, _cat, momentum=False),
+    "p4reduce PowerSGD, int16": Method("p4reduce", _DENSE, _factors),
+    "p4reduce int8, H = 8": Method("p4reduce", _DENSE, _plain, every=8, compressor="int8"),
+    "p4reduce PowerSGD, int8, H = 8": Method(
+        *("p4reduce", _DENSE, _plain), every=8, compressor="powersgd:4/int8"
+    ),
     "Gloo, dense": Method("gloo", ("embedding",), _plain),
     "Gloo, sparse": Method("gloo", ("embedding",), _plain, sparse=True),
     "p4reduce, dense": Method("p4reduce", ("embedding",), _plain),
@@ -205,15 +227,14 @@ TASKS = {"mlp": mlp_task, "cnn": cnn_task, "embedding": embedding_task}
 
 
 def train(name: str, model_name: str, seed: int, most_steps: int) -> dict[str, Any]:
-    """Train until the target, or for `most_steps`. The clock stands while the test data is used."""
+    """Train until the target, or for `most_steps`. The clock stands while the test data is used.
+
+    Between two averages the ranks' models differ, so they are looked at after an average.
+    """
     method = METHODS[name]
     task = TASKS[model_name](seed)
     torch.manual_seed(seed)
-    model = DistributedDataParallel(
-        task.network(method.sparse), bucket_cap_mb=WHOLE >> 20, gradient_as_bucket_view=False
-    )
-    method.register(model, seed)
-    optimiser = task.optimiser(model.parameters(), method.momentum)
+    model, optimiser = _prepared(method, task, seed)
     draw = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
     dist.barrier()
     before = _bytes()
@@ -226,7 +247,7 @@ def train(name: str, model_name: str, seed: int, most_steps: int) -> dict[str, A
         nn.functional.cross_entropy(model(inputs), labels).backward()
         optimiser.step()
         seconds += time.perf_counter() - began
-        if step % EVERY == 0:
+        if step % (method.every or EVERY) == 0:
             curve.append((step, seconds, *_look(model, task)))
             if curve[-1][3] >= task.target:
                 reached = seconds
@@ -250,11 +271,30 @@ def train(name: str, model_name: str, seed: int, most_steps: int) -> dict[str, A
     }
 
 
+def _prepared(method: Method, task: Task, seed: int) -> tuple[Any, Any]:
+    """The model with its optimiser, whose gradients or averages are summed as the method says."""
+    network = task.network(method.sparse)
+    if not method.every:
+        model = DistributedDataParallel(
+            network, bucket_cap_mb=WHOLE >> 20, gradient_as_bucket_view=False
+        )
+        method.register(model, seed)
+        return model, task.optimiser(model.parameters(), method.momentum)
+    inner = task.optimiser(network.parameters(), method.momentum)
+    if method.backend == "gloo":
+        from bench.pytorch.averaging import GlooLocalSGD
+
+        return network, GlooLocalSGD(inner, method.every, method.compressor)
+    from p4reduce.torch import LocalSGD
+
+    return network, LocalSGD(inner, method.every, compressor=method.compressor)
+
+
 def _look(model: Any, task: Task) -> tuple[float, float]:
     """Loss and accuracy on the test data."""
     inputs, labels = task.test
     with torch.no_grad():
-        answers = model.module(inputs)
+        answers = getattr(model, "module", model)(inputs)
         loss = float(nn.functional.cross_entropy(answers, labels))
         return loss, float((answers.argmax(1) == labels).float().mean())
 

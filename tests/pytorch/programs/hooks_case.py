@@ -145,6 +145,9 @@ def main() -> None:
         train(name, getattr(hooks, name), state, comm, rate=rate)
     feedback = hooks.HookState(group, error_feedback=True)
     train("int8_hook with feedback", hooks.int8_hook, feedback, comm)
+    for name in ("powersgd:2", "powersgd:2/int16", "gradiveq:32"):
+        state = hooks.HookState(group, compressor=name)
+        train(name, hooks.compressed_hook, state, comm)
     wrapped = default_hooks.fp16_compress_wrapper(hooks.allreduce_hook)
     train("fp16 wrapper", wrapped, hooks.HookState(group), comm)
     bucket = 10.0 if beside else 0.02  # with several buckets it does not end over Gloo

@@ -119,12 +119,15 @@ def main() -> None:
         "local sgd": apart(together(rank, 4, 12), alone(4, 12, 1.0, 0.0)),
         "diloco": apart(together(rank, 3, 12, **diloco), alone(3, 12, 0.7, 0.9)),
         "int16": apart(together(rank, 4, 12, precision="int16"), alone(4, 12, 1.0, 0.0)),
+        "compressor": apart(together(rank, 4, 12, compressor="none"), alone(4, 12, 1.0, 0.0)),
+        "factors": apart(together(rank, 4, 12, compressor="powersgd:1"), alone(4, 12, 1.0, 0.0)),
         "torch": apart(torchs(world, rank), torchs(dist.new_group(backend="gloo"), rank)),
     }
     print(json.dumps(results), flush=True)
     refused({"every": 0})
     refused({"every": 1, "outer_momentum": 1.0})
     refused({"every": 1, "outer_rate": 0})
+    refused({"every": 1, "precision": "int8", "compressor": "none"})
     dist.destroy_process_group()
 
 

@@ -33,14 +33,22 @@ from p4reduce.compression.costs import (
 )
 from p4reduce.compression.hierarchical import HierarchicalTopK
 from p4reduce.compression.levels import Choice, Levels, Scheme, choose, measure
+from p4reduce.compression.linear import LinearOperator
 from p4reduce.compression.memory import MemoryCat
+from p4reduce.compression.operators.gradiveq import GradiVeQ
 from p4reduce.compression.operators.mstopk import ApproximateTopK, approximate_top_k
+from p4reduce.compression.operators.powersgd import PowerSGD
 from p4reduce.compression.operators.randomk import RandomK
 from p4reduce.compression.operators.threshold import Threshold
 from p4reduce.compression.operators.topk import TopK
 from p4reduce.compression.operators.uncompressed import Uncompressed
 from p4reduce.compression.probe import measure_link
-from p4reduce.compression.reducer import CompressedAllreduce, SumsTensors, in_lanes
+from p4reduce.compression.reducer import (
+    CompressedAllreduce,
+    SumsTensors,
+    in_lanes,
+    proposal_lanes,
+)
 from p4reduce.compression.registry import (
     Settings,
     compressor_by_name,
@@ -62,11 +70,14 @@ __all__ = [
     "DenseSwitchOver",
     "Encoding",
     "Fraction",
+    "GradiVeQ",
     "HierarchicalTopK",
     "Levels",
+    "LinearOperator",
     "MemoryCat",
     "Packets",
     "Payload",
+    "PowerSGD",
     "RandomK",
     "Scheme",
     "Selected",
@@ -87,5 +98,6 @@ __all__ = [
     "measure",
     "measure_link",
     "nonzero_blocks",
+    "proposal_lanes",
     "register",
 ]

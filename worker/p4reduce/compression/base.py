@@ -27,7 +27,7 @@ they keep it as if it had not been sent.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -64,7 +64,8 @@ class Compressed:
     """One rank's contribution to an all-reduce of one tensor.
 
     Attributes:
-        values: same shape and dtype as the gradient, zero where nothing is sent.
+        values: same shape and dtype as the gradient, zero where nothing is sent. Of a compressor
+            that is `LinearOperator`, what it makes of the gradient: flat, of another size.
         lane_bits: 32, 16, 8 or 4: the lanes that can carry the values.
         level: units chosen.
         units: units of the tensor.
@@ -164,6 +165,8 @@ class Compressor(ABC):
 
     biased: ClassVar[bool] = True
     """Whether the mean of what is sent differs from the gradient, without feedback."""
+    narrow_proposals: ClassVar[bool] = False
+    """Whether what is summed first travels in the same narrow lanes."""
     prices: ClassVar[bool] = False
     """Whether what is sent depends on what the link charges: who calls it measures the link."""
 
@@ -181,6 +184,15 @@ class Compressor(ABC):
         """From now on count with what this link charges."""
         if self.switch_over is not None:
             self.switch_over = DenseSwitchOver(replace(link, lane_bits=self.lane_bits))
+
+    def describe(self, name: str, shapes: Sequence[tuple[int, ...]]) -> None:
+        """From now on take a flat tensor for several arrays, one after the other, if that matters.
+
+        Args:
+            name: of the tensor.
+            shapes: of the arrays.
+        """
+        del name, shapes
 
     def count_time(self, clock: Callable[[], float]) -> None:
         """Count what a step costs besides its traffic by a clock of seconds, if that matters."""

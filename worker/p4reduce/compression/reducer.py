@@ -72,7 +72,8 @@ class CompressedAllreduce:
         wanted = self.compressor.propose(name, gradient)
         agreed = None
         if wanted is not None:
-            agreed = np.asarray(self.communicator.allreduce(wanted, name=f"{name}/level"))
+            first = proposal_lanes(self.compressor, self.compressor.seed)
+            agreed = np.asarray(self.communicator.allreduce(wanted, name=f"{name}/level", **first))
         sent = self.compressor.compress(name, gradient, agreed)
         self.latest[name] = sent
         lanes = in_lanes(sent, self.compressor.seed)
@@ -85,3 +86,10 @@ def in_lanes(sent: Compressed, seed: int | None) -> dict[str, Any]:
     if sent.lane_bits == 32:
         return {}
     return {"precision": f"int{sent.lane_bits}", "seed": seed}
+
+
+def proposal_lanes(compressor: Compressor, seed: int | None) -> dict[str, Any]:
+    """As `in_lanes`, for what a compressor has the ranks sum first."""
+    if compressor.lane_bits == 32 or not compressor.narrow_proposals:
+        return {}
+    return {"precision": f"int{compressor.lane_bits}", "seed": seed}

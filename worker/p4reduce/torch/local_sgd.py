@@ -14,9 +14,36 @@ from typing import Any
 import numpy as np
 import torch
 
+from p4reduce.communicator import Communicator
+from p4reduce.compression import CompressedAllreduce, Compressor, compressor_by_name
+from p4reduce.compression.base import Array
+from p4reduce.handle import Handle
 from p4reduce.torch.hooks.state import channel_of
 from p4reduce.torch.tensors import array_of, bytes_array_of, nothing
 from p4reduce.wire.calls import Operation
+
+
+class _Summing:
+    """A communicator's all-reduce within a deadline, as `CompressedAllreduce` calls it."""
+
+    def __init__(self, comm: Communicator, timeout: float | None) -> None:
+        self.size = comm.size
+        self._comm, self._timeout = comm, timeout
+
+    def allreduce(
+        self,
+        array: Array,
+        op: Operation = Operation.SUM,
+        name: str | None = None,
+        *,
+        precision: str | None = None,
+        seed: int | None = None,
+    ) -> Array:
+        """As `Communicator.allreduce`."""
+        timeout = self._timeout
+        return self._comm.allreduce(
+            array, op, name, timeout=timeout, precision=precision, seed=seed
+        )
 
 
 class LocalSGD:
@@ -42,6 +69,10 @@ class LocalSGD:
         buffers: tensors of floats that are averaged as well, such as a BatchNorm's statistics.
         precision: of the switch's lanes for what the parameters have moved by: "int16" or "int8"
             for a half or a quarter of the bytes (docs/lanes.md). None: 32 bits.
+        compressor: what is sent of what the parameters have moved by: a name, such as
+            "powersgd:2/int16" (docs/experiments.md), or a `p4reduce.compression.Compressor`. The
+            parameters are of one dtype then. What is not sent waits for the next average. None:
+            all of it.
         group: a process group of the backend "p4reduce", or a communicator that `p4reduce.init`
             made. None: the default group.
 
@@ -63,6 +94,7 @@ class LocalSGD:
         outer_momentum: float = 0.0,
         buffers: Iterable[torch.Tensor] = (),
         precision: str | None = None,
+        compressor: str | Compressor | None = None,
         group: Any = None,
     ) -> None:
         if not isinstance(every, int) or every < 1:
@@ -71,7 +103,12 @@ class LocalSGD:
             raise ValueError(f"outer_rate={outer_rate!r}: a number above 0 is needed")
         if not 0 <= outer_momentum < 1:
             raise ValueError(f"outer_momentum={outer_momentum!r}: 0 to below 1 is needed")
+        if compressor is not None and precision is not None:
+            raise ValueError(f"precision={precision!r}: a compressor has lanes of its own")
         self._channel = channel_of(group)
+        if isinstance(compressor, str):
+            compressor = compressor_by_name(compressor, self._channel.size)
+        self._compressor = compressor
         self.optimizer = optimizer
         self.averages = 0
         self._every = every
@@ -88,6 +125,8 @@ class LocalSGD:
         for tensor in [*self._parameters, *self._buffers]:
             if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
                 raise ValueError(f"a parameter or buffer is of {tensor.dtype}: floats are averaged")
+        if compressor is not None and len({one.dtype for one in self._parameters}) > 1:
+            raise ValueError("the parameters have several dtypes: a compressor takes one")
         self._take_rank_0s()
         self._start = [one.detach().clone() for one in self._parameters]
         self._speed = [torch.zeros_like(one) for one in self._start]
@@ -108,7 +147,10 @@ class LocalSGD:
                 one.detach() - start
                 for one, start in zip(self._parameters, self._start, strict=True)
             ]
-            self._mean(moved, "moved", self._precision)
+            if self._compressor is None:
+                self._mean(moved, "moved", self._precision)
+            else:
+                self._compressed_mean(self._compressor, moved)
             for one, start, speed, delta in zip(
                 self._parameters, self._start, self._speed, moved, strict=True
             ):
@@ -160,6 +202,32 @@ class LocalSGD:
             options=None,
             result=tensors,
             finish=put_back,
+        ).wait()
+
+    def _compressed_mean(self, compressor: Compressor, moved: list[torch.Tensor]) -> None:
+        """Take the mean of what a compressor sends of each, in place, as one tensor."""
+        lent = [lend(one) for one in moved]
+        whole = np.concatenate([one.array.reshape(-1) for one in lent])
+        compressor.describe("moved", [tuple(one.shape) for one in moved])
+        ended: list[Any] = []
+
+        def begin(timeout: float | None) -> Handle[Any]:
+            summing = _Summing(self._channel.comm, timeout)
+            ended.append(CompressedAllreduce(summing, compressor).mean(whole, "moved"))
+            return Handle([], nothing)
+
+        def put_back() -> None:
+            parts = np.split(ended[0], np.cumsum([one.array.size for one in lent])[:-1])
+            for one, part in zip(lent, parts, strict=True):
+                one.array[...] = part.reshape(one.array.shape)
+                one.put_back()
+
+        self._channel.start(
+            *("LocalSGD", whole.nbytes, begin),
+            options=None,
+            result=moved,
+            finish=put_back,
+            agrees=True,
         ).wait()
 
     def _take_rank_0s(self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from p4reduce.compression import Compressor, in_lanes
+from p4reduce.compression import Compressor, in_lanes, proposal_lanes
 from p4reduce.handle import Handle
 from p4reduce.torch.dynamo import eagerly
 from p4reduce.torch.hooks.sending import send, send_sparse
@@ -58,6 +58,7 @@ def _mean(
         return send_sparse(state, hook, tensor, name, None)
     lent = array_of(tensor)
     chosen = state.compressor(compressor)
+    chosen.describe(name, [tuple(one.shape) for one in bucket.parameters()])
     started = _Started(state, chosen, name, lent)
     return send(
         *(state, hook, tensor, lent.array.nbytes, started.begin, started.finish),
@@ -79,21 +80,32 @@ class _Started:
         self._compressor = compressor
         self._name = name
         self._lent = lent
+        self._handle: Handle[Any] | None = None
         self.wanted = compressor.propose(name, lent.array)
 
     def begin(self, timeout: float | None) -> Handle[Any]:
         agreed = None
         if self.wanted is not None:
             comm, name = self._state.channel.comm, f"{self._name}/level"
-            total = comm.allreduce_async(self.wanted, name=name, timeout=timeout).wait()
+            seed = self._state.rounding_seed(self._compressor)
+            total = comm.allreduce_async(
+                *(self.wanted, Operation.SUM, name),
+                timeout=timeout,
+                **proposal_lanes(self._compressor, seed),
+            ).wait()
             agreed = np.asarray(total)
             self._state.measure(self._compressor)
         sent = self._compressor.compress(self._name, self._lent.array, agreed)
-        return self._state.channel.comm.allreduce_async(
-            *(sent.values, Operation.MEAN, self._name, self._lent.array, timeout),
+        array = self._lent.array
+        self._handle = self._state.channel.comm.allreduce_async(
+            *(sent.values, Operation.MEAN, self._name),
+            *(array if sent.values.shape == array.shape else None, timeout),
             **in_lanes(sent, self._state.rounding_seed(self._compressor)),
         )
+        return self._handle
 
     def finish(self) -> None:
-        self._lent.array[...] = self._compressor.decompress(self._name, self._lent.array)
+        assert self._handle is not None, "begin was called"
+        total = np.asarray(self._handle.wait())
+        self._lent.array[...] = self._compressor.decompress(self._name, total)
         self._lent.put_back()

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compressors whose messages are linear in the gradient, so that a switch can sum them.
+
+A message is a flat array of *segments*, such as the columns of a factor. What ranks sum is shorter
+than the gradient, and the sum of the messages is the message of the sum. Segments may differ in
+size by orders of magnitude, but a block of lanes has one exponent. So each is multiplied by a power
+of two that all ranks know: the inverse of its largest magnitude in the sum before.
+
+**NaN and infinity** on a rank make the whole tensor NaN on all ranks, in that step. What was not
+sent waits for the next one.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
+
+import numpy as np
+
+from p4reduce.compression.base import Array, Compressed, Compressor, Selected, TensorState
+
+_LARGEST_SCALE = 2.0**60
+
+
+class Segments:
+    """Puts segments of very different size into one message, and takes them out of its sum.
+
+    Attributes:
+        sizes: elements of each segment.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = tuple(sizes)
+        self._scales = np.ones(len(sizes))
+
+    def join(self, parts: Sequence[Array], dtype: Any) -> Array:
+        """Return the message of some parts, each of a segment's size."""
+        if not parts:
+            return np.zeros(0, dtype)
+        scaled = [part * scale for part, scale in zip(parts, self._scales, strict=True)]
+        return np.concatenate(scaled).astype(dtype)
+
+    def split(self, total: Array) -> list[Array]:
+        """Return the segments of a sum of messages in float64, and scale by them from now on.
+
+        All ranks have the same sum, and so the same scales.
+        """
+        parts = np.split(total.astype(np.float64), np.cumsum(self.sizes)[:-1]) if self.sizes else []
+        largest = np.array([np.abs(part).max(initial=0.0) for part in parts])
+        whole = [part / scale for part, scale in zip(parts, self._scales, strict=True)]
+        known = np.isfinite(largest) & (largest > 0)
+        _, exponents = np.frexp(np.where(known, largest, 0.5))
+        scales = np.ldexp(self._scales, -exponents)
+        self._scales = np.where(
+            known, np.clip(scales, 1 / _LARGEST_SCALE, _LARGEST_SCALE), self._scales
+        )
+        return whole
+
+
+@dataclass(slots=True)
+class OperatorState(TensorState):
+    """What an operator remembers of a tensor.
+
+    Attributes:
+        wanted: flat, in float32 or wider: gradient and residual of the step under way; None: they
+            are not finite.
+        shapes: of the arrays that the tensor has one after the other.
+        like: the gradient of the step under way.
+    """
+
+    wanted: Array | None = None
+    shapes: tuple[tuple[int, ...], ...] = ()
+    like: Array | None = None
+
+
+@dataclass
+class LinearOperator(Compressor):
+    """Base of compressors whose messages have another size than the gradient.
+
+    A step is `propose`, `compress`, `decompress`, as of `Compressor`.
+    """
+
+    narrow_proposals: ClassVar[bool] = True
+    _shapes: dict[str, tuple[tuple[int, ...], ...]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+
+    def describe(self, name: str, shapes: Sequence[tuple[int, ...]]) -> None:
+        self._shapes[name] = tuple(shapes)
+
+    @abstractmethod
+    def message(self, state: Any, wanted: Array, agreed: Array | None) -> tuple[Array, Array]:
+        """Return what is to be summed, and what of `wanted` the message stands for; both flat."""
+
+    @abstractmethod
+    def restored(self, state: Any, total: Array) -> Array:
+        """Return the gradient that a sum of messages stands for, flat."""
+
+    @abstractmethod
+    def message_size(self, state: Any) -> int:
+        """Return how many numbers the message has, which is known before there is one."""
+
+    def begun(self, name: str, gradient: Array) -> Any:
+        """Return a tensor's state with `wanted` for this step."""
+        state = cast(OperatorState, self._state(name, gradient))
+        shapes = self._shapes.get(name, (gradient.shape,))
+        if sum(math.prod(shape) for shape in shapes) != gradient.size:
+            raise ValueError(
+                f"tensor {name!r} has {gradient.size} elements, its parts are {list(shapes)}"
+            )
+        state.shapes, state.like = shapes, gradient
+        wanted = self._wanted(state, gradient)
+        wide = np.promote_types(gradient.dtype, np.float32)
+        state.wanted = None if wanted is None else wanted.reshape(-1).astype(wide, copy=False)
+        return state
+
+    def compress(self, name: str, gradient: Array, agreed: Array | None = None) -> Compressed:
+        begun = cast(Any, self.states.get(name))
+        proposed = begun is not None and begun.like is gradient
+        state = begun if proposed else self.begun(name, gradient)
+        wanted, state.wanted, state.like = state.wanted, None, None
+        size = self.message_size(state)
+        if wanted is None or not (agreed is None or np.isfinite(agreed).all()):
+            # Somebody's numbers are not finite. A finite gradient waits for the next step.
+            if wanted is not None and self.feedback:
+                state.residual = wanted.reshape(gradient.shape).astype(gradient.dtype)
+            values, state.sent = np.full(size, np.nan, gradient.dtype), None
+        else:
+            message, stands_for = self.message(state, wanted, agreed)
+            values = message.astype(gradient.dtype)
+            if self.feedback:
+                kept = (wanted - stands_for).reshape(gradient.shape)
+                state.residual = kept.astype(gradient.dtype)
+                state.sent = stands_for.reshape(gradient.shape).astype(gradient.dtype)
+        state.step += 1
+        blocks = -(-size // self.lanes)
+        total = -(-gradient.size // self.lanes)
+        return Compressed(
+            values, self.lane_bits, size, gradient.size, blocks, total, None, 1.0, False
+        )
+
+    def decompress(self, name: str, total: Array) -> Array:
+        state: Any = self.states[name]
+        sent, state.sent = state.sent, None
+        shape = state.residual.shape if state.residual is not None else None
+        if not np.isfinite(total).all():
+            if state.residual is not None and sent is not None:
+                state.residual = state.residual + sent
+            size = sum(math.prod(one) for one in state.shapes)
+            result: Array = np.full(size, np.nan, total.dtype)
+        else:
+            result = self.restored(state, total).astype(total.dtype)
+        if shape is None:
+            shape = state.shapes[0] if len(state.shapes) == 1 else result.shape
+        return result.reshape(shape)
+
+    def select(
+        self, state: TensorState, gradient: Array, wanted: Array, agreed: Array | None
+    ) -> Selected:
+        raise NotImplementedError("operators have messages, not a choice")
+
+    def _new_state(self) -> OperatorState:
+        return OperatorState()
