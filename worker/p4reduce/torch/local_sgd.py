@@ -206,7 +206,7 @@ class LocalSGD:
 
     def _compressed_mean(self, compressor: Compressor, moved: list[torch.Tensor]) -> None:
         """Take the mean of what a compressor sends of each, in place, as one tensor."""
-        lent = [lend(one) for one in moved]
+        lent = [array_of(one) for one in moved]
         whole = np.concatenate([one.array.reshape(-1) for one in lent])
         compressor.describe("moved", [tuple(one.shape) for one in moved])
         ended: list[Any] = []
