@@ -10,6 +10,14 @@ import sys
 from p4reduce_model.cases import LARGE, SMALL
 from p4reduce_model.explorer import Outcome, explore
 from p4reduce_model.faults import FAULTS as ON_ONE_SWITCH
+from p4reduce_model.late import (
+    LATE_FAULTS,
+    LATE_LARGE,
+    LATE_SMALL,
+    LateCase,
+    describe_late,
+    explore_late,
+)
 from p4reduce_model.scenario import Scenario
 from p4reduce_model.system import System
 from p4reduce_model.trace import describe
@@ -20,6 +28,7 @@ FAULTS = [*ON_ONE_SWITCH, *TREE_FAULTS]
 _CASE_TITLES = (
     "| case | ranks | slots | jobs | calls | rounds | states | transitions | depth | runs | s | |"
 )
+_LATE_TITLES = "| case | ranks | sums | losses | states | transitions | depth | s | |"
 _FAULT_TITLES = "| fault | broken invariant | steps | states | s |"
 
 
@@ -37,6 +46,11 @@ def main() -> None:
     if arguments.case is not None:
         cases = [case for case in cases if arguments.case in case.name]
     holds = _explore_all(cases, arguments.limit)
+    late = LATE_SMALL if arguments.small else [*LATE_SMALL, *LATE_LARGE]
+    late = [case for case in late if arguments.case is None or arguments.case in case.name]
+    if late:
+        print()
+        holds &= _explore_late(late, arguments.limit)
     if arguments.case is None:
         print()
         holds &= _hunt_all()
@@ -54,6 +68,23 @@ def _explore_all(cases: list[Scenario], limit: int) -> bool:
         if outcome.violation is not None:
             holds = False
             print(describe(system, outcome), file=sys.stderr)
+    return holds
+
+
+def _explore_late(cases: list[LateCase], limit: int) -> bool:
+    """Print a row for each case of late ranks; return whether all hold."""
+    _print_titles(_LATE_TITLES)
+    holds = True
+    for case in cases:
+        outcome = explore_late(case, limit)
+        result = "holds" if outcome.complete else f"stopped at {outcome.states:,} states"
+        if outcome.violation is not None:
+            result = f"VIOLATED: {outcome.violation.invariant}"
+            print(describe_late(outcome), file=sys.stderr)
+        holds &= outcome.violation is None
+        cells = [case.name, case.ranks, case.sums, case.deaths, f"{outcome.states:,}"]
+        cells += [f"{outcome.transitions:,}", outcome.depth, f"{outcome.seconds:.1f}", result]
+        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
     return holds
 
 
@@ -75,6 +106,12 @@ def _hunt_all() -> bool:
             f"{outcome.states:,}",
             f"{outcome.seconds:.1f}",
         ]
+        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    for case in LATE_FAULTS:
+        late = explore_late(case)
+        found &= late.violation is not None
+        cells = [case.name, "NOT FOUND" if late.violation is None else late.violation.invariant]
+        cells += [len(late.trace), f"{late.states:,}", f"{late.seconds:.1f}"]
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
     return found
 

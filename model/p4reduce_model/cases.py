@@ -17,6 +17,9 @@ _TWICE = (Call(2), Call(1, in_place=True, dtype="int8"))
 _ONE_WITHOUT = Call(1, zeros=zeros((0, 0)))
 _RECOVERED = (Call(1, in_place=True), Call(0))
 
+# A roll and the sum of one rank, a roll and that of the other.
+_WITHOUT_ONE = (Call(1), _ONE_WITHOUT, Call(1), Call(1, zeros=zeros((1, 0))))
+
 TREE_PAIR = Scenario("tree, 1 rank a leaf", ranks=2, leaves=2, slots=1, lives=((Call(2),),))
 TREE_PAIR_BARE = TREE_PAIR.but(name="tree, 1 rank a leaf, zeros", lives=((_ONE_WITHOUT,),))
 TREE = Scenario("tree", ranks=4, leaves=2, slots=1, lives=((Call(1),),))
@@ -63,11 +66,14 @@ SMALL = [
     TREE_MEETING,
     TREE_MEETING.but(name="tree, meeting, a leaf is lost", ends_wiped=True),
     TREE_MEETING.but(name="tree, meeting, the root is lost", ends_wiped=True, struck=ROOT),
+    Scenario("late ranks", ranks=2, slots=1, lives=(_WITHOUT_ONE,)),
     Scenario("one asks for all, 3 ranks", ranks=3, slots=1, lives=((Call(2),),), few=1),
     TREE_MEETING.but(name="tree, meeting, one asks for all", few=1),
 ]
 
 LARGE = [
+    TREE_PAIR.but(name="tree, 1 rank a leaf, late ranks", lives=(_WITHOUT_ONE[:2],)),
+    Scenario("late ranks, recovery", ranks=2, slots=1, lives=(_WITHOUT_ONE[:2],), recoveries=1),
     Scenario("dense, 4 ranks", ranks=4, slots=1, lives=((Call(3),),)),
     Scenario("dense, 2 slots", ranks=2, slots=2, lives=((Call(8),),)),
     Scenario("3 ranks, 2 slots", ranks=3, slots=2, lives=((Call(2),),)),

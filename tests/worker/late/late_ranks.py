@@ -16,7 +16,7 @@ def wait_until_there(sums: Sums, ranks: int) -> None:
     """Return when a roll has had so many ranks present."""
 
     def there() -> bool:
-        roll = sums._attendant._last_roll
+        roll = sums._attendant._duties.last_roll
         return roll is not None and len(roll.present) >= ranks
 
     wait_for(there, f"{ranks} ranks have called the sum")

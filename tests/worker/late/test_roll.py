@@ -13,7 +13,7 @@ import pytest
 from p4reduce.late.coding import check_groups
 from p4reduce.late.outcome import Total
 from p4reduce.late.policies import AtLeast, OneOfEachGroup
-from p4reduce.late.roll import ABSENT, LEAVING, PRESENT, TICK, WORDS, Roll, Row, table_with, ticks
+from p4reduce.late.roll import ABSENT, FULL, LEAVING, PRESENT, TICK, WORDS, Roll, Row, table_with, ticks
 from p4reduce.late.sums import row_of
 
 SIZE = 8
@@ -43,6 +43,12 @@ def test_a_row_comes_back_from_its_words() -> None:
     assert len(row.pack()) == WORDS
     assert Row.unpack(row.pack()) == row
     assert Row.unpack(Row(LEAVING).pack()) == Row(LEAVING)
+
+
+def test_a_roll_tells_the_states_apart() -> None:
+    roll = roll_of({0: present(), 2: Row(LEAVING), 3: Row(FULL)}, (0, 1, 2, 3))
+    assert (roll.present, roll.leaving, roll.full) == ((0,), (2,), (3,))
+    assert roll.not_present == (1, 2, 3)
 
 
 def test_what_a_rank_that_is_late_learns_of_a_call() -> None:

@@ -17,38 +17,34 @@ them lacks, hand it on, and go on with those who are left.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from p4reduce.errors import (
     ClosedError,
     InterruptedCallError,
-    LaneOverflowError,
     MismatchError,
     P4ReduceError,
     P4ReduceTimeoutError,
-    WorkerLostError,
 )
-from p4reduce.late.outcome import Total, empty_head, overflow
+from p4reduce.late.duties import Broadcast, Duties, Request, Said, Steps, Sum, Turn
+from p4reduce.late.outcome import Total
 from p4reduce.late.policies import Policy
-from p4reduce.late.roll import ABSENT, LEAVING, PRESENT, TICK, Roll, Row, table_with, ticks
+from p4reduce.late.roll import ABSENT, FULL, LEAVING, PRESENT, TICK, Roll, Row, ticks
 from p4reduce.wire.rank_sets import describe_ranks
 
 Array = npt.NDArray[Any]
 
-_FIRST_LOOK = (
-    0.01  # seconds after a sum, at the earliest, that a rank which is not there calls the roll
-)
+_FIRST_LOOK = 0.01  # seconds from a sum to a roll without this rank's call, at least
 _LATER = 1.02  # of the shortest time that it took before the last sums
 _SUMS = 4  # so many: after a pause in training the one before it was no longer than usual
 _SLOWER = 0.05  # of the time since the last sum, from one roll to the next
@@ -68,12 +64,10 @@ class Group(Protocol):
     def size(self) -> int:
         """How many there are."""
 
-    def allreduce(
-        self, array: Array, *, name: str | None, out: Array | None, precision: str | None
-    ) -> Array:
+    def allreduce(self, array: Array, *, name: str, out: Array, precision: str | None) -> Array:
         """The sum over all ranks."""
 
-    def broadcast(self, array: Array, root: int, name: str | None) -> Array:
+    def broadcast(self, array: Array, root: int, name: str) -> Array:
         """The root's array."""
 
     def reform(self, *, timeout: float | None = None) -> Group:
@@ -114,16 +108,13 @@ class Attendant:
 
     def __init__(self, comm: Group, policy: Policy, history: int, timeout: float) -> None:
         self.seat, self.seats = comm.rank, comm.size
+        self._duties = Duties(self.seat, self.seats, policy, self._keep, self._plan)
         self._comm = comm
         self._policy = policy
         self._history = history
         self._timeout = timeout
-        self._alive: tuple[int, ...] = tuple(range(comm.size))
-        self._completed = 0
-        self._kept: Total | None = None  # the last one, which another rank may lack after a loss
         self._queue: deque[Total] = deque()
         self._deposit: _Deposit | None = None
-        self._last_roll: Roll | None = None
         self._leaving = False
         self._over: P4ReduceError | None = None
         self._early: deque[float] = deque(maxlen=_SUMS)  # seconds; see `Policy.early`
@@ -145,7 +136,7 @@ class Attendant:
     @property
     def lost(self) -> tuple[int, ...]:
         """Ranks that were lost, as they were numbered at first."""
-        return tuple(seat for seat in range(self.seats) if seat not in self._alive)
+        return self._duties.lost
 
     def take(self) -> Total | None:
         """Return the first sum that this rank has missed, if there is one."""
@@ -214,12 +205,15 @@ class Attendant:
             self._comm.__exit__(type(error), error, None)
 
     def _timed_out(self, seconds: float) -> P4ReduceTimeoutError:
-        text = f"sum {self._completed} is not complete after {seconds:g} s"
-        if self._last_roll is None or not self._last_roll.present:
+        roll = self._duties.last_roll
+        text = f"sum {self._duties.completed} is not complete after {seconds:g} s"
+        if roll is None or not roll.present:
             return P4ReduceTimeoutError(f"{text}: the roll was not answered", seconds=seconds)
+        if roll.full:
+            behind = f"{describe_ranks(roll.full)} did not take the last {self._history} sums"
         return P4ReduceTimeoutError(
-            f"{text}: {self._policy.missing(self._last_roll)}",
-            missing=self._last_roll.not_present,
+            f"{text}: {behind if roll.full else self._policy.missing(roll)}",
+            missing=roll.full or roll.not_present,
             seconds=seconds,
         )
 
@@ -227,8 +221,11 @@ class Attendant:
 
     def _run(self) -> None:
         try:
-            while self._turn():
-                pass
+            steps = self._duties.steps()
+            with contextlib.suppress(StopIteration):
+                request = next(steps)
+                while True:
+                    request = self._answered(steps, request)
         except P4ReduceError as error:
             self._end(error)
         except BaseException as error:
@@ -243,137 +240,67 @@ class Attendant:
         if over is None:
             self._comm.close()
 
-    def _turn(self) -> bool:
-        """Call the roll, and sum if that says so. Returns False when all is over."""
-        row, deposit = self._await_turn()
-        if row is None:
-            return False
+    def _answered(self, steps: Steps, request: Request) -> Request:
+        """Do what is asked for; return what is asked for next."""
         try:
-            mine = table_with(row, self.seat, self.seats)
-            name = f"roll before sum {self._completed}"
-            table = self._comm.allreduce(mine, name=name, out=mine, precision=None)
-        except WorkerLostError:
-            self._recover()
-            return True
-        roll = self._last_roll = Roll(table, self._alive)
-        self._policy.check(self.lost, roll)
-        members = self._policy.members(roll)
-        if members is not None:
-            try:
-                total = self._sum(roll, members, deposit)
-            except WorkerLostError:
-                self._recover()
-                return True
-            self._keep(total)
-            self._early.append(self._policy.early(roll) * TICK)
-            # The first one has what came before training as well.
-            early = _LATER * min(self._early) if len(self._early) > 1 else 0.0
-            self._next_roll = self._since + max(early, _FIRST_LOOK)
-        elif roll.leaving:
-            raise _left(roll.leaving)
-        else:
-            self._pause(roll)
-        return True
+            reply = self._do(request)
+        except P4ReduceError as error:
+            return steps.throw(error)
+        return steps.send(reply)
 
-    def _await_turn(self) -> tuple[Row | None, _Deposit | None]:
+    def _do(self, request: Request) -> Any:
+        if isinstance(request, Turn):
+            return self._await_turn()
+        if isinstance(request, Sum):
+            return self._comm.allreduce(
+                request.array, name=request.name, out=request.out, precision=request.precision
+            )
+        if isinstance(request, Broadcast):
+            return self._comm.broadcast(request.array, request.root, request.name)
+        comm = self._comm.reform(timeout=self._timeout)
+        with self._changed:
+            self._comm, over = comm, self._over
+            self._next_roll = time.monotonic()
+        if over is not None:
+            comm.__exit__(type(over), over, None)
+            raise copy.copy(over)
+        return None
+
+    def _await_turn(self) -> Said | None:
         """Return what to say in the next roll, when it is time for it; None: this is over."""
         with self._changed:
             while self._over is None:
                 now = time.monotonic()
                 if self._leaving:
-                    return Row(LEAVING), None
-                if len(self._queue) >= self._history:
-                    self._changed.wait(_LOOK)
-                elif (deposit := self._deposit) is not None:
+                    return Said(Row(LEAVING))
+                if (deposit := self._deposit) is not None:
                     waited, came = ticks(now - deposit.at), ticks(deposit.at - self._since)
-                    return replace(deposit.row, state=PRESENT, waited=waited, came=came), deposit
-                elif now >= self._next_roll:
-                    return Row(ABSENT), None
-                else:
-                    self._changed.wait(min(self._next_roll - now, _LOOK))
-            return None, None
+                    row = replace(deposit.row, state=PRESENT, waited=waited, came=came)
+                    return Said(row, deposit.array)
+                if now >= self._next_roll:
+                    full = len(self._queue) >= self._history
+                    return Said(Row(FULL if full else ABSENT))
+                self._changed.wait(min(self._next_roll - now, _LOOK))
+            return None
 
-    def _pause(self, roll: Roll) -> None:
-        """Nothing follows from a roll: there will be another one, also without this rank's call."""
+    def _plan(self, roll: Roll, summed: bool) -> None:
+        """Find out when the next roll is, also without this rank's call."""
         now = time.monotonic()
-        due = self._policy.due(roll)
+        if summed:
+            self._early.append(self._policy.early(roll) * TICK)
+            # The first one has what came before training as well.
+            early = _LATER * min(self._early) if len(self._early) > 1 else 0.0
+            self._next_roll = self._since + max(early, _FIRST_LOOK)
+            return
+        due = math.inf if roll.full else self._policy.due(roll)
         if not math.isfinite(due):
             due = min(max(_SLOWER * (now - self._since), _LEAST_PAUSE), _MOST_PAUSE)
         self._next_roll = now + due
 
-    def _sum(self, roll: Roll, members: tuple[int, ...], deposit: _Deposit | None) -> Total:
-        number, call = self._completed, roll.call()
-        if self.seat in members:
-            assert deposit is not None
-            mine = deposit.array
-        else:
-            mine = np.zeros(call.shape, call.kind)
-        total = np.empty(call.shape, call.kind)
-        error: P4ReduceError | None = None
-        name = f"sum {number} of {describe_ranks(members)}"
-        try:
-            self._comm.allreduce(mine, name=name, out=total, precision=call.precision)
-        except LaneOverflowError:
-            error = overflow(number)
-        return Total(number, total, roll.present, members, call.digest, error)
-
     def _keep(self, total: Total) -> None:
         with self._changed:
-            self._kept = total
-            self._completed = total.number + 1
             self._deposit = None
             self._since = time.monotonic()
             if not self._leaving:
                 self._queue.append(total)
             self._changed.notify_all()
-
-    # -- After a loss ------------------------------------------------------------------------------
-
-    def _recover(self) -> None:
-        """Go on with those who are left. A sum that only some of them have is handed on."""
-        while True:
-            try:
-                comm = self._comm.reform(timeout=self._timeout)
-                with self._changed:
-                    self._comm = comm
-                    over = self._over
-                if over is not None:
-                    comm.__exit__(type(over), over, None)
-                    raise copy.copy(over)
-                self._meet()
-                break
-            except WorkerLostError:
-                continue  # another one; each of them is lost once
-        self._policy.check(self.lost, None)
-        self._next_roll = time.monotonic()
-
-    def _meet(self) -> None:
-        mine = np.zeros((self.seats, 2), np.int32)
-        mine[self.seat] = 1, self._completed
-        name = "who is left"
-        table = self._comm.allreduce(mine, name=name, out=None, precision=None)
-        alive = tuple(np.flatnonzero(table[:, 0]).tolist())
-        completed = table[list(alive), 1].tolist()
-        if min(completed) < max(completed):
-            self._hand_on(completed.index(max(completed)), max(completed))
-        self._alive = alive
-
-    def _hand_on(self, root: int, completed: int) -> None:
-        """Let one who has the last sum give it to those who lack it.
-
-        No rank lacks more than that: all took part in the roll before it.
-        """
-        has = self._completed == completed
-        assert has or self._completed == completed - 1
-        assert not has or self._kept is not None
-        kept = self._kept
-        head = kept.head(self.seats) if has and kept is not None else empty_head(self.seats)
-        head = self._comm.broadcast(head, root, "the sum that a rank lacks")
-        total = kept if has and kept is not None else Total.of_head(head)
-        numbers = self._comm.broadcast(total.total, root, "its numbers")
-        if not has:
-            self._keep(replace(total, total=numbers))
-
-
-def _left(ranks: Sequence[int]) -> WorkerLostError:
-    return WorkerLostError(f"{describe_ranks(ranks)} left, and calls no more sums", ranks=ranks)

@@ -18,8 +18,9 @@ from p4reduce.tensors.precision import PRECISIONS, WRAP
 from p4reduce.tensors.stream import DTYPES
 from p4reduce.wire.rank_sets import describe_ranks
 
-ABSENT, PRESENT, LEAVING = 1, 2, 3
-"""States of a rank: it has not called the sum, it has, or it will call no more. 0 is never sent."""
+ABSENT, PRESENT, LEAVING, FULL = 1, 2, 3, 4
+"""States of a rank: it has not called the sum, it has, it will call no more, or it is so many sums
+behind that the others have to wait for it. 0 is never sent."""
 
 TICK = 1e-6
 """Seconds; times in a row are multiples of it, 2,147 s at most."""
@@ -40,7 +41,7 @@ class Row:
     """What one rank says.
 
     Attributes:
-        state: `ABSENT`, `PRESENT` or `LEAVING`.
+        state: `ABSENT`, `PRESENT`, `LEAVING` or `FULL`.
         waited: for how long its call has been waiting, in ticks.
         came: how long after the last sum it called, in ticks.
         deadline: after which wait of the first caller it would go without the others, in ticks.
@@ -139,6 +140,11 @@ class Roll:
     def leaving(self) -> tuple[int, ...]:
         """Who calls no more."""
         return self._in_state(LEAVING)
+
+    @property
+    def full(self) -> tuple[int, ...]:
+        """For whom the others have to wait."""
+        return self._in_state(FULL)
 
     @property
     def not_present(self) -> tuple[int, ...]:

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that are late or lost: what attendants do holds in every order, and faults are found."""
+
+from __future__ import annotations
+
+import pytest
+from p4reduce_model.late import (
+    LATE_FAULTS,
+    LATE_LARGE,
+    LATE_SMALL,
+    LateCase,
+    describe_late,
+    explore_late,
+)
+
+SIZES = [*LATE_SMALL, *(pytest.param(case, marks=pytest.mark.long) for case in LATE_LARGE)]
+
+
+def name_of(case: object) -> str | None:
+    return case.name if isinstance(case, LateCase) else None
+
+
+@pytest.mark.parametrize("case", SIZES, ids=name_of)
+def test_sums_are_right_and_end_in_every_order(case: LateCase) -> None:
+    outcome = explore_late(case)
+    if outcome.violation is not None:
+        pytest.fail(describe_late(outcome), pytrace=False)
+    assert outcome.complete
+    assert outcome.states > 100
+
+
+@pytest.mark.parametrize("fault", LATE_FAULTS, ids=name_of)
+def test_a_planted_fault_is_found(fault: LateCase) -> None:
+    assert explore_late(fault).violation is not None
