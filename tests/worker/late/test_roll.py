@@ -13,7 +13,18 @@ import pytest
 from p4reduce.late.coding import check_groups
 from p4reduce.late.outcome import Total
 from p4reduce.late.policies import AtLeast, OneOfEachGroup
-from p4reduce.late.roll import ABSENT, FULL, LEAVING, PRESENT, TICK, WORDS, Roll, Row, table_with, ticks
+from p4reduce.late.roll import (
+    ABSENT,
+    FULL,
+    LEAVING,
+    PRESENT,
+    TICK,
+    WORDS,
+    Roll,
+    Row,
+    table_with,
+    ticks,
+)
 from p4reduce.late.sums import row_of
 
 SIZE = 8
