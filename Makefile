@@ -86,7 +86,7 @@ test-install: $(READY)  ## the wheel beside the newest jupyterlab, ray, mlflow, 
 .PHONY: test-engines
 test-engines: $(READY)  ## MPI and other engines: installs what can be had, names what it skips (minutes)
 	tools/install-engines $(VENV)
-	$(PYTHON) -m pytest -m engines tests/engines
+	$(PYTHON) -m pytest -n 2 --dist loadfile -m engines tests/engines
 
 # The CPU build, 200 MB, where this is run first.
 TORCH := torch==2.13.0

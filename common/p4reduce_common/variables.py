@@ -77,7 +77,7 @@ VARIABLES = (
     Variable("P4REDUCE_UDP_KEY_FILE", _SECRETS, "a path",
              "The key that UDP ports of switch and ranks share."),
     Variable("P4REDUCE_UDP_KEY", _SECRETS, "the key itself",
-             "The same for hosts that share no files."),
+             "The same for hosts and containers that share no files."),
     Variable("P4REDUCE_NATIVE", _MACHINE_CODE, "`0`",
              "Run in Python, without machine code. Default: C if it can be compiled."),
     Variable("P4REDUCE_CACHE_DIR", _MACHINE_CODE, "a directory",

@@ -78,7 +78,7 @@ def _read_cpu_port(ctx: click.Context, param: click.Parameter, value: str) -> in
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Let only workers in at UDP ports that know this key: 16 to 1,024 bytes, in a file that "
-    "nobody else may read.",
+    "nobody else may read. Without the option, P4REDUCE_UDP_KEY holds the key.",
 )
 @click.option("--device-id", type=click.IntRange(1, (1 << 64) - 1), default=1, show_default=True)
 @click.option(

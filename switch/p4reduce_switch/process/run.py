@@ -31,6 +31,7 @@ __all__ = ["run"]
 _SWITCH_INTERVAL_S = 0.0005
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _WAKE_SECONDS = 0.5
+_KEY_ENVIRONMENT = "P4REDUCE_UDP_KEY"  # as of ranks: the key itself
 
 
 def run(settings: SwitchSettings) -> None:
@@ -127,14 +128,16 @@ def _check_writable(path: Path, option: str) -> None:
 
 
 def _read_udp_key(path: Path | None) -> bytes:
-    if path is None:
+    text = os.environ.get(_KEY_ENVIRONMENT, "")
+    if path is None and not text:
         return b""
-    from p4reduce_native.udp_handshake import read_key
+    from p4reduce_native.udp_handshake import key_of, read_key
 
     try:
-        return read_key(path)
+        return key_of(text) if path is None else read_key(path)
     except ValueError as error:
-        raise StartError(f"--udp-key-file: {error}") from None
+        name = _KEY_ENVIRONMENT if path is None else "--udp-key-file"
+        raise StartError(f"{name}: {error}") from None
 
 
 def _open_data_plane(settings: SwitchSettings) -> DataPlane:

@@ -57,3 +57,14 @@ def install_for(target: Path, version: str, platform: str, *what: object) -> Pat
         "--link-mode", "copy", *what,
     )  # fmt: skip
     return target
+
+
+def wheelhouse(folder: Path, version: str, *what: object) -> Path:
+    """Fetch the wheels of distributions and of what they need, for a Python on x86-64."""
+    platforms = ("manylinux2014_x86_64", "manylinux_2_27_x86_64", "manylinux_2_28_x86_64")
+    run(
+        sys.executable, "-m", "pip", "download", "--quiet", "--dest", folder,
+        "--python-version", version, "--only-binary", ":all:",
+        *(f"--platform={platform}" for platform in platforms), *what,
+    )  # fmt: skip
+    return folder

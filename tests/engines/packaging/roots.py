@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -21,9 +23,18 @@ def debian_root(suite: str, architecture: str, *packages: str) -> Path:
     Takes debootstrap and root. Raises AssertionError with its output if it fails.
     """
     root = KEPT / f"{suite}-{architecture}"
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with (KEPT / f"{root.name}.lock").open("w") as lock:  # of tests that run at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _unpack(root, suite, architecture, packages)
+    return root
+
+
+def _unpack(root: Path, suite: str, architecture: str, packages: tuple[str, ...]) -> None:
     done = root / ".unpacked"
-    if done.exists():
-        return root
+    if done.exists() and set(packages) <= set(done.read_text().split()):
+        return
+    shutil.rmtree(root, ignore_errors=True)  # half of one, or one with other packages
     script = SCRIPTS / (suite if (SCRIPTS / suite).exists() else "sid")
     _run(
         "debootstrap", "--foreign", "--variant=minbase", f"--arch={architecture}",
@@ -39,8 +50,7 @@ def debian_root(suite: str, architecture: str, *packages: str) -> Path:
             input=unpacked.stdout,
             check=True,
         )
-    done.touch()
-    return root
+    done.write_text(" ".join(packages))
 
 
 def inside(root: Path, *command: object) -> list[str]:
@@ -55,7 +65,6 @@ def inside(root: Path, *command: object) -> list[str]:
 
 
 def _run(*command: object) -> None:
-    KEPT.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         [str(word) for word in command],
         capture_output=True,
