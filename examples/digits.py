@@ -41,13 +41,14 @@ def learn(
         steps: of the descent.
         total: the sum of an array over all ranks.
     """
-    weights = np.zeros((images.shape[1], labels.shape[1]), np.float32)
-    velocity = np.zeros_like(weights)
+    weights: Array = np.zeros((images.shape[1], labels.shape[1]), np.float32)
+    velocity: Array = np.zeros_like(weights)
     for _ in range(steps):
         scores = images @ weights
         chances = np.exp(scores - scores.max(axis=1, keepdims=True))
         chances /= chances.sum(axis=1, keepdims=True)
-        velocity = MOMENTUM * velocity + total(images.T @ (chances - labels)) / samples
+        gradient = total(images.T @ (chances - labels))
+        velocity = MOMENTUM * velocity + gradient / np.float32(samples)
         weights = weights - RATE * velocity
     return weights
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
 from distributions import run
 from needed import ROOT
 
@@ -24,6 +23,8 @@ Manifest = dict[str, Any]
 @cache
 def rendered(part: str) -> list[Manifest]:
     """All objects of ``network``, ``job`` or ``pytorchjob``, with fresh secrets."""
+    import yaml
+
     with TemporaryDirectory() as name:
         # kustomize reads no file outside of its folder, so the secrets go into a copy.
         there = Path(name) / "kubernetes"

@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.own_start,
     pytest.mark.timeout(3600),
     needs_podman,
-    needs(programs=("debootstrap",), packages=("build", "hatchling", "ziglang", "uv")),
+    needs(programs=("debootstrap",), packages=("hatchling", "ziglang")),
 ]
 IMAGE = "localhost/p4reduce:latest"
 LOCKED = ("--rm", "--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges")

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 from containers import Podman, needs_podman
 from manifests import Manifest, containers_of, pods_of, rendered, secret_for_podman, the
 from needed import DEADLINE, needs
@@ -24,7 +23,7 @@ pytestmark = [
     needs_podman,
     needs(
         programs=("kubectl", "openssl", "debootstrap"),
-        packages=("yaml", "build", "hatchling", "ziglang", "uv"),
+        packages=("yaml", "hatchling", "ziglang"),
     ),
 ]
 POD, SWITCH, CONTROLLER = "p4reduce-pod-0", "p4reduce-pod-0-switch", "p4reduce-pod-0-controller"
@@ -46,6 +45,8 @@ class Cluster:
     folder: Path
 
     def play(self, name: str, manifests: list[Manifest]) -> Path:
+        import yaml
+
         file = self.folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump_all(manifests))
         self.podman("kube", "play", "--network=p4reduce", file)
@@ -89,8 +90,7 @@ class Cluster:
 
     def ends(self, containers: list[str]) -> list[tuple[int, str]]:
         """Exit code and output of each."""
-        codes = [int(self.podman("wait", one)) for one in containers]
-        return [(code, self.podman("logs", one)) for code, one in zip(codes, containers, strict=True)]
+        return [(int(self.podman("wait", one)), self.podman("logs", one)) for one in containers]
 
     def jobs(self) -> str:
         return self.podman("exec", CONTROLLER, "p4reduce-controller", "job", "list", "--all")

@@ -14,13 +14,15 @@ from needed import ROOT
 KEPT = ROOT / "build" / "roots"
 """Where roots stay: to fetch one takes minutes."""
 SCRIPTS = Path("/usr/share/debootstrap/scripts")
+SET_UP = ("trixie", "amd64")
 DEADLINE = 1500.0  # seconds
 
 
 def debian_root(suite: str, architecture: str, *packages: str) -> Path:
     """Unpack a suite's minimal system and these packages; no script of a package is run.
 
-    Takes debootstrap and root. Raises AssertionError with its output if it fails.
+    `SET_UP`, the base of containers, is set up as well. Takes debootstrap and root. Raises
+    AssertionError with its output if it fails.
     """
     root = KEPT / f"{suite}-{architecture}"
     KEPT.mkdir(parents=True, exist_ok=True)
@@ -36,11 +38,14 @@ def _unpack(root: Path, suite: str, architecture: str, packages: tuple[str, ...]
         return
     shutil.rmtree(root, ignore_errors=True)  # half of one, or one with other packages
     script = SCRIPTS / (suite if (SCRIPTS / suite).exists() else "sid")
+    set_up = (suite, architecture) == SET_UP
+    how = ["--variant=minbase"] if set_up else ["--variant=minbase", "--foreign"]
     _run(
-        "debootstrap", "--foreign", "--variant=minbase", f"--arch={architecture}",
+        "debootstrap", *how, f"--arch={architecture}",
         f"--include={','.join(packages)}", suite, root, "http://deb.debian.org/debian", script,
     )  # fmt: skip
-    for package in sorted((root / "var/cache/apt/archives").glob("*.deb")):
+    packed = () if set_up else (root / "var/cache/apt/archives").glob("*.deb")
+    for package in sorted(packed):
         # dpkg -x would put a folder where the root has its link from /lib to /usr/lib.
         unpacked = subprocess.run(
             ["dpkg-deb", "--fsys-tarfile", package], capture_output=True, check=True

@@ -51,7 +51,9 @@ def in_environment(python: str, wheel: Path, folder: Path, variables: dict[str, 
 
 
 def in_debian(version: str, wheel: Path, folder: Path, variables: dict[str, str]) -> str:
-    root = debian_root(DEBIAN[version], "amd64", f"python{version}", "python3-venv")
+    root = debian_root(
+        DEBIAN[version], "amd64", f"python{version}", "python3-venv", "ca-certificates"
+    )
     install_for(folder, version, "x86_64-manylinux_2_28", f"p4reduce[lab] @ {wheel.as_uri()}")
     python = f"/usr/bin/python{version}"
     command = [python, "-m", "p4reduce_lab", "exec", "-n", "2", "--", python, f"/outside{EXAMPLE}"]

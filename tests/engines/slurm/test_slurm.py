@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -223,6 +224,19 @@ def test_ranks_of_two_nodes(cluster: Cluster, start: Callable[..., tuple[str, ..
     assert "summed by 4 for udp:" in cluster.output(job)
     assert not ours(cluster)
     assert not list((cluster.top / "shared").glob(f"{job}.sh*"))
+
+
+@needs(packages=("sklearn",))
+def test_the_pages_command_trains_as_one_process(cluster: Cluster) -> None:
+    example = str(ROOT / "examples" / "digits.py")
+    job = cluster.submit(str(SCRIPTS / "train.sbatch"), sys.executable, example)
+    assert cluster.wait(job) == "COMPLETED", cluster.output(job)
+    together = re.findall(r"accuracy of 4 ranks: (\S+)", cluster.output(job))
+    alone = re.search(r"accuracy of one process: (\S+)", cluster.output(job))
+    assert alone is not None, cluster.output(job)
+    assert together == [alone[1]] * 4
+    assert float(alone[1]) > 0.9
+    assert not ours(cluster)
 
 
 def test_a_job_that_asks_for_no_network(cluster: Cluster) -> None:

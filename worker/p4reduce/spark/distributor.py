@@ -17,7 +17,7 @@ else:
     _TorchDistributor = distributor.TorchDistributor
 
 
-class TorchDistributor(_TorchDistributor):  # type: ignore[misc]
+class TorchDistributor(_TorchDistributor):
     """As `pyspark.ml.torch.distributor.TorchDistributor`, with the same arguments.
 
     Rank 0's process starts switch and controller, for which its host needs the extra "lab", and
