@@ -223,6 +223,26 @@ def test_a_c_program_with_and_without(shim: tuple[Path, Path]) -> None:
 
 
 @with_mpicc
+@needs(programs=("IMB-MPI1",))
+def test_intels_benchmark_finds_no_defect(shim: tuple[Path, Path]) -> None:
+    """IMB-MPI1 compiled with -DCHECK has a column of wrong results (docs/mpi.md)."""
+    with marked() as environment:
+        own = {**environment, "P4REDUCE_MPI_VERBOSE": "1"}
+        options = ("-iter", "20", "-msglog", "12:18", "Allreduce", "Allgather", "Bcast")
+        run = mpirun(own, 2, "IMB-MPI1", *options, preload=shim[0])
+        output, _ = run.communicate(timeout=DEADLINE)
+    assert run.returncode == 0, output
+    if "defects" not in output:
+        pytest.skip("this IMB-MPI1 is compiled without -DCHECK")
+    rows = re.findall(r"^ +\d+ +\d+(?: +[\d.]+){3} +([\d.]+) *$", output, re.MULTILINE)
+    assert len(rows) == 24, output
+    assert set(rows) == {"0.00"}
+    switched = re.search(r"(\d+) all-reduces by the switch", output)
+    assert switched is not None
+    assert int(switched[1]) > 80
+
+
+@with_mpicc
 def test_types_can_be_left_to_mpi(shim: tuple[Path, Path]) -> None:
     library, program = shim
     with marked() as environment:
