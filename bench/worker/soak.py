@@ -180,6 +180,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--loss", type=float, default=0.0, help="share of frames, each way")
     parser.add_argument("--switch", choices=["embedded", "bmv2"], default="embedded")
+    parser.add_argument("--network", choices=["local", "udp"], default="local", help="the ports")
     parser.add_argument("--job-seconds", type=float, default=5.0, help="how long a job lives")
     parser.add_argument("--work", type=float, help=argparse.SUPPRESS)  # as a rank, for seconds
     arguments = parser.parse_args()
@@ -188,7 +189,7 @@ def main() -> None:
         return
     seconds = 60.0 * arguments.minutes
     faults = {FAULTS_ENVIRONMENT: f"drop={arguments.loss}"} if arguments.loss else {}
-    choice = choose(arguments.switch, "local")
+    choice = choose(arguments.switch, arguments.network)
     with run_directory() as directory, System(choice, directory, directory, 8) as system:
         system.start()
         system.wait_ready()

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import socket
 import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -948,3 +950,12 @@ def test_engine_ends_when_the_switch_hangs_up() -> None:
     with pytest.raises(SwitchUnreachableError, match="hung up"):
         engine.submit(collective)
     engine.stop(10.0)
+
+
+def test_a_machine_that_nobody_has_any_more_is_freed() -> None:
+    """Its frames take most of a megabyte, and each communicator makes one."""
+    machine = Script().machine
+    gone = weakref.ref(machine)
+    del machine
+    gc.collect()
+    assert gone() is None

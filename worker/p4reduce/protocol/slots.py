@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -120,7 +121,10 @@ class SlotMachine:
         self._stripes_given = [0, 0]  # to bulk, to urgent collectives
         self._left: tuple[int, ...] = ()
         self._visiting_failed: BaseException | None = None
-        self._visit = VISIT(self._reach)
+        # By a weak reference: `state` has a NumPy array over the structure that holds the callback,
+        # and the garbage collector finds no cycle that goes through one.
+        reach = weakref.WeakMethod(self._reach)
+        self._visit = VISIT(lambda *what: reach()(*what))  # type: ignore[misc]
         self.outgoing = FrameBuffer(slots * SHAPES)
         at_switch = self._levels[0].own_ranks
         many = len(at_switch) > few
