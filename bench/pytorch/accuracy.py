@@ -108,6 +108,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 for name, method in METHODS.items()
                 if method.backend == backend
                 and not set(method.models).isdisjoint(options.models)
+                and options.ranks <= method.most_ranks
                 and name in (options.methods or METHODS)
             ]
             if not methods:

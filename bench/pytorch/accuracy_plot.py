@@ -16,6 +16,8 @@ COLOURS = {
     "p4reduce float32": "#f2a65a",
     "p4reduce, dense": "#f2a65a",
     "p4reduce int8, feedback": "#d1495b",
+    "p4reduce int4, feedback": "#e8a0a8",
+    "p4reduce signs, feedback": "#7d5a5f",
     "p4reduce, sparse": "#d1495b",
     "p4reduce CAT": "#6d3b73",
     "Gloo, local SGD, H = 8": "#9db17c",

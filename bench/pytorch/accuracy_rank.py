@@ -58,6 +58,18 @@ def _int8(model: Any, seed: int) -> None:
     model.register_comm_hook(hooks.HookState(error_feedback=True, seed=seed), hooks.int8_hook)
 
 
+def _int4(model: Any, seed: int) -> None:
+    from p4reduce.torch import hooks
+
+    model.register_comm_hook(hooks.HookState(error_feedback=True, seed=seed), hooks.int4_hook)
+
+
+def _onebit(model: Any, seed: int) -> None:
+    from p4reduce.torch import hooks
+
+    model.register_comm_hook(hooks.HookState(seed=seed), hooks.onebit_hook)
+
+
 def _cat(model: Any, seed: int) -> None:
     from p4reduce.torch import hooks
 
@@ -78,6 +90,7 @@ class Method:
     Attributes:
         backend: of torch.distributed.
         models: which ones it is for.
+        most_ranks: that it is for.
         register: gives DDP its hook.
         sparse: whether the embedding's gradients are.
         momentum: whether SGD has any. What error feedback keeps back is a momentum already
@@ -95,6 +108,7 @@ class Method:
     momentum: bool = True
     every: int = 0
     compressor: str = "none"
+    most_ranks: int = 64
 
 
 _DENSE = ("mlp", "cnn")
@@ -110,6 +124,8 @@ METHODS = {
     ),
     "p4reduce float32": Method("p4reduce", _DENSE, _plain),
     "p4reduce int8, feedback": Method("p4reduce", _DENSE, _int8),
+    "p4reduce int4, feedback": Method("p4reduce", _DENSE, _int4, most_ranks=7),
+    "p4reduce signs, feedback": Method("p4reduce", _DENSE, _onebit, most_ranks=7),
     "p4reduce CAT": Method("p4reduce", _DENSE, _cat, momentum=False),
     "p4reduce PowerSGD, int16": Method("p4reduce", _DENSE, _factors),
     "p4reduce int8, H = 8": Method("p4reduce", _DENSE, _plain, every=8, compressor="int8"),

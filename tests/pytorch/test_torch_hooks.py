@@ -76,6 +76,8 @@ def test_sparse_gradients_stay_sparse(trained: list[list[dict[str, Any]]]) -> No
 
 
 def test_votes_are_the_majoritys_and_the_mean_of_signs(trained: list[list[dict[str, Any]]]) -> None:
+    for records in trained:
+        assert all(record["kept"] == 0 for record in records if "votes" in record), records
     votes = [record for record in trained[0] if "votes" in record]
     assert [record["finite"] for record in votes] == [True, False, True, False]
     for record in votes:

@@ -107,6 +107,12 @@ def votes(state: hooks.HookState) -> None:
                 each = means.repeat_interleave(2048)[:5000]
                 wanted = rows.sign().sum(dim=0) / size * each
             off = (gradient - wanted).abs()
+            kept = 0.0
+            if name == "onebit_hook" and not finite:
+                # What reached nobody waits: of a rank's own numbers all that are finite.
+                mine = given[rank].nan_to_num(posinf=0.0)
+                (waiting,) = state.kept.values()
+                kept = (torch.from_numpy(waiting) - mine)[4096:].abs().max().item()
             print(
                 json.dumps(
                     {
@@ -114,6 +120,7 @@ def votes(state: hooks.HookState) -> None:
                         "finite": finite,
                         "off": off.nan_to_num(9).max().item(),
                         "nan": gradient.isnan().sum().item(),
+                        "kept": kept,
                     }
                 ),
                 flush=True,

@@ -96,8 +96,9 @@ class _Majority(_Vote):
 class _OneBit(_Vote):
     def __init__(self, state: HookState, name: str, lent: TensorArray) -> None:
         super().__init__(state, name, lent)
-        if (kept := state.kept.get(name)) is not None:
-            self.whole = self.whole + kept
+        self._before = state.kept.get(name)
+        if self._before is not None:
+            self.whole = self.whole + self._before
 
     def beside(self) -> npt.NDArray[np.float32]:
         starts = np.arange(0, self.whole.size, SHARED)
@@ -109,7 +110,13 @@ class _OneBit(_Vote):
         each = np.repeat(beside, SHARED)[: votes.size]
         sent = np.sign(self.whole) * each
         kept = (self.whole - sent).astype(self.whole.dtype)
-        kept[~np.isfinite(kept)] = 0  # once a number was none, it would be none for good
+        # Where some rank's numbers are not finite nothing was received. This rank's own wait for
+        # the next step, but for those that are not finite: they would be none for good.
+        lost = ~np.isfinite(kept)
+        kept[lost] = self.whole[lost]
+        if not np.isfinite(self.whole).all():
+            own = ~np.isfinite(self.whole)
+            kept[own] = 0 if self._before is None else self._before[own]
         self._state.kept[self._name] = kept
         return votes * (each / self._state.channel.size)
 
