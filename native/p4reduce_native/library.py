@@ -14,7 +14,7 @@ from p4reduce_native.errors import NativeUnavailableError
 __all__ = ["CSRC", "engine", "engine_sources", "load", "runtime", "runtime_sources"]
 
 CSRC = Path(__file__).parent / "csrc"
-_OF_LINKS = frozenset({"turn.c", "link_owner.c"})  # of the worker's: who has a link, and its loop
+_OF_LINKS = frozenset({"turn.c", "link_lock.c"})  # of the worker's: who has a link, and its loop
 _PROGRAM_PARTS = "p4"  # belongs to compiled programs, which are libraries of their own
 
 

@@ -167,7 +167,10 @@ class SlotsStructure(ctypes.Structure):
         *((name, c_int64) for name in ("floor", "round_trip_count")),
         *((name, c_uint32) for name in ("backed_off", "some_open", "holds_back", "queued_count")),
         ("counts", CountsStructure),
-        *((name, c_int64) for name in ("trouble_slot", "trouble_level", "trouble_sequence")),
+        *(
+            (name, c_int64)
+            for name in ("trouble_slot", "trouble_level", "trouble_sequence", "next_sequence")
+        ),
         ("trouble_bits", c_uint64),
         *(
             (name, c_void_p)
@@ -204,25 +207,28 @@ class TurnStructure(ctypes.Structure):
         ("backlog_room", c_uint32),
         ("wake_fd", c_int32),
         ("error", c_int32),
-        ("owner", c_void_p),
-        ("lent_sequence", c_int64),
-        *((name, c_uint32) for name in ("lent", "lent_open", "lent_why", "most")),
+        ("lock", c_void_p),
+        ("events", c_uint32),
+        ("most", c_uint32),
         ("nap", NapStructure),
     )
 
 
-class LinkOwnerStructure(ctypes.Structure):
-    """`struct p4r_link_owner`."""
+class LinkLockStructure(ctypes.Structure):
+    """`struct p4r_link_lock`."""
 
-    _fields_ = (("holder", c_uint32), ("taken", c_uint32), ("loans", c_uint32))
+    _fields_ = (
+        *((name, c_uint32) for name in ("state", "turns", "calls", "unused")),
+        ("unfinished", c_void_p),
+    )
 
 
 class Library:
     """The functions, which keep the interpreter's lock: they never wait.
 
     To give the lock away would mean to win it back from whatever else computes in this process.
-    `measure_freely` does so, for large tensors in the caller's own thread, and `run`, `lend` and
-    `rest`, which wait.
+    `measure_freely` does so, for large tensors in the caller's own thread, and `run`, which
+    waits.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -273,13 +279,8 @@ class Library:
     def _add_links(self, library: ctypes.CDLL) -> None:
         array = c_void_p
         self.run = library.p4r_turn_run
-        self.run.argtypes = (array,)
+        self.run.argtypes = (array, array, c_uint32, c_uint32, c_int32)
         self.run.restype = c_uint32
-        self.lend = library.p4r_turn_lend
-        self.lend.argtypes = (array, array, c_uint32, c_uint32, c_uint32)
-        self.lend.restype = c_uint32
-        self.rest = library.p4r_link_owner_rest
-        self.rest.argtypes = (array, c_int32, c_int32, c_int32)
 
 
 SHARED: Mapping[str, type[ctypes.Structure]] = {
@@ -295,7 +296,7 @@ SHARED: Mapping[str, type[ctypes.Structure]] = {
     "p4r_slots": SlotsStructure,
     "p4r_nap": NapStructure,
     "p4r_turn": TurnStructure,
-    "p4r_link_owner": LinkOwnerStructure,
+    "p4r_link_lock": LinkLockStructure,
 }
 """All structures that both sides see, by their names in C."""
 

@@ -19,7 +19,7 @@ import pytest
 from interrupting import interrupted, places
 from p4reduce.communicator import Communicator
 from p4reduce.machine_code import native_library
-from p4reduce.protocol.native_turn import LinkOwner
+from p4reduce.protocol.native_turn import LinkLock
 from p4reduce.session import port
 from worker_system import DEADLINE, System, at_once, outcome
 
@@ -31,10 +31,10 @@ pytestmark = [
 SAMPLE = 10  # of the places where an exception is raised; drawn anew each time
 
 
-def owner_of(comm: Communicator) -> LinkOwner:
-    owner = comm._session._engine._port.owner  # type: ignore[union-attr]
-    assert owner is not None
-    return owner
+def lock_of(comm: Communicator) -> LinkLock:
+    lock = comm._session._engine._port.lock  # type: ignore[union-attr]
+    assert lock is not None
+    return lock
 
 
 @contextlib.contextmanager
@@ -50,9 +50,9 @@ def two(system: System, **options: Any) -> Iterator[list[Communicator]]:
 def wait_until_free(comm: Communicator) -> None:
     """The progress thread rests soon after what it had to do, and rests no longer than needed."""
     end = time.monotonic() + DEADLINE
-    while not owner_of(comm).free:
+    while not lock_of(comm).is_free:
         assert time.monotonic() < end
-        outcome(lambda: comm._session._engine._port.settle(1.0))  # type: ignore[union-attr]
+        comm._session._engine._port.post(lambda: None)  # type: ignore[union-attr]
         time.sleep(0.001)
 
 
@@ -60,7 +60,7 @@ def test_the_caller_runs_it(system: System) -> None:
     def work(comm: Communicator) -> tuple[int, p4reduce.Statistics]:
         comm.barrier()
         wait_until_free(comm)
-        before, loans = comm.stats, owner_of(comm).loans
+        before, calls = comm.stats, lock_of(comm).calls
         wait_until_free(comm)
         for number in range(10):
             share = np.full(700, number + comm.rank, np.float32)
@@ -70,10 +70,10 @@ def test_the_caller_runs_it(system: System) -> None:
         assert after.blocks - before.blocks == 10 * 3
         assert after.blocks_sent - before.blocks_sent >= 10 * 3 - 3  # zeros are not sent
         assert after.frames_received > before.frames_received
-        return owner_of(comm).loans - loans, after
+        return lock_of(comm).calls - calls, after
 
-    for loans, figures in system.run(2, work):
-        assert loans > 0
+    for calls, figures in system.run(2, work):
+        assert calls > 0
         assert figures.blocks_sent + figures.empty_sent == figures.frames_sent
 
 
@@ -103,7 +103,7 @@ def test_in_any_order_with_what_others_start(system: System, rng: np.random.Gene
     with two(system) as comms, two(system) as others:
         both = [(comm, seed) for seed, some in enumerate([comms, others]) for comm in some]
         at_once([lambda comm=comm, seed=seed: run(comm, seed) for comm, seed in both])
-        assert sum(owner_of(comm).loans for comm in comms) > 0
+        assert sum(lock_of(comm).calls for comm in comms) > 0
 
 
 def test_a_rank_that_does_not_come(system: System) -> None:
@@ -119,7 +119,7 @@ def test_a_rank_that_comes_late(system: System) -> None:
     with two(system) as comms:
         at_once([comm.barrier for comm in comms])
         wait_until_free(comms[0])
-        loans = owner_of(comms[0]).loans
+        calls = lock_of(comms[0]).calls
 
         def late() -> npt.NDArray[Any]:
             time.sleep(0.7)  # long enough for the timers of the other
@@ -127,7 +127,7 @@ def test_a_rank_that_comes_late(system: System) -> None:
 
         sums = at_once([lambda: comms[0].allreduce(np.ones(900, np.float32)), late])
         assert all((one == 3).all() for one in sums)
-        assert owner_of(comms[0]).loans > loans
+        assert lock_of(comms[0]).calls > calls
 
 
 def test_ranks_that_call_different_things(system: System) -> None:
@@ -152,12 +152,12 @@ def test_an_exception_at_any_bytecode_of_a_caller(system: System, rng: np.random
     with two(system) as comms:
         at_once([lambda comm=comm: call(comm) for comm in comms])
         wait_until_free(comms[0])
-        loans = owner_of(comms[0]).loans
+        calls = lock_of(comms[0]).calls
         other = threading.Thread(target=call, args=(comms[1],), daemon=True)
         other.start()
         found = places(lambda: call(comms[0]))
         other.join(DEADLINE)
-        assert owner_of(comms[0]).loans > loans
+        assert lock_of(comms[0]).calls > calls
     found = [place for place in found if place.code is not call.__code__]
     for number in rng.choice(len(found), SAMPLE, replace=False):
         print(f"interrupted at {found[number]}")
@@ -245,7 +245,7 @@ def test_a_caller_that_runs_longer_than_a_quiet_second(
 
     def work(comm: Communicator) -> int:
         comm.barrier()
-        loans = owner_of(comm).loans
+        calls = lock_of(comm).calls
         for number in range(20):
             with contextlib.suppress(AssertionError):
                 wait_until_free(comm)
@@ -253,6 +253,6 @@ def test_a_caller_that_runs_longer_than_a_quiet_second(
                 time.sleep(0.03)  # the other one waits for it meanwhile, and its timers run out
             share = np.full(3000, number + comm.rank, np.int32)
             assert (comm.allreduce(share) == 2 * number + 1).all()
-        return owner_of(comm).loans - loans
+        return lock_of(comm).calls - calls
 
     assert sum(system.run(2, work)) > 0

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The progress thread's loop in C, for transports that C can use."""
+"""The engine's loop in C, for transports that C can use."""
 
 from __future__ import annotations
 
 import ctypes
 import math
-from typing import Protocol, cast
+from typing import Protocol
 
 import numpy as np
 from p4reduce_native.link import Kind, Link
 
 from p4reduce.machine_code import (
     Library,
-    LinkOwnerStructure,
+    LinkLockStructure,
     NapStructure,
     TurnStructure,
     native_library,
@@ -21,7 +21,7 @@ from p4reduce.tensors.blocks import Indices
 from p4reduce.wire.frames import FrameBuffer
 
 _ROW_PAD = 2  # a frame begins that many bytes into its row
-_NOBODY = 1  # P4R_NOBODY
+_FREE, _TAKEN = 0, 1  # enum p4r_link_lock_state
 _ROUNDS_OF_BACKLOG = 4  # rows that wait for the link, for each slot, beyond which nothing is taken
 
 
@@ -51,26 +51,22 @@ PAUSED, DONE, REFUSED = 32, 64, 128
 microseconds before Python 3.12."""
 
 
-class LinkOwner:
-    """`struct p4r_link_owner`: whose turn it is on a link, the progress thread's or a caller's.
+class LinkLock:
+    """`struct p4r_link_lock`: who drives the engines of a link, the progress thread or a caller.
 
-    Args:
-        library: the functions.
-        transport: that goes by the link.
+    The progress thread has it from the beginning, and always while it runs any Python.
 
     Attributes:
         address: of the structure.
     """
 
-    def __init__(self, library: Library, transport: LinkedTransport) -> None:
-        self._rest = library.rest
-        self._fds = transport.link.fileno(), transport.wake_fd
-        self._shared = LinkOwnerStructure()
+    def __init__(self) -> None:
+        self._shared = LinkLockStructure(state=_TAKEN)
         self.address = ctypes.addressof(self._shared)
 
     @classmethod
-    def of(cls, transport: object) -> LinkOwner | None:
-        """Return that of a transport; None: only the thread can use it.
+    def of(cls, transport: object) -> LinkLock | None:
+        """Return one for a transport; None: only the thread can use it.
 
         Only rings in shared memory may be left alone while nothing is under way.
         """
@@ -78,35 +74,22 @@ class LinkOwner:
         library = native_library()
         if library is None or not library.has_links or not isinstance(link, Link):
             return None
-        if link.kind is not Kind.SHARED:
-            return None
-        return cls(library, cast(LinkedTransport, transport))
+        return cls() if link.kind is Kind.SHARED else None
 
     @property
-    def taken(self) -> int:
-        """How often the thread has taken the link back."""
-        return int(self._shared.taken)
+    def turns(self) -> int:
+        """How often the thread has taken it."""
+        return int(self._shared.turns)
 
     @property
-    def loans(self) -> int:
-        """How often callers have borrowed the link."""
-        return int(self._shared.loans)
+    def calls(self) -> int:
+        """How often callers have taken it."""
+        return int(self._shared.calls)
 
     @property
-    def free(self) -> bool:
-        """Whether a caller may borrow the link."""
-        return bool(self._shared.holder == _NOBODY)
-
-    def rest(self, quiet: float) -> bool:
-        """For the thread: let callers borrow the link, until there is something else to do.
-
-        Args:
-            quiet: seconds without a caller that are enough of it.
-
-        Returns:
-            Whether there was nothing but quiet.
-        """
-        return bool(self._rest(self.address, *self._fds, int(quiet * 1000)))
+    def is_free(self) -> bool:
+        """Whether a caller may take it."""
+        return bool(self._shared.state == _FREE)
 
 
 class NativeTurn:
@@ -117,7 +100,7 @@ class NativeTurn:
         slots: address of what to run.
         number: of these slots.
         transport: to the switch; stays open as long as this is used.
-        owner: of its link, where callers may borrow that.
+        lock: of its link, where callers may drive.
     """
 
     def __init__(
@@ -126,7 +109,7 @@ class NativeTurn:
         slots: int,
         number: int,
         transport: LinkedTransport,
-        owner: LinkOwner | None = None,
+        lock: LinkLock | None = None,
     ) -> None:
         self._library = library
         self._backlog = np.zeros(_ROUNDS_OF_BACKLOG * number, np.int64)
@@ -140,45 +123,37 @@ class NativeTurn:
             backlog_room=len(self._backlog),
             wake_fd=transport.wake_fd,
             asked_at=math.inf,
-            owner=None if owner is None else owner.address,
+            lock=None if lock is None else lock.address,
             most=len(self._received),
             # Within this machine frames come as fast as its cores allow, in batches by themselves.
             nap=NapStructure(allowed=not transport.lossless),
         )
         self._address = ctypes.addressof(self._turn)
 
-    def run(self) -> int:
+    def run(self, quiet: float) -> int:
         """Go on until there is something for Python, without the interpreter's lock.
+
+        Args:
+            quiet: seconds without a caller's drive, while nothing is under way, after which the
+                thread listens at the link itself.
 
         Returns:
             Why it is back: `WOKEN` and so on, together.
         """
-        return int(self._library.run(self._address))
+        return int(self._library.run(self._address, None, 0, 0, int(quiet * 1000)))
 
-    def lend(self, stream: int, begins: bool, taken: int, counted: bool) -> int:
-        """Run a collective in the thread that waits for it: `p4r_turn_lend`.
+    def run_for_caller(self, stream: int, turns: int, counted: bool) -> int:
+        """Run a collective in the thread that waits for it: `p4r_turn_run`.
 
         Returns:
             `DONE`, `REFUSED`, or why it is back.
         """
-        return int(self._library.lend(self._address, stream, begins, taken, counted))
+        return int(self._library.run(self._address, stream, turns, counted, 0))
 
-    @property
-    def lent(self) -> bool:
-        """Whether callers have run something since `take_back`."""
-        return bool(self._turn.lent)
-
-    @property
-    def begun(self) -> tuple[int, bool]:
-        """Number of the latest collective that callers have begun, and whether it is not over."""
-        return self._turn.lent_sequence, bool(self._turn.lent_open)
-
-    def take_back(self) -> int:
-        """Take notice of what callers have run; return why they have left the rest."""
-        turn = self._turn
-        why = int(turn.lent_why)
-        turn.lent = turn.lent_open = turn.lent_why = 0
-        return why
+    def take_events(self) -> int:
+        """Return why callers have left something to the progress thread, since the last call."""
+        events, self._turn.events = int(self._turn.events), 0
+        return events
 
     def take_backlog(self) -> Indices:
         """Return the rows that wait for room in the link, which are not C's any more."""
@@ -195,10 +170,19 @@ class NativeTurn:
         return rows[len(some) :]
 
     @property
-    def asked(self) -> tuple[float, int]:
-        """When something was first sent since the switch last answered, and how often since."""
-        return self._turn.asked_at, self._turn.asked
+    def asked_at(self) -> float:
+        """When something was first sent since the switch last answered; infinite: nothing was."""
+        return float(self._turn.asked_at)
+
+    @asked_at.setter
+    def asked_at(self, at: float) -> None:
+        self._turn.asked_at = at
+
+    @property
+    def asked(self) -> int:
+        """How often something was sent since then."""
+        return int(self._turn.asked)
 
     @asked.setter
-    def asked(self, asked: tuple[float, int]) -> None:
-        self._turn.asked_at, self._turn.asked = asked
+    def asked(self, often: int) -> None:
+        self._turn.asked = often

@@ -27,7 +27,7 @@ from p4reduce.errors import (
     WorkerLostError,
 )
 from p4reduce.machine_code import VISIT, Library, engine_library
-from p4reduce.protocol.native_turn import LinkedTransport, LinkOwner, NativeTurn
+from p4reduce.protocol.native_turn import LinkedTransport, LinkLock, NativeTurn
 from p4reduce.protocol.slot_state import IDLE, SHAPES, SlotState
 from p4reduce.statistics import Counts, RoundTrips
 from p4reduce.tensors.blocks import Indices
@@ -74,7 +74,6 @@ class SlotMachine:
         broken: why no collective can be run any more, or None.
         disputed: called when the ranks do not agree; must not wait, and see to it that `fail` ends
             the dispute soon. Until then nothing runs. None: it fails at once.
-        next_sequence: number of the first collective that it has not been given.
         key: the job times 65,536 plus the rank, which all answers to it carry.
 
     Args:
@@ -116,7 +115,6 @@ class SlotMachine:
         self.broken: P4ReduceError | None = None
         self.disputed: Callable[[Dispute], object] | None = None
         self._in_dispute = False
-        self.next_sequence = 0
         self._collectives: dict[int, Collective] = {}
         self._stripes_given = [0, 0]  # to bulk, to urgent collectives
         self._left: tuple[int, ...] = ()
@@ -198,6 +196,11 @@ class SlotMachine:
         return float(self._library.next_due(self._address, self._scratch))
 
     @property
+    def next_sequence(self) -> int:
+        """Number of the first collective that has not begun."""
+        return int(self._shared.next_sequence)
+
+    @property
     def idle(self) -> bool:
         """Whether all collectives are over."""
         return not self._collectives
@@ -233,12 +236,12 @@ class SlotMachine:
         """Take frames that came in, the first `count` rows of a buffer."""
         at = buffer.address - _ROW_PAD
         self._library.receive(self._address, at, buffer.lengths.ctypes.data, count, now)
-        self._take_news(now)
+        self.take_news(now)
 
     def expire(self, now: float) -> None:
         """Repeat the frames whose time is up; end everything if a deadline has passed."""
         self._library.expire(self._address, now)
-        self._take_news(now)
+        self.take_news(now)
 
     # -- Collectives ---------------------------------------------------------------------------
 
@@ -249,14 +252,14 @@ class SlotMachine:
         if self.broken is not None:
             collective.finish(self.broken)
             return
-        stream = self._stream(collective)
-        self._adopt(collective)
+        stream = self._take_in(collective)
         if self._in_dispute:
+            self._shared.next_sequence = collective.sequence + 1
             return
         self._library.submit(self._address, stream.address, time.monotonic())
 
-    def _stream(self, collective: Collective) -> Stream:
-        """Give a collective its slots, if it has none yet; return what C knows it by."""
+    def _take_in(self, collective: Collective) -> Stream:
+        """Take in a collective, give it slots if it has none; return what C knows it by."""
         first, number = collective.first_slot, collective.slots
         if not collective.placed:
             given = self._stripes_given[collective.urgent]
@@ -266,12 +269,9 @@ class SlotMachine:
         stream = collective.stream = Stream(collective, self._world_size)
         if stream.source is None or stream.target is None:
             self.state.make_room_to_visit()
-        self.state.make_room_for(len(self._collectives) + 1)
-        return stream
-
-    def _adopt(self, collective: Collective) -> None:
-        self.next_sequence = collective.sequence + 1
         self._collectives[collective.sequence] = collective
+        self.state.make_room_for(len(self._collectives))
+        return stream
 
     def _reach(self, sequence: int, what: int, blocks_at: int, count: int, rows_at: int) -> None:
         """Read or write blocks that only Python can reach: `p4r_visit`."""
@@ -322,53 +322,44 @@ class SlotMachine:
 
     def postpone(self, until: float) -> None:
         """Let no collective come to its deadline before `until`."""
-        for collective in self._collectives.values():
+        for collective in list(self._collectives.values()):
             collective.deadline = max(collective.deadline, until)
             collective.stream.postpone(collective.deadline)
 
-    # -- The progress thread's loop in C -------------------------------------------------------
+    # -- The loop in C -------------------------------------------------------------------------
 
-    def native_turn(self, transport: object, owner: LinkOwner | None = None) -> NativeTurn | None:
+    def native_turn(self, transport: object, lock: LinkLock | None = None) -> NativeTurn | None:
         """Return what lets C run the engine's loop; None: it cannot, on this transport."""
         if not isinstance(getattr(transport, "link", None), Link):
             return None
         linked = cast(LinkedTransport, transport)
-        return NativeTurn(self._library, self._address, len(self._out), linked, owner)
+        return NativeTurn(self._library, self._address, len(self._out), linked, lock)
 
-    def run(self, turn: NativeTurn) -> int:
-        """Send and receive in C until there is something for Python; take that in.
+    def prepare(self, collective: Collective) -> int | None:
+        """Take in a collective that the thread that waits for it is to run.
 
-        Returns:
-            Why it is back: see `native_turn`.
-        """
-        why = turn.run()
-        self._take_news(time.monotonic())
-        return why
-
-    def lend(self, collective: Collective) -> int | None:
-        """Let C run a collective in the thread that waits for it; see `p4r_turn_lend`.
-
-        To be called while nothing is under way, and no other thread uses this.
+        To be called while nothing is under way.
 
         Returns:
             What C knows it by. None: it has to be submitted.
         """
         if self.broken is not None or self._left or not self.idle:
             return None
-        stream = self._stream(collective)
-        return stream.address if stream.source and stream.target else None
+        stream = self._take_in(collective)
+        if stream.source and stream.target:
+            return stream.address
+        del self._collectives[collective.sequence]  # blocks that only Python can reach
+        return None
 
-    def regain(self, turn: NativeTurn, collective: Collective | None) -> None:
-        """Go on after callers have run collectives; `collective` is the latest that was lent."""
-        sequence, unfinished = turn.begun
-        self.next_sequence = max(self.next_sequence, sequence + 1)
-        if unfinished and collective is not None:
-            self._adopt(collective)
-        self._take_news(time.monotonic())
+    def is_over(self, collective: Collective) -> None:
+        """A collective is over that was run by its caller, and counted in C."""
+        self._collectives.pop(collective.sequence, None)
+        collective.finish()
 
     # -- What has happened ---------------------------------------------------------------------
 
-    def _take_news(self, now: float) -> None:
+    def take_news(self, now: float) -> None:
+        """End what is over, and everything if C has found a reason to."""
         shared = self._shared
         if shared.over_count:
             over = self.state.over[: shared.over_count].tolist()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between a `SlotMachine` and the thread of the port that its job goes by."""
+"""Between a `SlotMachine` and who drives it: its port's thread, or the caller of a collective."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -34,8 +34,20 @@ from p4reduce.transport.base import Transport
 from p4reduce.wire.frames import FrameBuffer
 
 _TRIES_TO_TELL = 3  # sendings without an answer, after which it is overdue
-_SETTLE_TIMEOUT = 1.0
 _ABORT_LOOK = 0.05  # seconds between two looks at whether the thread is there at all
+
+
+@dataclass
+class Asking:
+    """What the switch owes an answer to: as `NativeTurn`, where that does not count it.
+
+    Attributes:
+        asked_at: when something was first sent since the switch last answered.
+        asked: how often since then.
+    """
+
+    asked_at: float = math.inf
+    asked: int = 0
 
 
 class Engine:
@@ -79,15 +91,13 @@ class Engine:
         self._stopped = False
         self._ended = Latch()
         self._finally_dropped = 0
-        self._asked_at = math.inf  # when something was first sent since the switch last answered
-        self._asked = 0  # how often since then
         self._slots = machine if isinstance(machine, SlotMachine) else None
         self._native = (
             None
             if self._slots is None
-            else self._slots.native_turn(self._transport, self._port.owner)
+            else self._slots.native_turn(self._transport, self._port.lock)
         )
-        self._lent: Collective | None = None  # the latest that its caller was to run
+        self._asking: Asking | NativeTurn = self._native or Asking()
         if self._transport.lossless:
             machine.be_patient()
         self.lock = threading.RLock()  # between submitting and the end
@@ -116,59 +126,63 @@ class Engine:
             collective: that has not been started yet.
             here: whether this thread will wait for it at once. It may run it then.
         """
-        if not (here and self._lend(collective)):
+        if not (here and self._leave_to_caller(collective)):
             self._request(lambda: self._machine.submit(collective))
 
-    def _lend(self, collective: Collective) -> bool:
+    def _leave_to_caller(self, collective: Collective) -> bool:
         """Let the thread that waits for a collective run it, if nothing else is under way.
 
         To wake another thread for it, and to be woken by that, takes longer than a small
         collective. It is among what the progress thread is asked for all the same, in order, so
         that it may as well find it there when it is woken by something else.
         """
-        owner, turn, slots = self._port.owner, self._native, self._slots
-        if owner is None or turn is None or slots is None:
+        lock, turn, slots = self._port.lock, self._native, self._slots
+        if lock is None or turn is None or slots is None:
             return False
         with self.lock:
-            taken = owner.taken
-            if not owner.free or self._requests or self._port.asked:
+            turns = lock.turns
+            if not lock.is_free or self._requests or self._port.asked:
                 return False
             if self._stopping or self._stopped:
                 return False
-            stream = slots.lend(collective)
+            stream = slots.prepare(collective)
             if stream is None:
                 return False
-            self._lent = collective
-            start = functools.partial(self._start, collective)
-            collective.runner = lambda: self._run_here(turn, collective, start, stream, taken)
+            start = functools.partial(self._start, slots, collective)
+            collective.runner = lambda: self._run_here(
+                turn, slots, collective, start, stream, turns
+            )
             self._requests.append(start)
             return True
 
-    def _start(self, collective: Collective) -> None:
-        """Start a collective that was lent, in the port's thread, unless it has begun."""
-        if self._machine.next_sequence <= collective.sequence:
-            self._machine.submit(collective)
+    def _start(self, slots: SlotMachine, collective: Collective) -> None:
+        """In the port's thread: start a collective that was left to its caller, unless it began."""
+        if slots.next_sequence <= collective.sequence:
+            slots.submit(collective)
+        elif not collective.remaining:
+            slots.is_over(collective)  # an exception has cut its caller off
 
     def _run_here(
         self,
         turn: NativeTurn,
+        slots: SlotMachine,
         collective: Collective,
         start: Callable[[], None],
         stream: int,
-        taken: int,
+        turns: int,
     ) -> None:
         """Run a collective in the thread that waits for it, as far as C can do it alone.
 
-        The link is borrowed within `lend` alone: an exception of a signal handler finds either
-        that, or that the port's thread has to go on.
+        The link's lock is held within C alone: an exception of a signal handler finds either that
+        nothing was done, or that the port's thread has to go on.
         """
-        why = turn.lend(stream, True, taken, collective.counted)
+        why = PAUSED
         while why == PAUSED:
-            why = turn.lend(stream, False, taken, collective.counted)
+            why = turn.run_for_caller(stream, turns, collective.counted)
         if why == DONE:
             with contextlib.suppress(ValueError):
                 self._requests.remove(start)
-            collective.finish()
+            slots.is_over(collective)
             return
         with self.lock:
             if not self._stopped:
@@ -230,17 +244,15 @@ class Engine:
         Both in seconds, and 0 if it owes none, or never gave one. A repeated contribution is
         always answered, whoever else is missing, and repeated several times a second.
         """
-        self._settle()
-        now = time.monotonic()
-        asked, heard = self._asked_at, self._machine.heard_switch_at
+        now, asking = time.monotonic(), self._asking
+        asked_at, heard = asking.asked_at, self._machine.heard_switch_at
         return (
-            max(now - asked, 0.0) if self._asked >= _TRIES_TO_TELL else 0.0,
+            max(now - asked_at, 0.0) if asking.asked >= _TRIES_TO_TELL else 0.0,
             max(now - heard, 1e-6) if math.isfinite(heard) else 0.0,
         )
 
     def statistics(self) -> Statistics:
         """Return the figures so far."""
-        self._settle()
         machine = self._machine
         p50, p90, p99 = machine.round_trips.percentiles(50, 90, 99)
         return Statistics(
@@ -252,11 +264,6 @@ class Engine:
             retransmission_timeout=machine.timeout_seconds,
             window=machine.window_size,
         )
-
-    def _settle(self) -> None:
-        """Let the port's thread take notice of what callers have run."""
-        if self._native is not None and self._native.lent:
-            self._port.settle(_SETTLE_TIMEOUT)
 
     def _dropped(self) -> int:
         with self.lock:
@@ -329,20 +336,19 @@ class Engine:
         """Whether frames wait for room in the transport."""
         return bool(len(self._backlog))
 
-    @property
-    def lent(self) -> bool:
-        """Whether callers have run something that `regain` has not taken notice of."""
-        return self._native is not None and self._native.lent
+    def take_events(self) -> None:
+        """Take notice of what callers have left to the port's thread."""
+        if self._native is not None and (why := self._native.take_events()):
+            self._take(why)
 
-    def regain(self) -> None:
-        """Go on with what callers have run."""
-        turn, slots = self._native, self._slots
-        if turn is None or slots is None or not turn.lent:
-            return
-        slots.regain(turn, self._lent)
-        self._asked_at, self._asked = turn.asked
-        if turn.take_back() & OVERSLEPT:
-            self._machine.postpone(time.monotonic() + REPRIEVE)
+    def _take(self, why: int) -> None:
+        machine = self._slots
+        assert machine is not None
+        machine.take_news(time.monotonic())
+        if why & BROKEN:
+            self._transport.receive()  # says how
+        if why & OVERSLEPT:
+            machine.postpone(time.monotonic() + REPRIEVE)
         self._forget_asking()
 
     def begin_turn(self) -> bool:
@@ -355,7 +361,7 @@ class Engine:
         """The thread does nothing more for this. Returns what is to be called after that."""
         lost = error if isinstance(error, SwitchUnreachableError) and not self._stopping else None
         with contextlib.suppress(Exception):
-            self.regain()  # what a caller has begun is to be ended, or kept, as the others
+            self.take_events()  # what a caller has begun is to be ended, or kept, as the others
         with self.lock:
             self._stopped = True
             self._kept |= lost is not None and self._lost is not None
@@ -375,20 +381,12 @@ class Engine:
             return None
         return lambda: tell(lost)
 
-    def run_natively(self) -> None:
+    def run_natively(self, quiet: float) -> None:
         """Let C go on for as long as it can."""
-        machine, native = self._slots, self._native
-        assert machine is not None
+        native = self._native
         assert native is not None
-        native.asked = self._asked_at, self._asked
         self._backlog = native.give_backlog(self._backlog)
-        why = machine.run(native)
-        self._asked_at, self._asked = native.asked
-        if why & BROKEN:
-            self._transport.receive()  # says how
-        if why & OVERSLEPT:
-            machine.postpone(time.monotonic() + REPRIEVE)
-        self._forget_asking()
+        self._take(native.run(quiet))
 
     def send(self) -> None:
         """Send what can be sent; what the transport does not take waits for room."""
@@ -402,8 +400,8 @@ class Engine:
             self._backlog = rows[done:]
             now = time.monotonic()
             self._machine.sent(rows[:done], now)
-            self._asked_at = min(self._asked_at, now)
-            self._asked += 1
+            self._asking.asked_at = min(self._asking.asked_at, now)
+            self._asking.asked += 1
 
     def receive(self, buffer: FrameBuffer, count: int) -> None:
         """Take frames, the first rows of a buffer."""
@@ -419,5 +417,6 @@ class Engine:
         self._forget_asking()
 
     def _forget_asking(self) -> None:
-        if self._machine.idle or self._machine.heard_switch_at >= self._asked_at:
-            self._asked_at, self._asked = math.inf, 0
+        asking = self._asking
+        if self._machine.idle or self._machine.heard_switch_at >= asking.asked_at:
+            asking.asked_at, asking.asked = math.inf, 0

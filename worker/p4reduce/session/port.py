@@ -21,8 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
-from p4reduce.latch import Latch
-from p4reduce.protocol.native_turn import LinkOwner
+from p4reduce.protocol.native_turn import LinkLock
 from p4reduce.transport.base import RECEIVE_BATCH, Indices, Transport
 from p4reduce.wire.answers import JOB, KIND_FLAGS_RANK
 from p4reduce.wire.format import Endpoint
@@ -53,12 +52,8 @@ class PortClient(Protocol):
     def native(self) -> bool:
         """Whether C can run its loop."""
 
-    @property
-    def lent(self) -> bool:
-        """Whether callers have run something that `regain` has not taken notice of."""
-
-    def regain(self) -> None:
-        """Go on with what callers have run."""
+    def take_events(self) -> None:
+        """Take notice of what callers have left to this thread."""
 
     @property
     def due(self) -> float:
@@ -71,8 +66,8 @@ class PortClient(Protocol):
     def begin_turn(self) -> bool:
         """Do what was asked for. False: it is to end."""
 
-    def run_natively(self) -> None:
-        """Let C go on for as long as it can."""
+    def run_natively(self, quiet: float) -> None:
+        """Let C go on for as long as it can, and callers drive until none has for `quiet` s."""
 
     def send(self) -> None:
         """Send what can be sent."""
@@ -99,7 +94,7 @@ class Port:
         transport: to the switch.
         error: what broke it, or None.
         cpu_seconds: that the thread has computed for.
-        owner: whose turn it is, where callers may run collectives themselves.
+        lock: of the link, where callers may run collectives themselves.
 
     Args:
         transport: from now on for the thread alone.
@@ -110,7 +105,7 @@ class Port:
         self.transport = transport
         self.error: P4ReduceError | None = None
         self.cpu_seconds = 0.0
-        self.owner = LinkOwner.of(transport)
+        self.lock = LinkLock.of(transport)
         self._lock = threading.Lock()
         self._shares = 0
         self._over = False
@@ -149,14 +144,6 @@ class Port:
     def asked(self) -> bool:
         """Whether the thread has been asked for something that it has not done."""
         return bool(self._requests)
-
-    def settle(self, timeout: float) -> None:
-        """Let the thread take notice of what callers have run; return when it has."""
-        if not self.in_thread:
-            done = Latch()
-            self.post(done.set)
-            if not self._over:
-                done.wait(timeout)
 
     @property
     def over(self) -> bool:
@@ -210,7 +197,7 @@ class Port:
 
     def _turn(self) -> None:
         for client in list(self._clients):
-            self._guarded(client, client.regain)
+            self._guarded(client, client.take_events)
         while self._requests:
             self._requests.popleft()()
         for client in list(self._clients):
@@ -218,19 +205,12 @@ class Port:
                 self._drop(client, ClosedError("the communicator was closed"))
         clients = self._clients
         busy = [client for client in clients if not client.idle]
-        if not busy and self.owner is not None and clients and not self._over:
-            quiet = self.owner.rest(_QUIET)
-            # A caller may have the link for longer than that, and leave to the thread what it has
-            # begun: the next turn takes notice of it first.
-            if not quiet or any(client.lent for client in clients):
-                self.cpu_seconds = time.thread_time()
-                return
         if len(busy) <= 1 and clients:
             # C waits and works for one job at a time. The others have nothing to do meanwhile,
             # and what they are asked for wakes it.
             client = busy[0] if busy else clients[0]
             if client.native:
-                self._guarded(client, client.run_natively)
+                self._guarded(client, lambda: client.run_natively(_QUIET))
                 self.cpu_seconds = time.thread_time()
                 return
         if not self._over:

@@ -126,6 +126,7 @@ static void open_stripe(struct p4r_slots *slots, const struct p4r_stream *stream
 void p4r_submit(struct p4r_slots *slots, const struct p4r_stream *stream, double now)
 {
     slots->live[slots->live_count++] = stream;
+    slots->next_sequence = stream->sequence + 1;
     slots->counts.blocks += stream->count;
     for (int64_t stripe = 0; stripe < stream->stripes; stripe++) {
         int64_t place = stream->offset - stream->first + stripe;

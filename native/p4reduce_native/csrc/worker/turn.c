@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The progress thread's loop: send, receive, go on, wait; until there is something for Python. */
+/* The engine's loop: send, receive, go on, wait; until there is something for Python. */
 #include "worker/turn.h"
 
 #include <errno.h>
@@ -94,7 +94,7 @@ static uint32_t overslept(double began, double seconds)
 
 /* Wait for frames, or sleep until several have come, unless it `has_slept` and none had. `looked`: when
  * there were none. Returns 0 to go on, or why not. */
-static uint32_t wait_for_more(struct p4r_turn *turn, double looked, double now, int lent,
+static uint32_t wait_for_more(struct p4r_turn *turn, double looked, double now, int called,
                               int *has_slept)
 {
     uint32_t under_way;
@@ -108,24 +108,24 @@ static uint32_t wait_for_more(struct p4r_turn *turn, double looked, double now, 
     }
     if (due <= looked)
         return 0;
-    double seconds = fmin(fmax(due - now, 0.0), lent ? LONGEST_PAUSE : LONGEST_WAIT);
+    double seconds = fmin(fmax(due - now, 0.0), called ? LONGEST_PAUSE : LONGEST_WAIT);
     int woken = p4r_link_wait(turn->link, turn->wake_fd, (int)ceil(seconds * 1000),
                               turn->backlog_count != 0);
     if (woken < 0)
         return broken(turn, woken);
     uint32_t why = overslept(now, seconds);
-    if (lent && !woken) /* a signal perhaps, whose handler only Python can call */
+    if (called && !woken) /* a signal perhaps, whose handler only Python can call */
         why |= P4R_TURN_PAUSED;
     return woken & P4R_LINK_WOKEN ? why | P4R_TURN_WOKEN : why;
 }
 
 /* Whether somebody wants something of the progress thread. */
-static int is_wanted(const struct p4r_turn *turn, int lent)
+static int is_wanted(const struct p4r_turn *turn, int called)
 {
-    return lent ? p4r_link_owner_is_awaited(turn->owner) : is_woken(turn->wake_fd);
+    return called ? p4r_link_lock_is_awaited(turn->lock) : is_woken(turn->wake_fd);
 }
 
-static uint32_t loop(struct p4r_turn *turn, int lent, double began)
+static uint32_t loop(struct p4r_turn *turn, int called, double began)
 {
     struct p4r_slots *slots = turn->slots;
     double now = began, looked = began;
@@ -137,7 +137,7 @@ static uint32_t loop(struct p4r_turn *turn, int lent, double began)
         if (slots->over_count || slots->trouble)
             return P4R_TURN_NEWS;
         if (now - began > LONGEST_RUN)
-            return lent ? P4R_TURN_PAUSED : 0;
+            return called ? P4R_TURN_PAUSED : 0;
         /* What has come counts before timers do: after a pause, answers lie in the queue. However
          * late this thread has its turn, a timer was due before the latest look. */
         if (count < (int)turn->most && is_due(turn, looked)) {
@@ -154,13 +154,13 @@ static uint32_t loop(struct p4r_turn *turn, int lent, double began)
             return broken(turn, count);
         now = seconds_now();
         has_slept &= !count;
-        if (count && !is_wanted(turn, lent))
+        if (count && !is_wanted(turn, called))
             continue;
         if (count) {
             code = flush(turn, now);
             return code < 0 ? broken(turn, code) : P4R_TURN_WOKEN | P4R_TURN_NEWS;
         }
-        uint32_t why = wait_for_more(turn, looked, now, lent, &has_slept);
+        uint32_t why = wait_for_more(turn, looked, now, called, &has_slept);
         if (why)
             return why;
         began += seconds_now() - now; /* waiting is no work */
@@ -168,22 +168,46 @@ static uint32_t loop(struct p4r_turn *turn, int lent, double began)
     }
 }
 
-static uint32_t run(struct p4r_turn *turn, int lent)
+static uint32_t run(struct p4r_turn *turn, int called)
 {
     double began = seconds_now(), left_at = turn->left_at;
 
     turn->left_at = 0;
     uint32_t why =
-        left_at > 0 && began - left_at > OVERSLEPT ? P4R_TURN_OVERSLEPT : loop(turn, lent, began);
+        left_at > 0 && began - left_at > OVERSLEPT ? P4R_TURN_OVERSLEPT : loop(turn, called, began);
     turn->left_at = turn->slots->live_count ? seconds_now() : 0;
     return why;
 }
 
-uint32_t p4r_turn_run(struct p4r_turn *turn)
+/* Let callers drive. Returns P4R_TURN_WOKEN if there is something else to do than to listen. */
+static uint32_t let_callers_drive(struct p4r_turn *turn, int quiet_ms)
 {
+    /* Frames are no reason to wake: they are for the caller that drives. */
+    struct pollfd waits[2] = {
+        {.fd = p4r_link_fd(turn->link), .events = POLLRDHUP},
+        {.fd = turn->wake_fd, .events = POLLIN},
+    };
+    struct p4r_link_lock *lock = turn->lock;
+    uint32_t calls = __atomic_load_n(&lock->calls, __ATOMIC_RELAXED), before;
+    int events;
+
+    p4r_link_lock_release(lock);
+    do {
+        before = calls;
+        events = poll(waits, 2, quiet_ms);
+        calls = __atomic_load_n(&lock->calls, __ATOMIC_RELAXED);
+    } while (events == 0 && calls != before);
+    /* What is asked for is looked at after this. */
+    return p4r_link_lock_take(lock) || waits[1].revents != 0 ? P4R_TURN_WOKEN : 0;
+}
+
+static uint32_t run_for_thread(struct p4r_turn *turn, int quiet_ms)
+{
+    uint32_t why = turn->lock && !turn->slots->live_count ? let_callers_drive(turn, quiet_ms) : 0;
     uint64_t wakes;
 
-    uint32_t why = run(turn, 0);
+    if (!why)
+        why = run(turn, 0);
     if (why & P4R_TURN_WOKEN && read(turn->wake_fd, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
         return broken(turn, -errno);
     return why;
@@ -200,30 +224,37 @@ static int is_all_done(struct p4r_turn *turn, const struct p4r_stream *stream, u
         return 0;
     slots->over_count = 0;
     slots->counts.collectives += counted;
-    turn->lent_open = 0;
     turn->asked_at = INFINITY;
     turn->asked = 0;
     return 1;
 }
 
-uint32_t p4r_turn_lend(struct p4r_turn *turn, const struct p4r_stream *stream, uint32_t begins,
-                       uint32_t taken, uint32_t counted)
+static uint32_t run_for_caller(struct p4r_turn *turn, const struct p4r_stream *stream,
+                               uint32_t turns, uint32_t counted)
 {
-    if (!p4r_link_owner_borrow(turn->owner, taken))
+    struct p4r_link_lock *lock = turn->lock;
+
+    if (!p4r_link_lock_try(lock, turns, turn))
         return P4R_TURN_REFUSED;
-    turn->lent = 1;
-    if (begins) {
+    if (stream->sequence >= turn->slots->next_sequence) {
         p4r_submit(turn->slots, stream, seconds_now());
-        turn->lent_sequence = stream->sequence;
-        turn->lent_open = 1;
         turn->asked_at = INFINITY;
         turn->asked = 0;
     }
     uint32_t why = run(turn, 1);
-    if (is_all_done(turn, stream, why, counted))
+    if (is_all_done(turn, stream, why, counted)) {
         why = P4R_TURN_DONE;
-    else
-        turn->lent_why |= why;
-    p4r_link_owner_give_back(turn->owner, why != P4R_TURN_DONE && why != P4R_TURN_PAUSED);
+        lock->unfinished = NULL;
+    } else {
+        turn->events |= why;
+        lock->unfinished = turn;
+    }
+    p4r_link_lock_release(lock);
     return why;
+}
+
+uint32_t p4r_turn_run(struct p4r_turn *turn, const struct p4r_stream *stream, uint32_t turns,
+                      uint32_t counted, int quiet_ms)
+{
+    return stream ? run_for_caller(turn, stream, turns, counted) : run_for_thread(turn, quiet_ms);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The progress thread's loop in C: contract with worker/p4reduce/protocol/native_turn.py. */
+/* The engine's loop in C, for the progress thread and for callers: contract with
+ * worker/p4reduce/protocol/native_turn.py. */
 #ifndef P4R_WORKER_TURN_H
 #define P4R_WORKER_TURN_H
 
+#include "worker/link_lock.h"
 #include "worker/nap.h"
-#include "worker/link_owner.h"
 #include "worker/worker.h"
 
 struct p4r_link;
@@ -22,13 +23,9 @@ struct p4r_turn {
     int32_t wake_fd; /* an eventfd */
     int32_t error;   /* an errno, of the link */
 
-    /* Of collectives that callers run themselves. */
-    struct p4r_link_owner *owner; /* of the link */
-    int64_t lent_sequence;        /* of the latest one that has begun so */
-    uint32_t lent;                /* whether one has since Python was last told */
-    uint32_t lent_open;           /* whether it is left to the progress thread, or paused */
-    uint32_t lent_why;            /* why the loop has returned since then, as bits */
-    uint32_t most;                /* frames in a batch */
+    struct p4r_link_lock *lock; /* of the link; NULL: the progress thread alone uses it */
+    uint32_t events;            /* what callers have left to Python, as bits */
+    uint32_t most;              /* frames in a batch */
 
     struct p4r_nap nap;
 };
@@ -38,20 +35,23 @@ enum {
     P4R_TURN_NEWS = 2,      /* collectives are over, or nothing can be summed any more */
     P4R_TURN_OVERSLEPT = 8, /* waiting has taken much longer than it should */
     P4R_TURN_BROKEN = 16,   /* the link cannot be used any more */
-    P4R_TURN_PAUSED = 32,   /* only p4r_turn_lend: go on, when signals have been seen to */
-    P4R_TURN_DONE = 64,     /* only p4r_turn_lend: the collective is over, as it should be */
-    P4R_TURN_REFUSED = 128, /* only p4r_turn_lend: it is the thread's turn; nothing was done */
+    P4R_TURN_PAUSED = 32,   /* only a caller: again, when signals have been seen to */
+    P4R_TURN_DONE = 64,     /* only a caller: the collective is over, as it should be */
+    P4R_TURN_REFUSED = 128, /* only a caller: it is the thread's turn; nothing was done */
 };
 
-/* Go on until there is something for Python, or for some milliseconds of work. Returns why it has
- * returned, as bits. */
-uint32_t p4r_turn_run(struct p4r_turn *turn);
-
-/* Run a collective in the thread that waits for it, when nothing else is under way: submit it if it
- * `begins`, and go on as p4r_turn_run. What is left unless it is DONE is for the progress thread,
- * which has to be woken; or after PAUSED for the same call once more. `taken`: of the owner, when
- * nothing else was under way. `counted`: whether it is one of p4r_counts.collectives. */
-uint32_t p4r_turn_lend(struct p4r_turn *turn, const struct p4r_stream *stream, uint32_t begins,
-                       uint32_t taken, uint32_t counted);
+/* Drive the engine until there is something for Python, or for some milliseconds of work. Returns
+ * why it has returned, as bits.
+ *
+ * The progress thread gives no `stream`, and has the lock. If nothing is under way, callers may drive
+ * first, until somebody writes to `wake_fd`, the link's peer hangs up, or no caller has driven for
+ * `quiet_ms`.
+ *
+ * A caller gives the `stream` that it waits for, which is submitted if it has not been yet; the turns
+ * that the lock had when nothing else was under way; and whether the stream is one of
+ * p4r_counts.collectives. What is left unless it is DONE is for the progress thread, which has to be
+ * woken; after PAUSED for the same call once more. */
+uint32_t p4r_turn_run(struct p4r_turn *turn, const struct p4r_stream *stream, uint32_t turns,
+                      uint32_t counted, int quiet_ms);
 
 #endif

@@ -255,6 +255,7 @@ struct p4r_slots {
 
     struct p4r_counts counts;
     int64_t trouble_slot, trouble_level, trouble_sequence;
+    int64_t next_sequence; /* of the first stream that has not been submitted */
     uint64_t trouble_bits;
 
     /* Scratch. */
