@@ -22,32 +22,32 @@ def called(text: str, *pieces: str) -> Called:
 
 def test_the_first_place_at_which_ranks_differ_counts() -> None:
     comparison = Comparison(0.0)
-    comparison.tell(0, [(5, called("a")), (6, called("b")), (7, called("c"))])
-    comparison.tell(1, [(6, called("b")), (7, called("x")), (8, called("z"))])
-    comparison.tell(2, [(7, called("c"))])
+    comparison.add(0, [(5, called("a")), (6, called("b")), (7, called("c"))])
+    comparison.add(1, [(6, called("b")), (7, called("x")), (8, called("z"))])
+    comparison.add(2, [(7, called("c"))])
     assert comparison.callings() == [(7, called("c"), [0, 2]), (7, called("x"), [1])]
 
 
 def test_pieces_count_as_well() -> None:
     comparison = Comparison(0.0)
-    comparison.tell(0, [(0, called("a", "v", "w"))])
-    comparison.tell(1, [(0, called("a", "v", "x"))])
+    comparison.add(0, [(0, called("a", "v", "w"))])
+    comparison.add(1, [(0, called("a", "v", "x"))])
     assert [ranks for _, _, ranks in comparison.callings()] == [[0], [1]]
 
 
 def test_ranks_that_told_the_same_do_not_differ() -> None:
     comparison = Comparison(0.0)
     assert comparison.callings() == []
-    comparison.tell(0, [(0, called("a"))])
-    comparison.tell(1, [(0, called("a")), (1, called("b"))])
+    comparison.add(0, [(0, called("a"))])
+    comparison.add(1, [(0, called("a")), (1, called("b"))])
     assert comparison.callings() == []
 
 
 def test_what_a_rank_says_twice_counts_once() -> None:
     comparison = Comparison(0.0)
-    comparison.tell(0, [(0, called("a"))])
-    comparison.tell(0, [(0, called("b"))])
-    comparison.tell(1, [(0, called("a"))])
+    comparison.add(0, [(0, called("a"))])
+    comparison.add(0, [(0, called("b"))])
+    comparison.add(1, [(0, called("a"))])
     assert comparison.callings() == []
 
 
@@ -55,13 +55,13 @@ def test_ranks_that_left_are_silent_but_not_waited_for() -> None:
     jobs = make_jobs(World())
     job = running(jobs, size=4)
     comparison = Comparison(0.0)
-    comparison.tell(1, [])
-    comparison.tell(2, [])
+    comparison.add(1, [])
+    comparison.add(2, [])
     leave(jobs, job, 2)
     leave(jobs, job, 3)
     assert not comparison.complete(job)
     assert comparison.silent(job) == [0, 3]
-    comparison.tell(0, [])
+    comparison.add(0, [])
     assert comparison.complete(job)
     assert comparison.silent(job) == [3]
 
@@ -85,6 +85,6 @@ def test_what_others_are_shown_is_bounded_and_printable() -> None:
     assert called("a\x1b[2Jb" + "c" * 1000, "d\n").text == ("a[2Jb" + "c" * 1000)[:LONGEST_TEXT]
     assert called("", "d\n").pieces == ("d",)
     comparison = Comparison(0.0)
-    comparison.tell(0, [(n, called("a")) for n in range(MOST_CALLS + 1)])
-    comparison.tell(1, [(MOST_CALLS, called("b"))])
+    comparison.add(0, [(n, called("a")) for n in range(MOST_CALLS + 1)])
+    comparison.add(1, [(MOST_CALLS, called("b"))])
     assert comparison.callings() == []
