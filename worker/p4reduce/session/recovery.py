@@ -34,6 +34,7 @@ from p4reduce.session.fallback_switches import (
 )
 from p4reduce.session.machine import Machine
 from p4reduce.session.membership import Attached, Membership, Seat
+from p4reduce.session.recovery_states import Event, State, after
 from p4reduce.session.seeker import Connect, Found, Seeker, Standing
 from p4reduce.tensors.stream import Collective
 
@@ -140,7 +141,11 @@ class Recovery:
     """Runs in a thread of its own, once for each loss.
 
     It ends when there is a switch, when a collective comes to its deadline (all then end with an
-    error that says what was waited for), or when it is stopped.
+    error that says what was waited for), or when it is stopped. Its states and what moves it from
+    one to the next are in `recovery_states`.
+
+    Attributes:
+        state: where it is.
 
     Args:
         host: see there.
@@ -150,6 +155,7 @@ class Recovery:
     """
 
     def __init__(self, host: Host, engine: Engine, seat: Seat, why: str) -> None:
+        self.state = State.HALTING
         self._why = why
         self._host = host
         self._engine = engine
@@ -189,15 +195,20 @@ class Recovery:
         try:
             machine = self._halt()
             self._host.halted()
+            self._on(Event.HALTED)
             while not (self._at_home(machine) or self._elsewhere(machine)):
                 pass
         except _OverError:
-            pass
+            self._on(Event.UNWANTED)
         except P4ReduceError as error:
+            self._on(Event.FAILED)
             self._host.give_up(error)
         except BaseException as problem:
             self._host.give_up(P4ReduceError(f"recovering failed: {problem!r}"))
             raise
+
+    def _on(self, event: Event) -> None:
+        self.state = after(self.state, event)
 
     def _halt(self) -> Machine:
         """Return what the progress thread ran, when that thread has ended.
@@ -240,12 +251,15 @@ class Recovery:
         while not self._host.over():
             self._changed.clear()
             if self._must_agree(seeker):
+                self._on(Event.DUE_ON_RING)
                 self._by_ring(seeker, machine)
                 return True
             # Before it is time to go elsewhere: the others may be back on it as well.
             if (found := seeker.take()) is not None:
                 if self._moved:
+                    self._on(Event.FOUND_WITHOUT_AGREEMENT)
                     return self._agree(self._taken_at_home(found), machine)
+                self._on(Event.FOUND)
                 self._resume(found, machine)
                 return True
             due_elsewhere = self._due_elsewhere(seeker)
@@ -255,7 +269,7 @@ class Recovery:
                 raise seeker.failed
             self._awaited, self._switch_there = seeker.awaited, seeker.switch_there
             self._changed.wait(min(self._until_deadline(), due_elsewhere))
-        return True
+        raise _OverError
 
     def _resume(self, found: Found, machine: Machine) -> None:
         log.warning(
@@ -264,6 +278,7 @@ class Recovery:
             time.monotonic() - self._started,
         )
         self._host.resume(found, machine)
+        self._on(Event.RESUMED)
 
     def _until_deadline(self) -> float:
         """Return how long may be waited. Raises what a collective ends with that has no time."""
@@ -309,6 +324,7 @@ class Recovery:
 
     def _elsewhere(self, machine: Machine) -> bool:
         """Try the other switches. Returns False if it was in vain for now."""
+        self._on(Event.DUE_ELSEWHERE)
         host, others = self._host, self._host.fallback_switches
         assert others is not None
         for at in others.candidates(host.home, homeless=self._homeless):
@@ -323,7 +339,7 @@ class Recovery:
             move = Move(others, self._standing.seat, host.membership.place, check)
             try:
                 taken = move.take_seat(at, host.slots, host.urgent_slots)
-            except WorkerLostError:
+            except (WorkerLostError, _OverError):
                 raise
             except (P4ReduceError, ControlError) as error:
                 self._awaited = str(error)
@@ -332,9 +348,12 @@ class Recovery:
             self._moved, self._homeless = True, False
             self._standing = Standing.of_newcomer(taken.attached.seat, host.completed)
             host.moved_to(taken)
+            self._on(Event.SEATED)
             if self._agree(taken, machine):
                 return True
             break
+        else:
+            self._on(Event.NO_SEAT)
         self._check()
         time.sleep(_ELSEWHERE_PAUSE)
         self._home_until = time.monotonic() + _HOME_AGAIN
@@ -352,6 +371,7 @@ class Recovery:
         agreement = Agreement(taken, host.machine(taken.attached), host.completed, host.slots)
         try:
             first = agreement.reach(self._check)
+            self._on(Event.AGREED)
             attached = taken.attached
             self._resume(Found(attached.transport, attached, first, agreement.engine), machine)
         except _OverError:
@@ -361,6 +381,7 @@ class Recovery:
             agreement.give_up()
             self._check()
             log.info("%s: %s", host.membership.who, error)
+            self._on(Event.IN_VAIN)
             host.unsettled()
             if agreement.deserted:
                 self._homeless = True
@@ -411,6 +432,7 @@ class Recovery:
         finally:
             self._ring = None
             host.without_switch(False)
+        self._on(Event.RING_AGREED)
         found = seeker.take()
         assert found is not None
         self._resume(replace(found, resume_from=first), machine)
