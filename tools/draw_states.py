@@ -12,13 +12,14 @@ import sys
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from p4reduce.session import recovery_states
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "faults.md"
 
-Table = Mapping[Enum, Mapping[Enum, Enum]]
+Table = Mapping[Any, Mapping[Any, Any]]  # states, events, states
 
 
 def mermaid(table: Table, start: Enum, everywhere: frozenset[Enum]) -> str:
