@@ -26,7 +26,14 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
-OTHERS = ["ipython", "jupyterlab", "tensorboard", "ray", "mlflow"]
+OTHERS = [
+    *("torch==2.13.0", "ray", "pyspark", "mpi4py"),
+    *("ipython", "jupyterlab", "tensorboard", "mlflow", "wandb", "onnx"),
+]
+IMPORTS = (
+    "p4reduce, p4reduce.torch, p4reduce.mpi, p4reduce.spark, torch, ray, pyspark, mpi4py, "
+    "jupyterlab, tensorboard, mlflow, wandb, onnx"
+)
 
 
 def run(*command: object, **more: object) -> str:
@@ -80,10 +87,11 @@ def test_beside_the_newest_of_what_people_train_with(
 ) -> None:
     python = environment(tmp_path / "venv", *OTHERS)
     before = installed(python)
-    run(python, "-m", "pip", "install", "--quiet", wheel)
+    run(python, "-m", "pip", "install", "--quiet", f"p4reduce[torch] @ {wheel.as_uri()}")
     after = installed(python)
     assert {name: after.get(name) for name in before} == before
     run(python, "-m", "pip", "check")
+    run(python, "-c", f"import {IMPORTS}")
     job(lab, python)
 
 
