@@ -23,13 +23,13 @@ HOLD = 3  # looks in a row, where models differ
 
 @dataclass
 class Way:
-    """How a method went.
+    """How far a method went, and what that took.
 
     Attributes:
-        steps: when it was stopped.
+        steps: when it had arrived: where models differ, when the gap was small and stayed so.
         gap: then.
-        rounds, uploads: of each rank.
-        up, down: bytes of each rank, by the counters of the P4 program.
+        rounds, uploads: of each rank until then.
+        up, down: bytes of each rank until then, by the counters of the P4 program.
         points: (steps, gap, bytes up and down of all ranks), where it was looked at.
     """
 
@@ -45,7 +45,8 @@ class Way:
 def find(entry: Entry, task: Task, seed: int = 0, target: float = TARGET) -> Way:
     """Run a method on the P4 program until the gap is `target` or it gets no further.
 
-    Where the ranks' models differ, Σ f_i(θ_i) can pass by F* on its way: the gap has to stay.
+    Where the ranks' models differ, Σ f_i(θ_i) can pass by F* on its way. So the gap has to stay for
+    `HOLD` looks, and what counts is the first of them.
 
     Args:
         entry: the method.
@@ -53,32 +54,46 @@ def find(entry: Entry, task: Task, seed: int = 0, target: float = TARGET) -> Way
         seed: of the order in which frames come to the switch.
         target: the gap.
     """
-    way, program = Way(), Program(task.ranks, seed)
+    program = Program(task.ranks, seed)
+    points: list[tuple[int, float, int]] = []
+    seen: list[Way] = []  # at the latest looks
     least = [(float("inf"), 0)]  # the least gap that stayed so far, and when
 
-    def look(step: int, models: list[Array]) -> bool:
-        way.steps, way.gap = step, task.gap(models)
-        way.points.append((step, way.gap, sum(program.bytes_up) + sum(program.bytes_down)))
+    def at(step: int, models: list[Array], counted: list[Counted]) -> Way:
+        way = Way(step, task.gap(models), points=points)
+        way.rounds, way.uploads = [one.rounds for one in counted], [one.uploads for one in counted]
+        way.up, way.down = program.bytes_up, program.bytes_down
+        return way
+
+    def look(step: int, models: list[Array], counted: list[Counted]) -> bool:
+        seen.append(at(step, models, counted))
+        points.append((step, seen[-1].gap, sum(seen[-1].up) + sum(seen[-1].down)))
         together = all(np.array_equal(model, models[0]) for model in models)
-        lately = [gap for _, gap, _ in way.points[-1 if together else -HOLD :]]
-        stays = max(lately) if together or len(lately) == HOLD else float("inf")
+        del seen[: -1 if together else -HOLD]
+        stays = max(way.gap for way in seen) if together or len(seen) == HOLD else float("inf")
         if stays < 0.99 * least[0][0]:
             least[0] = stays, step
-        return stays <= target or step > max(FIRST, PATIENCE * least[0][1])
+        arrived = stays <= target
+        if not arrived and step > max(FIRST, PATIENCE * least[0][1]):
+            del seen[:-1]  # given up, here
+            return True
+        return arrived
 
     ends = _run(entry, task, program, look)
-    if not any(end.stopped for end in ends):
-        way.steps, way.gap = entry.most, task.gap(entry.models([end.model for end in ends]))
-    way.rounds = [end.counted.rounds for end in ends]
-    way.uploads = [end.counted.uploads for end in ends]
-    way.up, way.down = program.bytes_up, program.bytes_down
-    return way
+    if any(end.stopped for end in ends):
+        return seen[0]
+    models = entry.models([end.model for end in ends])
+    return at(entry.most, models, [end.counted for end in ends])
 
 
 def in_numpy(entry: Entry, task: Task) -> float:
     """The gap after all steps without a switch."""
-    ends = _run(entry, task, None, lambda _step, _models: False)
+    ends = _run(entry, task, None, lambda _step, _models, _counted: False)
     return task.gap(entry.models([end.model for end in ends]))
+
+
+Look = Callable[[int, list[Array], list[Counted]], bool]
+"""Gets the step, and each rank's model and counts; True: stop."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +103,8 @@ class _End:
     stopped: bool
 
 
-def _run(
-    entry: Entry, task: Task, adder: Adder | None, look: Callable[[int, list[Array]], bool]
-) -> list[_End]:
-    """Run a method; `look` gets all ranks' models now and then, and says whether to stop."""
+def _run(entry: Entry, task: Task, adder: Adder | None, look: Look) -> list[_End]:
+    """Run a method; `look` says now and then whether to stop."""
 
     def work(comm: InProcess) -> _End:
         counted, calls, over = Counted(comm), 0, False
@@ -101,8 +114,8 @@ def _run(
             calls += 1
             if calls % max(1, calls // EACH):
                 return False
-            models = comm.confer(model)
-            mine = comm.rank == 0 and look(step, entry.models(models))
+            models, counts = comm.confer(model), comm.confer(counted)
+            mine = comm.rank == 0 and look(step, entry.models(models), counts)
             over = comm.confer(mine)[0]
             return over
 

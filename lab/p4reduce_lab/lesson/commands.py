@@ -8,7 +8,7 @@ from collections.abc import Callable
 from p4reduce_switch.debug.breakpoints import parse_breakpoint
 
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.lesson.describe import came_of, changes, details, line, values
+from p4reduce_lab.lesson.describe import came_of, changes, details, legend, line, values
 from p4reduce_lab.lesson.world import Step, World
 
 MOST = 200  # frames that `go` lets go
@@ -26,6 +26,7 @@ HELP = """\
   show N            a frame's header, in words and bytes
   ranks             how far each rank is
   slots             the slots' registers
+  registers         what each register is for
   lines             all P4 lines that the last frame ran through
   break PLACE       stop frames in the P4 program: table NAME, action NAME, state NAME,
                     line FILE:N, or field NAME VALUE; without PLACE: list the breakpoints
@@ -68,6 +69,7 @@ class Commands:
             "show": self._show,
             "ranks": self._ranks,
             "slots": self._slots,
+            "registers": lambda: [f"  {each}" for each in legend()],
             "lines": self._lines,
             "break": self._break,
             "unbreak": self._unbreak,

@@ -34,6 +34,17 @@ _MEANING = {
     "contributors": "a bit for each rank that was heard",
 }
 
+_REGISTERS = {
+    "jobs": "the job that the copy is used by; 0: it was never used",
+    "rounds": "the round that the copy is about",
+    "heard_ranks": "the ranks whose frames of this round have come",
+    "blocks": "the block that is summed in this round",
+    "next_blocks": "the first block after it that some rank has numbers in",
+    "formats": "what a number is",
+    "all_flags": "what the frames of this round have said in their flags",
+    "sums0": "the sum so far: its first numbers",
+}
+
 
 def line(held: HeldFrame) -> str:
     """A frame in one line."""
@@ -146,6 +157,12 @@ def changes(before: list[dict[str, int]], after: list[dict[str, int]]) -> list[s
         mark = "*" if was != now else " "
         rows.append(f"copy {copy}{mark} {', '.join(parts)}")
     return rows
+
+
+def legend() -> list[str]:
+    """What is shown of a slot: what each register of a copy is for."""
+    rows = [f"{name:<12} {meaning}" for name, meaning in _REGISTERS.items()]
+    return [*rows, "A star marks the copy that the frame has changed; before => after."]
 
 
 def register(name: str, cells: Mapping[str, int]) -> str:

@@ -150,33 +150,72 @@ LOST_CONTRIBUTION = Lesson(
 LOST_RESULT = Lesson(
     "lost-result",
     "a lost result, and why a slot has two copies",
-    _two,
-    "A result is lost, and the other rank goes on meanwhile. Would one copy of a slot be enough?",
+    lambda: _two(2 * BLOCK),
+    "Two ranks sum 512 numbers: two blocks of 256. A slot is a place in the switch that sums one "
+    "block at a time. A round is one use of it: each rank sends a frame, and after the last one "
+    "the switch sends the result to all. Every slot has two copies, and rounds take turns: even "
+    "rounds use copy 0, odd rounds copy 1. Why are there two?",
     (
-        Scene("Round 0, as ever.", "let 1", Outcome.ROUND_OPENED),
-        Scene("", "let 2", Outcome.ROUND_COMPLETED),
-        Scene("The result for rank 1 is lost.", "drop 4"),
-        Scene("Rank 0 gets its own, and sends round 1.", "let 3"),
         Scene(
-            "Now the switch hears rank 0 in round 1. Look at the registers: round 1 is in copy 1, "
-            "and copy 0 still holds round 0. With one copy, round 0 would be gone here.",
+            "Round 0 has no numbers. In it the ranks agree on the first block to sum. Rank 0 says "
+            "that its first block that is not all zeros is block 0.",
+            "let 1",
+            Outcome.ROUND_OPENED,
+        ),
+        Scene(
+            "Rank 1 says the same. It is the last one, so the switch sends the result to both.",
+            "let 2",
+            Outcome.ROUND_COMPLETED,
+        ),
+        Scene("Rank 0 gets the result, and sends its numbers of block 0 in round 1.", "let 3"),
+        Scene("So does rank 1.", "let 4"),
+        Scene(
+            "Round 1 uses copy 1. The switch stores rank 0's numbers in it: see sums0.",
             "let 5",
             Outcome.ROUND_OPENED,
         ),
-        Scene("Rank 1 is still in round 0. It has no answer, so it repeats.", "repeat 1"),
         Scene(
-            "Copy 0 knows that round 0 is complete and that rank 1 was heard. So the switch sends "
-            "the result again, to rank 1 alone.",
+            "It adds rank 1's. Now copy 1 holds the sum of block 0, which begins with 11 22 33 44, "
+            "and a result for each rank is on its way.",
             "let 6",
+            Outcome.ROUND_COMPLETED,
+        ),
+        Scene(
+            "The result for rank 1 is lost. Nobody is told. From now on only the switch can give "
+            "rank 1 this sum.",
+            "drop 8",
+        ),
+        Scene(
+            "Rank 0 gets its result. It knows nothing of the loss, and sends block 1 in round 2.",
+            "let 7",
+        ),
+        Scene(
+            "Think before you go on: if the slot had one copy, what would this frame do to the sum "
+            "11 22 33 44?",
+            "let 9",
+            Outcome.ROUND_OPENED,
+        ),
+        Scene(
+            "Round 2 has gone to copy 0, and copy 1 still holds 11 22 33 44. In one copy rank 0's "
+            "numbers of block 1 would have replaced that sum, and rank 1 could never get it. Rank "
+            "1 has no answer. Its timer runs out, and it repeats its frame of round 1.",
+            "repeat 1",
+        ),
+        Scene(
+            "The switch finds round 1 in copy 1: complete, with rank 1 heard. So it adds nothing, "
+            "and sends the sum again, to rank 1 alone.",
+            "let 10",
             Outcome.RESULT_REPEATED,
         ),
-        Scene("Rank 1 has what it had lost, and sends round 1.", "let 7"),
-        Scene("Round 1 completes.", "let 8", Outcome.ROUND_COMPLETED),
-        Scene("Let the rest go.", "go"),
+        Scene("Rank 1 has the sum of block 0 at last, and sends block 1.", "let 11"),
+        Scene("Its frame completes round 2, in copy 0.", "let 12", Outcome.ROUND_COMPLETED),
+        Scene("Let the rest go: both ranks get the second block's sum as well.", "go"),
     ),
-    "One copy is not enough: a rank that has its result overwrites the slot while another still "
-    "needs it. Two are: nobody can begin round 2 before all have the result of round 0, since "
-    "round 1 needs a frame of every rank, and a rank sends it only with that result in hand.",
+    "One copy is not enough. A rank that has its result begins the next round at once, and would "
+    "overwrite the sum that another rank still needs. Two copies are enough. Copy 1 is used again "
+    "in round 3. That round begins only when round 2 is complete, which takes a frame of round 2 "
+    "from every rank. A rank sends that frame only when it has the result of round 1. Try it: "
+    "restart, take the first eight steps, and see how far rank 0 gets while rank 1 is silent.",
     {0: 11, 1: 11},
 )
 
@@ -188,15 +227,15 @@ LATE_DUPLICATE = Lesson(
     "three rounds; rounds 0 and 2 use the same copy.",
     (
         Scene("The network makes a copy of rank 0's first frame, and keeps it.", "dup 1"),
-        Scene("Round 0.", "let 1", Outcome.ROUND_OPENED),
-        Scene("", "let 2", Outcome.ROUND_COMPLETED),
-        Scene("Both ranks get the result.", "let 4"),
-        Scene("", "let 5"),
+        Scene("Round 0, in copy 0.", "let 1", Outcome.ROUND_OPENED),
+        Scene("Rank 1 completes it.", "let 2", Outcome.ROUND_COMPLETED),
+        Scene("Rank 0 gets the result.", "let 4"),
+        Scene("And rank 1.", "let 5"),
         Scene("Rank 0's frame of round 1 is copied as well.", "dup 6"),
-        Scene("Round 1 adds block 0.", "let 6", Outcome.ROUND_OPENED),
-        Scene("", "let 7", Outcome.ROUND_COMPLETED),
-        Scene("", "let 9"),
-        Scene("", "let 10"),
+        Scene("Round 1, in copy 1, sums block 0.", "let 6", Outcome.ROUND_OPENED),
+        Scene("Rank 1 completes it.", "let 7", Outcome.ROUND_COMPLETED),
+        Scene("Rank 0 gets the sum, and sends block 1 in round 2.", "let 9"),
+        Scene("And rank 1.", "let 10"),
         Scene("Rank 0 opens round 2, in copy 0.", "let 11", Outcome.ROUND_OPENED),
         Scene(
             "Now the copy from round 1 arrives. Copy 1 still holds round 1, complete, with rank 0 "
@@ -235,7 +274,7 @@ ZEROS = Lesson(
             Outcome.ROUND_COMPLETED,
         ),
         Scene("So all go on with block 1. Nobody sends block 0.", "let 3"),
-        Scene("", "let 4"),
+        Scene("Rank 1 goes on with block 1 too.", "let 4"),
         Scene(
             "Rank 0's block 1 is all zeros. It takes part in the round by a frame without lanes: "
             "78 bytes in place of 1,102.",
@@ -261,9 +300,9 @@ OVERFLOW = Lesson(
     "Lanes of 8 bits hold -128 to 127. Both ranks have 100 as their first number.",
     (
         Scene("The first round, about no block.", "let 1", Outcome.ROUND_OPENED),
-        Scene("", "let 2", Outcome.ROUND_COMPLETED),
-        Scene("", "let 3"),
-        Scene("", "let 4"),
+        Scene("Rank 1 completes it.", "let 2", Outcome.ROUND_COMPLETED),
+        Scene("Rank 0 gets the result, and sends its numbers.", "let 3"),
+        Scene("And rank 1.", "let 4"),
         Scene("Rank 0's lanes are stored as they are.", "let 5", Outcome.ROUND_OPENED),
         Scene(
             "100 + 100 does not fit. The switch sees it in the lanes' top bits: the operands have "

@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.lesson.commands import Commands
-from p4reduce_lab.lesson.describe import details, line, stopped, values
+from p4reduce_lab.lesson.describe import details, legend, line, stopped, values
 from p4reduce_lab.lesson.lessons import LESSONS
 
 STATIC = Path(__file__).parent / "static"
@@ -99,6 +99,7 @@ class LessonRun:
                     for rank in world.ranks
                 ],
                 "slots": self._commands.do("slots"),
+                "legend": legend(),
                 "breakpoints": [
                     {"number": number, "place": place}
                     for number, place in world.switch.debugger.breakpoints.items()

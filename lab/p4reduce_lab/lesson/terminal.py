@@ -54,7 +54,10 @@ def _once(commands: Commands, lesson: Lesson, say: Callable[[str], None], ask: A
     tell(f"Lesson {number}: {lesson.title}")
     tell(lesson.about)
     if ask is not None:
-        tell("Enter takes the step that is proposed; help lists what else you can do.")
+        tell(
+            "Enter takes the step that is proposed. `registers` says what each register of the "
+            "switch is for, and `help` what else you can do."
+        )
     for scene in lesson.scenes:
         say("")
         tell(scene.text)

@@ -18,7 +18,7 @@ from p4reduce_lab.errors import LabError
 from p4reduce_lab.lesson.commands import Commands
 from p4reduce_lab.lesson.lessons import LESSONS, Lesson
 from p4reduce_lab.lesson.terminal import run
-from p4reduce_lab.lesson.world import World, header
+from p4reduce_lab.lesson.world import REGISTERS, World, header
 from p4reduce_switch.pipeline import Pipeline
 
 EACH = pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
@@ -57,8 +57,15 @@ def played(name: str) -> str:
 
 def test_what_the_lessons_teach_is_to_be_seen() -> None:
     lost = played("lost-result")
-    assert "copy 1* jobs 0 => 7, rounds 0 => 1" in lost  # and copy 0 is as it was
-    assert "sums0 1 2 3 4 … => 11 22 33 44 …" in lost
+    after = lost[lost.index("> let 9") :]  # rank 0 is in round 2, rank 1 without round 1's result
+    overwritten, kept = [row for row in after.splitlines() if row.startswith("  copy ")][:2]
+    assert "copy 0*" in overwritten
+    assert "rounds 0 => 2" in overwritten
+    assert "rounds 1, " in kept
+    assert kept.endswith("sums0 11 22 33 44 …")
+    repeated = after[after.index("counts it as result-repeated") :]
+    assert "sent: #11  switch -> rank 1  RESULT" in repeated
+    assert "lanes 11 22 33 44 …" in repeated
     assert "counts it as stale" in played("late-duplicate")
     zeros = played("zeros")
     assert [f"block {at} next" in zeros for at in range(4)] == [False, True, False, True]
@@ -139,6 +146,26 @@ def test_what_is_wrong_is_said(typed: str, said: str) -> None:
     with pytest.raises(LabError) as caught:
         Commands(World([ONES, TENS])).do(typed)
     assert said in str(caught.value)
+
+
+def test_each_step_says_why_and_each_register_what_for() -> None:
+    for lesson in LESSONS:
+        assert all(scene.text for scene in lesson.scenes), lesson.name
+    said = "\n".join(Commands(World([ONES, TENS])).do("registers"))
+    for name in REGISTERS:
+        assert f"\n  {name} " in f"\n{said}"
+
+
+def test_nobody_gets_two_rounds_ahead() -> None:
+    """What lesson 3 says to try: two copies are enough."""
+    commands = Commands(LESSONS[2].begin())
+    for scene in LESSONS[2].scenes[:8]:
+        commands.do(scene.command)
+    for _ in range(5):
+        commands.do("go")
+        commands.do("repeat 0")
+    assert [copy["rounds"] for copy in commands.world.registers(0)] == [2, 1]
+    assert commands.world.ranks[0].result is None
 
 
 def test_a_header_in_words_and_bytes() -> None:

@@ -43,6 +43,70 @@ def to_gap(method: Method, parts: list[LeastSquares], gap: float, **settings: An
     return outcome
 
 
+def plain(
+    parts: list[LeastSquares], xi: float, depth: int = 10, share: float = 1.0, *, server: bool
+) -> Run:
+    """The paper's algorithms without rounding, to a gap of 1e-4, with steps of share/L.
+
+    Without `server` it is LAG-WK, else LAG-PS. A run that does not get there has a gap above it.
+    """
+    ranks, size = len(parts), parts[0].size
+    grams = np.stack([part.features.T @ part.features for part in parts])
+    moments = np.stack([part.features.T @ part.targets for part in parts])
+    whole = grams.sum(axis=0)
+    best = np.linalg.solve(whole, moments.sum(axis=0))
+    rate = share / np.linalg.eigvalsh(whole)[-1]
+    squared = np.array([np.linalg.eigvalsh(gram)[-1] ** 2 for gram in grams])
+    model, last, kept = np.zeros(size), np.zeros((ranks, size)), -moments
+    lengths: list[float] = []
+    outcome = Run(uploads=ranks)
+    for outcome.steps in range(1, 2 * gd_steps(parts, 1e-4)):
+        if outcome.steps > 1:
+            allowed = xi / (rate * ranks) ** 2 * sum(lengths[-depth:])
+            fresh = grams @ model - moments
+            moved = squared * ((last - model) ** 2).sum(axis=1)
+            changed = (moved if server else ((fresh - kept) ** 2).sum(axis=1)) > allowed
+            kept[changed], last[changed] = fresh[changed], model
+            outcome.uploads += int(changed.sum())
+        move = -rate * kept.sum(axis=0)
+        model = model + move
+        lengths.append(float(move @ move))
+        outcome.gap = float((model - best) @ whole @ (model - best)) / 2
+        if outcome.gap <= 1e-4 or not outcome.gap < 1e14:
+            break
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("method", "xi", "server"), [(lag_wk, 0.1, False), (lag_ps, 1.0, True), (lag_ps, 21.6, True)]
+)
+def test_it_goes_as_the_papers_algorithms_do(method: Method, xi: float, server: bool) -> None:
+    """Uploads of 12 ranks, which rounding to lanes hardly changes."""
+    parts = synthetic(12)
+    exact, lanes = plain(parts, xi, server=server), to_gap(method, parts, 1e-4, steps=600, xi=xi)
+    assert lanes.steps == pytest.approx(exact.steps, rel=0.05)
+    assert lanes.uploads == pytest.approx(exact.uploads, rel=0.1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_server_rule_reaches_no_twentieth_with_16_ranks(seed: int) -> None:
+    """Whatever ξ, D and step: what docs/methods.md says of the method's limit."""
+    parts = synthetic(16, seed)
+    steps = gd_steps(parts, 1e-4)
+    best = (0.0, "")
+    for depth in (1, 2, 5, 10, 20, 50):
+        for delay in (0.5, 1.0, 1.5, 2.0, 3.0):  # ξD/M²
+            for share in (1.0, 0.8, 0.6):
+                run = plain(parts, delay * 16**2 / depth, depth, share, server=True)
+                if run.gap <= 1e-4 and run.steps <= 1.1 * steps:
+                    found = f"D = {depth}, ξD = {delay}·M², step {share}/L, {run}"
+                    best = max(best, (16 * steps / run.uploads, found))
+    print(f"{steps} steps of gradient descent; 1/{best[0]:.1f} of its uploads: {best[1]}")
+    assert 16 < best[0] < 20
+
+
 def test_uploads_on_the_authors_data() -> None:
     parts = synthetic(16)
     plain = gd_steps(parts, 1e-4)

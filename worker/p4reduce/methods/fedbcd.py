@@ -16,8 +16,8 @@ computes.
 - FedBCD-s, in sequence: party after party takes its Q steps, each with a d that knows of the
   earlier ones. A round is one turn of every party.
 
-(The search at hand had the paper's abstract, and a summary of the two algorithms; the numbers of
-its equations could not be looked up. Steps here are on all samples, or on batches drawn alike.)
+FedBCD-p and FedBCD-s are the names of the paper's two algorithms. Steps here are on all samples, or
+on batches that all parties draw alike.
 
 What is seen, with logistic loss:
 

@@ -9,9 +9,13 @@ last uploaded, and δ_m = ∇f_m(θᵏ) − ∇f_m(θ̂_m)::
     LAG-WK: silent while ‖δ_m‖²          ≤ ξ/(α²M²)·Σ_{d=1..D} ‖θᵏ⁺¹⁻ᵈ − θᵏ⁻ᵈ‖²   (WK)
     LAG-PS: silent while L_m²‖θ̂_m − θᵏ‖² ≤ ξ/(α²M²)·Σ_{d=1..D} ‖θᵏ⁺¹⁻ᵈ − θᵏ⁻ᵈ‖²   (PS)
 
-(WK) and (PS) are the paper's trigger conditions of the worker and of the parameter server. The
-labels are this module's. The authors' code (chentianyi1991/LAG-code, nips2018synlinear.m) has both
-rules, with D = 10, α = 1/L, and ξ = 1/D for WK and 10/D for PS.
+(WK) and (PS) are the trigger conditions in the paper's algorithms LAG-WK and LAG-PS. The labels are
+this module's. The authors' code (chentianyi1991/LAG-code, nips2018synlinear.m) has both rules, with
+D = 10, α = 1/L, and ξ = 1/D for WK and 10/D for PS.
+
+How far (PS) can go: a rank uploads about every k_m = max(1, √(ξD)·L/(M·L_m)) steps, as the model
+moves by about as much in each. The delay costs stability from √(ξD) of about 1.2·M on. So ξ = 0.15·M²
+for D = 10 is about the largest that converges, and uploads per step are then about Σ L_m/(1.2·L).
 
 A rank that is silent has zeros, which are not sent. In the paper a server decides by (PS). Here
 each rank does so itself, as all know θ, and a silent rank of LAG-PS computes no gradient.
@@ -100,7 +104,7 @@ def lag_ps(
 
     L_m is `problem.smoothness()`. Arguments, result and errors are those of `lag_wk`. Where the
     ranks' L_m differ, as in the authors' data, their ξ = 1 uploads less. If 16 or more ranks have
-    such data, few of them dominate, and ξ up to 0.15·M² still converges. Where ranks are alike,
+    such data, few of them dominate, and ξ up to 0.15·M² converges. Where ranks are alike,
     their errors add up, and the model runs away with it.
     """
     smoothness = 0.0 if problem.trouble() else problem.smoothness()

@@ -68,6 +68,7 @@ function show(view) {
   );
   byId("said").textContent = view.said.join("\n") || "Nothing so far.";
   byId("slots").textContent = view.slots.join("\n");
+  byId("legend").textContent = view.legend.join("\n");
   byId("breakpoints").replaceChildren(
     ...view.breakpoints.map((each) => {
       const item = make("li");
