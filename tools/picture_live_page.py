@@ -14,6 +14,7 @@ import itertools
 import shutil
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,26 +74,39 @@ def take_part(variables: dict[str, str], job: str, rank: int, port: int) -> None
 
 def take_picture(url: str, output: Path) -> None:
     """Show the page for a while, and keep what it looks like."""
+    with headless() as browser:
+        resized(browser, WIDTH)
+        browser.get(url)
+        time.sleep(WATCHED)
+        resized(browser, WIDTH)
+        browser.save_screenshot(str(output))
+
+
+@contextlib.contextmanager
+def headless() -> Iterator[Any]:
+    """Debian's Chromium without a screen."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
         options.add_argument(argument)
-    browser: Any = webdriver.Chrome(
+    browser = webdriver.Chrome(
         options=options, service=webdriver.ChromeService(shutil.which("chromedriver"))
     )
     try:
-        size = {"width": WIDTH, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        browser.get(url)
-        time.sleep(WATCHED)
-        size["height"] = browser.execute_script("return document.documentElement.scrollHeight")
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        time.sleep(1)
-        browser.save_screenshot(str(output))
+        yield browser
     finally:
         browser.quit()
+
+
+def resized(browser: Any, width: int) -> None:
+    """Make the window as wide as that, and as high as the page then is."""
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    size["height"] = browser.execute_script("return document.documentElement.scrollHeight")
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    time.sleep(1.5)  # it draws anew each second
 
 
 if __name__ == "__main__":

@@ -18,7 +18,9 @@ from pathlib import Path
 
 import pytest
 from launched import DEADLINE, ENVIRONMENT, LAB, ROOT, Launched
+from p4reduce_lab.compare.run import Report
 from p4reduce_lab.errors import Interrupted
+from p4reduce_lab.networks import links
 from p4reduce_lab.processes.foreground import EndedError, run_through
 from p4reduce_lab.progress import LongWork, duration, rate_text, waiting
 from rich.console import Console
@@ -254,6 +256,53 @@ def test_bench_on_a_terminal_and_ctrl_c(tmp_path: Path) -> None:
     assert re.search(r"ended after 1 of 2 benchmarks, \d+ s; what was measured is shown", text)
     assert "Traceback" not in text
     assert (tmp_path / "cleaned").exists()
+
+
+SIZES = "4K,8K,16K,32K,64K,128K,256K,512K,1M,2M,4M,8M"
+
+
+def ended_comparison(tmp_path: Path, rate: str, *more: str) -> None:
+    """Press Ctrl-C at a comparison under way; what was measured has to be kept."""
+    command = [*LAB, "compare", "--contenders", "p4reduce", "--ranks", "2", "--rates", rate]
+    command += ["--sizes", SIZES, "--turns", "20", "-o", str(tmp_path / "out"), *more]
+    with terminal(command, tmp_path) as shown:
+        shown.read_until(r"[1-9]\d*/12 cells, .* left")
+        shown.press_ctrl_c()
+        assert shown.wait() == 130
+        text = shown.read_until(r"ended after \d+ of 12 cells, \S")
+    assert "Traceback" not in text
+    kept = tmp_path / "out" / "compare.json"
+    assert "what was measured is in" in text
+    done = re.findall(r"ended after (\d+) of 12 cells", text)
+    sizes = [row.bytes for row in Report.read(kept).rows if row.name == "p4reduce"]
+    assert 1 <= len(sizes) < 12
+    assert len(sizes) == int(done[-1])
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_compare_on_a_terminal_and_ctrl_c(tmp_path: Path) -> None:
+    ended_comparison(tmp_path, "none")
+
+
+@pytest.mark.root
+@pytest.mark.skipif(links.unavailable() is not None, reason=str(links.unavailable()))
+@pytest.mark.parametrize("kind", ["ethernet", "udp"])
+@pytest.mark.usefixtures("nothing_left")
+def test_compare_over_links_and_ctrl_c(tmp_path: Path, kind: str) -> None:
+    """Its namespaces and interfaces are gone as well."""
+
+    def devices() -> set[str]:
+        shown = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True)
+        return {row.split("@")[0].split()[0] for row in shown.stdout.splitlines()}
+
+    before = devices()
+    ended_comparison(tmp_path, "100Mbit", "--links", kind)
+    mine = {name for name in devices() - before if name.startswith("p4")}
+    end = time.monotonic() + DEADLINE
+    while mine:  # other tests' interfaces come and go
+        assert time.monotonic() < end, mine
+        time.sleep(0.1)
+        mine &= devices()
 
 
 @pytest.mark.long

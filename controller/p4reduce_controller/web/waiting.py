@@ -25,7 +25,7 @@ class Stall:
 def sentence(job: Job, stall: Stall | None, now: float) -> str:
     """Say what `job` waits for; empty if nothing holds it up. `now` is the monotonic clock."""
     if job.state.name == "FORMING":
-        return f"Waits to begin: {job.missing()}."
+        return f"Has not begun: {job.missing()}."
     if job.state.name == "FAILED":
         if not job.reformable:
             return f"Failed: {job.reason}."
@@ -37,9 +37,9 @@ def sentence(job: Job, stall: Stall | None, now: float) -> str:
         return ""
     slots = "1 slot" if stall.slots == 1 else f"{stall.slots} slots"
     if not stall.missing:
-        return f"{slots} wait for different ranks since {stall.seconds:.0f} s."
+        return f"{slots} have waited {stall.seconds:.0f} s, for different ranks."
     return (
-        f"Waits for {ranks_text(sorted(stall.missing))} since {stall.seconds:.0f} s, "
+        f"Has waited {stall.seconds:.0f} s for {ranks_text(sorted(stall.missing))}, "
         f"in {slots}. {_heard(job, sorted(stall.missing), now)}"
     )
 
@@ -52,7 +52,9 @@ def _heard(job: Job, missing: Sequence[int], now: float) -> str:
     if silent:
         return f"{ranks_text(silent).capitalize()} left or was lost."
     oldest = max(now - job.members[rank].heard for rank in missing)
-    return f"Last heartbeat {oldest:.1f} s ago: the process lives but does not contribute."
+    return (
+        f"The last heartbeat came {oldest:.1f} s ago: the process is alive but does not contribute."
+    )
 
 
 def _joined(stalls: Mapping[str, Stall], leaves: Mapping[int, str]) -> Stall:

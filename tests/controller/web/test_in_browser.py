@@ -74,7 +74,7 @@ def stuck(controller: RunningController, switch: SwitchProcess, browser: Any) ->
     ranks = controller.running(switch, 3, slots=4)
     for rank in ranks[:2]:
         contribute(rank, 5)
-    eventually(lambda: "Waits for rank 2" in text(browser, ".waits"), "the page says it")
+    eventually(lambda: " s for rank 2, in 1 slot." in text(browser, ".waits"), "the page says it")
 
 
 def test_it_follows_a_job(shown: RunningController, switch: SwitchProcess, chromium: Any) -> None:

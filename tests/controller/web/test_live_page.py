@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import random
+import re
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,7 +88,8 @@ def test_a_stuck_job_says_for_whom_it_waits(
         [job] = view(shown)["jobs"]
         return str(job["waits_for"])
 
-    assert eventually(stuck, "the page says what it waits for").startswith("Waits for rank 2 since")
+    said = eventually(stuck, "the page says what it waits for")
+    assert re.match(r"Has waited \d+ s for rank 2, in 1 slot\. ", said)
     [job] = view(shown)["jobs"]
     [slots] = job["slots"]
     assert slots["marks"] == "r..."  # open at the look before as well

@@ -120,21 +120,20 @@ def test_in_a_browser(shown: str, tmp_path: Path) -> None:
         def click(selector: str) -> None:
             chromium.find_element("css selector", selector).click()
 
-        wait("#next", "let 1")
-        for command in ("let 1", "let 2", "drop 4"):
-            wait("#next", command)
+        for scene in LESSONS[2].scenes[:7]:
+            wait("#next", scene.command)
             click("#next")
-        wait("#said", "lost: #4")
-        click("[data-command='let 3']")  # the same by the frame's own button
-        wait("#said", "sent: #5")
-        wait("#next", "let 5")
+        wait("#said", "lost: #8")
+        click("[data-command='let 7']")  # the same by the frame's own button
+        wait("#said", "sent: #9")
+        wait("#next", "let 9")
         click("#frames summary")
         wait("#frames details pre", "which aggregator of the job")
         chromium.find_element("css selector", "#place").send_keys("table admission")
         click("#stops button")
         wait("#breakpoints", "table admission")
-        click("[data-command='let 5']")
-        wait("#where", "holds frame 5 at table admission")
+        click("[data-command='let 9']")
+        wait("#where", "holds frame 9 at table admission")
         click("#held summary")
         wait("#values", "agg.job = 7")
         click("[data-command='step']")

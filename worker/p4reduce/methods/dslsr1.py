@@ -19,8 +19,8 @@ pair from Schur complements c_j = s_jᵀ(y_j − B s_j), which are what SR1 divi
 small one are skipped. SR1's own rule compares |c_j| with ‖s_j‖·‖y_j − B s_j‖, which takes YᵀY, and
 no sum of the ranks' own products gives that. Here it is compared with the greatest |s_iᵀy_i|.
 
-The paper's names are DS-LSR1 for the first form and naive for the second. The rule for pairs and the
-trust region's constants are this project's.
+The paper calls the first form DS-LSR1 and the second naive. The rule for pairs and the trust
+region's constants are this project's.
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ this module's. The authors' code (chentianyi1991/LAG-code, nips2018synlinear.m) 
 D = 10, α = 1/L, and ξ = 1/D for WK and 10/D for PS.
 
 How far (PS) can go: a rank uploads about every k_m = max(1, √(ξD)·L/(M·L_m)) steps, as the model
-moves by about as much in each. The delay costs stability from √(ξD) of about 1.2·M on. So ξ = 0.15·M²
-for D = 10 is about the largest that converges, and uploads per step are then about Σ L_m/(1.2·L).
+moves by about as much in each. The delay costs stability from √(ξD) of about 1.2·M on. So
+ξ = 0.15·M² for D = 10 is about the largest that converges, and uploads per step are then about
+Σ L_m/(1.2·L).
 
 A rank that is silent has zeros, which are not sent. In the paper a server decides by (PS). Here
 each rank does so itself, as all know θ, and a silent rank of LAG-PS computes no gradient.

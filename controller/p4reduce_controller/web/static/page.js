@@ -148,16 +148,17 @@ function showSwitches(switches) {
 const charts = new Map();
 const styleOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-function chart(box, title, series) {
+const room = (box) => ({ width: Math.max(box.clientWidth, 200), height: box.clientHeight });
+
+function chart(box, series) {
   const axis = { stroke: styleOf("--dim"), grid: { stroke: styleOf("--line"), width: 1 }, size: 50, font: "11px system-ui" };
   const colours = [styleOf("--accent"), styleOf("--collecting")];
   return new uPlot(
     {
-      width: Math.max(box.clientWidth, 200),
-      height: 120,
+      ...room(box),
       cursor: { show: false },
       legend: { show: false },
-      axes: [{ ...axis, size: 28 }, { ...axis, values: (_, ticks) => ticks.map((tick) => (tick < 1000 ? String(tick) : quantity(tick, "", 999.5))) }],
+      axes: [{ ...axis, size: 28, space: 70, values: (_, ticks) => ticks.map(time) }, { ...axis, space: 18, values: (_, ticks) => ticks.map((tick) => (tick < 1000 ? String(tick) : quantity(tick, "", 999.5))) }],
       scales: { y: { range: (_, low, high) => [0, Math.max(high, 1)] } },
       series: [{}, ...series.map((label, at) => ({
         label, stroke: colours[at], width: 1.5, dash: at ? [6, 5] : undefined, points: { show: false },
@@ -170,9 +171,20 @@ function chart(box, title, series) {
 
 const OVERVIEW_FROM = 3; // jobs: fewer are seen at once
 
+// What is said of a job's state in a word, and its colour.
+const STATES = { running: "good", forming: "warn", failed: "bad", ended: "dim" };
+const waits = (job) => job.state === "running" && job.waits_for !== "";
+const stateOf = (job) => (waits(job) ? "waits" : job.state);
+const colourOf = (job) => (waits(job) ? "warn" : STATES[job.state] || "");
+
 function showOverview(jobs) {
-  byId("overview").hidden = jobs.length < OVERVIEW_FROM;
-  if (jobs.length < OVERVIEW_FROM) return;
+  const many = jobs.length >= OVERVIEW_FROM;
+  byId("overview").hidden = !many;
+  if (byId("jobs").classList.contains("many") !== many) {
+    byId("jobs").classList.toggle("many", many);
+    fitCharts();
+  }
+  if (!many) return;
   keep(
     document.querySelector("#overview tbody"),
     jobs,
@@ -189,10 +201,10 @@ function showOverview(jobs) {
     },
     (row, job) => {
       const cells = [
-        job.state === "running" && job.waits_for ? "waits" : job.state, String(job.world_size), quantity(job.contributions), quantity(job.again), job.waits_for,
+        stateOf(job), String(job.world_size), quantity(job.contributions), quantity(job.again), job.waits_for,
       ];
       cells.forEach((text, at) => setText(row.children[at + 1], text));
-      row.children[1].className = job.state === "running" && job.waits_for ? "warn" : STATES[job.state] || "";
+      row.children[1].className = colourOf(job);
     },
   );
 }
@@ -203,12 +215,14 @@ function createJob(job) {
   const head = make("div", "head");
   head.append(make("h3", "name"), make("span", "badge"));
   const left = make("div");
-  left.append(make("h4", "", "Ranks"), make("ul", "ranks"), make("h4", "", "Slots"), make("div", "slots"));
-  const right = make("div");
+  left.append(make("h4", "", "Ranks"), make("ul", "ranks"), make("h4", "slots-title", "Slots"), make("div", "slots"));
+  const right = make("div", "charts");
   for (const [kind, title] of [["rate", "Contributions per second"], ["bits", "bit/s up (solid) and down (dashed)"]]) {
+    const part = make("div");
     const box = make("div", `chart ${kind}`);
     box.setAttribute("role", "img");
-    right.append(make("h4", "", title), box);
+    part.append(make("h4", "", title), box);
+    right.append(part);
   }
   const columns = make("div", "columns");
   columns.append(left, right);
@@ -233,16 +247,14 @@ function createJob(job) {
   return card;
 }
 
-const STATES = { running: "good", forming: "warn", failed: "bad", ended: "dim" };
-
 function updateJob(card, job) {
   const [name, badge] = card.querySelectorAll(".name, .badge");
   setText(name, job.name);
-  setText(badge, job.state);
-  badge.className = `badge ${STATES[job.state] || ""}`;
-  const waits = card.querySelector(".waits");
-  setText(waits, job.waits_for);
-  waits.hidden = !job.waits_for;
+  setText(badge, stateOf(job));
+  badge.className = `badge ${colourOf(job)}`;
+  const reason = card.querySelector(".waits");
+  setText(reason, job.waits_for);
+  reason.hidden = !job.waits_for;
   facts(card.querySelector(".facts"), [
     ["ranks", String(job.world_size)],
     ["slots", String(job.slot_count)],
@@ -267,6 +279,7 @@ function updateJob(card, job) {
     },
   );
   card.querySelector(".columns").hidden = job.state === "ended";
+  card.querySelector(".slots-title").hidden = !job.slots.length;
   updateSlots(card.querySelector(".slots"), job);
   if (card.querySelector(".figures").open) updateFigures(card, job);
   updateCharts(card, job);
@@ -338,8 +351,8 @@ function updateCharts(card, job) {
   if (!own) {
     own = {
       card,
-      rate: chart(card.querySelector(".rate"), "", ["contributions/s"]),
-      bits: chart(card.querySelector(".bits"), "", ["up", "down"]),
+      rate: chart(card.querySelector(".rate"), ["contributions/s"]),
+      bits: chart(card.querySelector(".bits"), ["up", "down"]),
     };
     charts.set(job.id, own);
   }
@@ -401,13 +414,13 @@ function listen() {
   };
 }
 
-addEventListener("resize", () => {
+function fitCharts() {
   for (const own of charts.values()) {
-    for (const kind of ["rate", "bits"]) {
-      own[kind].setSize({ width: Math.max(own.card.querySelector(`.${kind}`).clientWidth, 200), height: 120 });
-    }
+    for (const kind of ["rate", "bits"]) own[kind].setSize(room(own.card.querySelector(`.${kind}`)));
   }
-});
+}
+
+addEventListener("resize", fitCharts);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const own of charts.values()) {
     own.rate.destroy();
