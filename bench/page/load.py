@@ -57,7 +57,7 @@ def main() -> None:
         [controller] = [one for one in system.processes.children if one.name == "controller"]
         assert system.page_address is not None
         for _, browsers in itertools.product(range(options.turns), (0, 1, options.browsers)):
-            with _watching(system.page_address, browsers):
+            with watching(system.page_address, browsers):
                 time.sleep(_SETTLE)
                 begun, used = time.monotonic(), _cpu(controller.process.pid)
                 time.sleep(options.seconds)
@@ -93,7 +93,7 @@ def _sum_for_ever(
 
 
 @contextmanager
-def _watching(address: str, browsers: int) -> Iterator[None]:
+def watching(address: str, browsers: int) -> Iterator[None]:
     """So many connections that read the page's stream."""
     host, _, port = address.rpartition(":")
     with ExitStack() as stack:

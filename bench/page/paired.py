@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the live page costs the data plane: sums with and without it, in pairs.
+
+    python -m bench.page.paired [--ranks 8] [--pairs 100]
+
+Two systems run beside each other, a switch and a controller each: one controller serves the page
+to browsers that read it, the other serves none. In each pair both sum the same tensors, one after
+the other, in an order that is drawn. So what else the machine does meets both alike. The ratio of
+a pair is its time with the page by its time without; the interval is of the ratios' median, with
+95 % confidence by the binomial distribution of ranks, which supposes nothing of how they are
+distributed. The control runs the same pairs with no page on either side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import p4reduce
+from p4reduce_lab.choice import choose
+from p4reduce_lab.processes.rundir import run_directory
+from p4reduce_lab.system import CONTROLLER_VARIABLE, INTERFACE_VARIABLE, System
+
+from bench.machine import describe, machine
+from bench.page.load import watching
+
+NUMBERS = 65_536  # in each sum
+SUMS = 10  # of a system in a pair
+SLOTS = 16
+CONFIDENCE = 0.95
+PATIENCE = 120.0  # seconds that a rank may take for its part of a pair
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The median of some numbers, and where it is with 95 % confidence."""
+
+    low: float
+    median: float
+    high: float
+
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> Interval:
+        """Return that of at least six numbers."""
+        count, ordered = len(numbers), sorted(numbers)
+        if count < 6:
+            raise ValueError(f"{count} numbers: an interval of {CONFIDENCE:.0%} takes at least 6")
+        outside, below = 0, 0.0  # how many are left out at each end, and how probable that is
+        while True:
+            below += math.comb(count, outside) / 2**count
+            if below > (1 - CONFIDENCE) / 2:
+                break
+            outside += 1
+        return cls(ordered[outside - 1], statistics.median(ordered), ordered[-outside])
+
+
+class Side:
+    """A system whose ranks are threads of this process, and sum when they are told to.
+
+    Args:
+        stack: closes it.
+        ranks: how many.
+        page: whether the controller serves the live page.
+    """
+
+    def __init__(self, stack: ExitStack, ranks: int, *, page: bool) -> None:
+        directory = stack.enter_context(run_directory())
+        choice = replace(choose("embedded", "local"), web=page)
+        self._system = stack.enter_context(System(choice, directory, directory, ranks))
+        self._system.start()
+        self._system.wait_ready()
+        self._begin, self._end = threading.Barrier(ranks + 1), threading.Barrier(ranks + 1)
+        self._over = False
+        self._threads = [
+            threading.Thread(target=self._rank, args=(rank, ranks), daemon=True)
+            for rank in range(ranks)
+        ]
+        for thread in self._threads:
+            thread.start()
+        stack.callback(self._leave)
+
+    @property
+    def page(self) -> str:
+        """The page's address."""
+        assert self._system.page_address is not None
+        return self._system.page_address
+
+    def _rank(self, rank: int, ranks: int) -> None:
+        variables = self._system.variables()
+        interface = variables[INTERFACE_VARIABLE].replace("{port}", str(rank + 1))
+        comm = p4reduce.init(
+            rank, ranks, variables[CONTROLLER_VARIABLE], "paired", interface=interface, slots=SLOTS
+        )
+        mine = np.ones(NUMBERS, np.float32)
+        with comm:
+            while True:
+                self._begin.wait()
+                if self._over:
+                    return
+                for _ in range(SUMS):
+                    comm.allreduce(mine)
+                self._end.wait(PATIENCE)
+
+    def _leave(self) -> None:
+        """All ranks leave, while the switch is still there."""
+        self._over = True
+        self._begin.wait(PATIENCE)
+        for thread in self._threads:
+            thread.join(PATIENCE)
+
+    def seconds(self) -> float:
+        """How long its ranks take for `SUMS` sums."""
+        self._begin.wait(PATIENCE)
+        begun = time.perf_counter()
+        self._end.wait(PATIENCE)
+        return time.perf_counter() - begun
+
+
+def ratios(first: Side, second: Side, pairs: int, told: Callable[[int], None]) -> list[float]:
+    """Return times of the second by those of the first, pair after pair."""
+    first.seconds(), second.seconds()  # what is done once
+    found = []
+    for pair in range(pairs):
+        if random.random() < 0.5:
+            one, other = first.seconds(), second.seconds()
+        else:
+            other = second.seconds()
+            one = first.seconds()
+        found.append(other / one)
+        told(pair + 1)
+    return found
+
+
+def measured(ranks: int, pairs: int, browsers: int | None) -> Interval:
+    """Compare a system without the page with one with it and so many browsers; None: no page."""
+    with ExitStack() as stack:
+        plain = Side(stack, ranks, page=False)
+        other = Side(stack, ranks, page=browsers is not None)
+        if browsers:
+            stack.enter_context(watching(other.page, browsers))
+        return Interval.of(ratios(plain, other, pairs, lambda _: None))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n\n")[0])
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--pairs", type=int, default=100)
+    parser.add_argument("--browsers", type=int, nargs="+", default=[0, 1, 50])
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    print(describe(machine()))
+    print(f"{options.ranks} ranks, {options.pairs} pairs of {SUMS} sums of {NUMBERS:,} numbers")
+    results = {}
+    for browsers in (None, *options.browsers):
+        name = "no page on either side" if browsers is None else f"{browsers} browsers"
+        interval = results[name] = measured(options.ranks, options.pairs, browsers)
+        print(
+            f"{name:24} times {interval.median:.3f}, {interval.low:.3f} to {interval.high:.3f}",
+            flush=True,
+        )
+    if options.json:
+        found = {"results": {name: asdict(each) for name, each in results.items()}}
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
