@@ -24,7 +24,7 @@ for name in sys.argv[1:]:
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
-            if error.name not in ("torch", "mpi4py", "pyspark"):
+            if error.name not in ("torch", "mpi4py", "pyspark", "ray"):
                 traceback.print_exc()
                 os._exit(1)
         except BaseException:
